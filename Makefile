@@ -1,0 +1,32 @@
+# Two commands are all the set-up there is: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check validate clean
+
+demo: $(READY)  ## Encodes, predicts and draws a field; leaves a picture in runs/demo.
+	$(BIN)/python examples/plot_first_operator.py
+
+test: check  ## Everything continuous integration runs.
+	$(BIN)/pytest -n 2 -m "not slow"
+
+check: $(READY)  ## Style, types and the direction of imports.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+validate: $(READY)  ## The slow validations.
+	$(BIN)/pytest -n 2 -m slow
+
+# Rebuilt only when the pins or the package's own description change.
+$(READY): requirements.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,38 @@
+"""The Gaussian Particle Operator: PDE fields as Gaussian particles that can be drawn."""
+
+from importlib.metadata import version
+
+from gpo.model.artifact import ArtifactError
+from gpo.model.config import OperatorConfig
+from gpo.model.field import GaussianField
+from gpo.model.losses import LossWeights, operator_losses
+from gpo.model.operator import GaussianParticleOperator, count_parameters
+from gpo.model.particles import Particles
+from gpo.model.presets import ablation, preset
+from gpo.model.trace import Trace
+from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
+from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
+
+__version__ = version("gpo")
+
+__all__ = [
+    "ArtifactError",
+    "Domain",
+    "GaussianField",
+    "GaussianParticleOperator",
+    "LossWeights",
+    "OperatorConfig",
+    "Particles",
+    "Trace",
+    "ablation",
+    "count_parameters",
+    "linf",
+    "longitude_latitude",
+    "nrmse",
+    "operator_losses",
+    "preset",
+    "relative_l2",
+    "rmse",
+    "unit_vectors",
+    "vrmse",
+]

@@ -1,0 +1,1 @@
+"""The Gaussian Particle Operator: the method section of the paper, one idea per file."""

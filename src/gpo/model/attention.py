@@ -1,0 +1,121 @@
+r"""Petrov-Galerkin Gaussian attention (section 2.2): test, couple, scatter.
+
+$\tilde Z = A\,\mathcal{K}\,\bar A^\top(Z W_z)W_{\mathrm{out}}$ with windows $A$ from
+`windows.py` and the kernel $\mathcal{K}$ from `coupling.py`. Sums over sites are done in the
+basis's G channels: $\bar A^\top(ZW_z)=(\bar A^\top Z)W_z$ projects tokens, not sites, and
+$A(UW_{\mathrm{out}})$ scatters straight into the basis.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from gpo.model.config import OperatorConfig
+from gpo.model.coupling import ModalAttention
+from gpo.model.windows import ContentWindows
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage saw: all that a query needs from the sites, and all there is to draw."""
+
+    windows: Float[Tensor, "batch heads points modes"]
+    tokens: Float[Tensor, "batch heads modes head_dim"]
+    coupling: Float[Tensor, "batch heads modes modes"]
+    coupled: Float[Tensor, "batch heads modes head_dim"]
+
+
+class PGGaussianAttention(nn.Module):
+    r"""One stage $Z\mapsto Z'$ of the Gaussian-basis operator."""
+
+    mixing_logit: Tensor
+
+    def __init__(self, config: OperatorConfig) -> None:
+        super().__init__()
+        self.renormalises, self.signed_readout = config.renormalises, config.signed_readout
+        self.windows = ContentWindows(config)
+        self.coupling = ModalAttention(config)
+        heads, gaussians, head_dim = config.num_heads, config.num_gaussians, config.head_dim
+        project = torch.empty(heads, gaussians, head_dim).uniform_(-1, 1) * gaussians**-0.5
+        readout = torch.empty(heads, head_dim, gaussians).uniform_(-1, 1) * config.hidden_dim**-0.5
+        self.project = nn.Parameter(project)
+        self.readout = nn.Parameter(readout)
+        self.fixed_mixing = None if config.learns_mixing else config.mixing
+        if config.learns_mixing:
+            self.mixing_logit = nn.Parameter(torch.tensor(config.mixing).logit())
+
+    @property
+    def mixing(self) -> Tensor | float:
+        r"""The coefficient $\lambda$ of the convex residual."""
+        return torch.sigmoid(self.mixing_logit) if self.fixed_mixing is None else self.fixed_mixing
+
+    def forward(
+        self,
+        basis: Float[Tensor, "batch points gaussians"],
+        descriptor: Float[Tensor, "batch points features"],
+        weights: Float[Tensor, "batch points"],
+    ) -> Float[Tensor, "batch points gaussians"]:
+        """Returns the updated basis at the sites."""
+        stage = self.measure_and_couple(basis, descriptor, weights)
+        return self.update(basis, stage.windows, stage.coupled)
+
+    def measure_and_couple(
+        self,
+        basis: Float[Tensor, "batch points gaussians"],
+        descriptor: Float[Tensor, "batch points features"],
+        weights: Float[Tensor, "batch points"],
+    ) -> Stage:
+        """Returns the modes of the field, measured at the sites and coupled."""
+        windows = self.windows(basis, descriptor)
+        tokens = measure(windows, basis, weights) @ self.project
+        coupled, coupling = self.coupling(tokens)
+        return Stage(windows, tokens, coupling, coupled)
+
+    def update(
+        self,
+        basis: Float[Tensor, "batch points gaussians"],
+        windows: Float[Tensor, "batch heads points modes"],
+        coupled: Float[Tensor, "batch heads modes head_dim"],
+    ) -> Float[Tensor, "batch points gaussians"]:
+        """Scatters coupled modes to points and blends them into the basis there."""
+        update = scatter(windows, coupled @ self.readout)
+        update = update if self.signed_readout else softplus(update)
+        blended = (1 - self.mixing) * basis + self.mixing * update
+        return renormalise(blended, basis) if self.renormalises else blended
+
+
+def measure(
+    windows: Float[Tensor, "batch heads points modes"],
+    basis: Float[Tensor, "batch points gaussians"],
+    weights: Float[Tensor, "batch points"],
+) -> Float[Tensor, "batch heads modes gaussians"]:
+    r"""Returns $\sum_j q_jp_{jg}z_j\,/\,\sum_j q_jp_{jg}$: the mean of the basis over each window."""
+    counted = torch.cat([basis, torch.ones_like(basis[..., :1])], dim=-1) * weights.unsqueeze(-1)
+    moments = torch.einsum("bhnm,bng->bhmg", windows, counted)
+    mass = moments[..., -1:]
+    return moments[..., :-1] / (mass + torch.finfo(mass.dtype).tiny)
+
+
+def scatter(
+    windows: Float[Tensor, "batch heads points modes"],
+    modes: Float[Tensor, "batch heads modes gaussians"],
+) -> Float[Tensor, "batch points gaussians"]:
+    r"""Returns $\sum_h\sum_g p^{(h)}_{jg}\,U^{(h)}_g$: every point's share of the modes of all heads."""
+    return torch.einsum("bhnm,bhmg->bng", windows, modes)
+
+
+def renormalise(
+    blended: Float[Tensor, "batch points gaussians"], basis: Float[Tensor, "batch points gaussians"]
+) -> Float[Tensor, "batch points gaussians"]:
+    r"""Rescales every row so that its sum is what it was before (eq. row-renorm).
+
+    $\varepsilon$ takes the sign of the sum it protects: a signed readout can drive that sum
+    through zero from either side.
+    """
+    total = blended.sum(-1, keepdim=True)
+    epsilon = torch.finfo(total.dtype).eps
+    epsilon = torch.where(total < 0, -epsilon, epsilon)
+    return basis.sum(-1, keepdim=True) / (total + epsilon) * blended

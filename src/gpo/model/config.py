@@ -1,0 +1,122 @@
+"""Architecture of the Gaussian Particle Operator, as data."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from gpo.numerics.domain import Domain
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorConfig:
+    """Architecture of a `GaussianParticleOperator` and of its `GaussianField`.
+
+    Lengths (`sigma_min`, `sigma_max`, `fourier_std`) are in units of the domain: one is
+    the side of the box, or the radius of the sphere.
+    """
+
+    in_channels: int
+    """Values per site in the input field."""
+    out_channels: int
+    """Values per site in the output field."""
+    dim: int
+    """Coordinates per site: 1, 2 or 3 (3 on the sphere, whose points are unit vectors)."""
+    hidden_dim: int = 64
+    """Width of the encoder, of the decoder, and of all heads of a layer together."""
+    num_layers: int = 4
+    """Stages of PG Gaussian attention; 0 leaves encoder, basis and decoder."""
+    num_heads: int = 4
+    """Heads per stage; must divide `hidden_dim`."""
+    num_gaussians: int = 16
+    """Gaussians per site, and modes per head."""
+    domain: Domain | None = None
+    """Where the field lives; the open unit box when not given."""
+    has_gaussian_field: bool = True
+    """False replaces particles by a plain MLP encoder: the paper's ablation."""
+    features: Literal["fourier", "mlp", "none"] = "fourier"
+    """How a site's position enters the encoder: fixed Fourier features, a small MLP, or not."""
+    num_frequencies: int = 16
+    """Fourier features: number of random frequencies m (2 m features)."""
+    fourier_std: float = 1.0
+    """Fourier features: standard deviation of the frequencies, in turns per unit of length."""
+    fourier_seed: int = 0
+    """Fourier features: seed of the frequencies."""
+    centers: Literal["absolute", "displacement"] = "absolute"
+    """Whether the encoder predicts where a center is, or how far it is from its site."""
+    sigma_min: float = 0.01
+    """Scales below this are penalised by the scale loss."""
+    sigma_max: float = 1.0
+    """Scales above this are penalised by the scale loss."""
+    mixing: float = 0.5
+    """The coefficient lambda of the convex residual, in [0, 1]; its start where learned."""
+    learns_mixing: bool = False
+    """Whether lambda is a parameter of every stage."""
+    renormalises: bool = True
+    """Whether a stage keeps every site's mass, the sum of its basis over Gaussians."""
+    signed_readout: bool = False
+    """True is the paper's linear readout; False keeps the basis positive with a softplus."""
+    share_layers: bool = False
+    """Whether all stages are one and the same operator, applied repeatedly."""
+    query_neighbours: int = 8
+    """Sites whose particles a free query sees, blended; 1 is the paper's nearest site."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no model can be built from, and fills in the domain."""
+        for name in ("in_channels", "out_channels", "hidden_dim", "num_heads", "num_gaussians",
+                     "num_frequencies", "query_neighbours"):  # fmt: skip
+            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        _require(self.dim in (1, 2, 3), "dim", "1, 2 or 3", self.dim)
+        _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
+        _require(
+            math.isfinite(self.fourier_std) and self.fourier_std > 0,
+            "fourier_std", "finite and positive", self.fourier_std,
+        )  # fmt: skip
+        _require(0 <= self.mixing <= 1, "mixing", "in [0, 1]", self.mixing)
+        _require(
+            not self.learns_mixing or 0 < self.mixing < 1,
+            "mixing", "strictly between 0 and 1 where it is learned", self.mixing,
+        )  # fmt: skip
+        _require(self.sigma_min > 0, "sigma_min", "positive", self.sigma_min)
+        _require(
+            self.sigma_max > self.sigma_min,
+            "sigma_max", f"above sigma_min={self.sigma_min}", self.sigma_max,
+        )  # fmt: skip
+        if self.hidden_dim % self.num_heads:
+            nearest = self.num_heads * max(1, round(self.hidden_dim / self.num_heads))
+            raise ValueError(
+                f"`hidden_dim` must be a multiple of `num_heads`, got hidden_dim={self.hidden_dim}, "
+                f"num_heads={self.num_heads}. Nearest valid hidden_dim: {nearest}."
+            )
+        if self.domain is None:
+            object.__setattr__(self, "domain", Domain.unit_box(self.dim))
+        elif self.domain.dim != self.dim:
+            raise ValueError(
+                f"`domain` must have dim={self.dim} coordinates, got {self.domain.dim}"
+                f"{' (a point of the sphere is a unit vector: dim=3)' * self.domain.is_sphere}."
+            )
+        if self.features == "none" and self.centers == "absolute" and self.has_gaussian_field:
+            raise ValueError(
+                "`features` must be 'fourier' or 'mlp' where centers are absolute, got 'none': "
+                "the encoder could not know where a site is. Set centers='displacement'."
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of one token."""
+        return self.hidden_dim // self.num_heads
+
+    @property
+    def num_modes(self) -> int:
+        """Modes per head: as many as there are Gaussians per site."""
+        return self.num_gaussians
+
+    @property
+    def space(self) -> Domain:
+        """The domain, which is always known once a configuration is built."""
+        assert self.domain is not None
+        return self.domain
+
+
+def _require(holds: bool, name: str, expected: str, received: object) -> None:
+    if not holds:
+        raise ValueError(f"`{name}` must be {expected}, got {name}={received}.")

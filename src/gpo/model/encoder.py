@@ -1,0 +1,76 @@
+r"""The encoder $E_\theta$ (section 2.1): values at sites in, Gaussian particles out."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from gpo.model.config import OperatorConfig
+from gpo.model.features import make_features
+from gpo.model.particles import Particles
+
+SCALE_FLOOR = 1e-4
+"""Added to every scale, in unit lengths: a softplus may underflow, a division may not."""
+
+
+class Encoder(nn.Module):
+    r"""Predicts $(\mu,\sigma,w)$ at every site from $\eta_j=[a_j,\gamma(x_j)]$."""
+
+    def __init__(self, config: OperatorConfig) -> None:
+        super().__init__()
+        self.domain = config.space
+        self.is_displacement = config.centers == "displacement"
+        self.num_gaussians = config.num_gaussians
+        hidden, per_axis = config.hidden_dim, config.num_gaussians * config.dim
+        self.features = make_features(config)
+        self.lift = nn.Linear(config.in_channels + self.features.num_features, hidden)
+        self.centers = Head(hidden, per_axis)
+        self.scales = Head(hidden, per_axis)
+        self.weights = Head(hidden, config.num_gaussians)
+        self._spread_out()
+
+    def forward(
+        self,
+        values: Float[Tensor, "batch points channels"],
+        coords: Float[Tensor, "batch points dim"],
+    ) -> Particles:
+        """Returns the particles of every site."""
+        hidden = torch.relu(self.lift(torch.cat([values, self.features(coords)], dim=-1)))
+        shape = (*coords.shape[:2], self.num_gaussians, self.domain.dim)
+        centers = self.centers(hidden).reshape(shape)
+        scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR
+        weights = torch.softmax(self.weights(hidden), dim=-1)
+        lengths = self.domain.unit_lengths(coords)
+        if self.is_displacement:
+            centers = coords.unsqueeze(-2) + centers * lengths
+        else:
+            centers = self.domain.from_unit(centers)
+        if self.domain.is_sphere:
+            centers = self.domain.wrap(centers)
+        return Particles(centers, scales * lengths, weights)
+
+    @torch.no_grad()
+    def _spread_out(self) -> None:
+        """Starts with centers all over the domain, or scattered closely around their site."""
+        bias = self.centers.out.bias
+        if self.is_displacement:
+            bias.normal_(0, 0.1)
+            # softplus(-1.5) = 0.2: particles that belong to their site.
+            self.scales.out.bias.fill_(-1.5)
+        elif self.domain.is_sphere:
+            bias.copy_(self.domain.wrap(torch.randn_like(bias).reshape(-1, 3)).flatten())
+        else:
+            bias.uniform_(0, 1)
+
+
+class Head(nn.Module):
+    r"""$W\,\mathrm{ReLU}(U\phi)$."""
+
+    def __init__(self, hidden: int, out: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(hidden, out)
+
+    def forward(self, phi: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch out"]:
+        """Returns the raw numbers of one kind of particle parameter."""
+        return self.out(torch.relu(self.hidden(phi)))

@@ -1,0 +1,27 @@
+"""What an encoder leaves at every site, and what a stage of the operator asks of it."""
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.numerics.domain import Domain
+from gpo.numerics.neighbours import Neighbours
+
+
+class AbstractLatent(ABC):
+    """The state of all sites: particles, or what the ablation puts in their place."""
+
+    @abstractmethod
+    def basis(
+        self, coords: Float[Tensor, "batch points dim"], domain: Domain
+    ) -> Float[Tensor, "batch points gaussians"]:
+        """Evaluates every site's own basis at `coords`, one point per site."""
+
+    @abstractmethod
+    def descriptor(self, domain: Domain) -> Float[Tensor, "batch points features"]:
+        """Returns what windows see of a site besides its basis."""
+
+    @abstractmethod
+    def blend(self, neighbours: Neighbours, domain: Domain) -> "AbstractLatent":
+        """Returns the state that free queries see: that of their neighbours, blended."""

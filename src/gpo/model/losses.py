@@ -1,0 +1,120 @@
+r"""What training minimises: the prediction error and the terms of sections 2.1 and 2.3."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.particles import Particles
+from gpo.numerics.domain import Domain
+from gpo.numerics.norms import relative_l2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossWeights:
+    """How much each term counts; a term of weight zero is not computed."""
+
+    prediction: float = 1.0
+    """Relative L2 error of the predicted field."""
+    center: float = 0.1
+    """L_mu: a site's weighted mean center should be the site."""
+    scale: float = 0.1
+    """L_sigma: scales should stay between sigma_min and sigma_max."""
+    input_reconstruction: float = 0.0
+    """Relative L2 error of the input field, encoded and decoded."""
+    target_reconstruction: float = 0.0
+    """Relative L2 error of the target field, encoded and decoded."""
+    basis: float = 0.0
+    """Auxiliary supervision: the last basis should be that of the encoded target."""
+
+
+def operator_losses(
+    model: GaussianParticleOperator,
+    values: Float[Tensor, "batch points in_channels"],
+    coords: Float[Tensor, "*#batch points dim"],
+    target: Float[Tensor, "batch points out_channels"],
+    *,
+    weights: Float[Tensor, "*#batch points"] | None = None,
+    loss_weights: LossWeights = LossWeights(),
+) -> dict[str, Float[Tensor, ""]]:
+    """Returns every term by name, unweighted, and their weighted sum as `total`.
+
+    Args:
+        model: The operator in training.
+        values: The input field at the sites.
+        coords: The sites.
+        target: The field to be predicted, at the same sites.
+        weights: Quadrature weights of the sites; 0 masks a site here too.
+        loss_weights: How the terms add up.
+    """
+    _check_reconstruction(model, loss_weights)
+    trace = model.trace(values, coords, weights=weights)
+    sites = model.field.check(values, coords, weights, None)
+    q, domain = sites.weights, model.config.space
+    terms = {"prediction": relative_l2(trace.output, target, q)}
+    if isinstance(trace.particles, Particles):
+        if loss_weights.center:
+            terms["center"] = center_loss(trace.particles, sites.coords, domain, q)
+        if loss_weights.scale:
+            bounds = (model.config.sigma_min, model.config.sigma_max)
+            terms["scale"] = scale_loss(trace.particles, bounds, domain, q)
+    if loss_weights.input_reconstruction:
+        reconstruction = model.field.decoder(trace.bases[0])
+        terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q)
+    if loss_weights.target_reconstruction or loss_weights.basis:
+        counted = model.field.check(target, coords, weights, None)
+        target_basis = model.field.encoder(counted.values, counted.coords).basis(
+            counted.coords, domain
+        )
+        if loss_weights.target_reconstruction:
+            reconstruction = model.field.decoder(target_basis)
+            terms["target_reconstruction"] = relative_l2(reconstruction, counted.values, q)
+        if loss_weights.basis:
+            terms["basis"] = (q.unsqueeze(-1) * (trace.bases[-1] - target_basis).square()).sum(
+                (1, 2)
+            ).mean()  # fmt: skip
+    total = torch.stack([getattr(loss_weights, name) * term for name, term in terms.items()]).sum()
+    return {**terms, "total": total}
+
+
+def center_loss(
+    particles: Particles,
+    coords: Float[Tensor, "batch points dim"],
+    domain: Domain,
+    weights: Float[Tensor, "batch points"],
+) -> Float[Tensor, ""]:
+    r"""Returns $L_\mu=\sum_jq_j\|\sum_iw_{ji}\mu_{ji}-x_j\|^2$ in unit lengths.
+
+    The mean is taken among nearest images on periodic axes and brought back to the sphere.
+    """
+    offset = domain.offset(particles.centers, coords.unsqueeze(-2))
+    mean_offset = (particles.weights.unsqueeze(-1) * offset).sum(-2)
+    if domain.is_sphere:
+        mean_offset = domain.wrap(coords + mean_offset) - coords
+    squared = (mean_offset / domain.unit_lengths(coords)).square().sum(-1)
+    return (weights * squared).sum(-1).mean()
+
+
+def scale_loss(
+    particles: Particles,
+    bounds: tuple[float, float],
+    domain: Domain,
+    weights: Float[Tensor, "batch points"],
+) -> Float[Tensor, ""]:
+    r"""Returns $L_\sigma$, the mean excess of scales over `bounds`, in unit lengths."""
+    scales = particles.scales / domain.unit_lengths(particles.scales)
+    excess = torch.relu(scales - bounds[1]) + torch.relu(bounds[0] - scales)
+    return (weights * excess.mean((-1, -2))).sum(-1).mean()
+
+
+def _check_reconstruction(model: GaussianParticleOperator, loss_weights: LossWeights) -> None:
+    config = model.config
+    for name in ("input_reconstruction", "target_reconstruction", "basis"):
+        if getattr(loss_weights, name) and config.in_channels != config.out_channels:
+            raise ValueError(
+                f"`loss_weights.{name}` must be 0 where input and target differ in channels, got "
+                f"{getattr(loss_weights, name)} with in_channels={config.in_channels}, "
+                f"out_channels={config.out_channels}: one encoder and decoder serve both."
+            )

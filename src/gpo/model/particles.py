@@ -1,0 +1,49 @@
+"""Gaussian particles: the state of the field (section 2.1, eq. 1 and 2)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.model.latent import AbstractLatent
+from gpo.numerics.domain import Domain
+from gpo.numerics.gaussian import gaussian
+from gpo.numerics.neighbours import Neighbours
+
+
+@dataclass(frozen=True)
+class Particles(AbstractLatent):
+    """The Gaussians every site owns: the state that can be drawn."""
+
+    centers: Float[Tensor, "batch points gaussians dim"]
+    """Where each Gaussian peaks, in domain coordinates."""
+    scales: Float[Tensor, "batch points gaussians dim"]
+    """Standard deviation along every axis, in domain units."""
+    weights: Float[Tensor, "batch points gaussians"]
+    """How a site's unit of mass is shared among its Gaussians."""
+
+    def basis(
+        self, coords: Float[Tensor, "batch points dim"], domain: Domain
+    ) -> Float[Tensor, "batch points gaussians"]:
+        r"""Evaluates $z_{ji}=w_{ji}\,G(x_j;\mu_{ji},\sigma_{ji})$, every site's own Gaussians."""
+        offset = domain.offset(coords.unsqueeze(-2), self.centers)
+        return self.weights * gaussian(offset, self.scales)
+
+    def descriptor(self, domain: Domain) -> Float[Tensor, "batch points features"]:
+        r"""Returns $[w_j,\mu_j,\sigma_j]$ in unit coordinates, without a seam where periodic."""
+        centers = domain.embed(self.centers)
+        scales = self.scales / domain.unit_lengths(self.scales)
+        return torch.cat([self.weights, centers.flatten(-2), scales.flatten(-2)], dim=-1)
+
+    def blend(self, neighbours: Neighbours, domain: Domain) -> "Particles":
+        """Blends Gaussian i of every neighbour into Gaussian i of the query."""
+        centers = neighbours.gather(self.centers)
+        # Averaging across a periodic seam: bring all centers next to the nearest site's.
+        centers = domain.nearest_image(centers, centers[:, :, :1])
+        centers = neighbours.blend(centers)
+        return Particles(
+            domain.wrap(centers) if domain.is_sphere else centers,
+            neighbours.blend(neighbours.gather(self.scales)),
+            neighbours.blend(neighbours.gather(self.weights)),
+        )

@@ -1,0 +1,169 @@
+"""The door of the models: what came in, checked, completed and brought to one shape."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gpo.model.config import OperatorConfig
+
+MAX_BOX_LENGTHS = 10
+"""A coordinate farther than this many box lengths from the box is a mistake of units."""
+
+
+@dataclass(frozen=True)
+class Sites:
+    """A batch of fields on context sites, and where their answers are asked for."""
+
+    values: Float[Tensor, "batch points channels"]
+    """The input field; zero at masked sites."""
+    coords: Float[Tensor, "batch points dim"]
+    weights: Float[Tensor, "batch points"]
+    """Quadrature weights, which sum to one; zero at masked sites."""
+    queries: Float[Tensor, "batch queries dim"] | None
+    """Where the output is asked for; at the sites when not given."""
+
+    @property
+    def is_counted(self) -> Bool[Tensor, "batch points"]:
+        """False at masked sites."""
+        return self.weights > 0
+
+
+def check_sites(
+    config: OperatorConfig,
+    dtype: torch.dtype,
+    values: Tensor,
+    coords: Tensor,
+    weights: Tensor | None = None,
+    queries: Tensor | None = None,
+) -> Sites:
+    """Returns the sites, or raises a `ValueError` that names argument, expected and received.
+
+    Shapes are always checked; contents (finite, inside the domain, not all masked) are not
+    while a model is being compiled, because a graph cannot raise.
+    """
+    _check_values(values, config.in_channels, dtype)
+    batch, points = values.shape[:2]
+    coords = _batched_coords("coords", coords, batch, config.dim).to(values)
+    if coords.shape[1] != points:
+        raise ValueError(
+            f"`coords` must have one row per site of `values` ({points}), got {coords.shape[1]}."
+        )
+    if queries is not None:
+        queries = _batched_coords("queries", queries, batch, config.dim).to(values)
+    checks_contents = not torch.compiler.is_compiling()
+    if weights is None:
+        is_counted = torch.ones_like(values[..., 0], dtype=torch.bool)
+        normalised = torch.full_like(values[..., 0], 1 / points)
+    else:
+        weights = _batched_weights(weights, batch, points).to(values)
+        if checks_contents:
+            _check_weights(weights)
+        is_counted = weights > 0
+        normalised = weights / weights.sum(1, keepdim=True)
+    if checks_contents:
+        _check_finite("values", values, is_counted, "Give missing sites weight 0 in `weights`.")
+        _check_place("coords", coords, is_counted, config)
+        if queries is not None:
+            everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
+            _check_place("queries", queries, everywhere, config)
+    if weights is not None:
+        zero = torch.zeros((), dtype=values.dtype, device=values.device)
+        values = torch.where(is_counted.unsqueeze(-1), values, zero)
+        coords = torch.where(coords.isfinite(), coords, zero)
+    return Sites(values, coords, normalised, queries)
+
+
+def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:
+    if values.ndim != 3:
+        raise ValueError(
+            f"`values` must have axes (batch, points, channels), got shape {tuple(values.shape)}."
+        )
+    if values.shape[0] == 0 or values.shape[1] == 0:
+        raise ValueError(
+            f"`values` must hold at least one sample and one site, got shape {tuple(values.shape)}."
+        )
+    if values.shape[2] != in_channels:
+        raise ValueError(
+            f"`values` must have in_channels={in_channels} channels, got {values.shape[2]}."
+        )
+    if values.dtype != dtype and not torch.is_autocast_enabled(values.device.type):
+        raise ValueError(
+            f"`values` must have the model's dtype {dtype}, got {values.dtype}. "
+            f"Convert one of them: values.to({dtype}) or model.to({values.dtype})."
+        )
+
+
+def _batched_coords(name: str, coords: Tensor, batch: int, dim: int) -> Tensor:
+    if coords.ndim not in (2, 3):
+        raise ValueError(
+            f"`{name}` must have axes (points, dim) or (batch, points, dim), "
+            f"got shape {tuple(coords.shape)}."
+        )
+    if coords.shape[-1] != dim:
+        raise ValueError(f"`{name}` must have dim={dim} coordinates, got {coords.shape[-1]}.")
+    if coords.shape[-2] == 0:
+        raise ValueError(f"`{name}` must hold at least one point, got shape {tuple(coords.shape)}.")
+    if coords.ndim == 2:
+        return coords.expand(batch, -1, -1)
+    if coords.shape[0] != batch:
+        raise ValueError(
+            f"`{name}` must have the batch size of `values` ({batch}), got {coords.shape[0]}."
+        )
+    return coords
+
+
+def _batched_weights(weights: Tensor, batch: int, points: int) -> Tensor:
+    if tuple(weights.shape) not in ((points,), (batch, points)):
+        raise ValueError(
+            f"`weights` must have shape ({points},) or ({batch}, {points}), "
+            f"got {tuple(weights.shape)}."
+        )
+    return weights.expand(batch, -1)
+
+
+def _check_weights(weights: Tensor) -> None:
+    if not bool(weights.isfinite().all()):
+        raise ValueError("`weights` must be finite, got NaN or infinity.")
+    if bool((weights < 0).any()):
+        raise ValueError(f"`weights` must not be negative, got {weights.min().item():g}.")
+    empty = (weights.amax(1) == 0).nonzero().flatten().tolist()
+    if empty:
+        raise ValueError(
+            "`weights` must leave at least one site of every sample, "
+            f"got only zeros (all sites masked) in sample {empty[0]}."
+        )
+
+
+def _check_finite(name: str, tensor: Tensor, is_counted: Tensor, advice: str) -> None:
+    is_bad = ~tensor.isfinite() & is_counted.unsqueeze(-1)
+    if bool(is_bad.any()):
+        where = is_bad.nonzero()
+        raise ValueError(
+            f"`{name}` must be finite, got {len(where)} NaN or infinite numbers, "
+            f"the first at index {tuple(where[0].tolist())}. {advice}"
+        )
+
+
+def _check_place(name: str, coords: Tensor, is_counted: Tensor, config: OperatorConfig) -> None:
+    domain = config.space
+    _check_finite(name, coords, is_counted, "Every point needs a place.")
+    counted = coords[is_counted]
+    if domain.is_sphere:
+        norms = counted.norm(dim=-1)
+        if bool(((norms - 1).abs() > 1e-3).any()):
+            raise ValueError(
+                f"`{name}` must be unit vectors on the sphere, got lengths from {norms.min():.4g} "
+                f"to {norms.max():.4g}. Longitudes and latitudes: gpo.unit_vectors(lon, lat)."
+            )
+        return
+    unit = domain.to_unit(counted)
+    is_open = ~torch.tensor(domain.periodic, device=unit.device)
+    is_far = ((unit < -MAX_BOX_LENGTHS) | (unit > 1 + MAX_BOX_LENGTHS)) & is_open
+    if bool(is_far.any()):
+        raise ValueError(
+            f"`{name}` must lie near the domain, lower={domain.lower}, upper={domain.upper}, got "
+            f"coordinates from {counted.amin(0).tolist()} to {counted.amax(0).tolist()}. "
+            "Build the model with domain=Domain.around(coords)."
+        )

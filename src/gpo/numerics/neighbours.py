@@ -1,0 +1,153 @@
+"""Nearest sites of a free query and the partition of unity that blends what they carry.
+
+The weights interpolate: a query that sits on a site sees that site alone. They are
+Shepard weights that fade out at the first site left out, so they are continuous while
+the query moves and its set of neighbours changes.
+"""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from scipy.spatial import KDTree
+from torch import Tensor
+
+from gpo.numerics.domain import Domain
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For every query its nearest sites and how much each counts."""
+
+    index: Int64[Tensor, "batch queries neighbours"]
+    weights: Float[Tensor, "batch queries neighbours"]
+
+    def gather(self, site_values: Float[Tensor, "batch points *rest"]) -> Tensor:
+        """Returns what the neighbours hold, with axes `batch queries neighbours ...`."""
+        batch = torch.arange(self.index.shape[0], device=self.index.device)
+        return site_values[batch[:, None, None], self.index]
+
+    def blend(self, neighbour_values: Float[Tensor, "batch queries neighbours *rest"]) -> Tensor:
+        """Returns the weighted sum over neighbours."""
+        extra = neighbour_values.ndim - self.weights.ndim
+        weights = self.weights.reshape(self.weights.shape + (1,) * extra)
+        return (weights * neighbour_values).sum(2)
+
+
+class NeighbourSearch:
+    """Finds nearest sites with a k-d tree and remembers the last few geometries."""
+
+    def __init__(self, domain: Domain, num_neighbours: int, num_remembered: int = 16) -> None:
+        self.domain = domain
+        self.num_neighbours = num_neighbours
+        self._num_remembered = num_remembered
+        self._indices: OrderedDict[bytes, np.ndarray] = OrderedDict()
+
+    def __call__(
+        self,
+        queries: Float[Tensor, "batch queries dim"],
+        coords: Float[Tensor, "batch points dim"],
+        is_counted: Tensor,
+    ) -> Neighbours:
+        """Returns the neighbours of `queries` among the sites that count.
+
+        Args:
+            queries: Where values are asked for.
+            coords: The sites.
+            is_counted: False for masked sites, which no query sees.
+        """
+        queries, coords = self.domain.wrap(queries), self.domain.wrap(coords)
+        indices = [
+            self._indices_of(*(part.detach().cpu().numpy() for part in sample))
+            for sample in zip(queries, coords, is_counted, strict=True)
+        ]
+        # Samples of one batch may own different numbers of sites: fill up with site 0, too far to count.
+        width = max(index.shape[1] for index in indices)
+        padded = [
+            np.pad(index, ((0, 0), (0, width - index.shape[1])), constant_values=-1)
+            for index in indices
+        ]
+        index = torch.from_numpy(np.stack(padded)).to(queries.device)
+        is_filler, index = index < 0, index.clamp_min(0)
+        batch = torch.arange(len(indices), device=queries.device)[:, None, None]
+        offset = self.domain.offset(queries.unsqueeze(2), coords[batch, index])
+        squared_distances = torch.where(
+            is_filler, torch.finfo(offset.dtype).max ** 0.5, offset.square().sum(-1)
+        )
+        weights = partition_of_unity(squared_distances, self.num_neighbours)
+        kept = weights.shape[-1]
+        return Neighbours(index[..., :kept], weights)
+
+    def _indices_of(
+        self, queries: np.ndarray, coords: np.ndarray, is_counted: np.ndarray
+    ) -> np.ndarray:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (queries, coords, is_counted):
+            digest.update(repr((part.shape, part.dtype)).encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        key = digest.digest()
+        if key not in self._indices:
+            self._indices[key] = self._search(queries, coords, is_counted)
+            if len(self._indices) > self._num_remembered:
+                self._indices.popitem(last=False)
+        self._indices.move_to_end(key)
+        return self._indices[key]
+
+    def _search(
+        self, queries: np.ndarray, coords: np.ndarray, is_counted: np.ndarray
+    ) -> np.ndarray:
+        """Returns the `num_neighbours + 1` nearest sites, fewer where there are not as many."""
+        site = np.flatnonzero(is_counted)
+        site = site[_first_of_each(coords[site])]
+        lower = np.asarray(self.domain.lower)
+        lengths = np.subtract(self.domain.upper, lower) * np.asarray(self.domain.periodic)
+        shift = np.where(self.domain.periodic, lower, 0.0)
+        boxsize = lengths if any(self.domain.periodic) else None
+        tree = KDTree(coords[site].astype(np.float64) - shift, boxsize=boxsize)
+        count = min(self.num_neighbours + 1, len(site))
+        _, nearest = tree.query(queries.astype(np.float64) - shift, k=count)
+        return site[nearest.reshape(len(queries), count)]
+
+
+def partition_of_unity(
+    squared_distances: Float[Tensor, "*batch candidates"], num_neighbours: int
+) -> Float[Tensor, "*batch neighbours"]:
+    r"""Returns weights $\propto(1/r_k-1/R)^2$ that sum to one, nearest site first.
+
+    $R$ is the distance of the first candidate beyond `num_neighbours`; without one the
+    weights are plain inverse squared distances. A site at distance zero takes all.
+    """
+    num_candidates = squared_distances.shape[-1]
+    kept = squared_distances[..., : min(num_neighbours, num_candidates)]
+    if num_neighbours == 1 or num_candidates == 1:
+        return torch.ones_like(kept)
+    tiny = torch.finfo(kept.dtype).tiny
+    nearest = kept[..., :1]
+    is_on_site = nearest <= tiny
+    # Ratios to the nearest distance stay finite however close the query is to its site.
+    unit = torch.where(is_on_site, torch.ones_like(nearest), nearest)
+    closeness = (unit / kept.clamp_min(tiny)).clamp_max(1).sqrt()
+    if num_candidates > num_neighbours:
+        beyond = squared_distances[..., num_neighbours : num_neighbours + 1]
+        closeness = closeness - (unit / beyond.clamp_min(tiny)).clamp_max(1).sqrt()
+    raw = closeness.clamp_min(0).square()
+    total = raw.sum(-1, keepdim=True)
+    # All candidates equally far: every one fades out, so all count the same.
+    is_even = total <= tiny
+    even = torch.full_like(kept, 1 / kept.shape[-1])
+    weights = torch.where(is_even, even, raw / torch.where(is_even, torch.ones_like(total), total))
+    alone = torch.zeros_like(kept)
+    alone[..., 0] = 1
+    return torch.where(is_on_site, alone, weights)
+
+
+def _first_of_each(coords: np.ndarray) -> np.ndarray:
+    """Returns the positions of distinct points: a site listed twice is one neighbour."""
+    order = np.lexsort(coords.T)
+    ordered = coords[order]
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.sort(order[is_new])

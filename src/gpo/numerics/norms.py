@@ -1,0 +1,93 @@
+"""Named errors. Each name is a definition, the same one in a loss and in a score.
+
+Every sum over points carries the quadrature weights, normalised per sample; a point of
+weight zero does not count, whatever it holds. The result is the mean over samples (and
+channels, where an error is taken per channel).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def relative_l2(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Returns $\|\hat u-u\|/\|u\|$ per sample over points and channels, then the mean."""
+    prediction, target, q = _counted(prediction, target, weights)
+    error = (q * (prediction - target).square()).sum((1, 2))
+    return (error / _positive((q * target.square()).sum((1, 2)))).clamp_min(_tiny(q)).sqrt().mean()
+
+
+def rmse(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}$ per sample and channel, then the mean."""
+    prediction, target, q = _counted(prediction, target, weights)
+    return (q * (prediction - target).square()).sum(1).clamp_min(_tiny(q)).sqrt().mean()
+
+
+def nrmse(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}/\langle u^2\rangle^{1/2}$ per sample and channel, then the mean."""
+    prediction, target, q = _counted(prediction, target, weights)
+    error = (q * (prediction - target).square()).sum(1)
+    return (error / _positive((q * target.square()).sum(1))).clamp_min(_tiny(q)).sqrt().mean()
+
+
+def vrmse(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Returns the root mean square error over the standard deviation of $u$ (The Well's score)."""
+    prediction, target, q = _counted(prediction, target, weights)
+    mean = (q * target).sum(1, keepdim=True)
+    error = (q * (prediction - target).square()).sum(1)
+    variance = (q * (target - mean).square()).sum(1)
+    return (error / _positive(variance)).clamp_min(_tiny(q)).sqrt().mean()
+
+
+def linf(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Returns $\max|\hat u-u|$ over the counted points of each sample, then the mean."""
+    prediction, target, _ = _counted(prediction, target, weights)
+    return (prediction - target).abs().amax((1, 2)).mean()
+
+
+def normalised_weights(
+    weights: Float[Tensor, "#batch points"] | None, like: Float[Tensor, "batch points channels"]
+) -> Float[Tensor, "batch points"]:
+    """Returns quadrature weights that sum to one over the points of every sample."""
+    if weights is None:
+        return like.new_full(like.shape[:2], 1 / like.shape[1])
+    weights = weights.to(like.dtype).expand(like.shape[:2])
+    return weights / weights.sum(1, keepdim=True)
+
+
+def _counted(
+    prediction: Tensor, target: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns both fields, zero where the weight is zero, and the weights."""
+    q = normalised_weights(weights, target).unsqueeze(-1)
+    zero = torch.zeros((), dtype=target.dtype, device=target.device)
+    return torch.where(q > 0, prediction, zero), torch.where(q > 0, target, zero), q
+
+
+def _positive(denominator: Tensor) -> Tensor:
+    return denominator.clamp_min(_tiny(denominator))
+
+
+def _tiny(like: Tensor) -> float:
+    # Its root is a normal number, and its square root has a finite derivative.
+    return torch.finfo(like.dtype).tiny

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from gpo import Domain, GaussianParticleOperator, OperatorConfig
+
+torch.set_num_threads(1)  # pytest runs one worker per core
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+DOMAINS = {
+    "line": Domain.box([-1], [3]),
+    "circle": Domain.box([0], [2], periodic=True),
+    "square": Domain.box([0, -2], [1, 2]),
+    "torus": Domain.unit_box(2, periodic=True),
+    "channel": Domain.box([0, 0], [2, 1], periodic=[True, False]),
+    "cube": Domain.unit_box(3, periodic=[False, True, False]),
+    "sphere": Domain.sphere(),
+}
+
+
+@pytest.fixture(params=DOMAINS.values(), ids=DOMAINS.keys())
+def domain(request):
+    return request.param
+
+
+def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Tensor:
+    """Points spread evenly over a domain."""
+    if domain.is_sphere:
+        return domain.wrap(torch.randn(*shape, 3, dtype=dtype))
+    return domain.from_unit(torch.rand(*shape, domain.dim, dtype=dtype))
+
+
+def make_config(domain: Domain, **changes) -> OperatorConfig:
+    """A model small enough to check number by number."""
+    defaults = {
+        "in_channels": 2, "out_channels": 3, "hidden_dim": 8, "num_layers": 2,
+        "num_heads": 2, "num_gaussians": 5, "num_frequencies": 4,
+    }  # fmt: skip
+    return OperatorConfig(dim=domain.dim, domain=domain, **{**defaults, **changes})
+
+
+def make_model(domain: Domain, **changes) -> GaussianParticleOperator:
+    """Such a model in double precision, its parameters large enough to matter."""
+    model = GaussianParticleOperator(make_config(domain, **changes)).double()
+    with torch.no_grad():
+        for parameter in model.layers.parameters():
+            parameter.mul_(2)
+    return model

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+import torch
+
+from gpo import Domain
+from gpo.numerics.neighbours import NeighbourSearch, partition_of_unity
+from tests.conftest import random_points
+
+
+def all_counted(coords):
+    return torch.ones(coords.shape[:2], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("num_neighbours", [1, 3])
+def test_neighbours_are_those_of_brute_force(domain, num_neighbours):
+    coords, queries = random_points(domain, 2, 40), random_points(domain, 2, 25)
+    is_counted = torch.rand(2, 40) > 0.3
+    found = NeighbourSearch(domain, num_neighbours)(queries, coords, is_counted)
+    distance = domain.offset(queries.unsqueeze(2), coords.unsqueeze(1)).norm(dim=-1)
+    distance[~is_counted.unsqueeze(1).expand(-1, 25, -1)] = torch.inf
+    assert torch.equal(found.index, distance.topk(num_neighbours, largest=False).indices)
+
+
+def test_weights_are_a_partition_of_unity(domain):
+    coords, queries = random_points(domain, 1, 40), random_points(domain, 1, 100)
+    weights = NeighbourSearch(domain, 4)(queries, coords, all_counted(coords)).weights
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 100, dtype=torch.float64))
+
+
+def test_a_query_on_a_site_sees_that_site_alone(domain):
+    coords = random_points(domain, 1, 40)
+    found = NeighbourSearch(domain, 4)(coords, coords, all_counted(coords))
+    assert torch.equal(found.index[..., 0], torch.arange(40).unsqueeze(0))
+    expected = torch.zeros(1, 40, 4, dtype=torch.float64)
+    expected[..., 0] = 1
+    assert torch.equal(found.weights, expected)
+
+
+def test_blending_is_continuous_along_a_path():
+    domain = Domain.unit_box(2, periodic=True)
+    coords = random_points(domain, 1, 30)
+    values = torch.randn(1, 30, dtype=torch.float64)
+
+    def largest_jump(num_steps):
+        start, direction = torch.tensor([0.1, 0.2]), torch.tensor([1.0, 0.37])
+        path = start + torch.linspace(0, 1, num_steps, dtype=torch.float64)[:, None] * direction
+        found = NeighbourSearch(domain, 5)(path.unsqueeze(0), coords, all_counted(coords))
+        return found.blend(found.gather(values)).diff().abs().max().item()
+
+    # A jump would stay as large however fine the steps are.
+    assert largest_jump(40_000) < 0.02 * largest_jump(100)
+
+
+def test_more_neighbours_than_sites_are_as_many_as_there_are():
+    domain = Domain.unit_box(1)
+    coords, queries = random_points(domain, 1, 3), random_points(domain, 1, 7)
+    found = NeighbourSearch(domain, 8)(queries, coords, all_counted(coords))
+    assert found.index.shape == (1, 7, 3)
+    alone = NeighbourSearch(domain, 8)(queries, coords[:, :1], all_counted(coords[:, :1]))
+    assert torch.equal(alone.weights, torch.ones(1, 7, 1, dtype=torch.float64))
+
+
+def test_samples_with_different_numbers_of_sites_share_a_batch():
+    domain = Domain.unit_box(2)
+    coords, queries = random_points(domain, 2, 6), random_points(domain, 2, 9)
+    is_counted = torch.tensor([[True] * 6, [True, True, False, False, False, False]])
+    both = NeighbourSearch(domain, 4)(queries, coords, is_counted)
+    alone = NeighbourSearch(domain, 4)(queries[1:], coords[1:], is_counted[1:])
+    values = torch.randn(2, 6, dtype=torch.float64)
+    torch.testing.assert_close(
+        both.blend(both.gather(values))[1:], alone.blend(alone.gather(values[1:]))
+    )
+
+
+def test_a_site_listed_twice_is_one_neighbour():
+    domain = Domain.unit_box(2)
+    coords, queries = random_points(domain, 1, 12), random_points(domain, 1, 30)
+    values = torch.randn(1, 12, dtype=torch.float64)
+    twice = torch.cat([coords, coords[:, 3:6]], 1)
+    once = NeighbourSearch(domain, 4)(queries, coords, all_counted(coords))
+    again = NeighbourSearch(domain, 4)(queries, twice, all_counted(twice))
+    values_twice = torch.cat([values, values[:, 3:6]], 1)
+    torch.testing.assert_close(
+        again.blend(again.gather(values_twice)), once.blend(once.gather(values))
+    )
+
+
+def test_equally_far_candidates_count_the_same():
+    weights = partition_of_unity(torch.full((1, 4), 2.0, dtype=torch.float64), 3)
+    torch.testing.assert_close(weights, torch.full((1, 3), 1 / 3, dtype=torch.float64))
+
+
+def test_weights_have_a_gradient_in_the_query_off_sites():
+    domain = Domain.unit_box(2)
+    coords = random_points(domain, 1, 10)
+
+    def blended(queries):
+        found = NeighbourSearch(domain, 3)(queries, coords, all_counted(coords))
+        return found.weights
+
+    queries = random_points(domain, 1, 4).requires_grad_()
+    assert torch.autograd.gradcheck(blended, queries)
+    on_site = coords.clone().requires_grad_()
+    blended(on_site).square().sum().backward()
+    assert on_site.grad.isfinite().all()
+
+
+def test_a_geometry_is_searched_once(monkeypatch):
+    domain = Domain.unit_box(2)
+    coords, queries = random_points(domain, 1, 10), random_points(domain, 1, 4)
+    search, calls = NeighbourSearch(domain, 3), []
+    original = search._search
+    monkeypatch.setattr(search, "_search", lambda *a: (calls.append(1), original(*a))[1])
+    first = search(queries, coords, all_counted(coords))
+    second = search(queries.clone(), coords.clone(), all_counted(coords))
+    assert len(calls) == 1
+    assert np.array_equal(first.index, second.index)
+    search(queries + 0.01, coords, all_counted(coords))
+    assert len(calls) == 2

@@ -1,0 +1,73 @@
+import math
+
+import pytest
+import torch
+
+from gpo import linf, nrmse, relative_l2, rmse, vrmse
+
+NORMS = [relative_l2, rmse, nrmse, vrmse, linf]
+
+
+def fields(batch=3, points=20, channels=2):
+    prediction = torch.randn(batch, points, channels, dtype=torch.float64)
+    target = torch.randn(batch, points, channels, dtype=torch.float64) + 1
+    return prediction, target, torch.rand(batch, points, dtype=torch.float64)
+
+
+def test_norms_are_their_formulas():
+    prediction, target, weights = fields()
+    expected = dict.fromkeys(("relative_l2", "rmse", "nrmse", "vrmse", "linf"), 0.0)
+    for p, u, q in zip(prediction, target, weights, strict=True):
+        q = q / q.sum()
+        ratio = sum((q[:, None] * (p - u) ** 2).flatten()) / sum((q[:, None] * u**2).flatten())
+        expected["relative_l2"] += math.sqrt(ratio) / 3
+        expected["linf"] += (p - u).abs().max().item() / 3
+        for c in range(2):
+            error = sum(q * (p[:, c] - u[:, c]) ** 2)
+            mean = sum(q * u[:, c])
+            expected["rmse"] += math.sqrt(error) / 6
+            expected["nrmse"] += math.sqrt(error / sum(q * u[:, c] ** 2)) / 6
+            expected["vrmse"] += math.sqrt(error / sum(q * (u[:, c] - mean) ** 2)) / 6
+    for norm in NORMS:
+        value = norm(prediction, target, weights).item()
+        assert value == pytest.approx(expected[norm.__name__], rel=1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_masked_points_do_not_count_even_holding_nan(norm):
+    prediction, target, weights = fields()
+    weights[:, 5:9] = 0
+    expected = norm(
+        torch.cat([prediction[:, :5], prediction[:, 9:]], 1),
+        torch.cat([target[:, :5], target[:, 9:]], 1),
+        torch.cat([weights[:, :5], weights[:, 9:]], 1),
+    )
+    prediction[:, 5:7], target[:, 6:9] = float("nan"), float("inf")
+    prediction.requires_grad_()
+    value = norm(prediction, target, weights)
+    torch.testing.assert_close(value, expected)
+    value.backward()
+    assert prediction.grad is not None
+    assert prediction.grad.isfinite().all()
+    assert (prediction.grad[:, 5:9] == 0).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_perfect_prediction_scores_zero_with_a_finite_gradient(norm):
+    _, target, weights = fields()
+    prediction = target.clone().requires_grad_()
+    value = norm(prediction, target, weights)
+    value.backward()
+    assert value.item() < 1e-15
+    assert prediction.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_scale_of_the_weights_does_not_matter(norm):
+    prediction, target, weights = fields()
+    torch.testing.assert_close(
+        norm(prediction, target, 1e9 * weights), norm(prediction, target, weights)
+    )
+    torch.testing.assert_close(
+        norm(prediction, target, torch.ones(1, 20).double()), norm(prediction, target)
+    )
