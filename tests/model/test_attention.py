@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -76,7 +78,7 @@ def test_mass_is_kept_by_every_layer(domain):
     coords = random_points(domain, 2, 30)
     trace = model.trace(torch.randn(2, 30, 2, dtype=torch.float64), coords)
     mass = trace.bases[0].sum(-1)
-    for before, after in zip(trace.bases, trace.bases[1:], strict=False):
+    for before, after in pairwise(trace.bases):
         torch.testing.assert_close(after.sum(-1), mass, rtol=1e-12, atol=0)
         assert (after >= 0).all()
         assert not torch.allclose(after, before)

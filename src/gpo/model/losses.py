@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
+from gpo.model.sites import MASK_ADVICE, check_finite
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 
@@ -50,8 +51,9 @@ def operator_losses(
         loss_weights: How the terms add up.
     """
     _check_reconstruction(model, loss_weights)
-    trace = model.trace(values, coords, weights=weights)
     sites = model.field.check(values, coords, weights, None)
+    check_finite("target", target, sites.is_counted, MASK_ADVICE)
+    trace = model.trace(values, coords, weights=weights)
     q, domain = sites.weights, model.config.space
     terms = {"prediction": relative_l2(trace.output, target, q)}
     if isinstance(trace.particles, Particles):

@@ -11,6 +11,8 @@ from gpo.model.config import OperatorConfig
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""
 
+MASK_ADVICE = "Give missing sites weight 0 in `weights`."
+
 
 @dataclass(frozen=True)
 class Sites:
@@ -63,7 +65,7 @@ def check_sites(
         is_counted = weights > 0
         normalised = weights / weights.sum(1, keepdim=True)
     if checks_contents:
-        _check_finite("values", values, is_counted, "Give missing sites weight 0 in `weights`.")
+        check_finite("values", values, is_counted, MASK_ADVICE)
         _check_place("coords", coords, is_counted, config)
         if queries is not None:
             everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
@@ -136,7 +138,8 @@ def _check_weights(weights: Tensor) -> None:
         )
 
 
-def _check_finite(name: str, tensor: Tensor, is_counted: Tensor, advice: str) -> None:
+def check_finite(name: str, tensor: Tensor, is_counted: Tensor, advice: str) -> None:
+    """Raises a `ValueError` that counts and places what is not finite at counted sites."""
     is_bad = ~tensor.isfinite() & is_counted.unsqueeze(-1)
     if bool(is_bad.any()):
         where = is_bad.nonzero()
@@ -148,7 +151,7 @@ def _check_finite(name: str, tensor: Tensor, is_counted: Tensor, advice: str) ->
 
 def _check_place(name: str, coords: Tensor, is_counted: Tensor, config: OperatorConfig) -> None:
     domain = config.space
-    _check_finite(name, coords, is_counted, "Every point needs a place.")
+    check_finite(name, coords, is_counted, "Every point needs a place.")
     counted = coords[is_counted]
     if domain.is_sphere:
         norms = counted.norm(dim=-1)

@@ -1,0 +1,88 @@
+"""Tokens are integrals: they converge as the same field is sampled more densely."""
+
+import math
+
+import torch
+
+from gpo import Domain
+from tests.conftest import make_model
+
+
+def smooth_field(coords):
+    x, y = coords[..., 0], coords[..., 1]
+    first = torch.sin(2 * math.pi * x) * torch.cos(2 * math.pi * y)
+    second = torch.cos(2 * math.pi * (x + y)) / 2
+    return torch.stack([first, second], -1).unsqueeze(0)
+
+
+def tokens_on(model, coords, weights=None):
+    with torch.no_grad():
+        trace = model.trace(smooth_field(coords), coords, weights=weights)
+    return torch.cat([tokens.flatten() for tokens in trace.tokens])
+
+
+def measured_order(errors):
+    """Slope of log error over log spacing, least squares over all refinements."""
+    sizes = torch.log(torch.tensor(list(errors), dtype=torch.float64))
+    logs = torch.log(torch.tensor(list(errors.values()), dtype=torch.float64))
+    return -(
+        ((sizes - sizes.mean()) * (logs - logs.mean())).sum()
+        / (sizes - sizes.mean()).square().sum()
+    ).item()
+
+
+def grid(domain, size):
+    coords, weights = domain.grid(size, size)
+    return coords.double(), weights.double()
+
+
+def test_tokens_on_open_grids_converge_at_second_order_with_quadrature_weights():
+    """Trapezoid weights; the integrand is Lipschitz (ReLU), smooth but for kinks."""
+    domain = Domain.unit_box(2)
+    model = make_model(domain)
+    truth = tokens_on(model, *grid(domain, 513))
+    errors = {}
+    for size in (17, 33, 65, 129):
+        errors[size - 1] = (tokens_on(model, *grid(domain, size)) - truth).norm().item()
+    assert 1.6 < measured_order(errors) < 2.6, errors
+
+
+def test_without_weights_boundary_points_count_twice_and_the_order_drops_to_one():
+    domain = Domain.unit_box(2)
+    model = make_model(domain)
+    truth = tokens_on(model, *grid(domain, 513))
+    errors = {}
+    for size in (17, 33, 65, 129):
+        errors[size - 1] = (tokens_on(model, grid(domain, size)[0]) - truth).norm().item()
+    assert 0.8 < measured_order(errors) < 1.3, errors
+
+
+def test_the_same_field_at_32_and_64_gives_nearly_the_same_tokens():
+    domain = Domain.unit_box(2, periodic=True)
+    model = make_model(domain)
+    coarse, fine = tokens_on(model, *grid(domain, 32)), tokens_on(model, *grid(domain, 64))
+    assert (coarse - fine).norm() < 1e-3 * fine.norm()
+
+
+def test_tokens_on_random_points_converge_at_the_monte_carlo_rate():
+    domain = Domain.unit_box(2, periodic=True)
+    model = make_model(domain)
+    truth = tokens_on(model, *grid(domain, 256))
+    errors = {}
+    for size in (64, 256, 1024, 4096):
+        draws = [
+            (tokens_on(model, torch.rand(size, 2, dtype=torch.float64)) - truth).square().sum()
+            for _ in range(24)
+        ]
+        errors[size] = torch.stack(draws).mean().sqrt().item()
+    assert 0.4 < measured_order(errors) < 0.6, errors
+
+
+def test_answers_agree_where_points_of_two_resolutions_coincide():
+    domain = Domain.unit_box(2, periodic=True)
+    model = make_model(domain)
+    coarse, fine = domain.grid(32, 32)[0].double(), domain.grid(64, 64)[0].double()
+    with torch.no_grad():
+        at_coarse = model(smooth_field(coarse), coarse)
+        at_fine = model(smooth_field(fine), fine).reshape(64, 64, 3)[::2, ::2].reshape(1, -1, 3)
+    assert (at_coarse - at_fine).norm() < 1e-4 * at_fine.norm()

@@ -1,0 +1,83 @@
+import pytest
+
+from gpo import GaussianParticleOperator, OperatorConfig, ablation, count_parameters, preset
+from gpo.model.presets import ABLATIONS, PRESETS
+from tests.conftest import make_config
+
+PAPER = {
+    "ns2d": (128, 8, 8, 32),
+    "ns3d": (64, 8, 4, 16),
+    "era5-temp": (64, 4, 4, 16),
+    "era5-wind": (64, 4, 4, 16),
+    "carra": (64, 4, 4, 16),
+    "airfoil": (64, 4, 4, 16),
+    "turbulent": (128, 8, 8, 32),
+    "planetswe": (64, 8, 4, 16),
+}
+
+
+def expected_count(config: OperatorConfig) -> int:
+    """The closed form of docs/parameters.md, for a model with Fourier features."""
+    h, g, layers, heads = (
+        config.hidden_dim,
+        config.num_gaussians,
+        config.num_layers,
+        config.num_heads,
+    )
+    d, embedded, head_dim = config.dim, config.space.embedding_dim, config.hidden_dim // heads
+
+    def linear(inputs: int, outputs: int) -> int:
+        return inputs * outputs + outputs
+
+    encoder = linear(config.in_channels + 2 * config.num_frequencies, h)
+    encoder += 3 * linear(h, h) + 2 * linear(h, g * d) + linear(h, g)
+    layer = linear(g * (2 + embedded + d), h) + h * g + 3 * h * head_dim + g * h + h * g
+    return encoder + layers * layer + linear(g, h) + linear(h, config.out_channels)
+
+
+def test_presets_are_the_papers_table():
+    assert list(PRESETS) == list(PAPER)
+    for name, sizes in PAPER.items():
+        config = preset(name)
+        assert (
+            config.hidden_dim,
+            config.num_layers,
+            config.num_heads,
+            config.num_gaussians,
+        ) == sizes
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_parameter_counts_are_their_closed_form(name):
+    assert count_parameters(preset(name)) == expected_count(preset(name))
+
+
+def test_counting_builds_no_model_yet_counts_the_built_one(domain):
+    for changes in ({}, {"share_layers": True}, {"features": "mlp"}, {"has_gaussian_field": False}):
+        config = make_config(domain, **changes)
+        built = sum(p.numel() for p in GaussianParticleOperator(config).parameters())
+        assert count_parameters(config) == built
+
+
+def test_a_preset_can_be_changed():
+    assert preset("ns2d", num_layers=2, in_channels=10).in_channels == 10
+
+
+def test_an_unknown_preset_lists_the_known():
+    with pytest.raises(ValueError, match=r"one of ns2d, ns3d, .*planetswe, got 'ns4d'"):
+        preset("ns4d")
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize("base", ["ns2d", "era5-temp"])
+def test_ablations_have_a_comparable_parameter_count(name, base):
+    config = preset(base)
+    changed = ablation(name, config)
+    assert count_parameters(changed) == pytest.approx(count_parameters(config), rel=0.08)
+    for field, value in ABLATIONS[name].items():
+        assert getattr(changed, field) == value
+
+
+def test_an_unknown_ablation_lists_the_known():
+    with pytest.raises(ValueError, match=r"one of without-pg-operator, .*got 'without-love'"):
+        ablation("without-love", preset("ns2d"))
