@@ -1,0 +1,99 @@
+"""A field as a picture: a line in 1-D, colours in 2-D, a map on the sphere."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.tri import Triangulation
+from torch import Tensor
+
+from gpo.numerics.domain import Domain, longitude_latitude
+
+
+def flat_coords(
+    coords: Float[Tensor, "points dim"], domain: Domain
+) -> Float[Tensor, "points flat"]:
+    """Returns coordinates to draw at: degrees on the sphere, the first two axes in space."""
+    if domain.is_sphere:
+        return torch.stack(longitude_latitude(coords), -1)
+    return domain.wrap(coords)[:, :2]
+
+
+def draw_field(
+    axes: Axes,
+    coords: Float[Tensor, "points dim"],
+    values: Float[Tensor, " points"],
+    domain: Domain,
+    *,
+    title: str,
+    limits: tuple[float, float] | None = None,
+    color_map: str = "RdBu_r",
+) -> None:
+    """Draws one channel of a field on any points.
+
+    Args:
+        axes: Where to draw.
+        coords: The points.
+        values: The channel's values there.
+        domain: Where the points live.
+        title: What is seen.
+        limits: Ends of the colour scale; symmetric around zero when not given.
+        color_map: A perceptual colour map of matplotlib.
+    """
+    where = flat_coords(coords.detach().cpu(), domain).numpy()
+    where, shown = _continued(where, values.detach().cpu().numpy(), domain)
+    axes.set_title(title)
+    if where.shape[1] == 1:
+        order = np.argsort(where[:, 0])
+        axes.plot(where[order, 0], shown[order])
+        axes.set(xlabel="x", xlim=(domain.lower[0], domain.upper[0]))
+        return
+    largest = float(np.abs(shown).max()) or 1.0
+    low, high = limits or (-largest, largest)
+    mesh = axes.tripcolor(
+        Triangulation(where[:, 0], where[:, 1]),
+        shown,
+        shading="gouraud",
+        cmap=color_map,
+        vmin=low,
+        vmax=high,
+    )
+    plt.colorbar(mesh, ax=axes, shrink=0.8)
+    label_plane(axes, domain)
+
+
+def _continued(
+    where: np.ndarray, values: np.ndarray, domain: Domain
+) -> tuple[np.ndarray, np.ndarray]:
+    """Repeats the margins of periodic axes on the other side, so that colours reach the edge."""
+    if domain.is_sphere:
+        spans = [(-180.0, 360.0)]
+    else:
+        spans = [
+            (low, high - low) if is_periodic else None
+            for low, high, is_periodic in zip(
+                domain.lower, domain.upper, domain.periodic, strict=True
+            )
+        ]
+    for axis, span in enumerate(spans[: where.shape[1]]):
+        if span is None:
+            continue
+        low, length = span
+        margin = 0.25 * length
+        begin, end = where[:, axis] < low + margin, where[:, axis] > low + length - margin
+        step = np.zeros(where.shape[1])
+        step[axis] = length
+        where = np.concatenate([where, where[begin] + step, where[end] - step])
+        values = np.concatenate([values, values[begin], values[end]])
+    return where, values
+
+
+def label_plane(axes: Axes, domain: Domain) -> None:
+    """Sets aspect, limits and names of the two drawn axes."""
+    if domain.is_sphere:
+        axes.set(xlim=(-180, 180), ylim=(-90, 90), xlabel="longitude (°)", ylabel="latitude (°)")
+    else:
+        axes.set(xlim=(domain.lower[0], domain.upper[0]), ylim=(domain.lower[1], domain.upper[1]))
+        axes.set(xlabel="x", ylabel="y")
+    axes.set_aspect("equal")

@@ -1,0 +1,67 @@
+"""One picture of one prediction: what went in, what came out, and through which particles."""
+
+from pathlib import Path
+
+from jaxtyping import Float
+from matplotlib import pyplot as plt
+from torch import Tensor
+
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.particles import Particles
+from gpo.report.fields import draw_field
+from gpo.report.particles import draw_particles
+
+
+def draw_prediction(
+    path: str | Path,
+    model: GaussianParticleOperator,
+    values: Float[Tensor, "1 points in_channels"],
+    coords: Float[Tensor, "points dim"],
+    target: Float[Tensor, "1 points out_channels"],
+) -> Path:
+    """Writes a PNG with input, truth, prediction, error, particles and the layers' activation.
+
+    Args:
+        path: Where the picture goes; folders are made.
+        model: A trained operator on a plane or a sphere.
+        values: One input field.
+        coords: Its sites.
+        target: The true output at the sites.
+    """
+    trace, domain = model.trace(values, coords), model.config.space
+    output, truth = trace.output[0, :, 0], target[0, :, 0]
+    largest = truth.abs().max().item() or 1.0
+    figure, grid = plt.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
+    limits = (-largest, largest)
+    draw_field(grid[0, 0], coords, values[0, :, 0], domain, title="input a")
+    draw_field(grid[0, 1], coords, truth, domain, title="truth u", limits=limits)
+    draw_field(grid[0, 2], coords, output, domain, title="prediction", limits=limits)
+    error = (output - truth).abs()
+    draw_field(
+        grid[0, 3], coords, error, domain, title="absolute error",
+        limits=(0.0, max(error.max().item(), 1e-12)), color_map="cividis",
+    )  # fmt: skip
+    if isinstance(trace.particles, Particles):
+        grid[1, 0].set_title("particles")
+        draw_particles(grid[1, 0], trace.particles, domain)
+    last = len(trace.bases) - 1
+    for axes, layer in zip(grid[1, 1:3], (0, last), strict=True):
+        # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.
+        spread = trace.bases[layer][0].square().sum(-1)
+        draw_field(
+            axes, coords, spread, domain, title=f"Σ z² after layer {layer}",
+            limits=(0.0, spread.max().item()), color_map="viridis",
+        )  # fmt: skip
+    if trace.windows:
+        window = trace.windows[-1][0, 0]
+        widest = window.std(0).argmax()
+        draw_field(
+            grid[1, 3], coords, window[:, widest], domain,
+            title=f"window of mode {widest.item()}, layer {last}",
+            limits=(0.0, window[:, widest].max().item()), color_map="viridis",
+        )  # fmt: skip
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path

@@ -1,0 +1,73 @@
+"""Gaussian particles as ellipses: center mu, half axes proportional to sigma, colour by weight."""
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.collections import EllipseCollection
+
+from gpo.model.particles import Particles
+from gpo.numerics.domain import Domain
+from gpo.report.fields import flat_coords, label_plane
+
+
+def draw_particles(
+    axes: Axes,
+    particles: Particles,
+    domain: Domain,
+    *,
+    sample: int = 0,
+    num_particles: int = 250,
+    fraction: float = 0.15,
+) -> None:
+    """Draws a thinned selection of the particles of one sample: ellipses, or dots in 1-D.
+
+    Args:
+        axes: Where to draw, over a field.
+        particles: The particles of a batch.
+        domain: Where they live.
+        sample: Which sample of the batch.
+        num_particles: How many to draw: spread over the sites, each the heaviest of its site.
+        fraction: Half axes in units of sigma; a particle reaches much farther than it is drawn.
+    """
+    weights = particles.weights[sample].detach().cpu()
+    heaviest = weights.argmax(-1)
+    # A fixed shuffle: evenly spaced sites of a grid would draw stripes.
+    generator = torch.Generator().manual_seed(0)
+    sites = torch.randperm(len(weights), generator=generator)[:num_particles]
+    chosen = (sites, heaviest[sites])
+    centers = flat_coords(particles.centers[sample].detach().cpu()[chosen], domain).numpy()
+    scales = particles.scales[sample].detach().cpu()[chosen].numpy()
+    if domain.dim == 1:
+        marks = axes.scatter(centers[:, 0], scales[:, 0], c=weights[chosen].numpy(), s=12)
+        axes.set(xlabel="center μ", ylabel="scale σ")
+        plt.colorbar(marks, ax=axes, label="weight w")
+        return
+    if domain.is_sphere:
+        # East and north extent of an ellipsoid with axes along x, y, z, in degrees.
+        longitude, latitude = np.deg2rad(centers).T
+        east = np.stack([-np.sin(longitude), np.cos(longitude), 0 * longitude], -1)
+        north = np.stack(
+            [-np.sin(latitude) * np.cos(longitude), -np.sin(latitude) * np.sin(longitude), np.cos(latitude)], -1
+        )  # fmt: skip
+        scales = np.rad2deg(
+            np.stack(
+                [np.linalg.norm(scales * east, axis=-1), np.linalg.norm(scales * north, axis=-1)],
+                -1,
+            )
+        )
+    ellipses = EllipseCollection(
+        2 * fraction * scales[:, 0],
+        2 * fraction * scales[:, 1],
+        np.zeros(len(sites)),
+        units="xy",
+        offsets=centers,
+        offset_transform=axes.transData,
+        array=weights[chosen].numpy(),
+        cmap="viridis",
+        linewidths=0.8,
+    )
+    ellipses.set_facecolor("none")
+    axes.add_collection(ellipses)
+    plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction} σ)")
+    label_plane(axes, domain)

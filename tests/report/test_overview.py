@@ -1,0 +1,42 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+
+from gpo import Domain
+from gpo.report.overview import draw_prediction
+from tests.conftest import make_model, random_points
+
+DOMAINS = [
+    Domain.unit_box(2),
+    Domain.unit_box(2, periodic=True),
+    Domain.sphere(),
+    Domain.unit_box(1),
+]
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=["square", "torus", "sphere", "line"])
+def test_a_prediction_is_drawn_on(domain, tmp_path):
+    model = make_model(domain, in_channels=1, out_channels=1)
+    coords = random_points(domain, 80)
+    values = torch.randn(1, 80, 1).double()
+    path = draw_prediction(tmp_path / "deep" / "picture.png", model, values, coords, values)
+    picture = plt.imread(path)
+    assert picture.shape[0] > 500
+    assert np.unique(picture.reshape(-1, picture.shape[2]), axis=0).shape[0] > 100
+    assert not plt.get_fignums()
+
+
+def test_the_demo_runs(tmp_path):
+    script = Path(__file__).parents[2] / "examples" / "plot_first_operator.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--out", str(tmp_path / "demo.png"), "--num-steps", "4"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "unseen fields" in done.stdout
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
