@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gpo import Domain, GaussianParticleOperator, OperatorConfig
+from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 
 torch.set_num_threads(1)  # pytest runs one worker per core
 
@@ -19,6 +19,9 @@ DOMAINS = {
     "channel": Domain.box([0, 0], [2, 1], periodic=[True, False]),
     "cube": Domain.unit_box(3, periodic=[False, True, False]),
     "sphere": Domain.sphere(),
+    "patch": Domain.sphere(
+        unit_vectors(torch.tensor([-5.0, 20.0, 5.0]), torch.tensor([40.0, 55.0, 60.0]))
+    ),
 }
 
 
@@ -30,7 +33,7 @@ def domain(request):
 def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Tensor:
     """Points spread evenly over a domain."""
     if domain.is_sphere:
-        return domain.wrap(torch.randn(*shape, 3, dtype=dtype))
+        return domain.wrap(domain.from_unit(torch.randn(*shape, 3, dtype=dtype)))
     return domain.from_unit(torch.rand(*shape, domain.dim, dtype=dtype))
 
 

@@ -57,10 +57,8 @@ class Encoder(nn.Module):
             bias.normal_(0, 0.1)
             # softplus(-1.5) = 0.2: particles that belong to their site.
             self.scales.out.bias.fill_(-1.5)
-        elif self.domain.is_sphere:
-            bias.copy_(self.domain.wrap(torch.randn_like(bias).reshape(-1, 3)).flatten())
         else:
-            bias.uniform_(0, 1)
+            bias.uniform_(-1 if self.domain.is_sphere else 0, 1)
 
 
 class Head(nn.Module):

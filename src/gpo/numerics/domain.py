@@ -47,7 +47,7 @@ class Domain:
                     f"got [{low}, {high}] on axis {axis}."
                 )
         if self.is_sphere and (self.dim != 3 or any(self.periodic)):
-            raise ValueError("A sphere takes no bounds: build it with Domain.sphere().")
+            raise ValueError("A sphere has three open axes: build it with Domain.sphere().")
 
     @classmethod
     def box(
@@ -78,9 +78,17 @@ class Domain:
         return cls.box(low.tolist(), high.tolist())
 
     @classmethod
-    def sphere(cls) -> "Domain":
-        """Builds the unit sphere, whose points are unit vectors."""
-        return cls((-1.0,) * 3, (1.0,) * 3, (False,) * 3, is_sphere=True)
+    def sphere(cls, around: Float[Tensor, "*batch 3"] | None = None) -> "Domain":
+        """Builds the unit sphere, whose points are unit vectors, or a patch of it.
+
+        Args:
+            around: Points that a patch shall hold. A patch is still curved; only what
+                counts as length one shrinks with it, from the radius to half its extent.
+        """
+        if around is None:
+            return cls((-1.0,) * 3, (1.0,) * 3, (False,) * 3, is_sphere=True)
+        box = cls.around(around)
+        return cls(box.lower, box.upper, box.periodic, is_sphere=True)
 
     @property
     def dim(self) -> int:
@@ -94,22 +102,18 @@ class Domain:
 
     def unit_lengths(self, like: Tensor) -> Float[Tensor, " dim"]:
         """Returns what counts as length one along every axis, on the device of `like`."""
-        lengths = [1.0] * 3 if self.is_sphere else self._lengths()
+        lengths = [high - low for low, high in zip(self.lower, self.upper, strict=True)]
+        if self.is_sphere:
+            lengths = [max(lengths) / 2] * 3
         return torch.tensor(lengths, dtype=like.dtype, device=like.device)
 
     def to_unit(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Maps the box onto $[0, 1]^d$; leaves unit vectors as they are."""
-        return (
-            coords
-            if self.is_sphere
-            else (coords - self._origin(coords)) / self.unit_lengths(coords)
-        )
+        """Maps the box onto $[0, 1]^d$, and the sphere or its patch into $[-1, 1]^3$."""
+        return (coords - self._origin(coords)) / self.unit_lengths(coords)
 
     def from_unit(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Inverts `to_unit`."""
-        return (
-            coords if self.is_sphere else coords * self.unit_lengths(coords) + self._origin(coords)
-        )
+        return coords * self.unit_lengths(coords) + self._origin(coords)
 
     def wrap(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Returns the representative of each point: inside the box where periodic, on the sphere."""
@@ -202,11 +206,12 @@ class Domain:
         coords = unit_vectors(points[:, 1], points[:, 0])
         return coords.to(dtype), area.repeat_interleave(num_longitudes).to(dtype)
 
-    def _lengths(self) -> list[float]:
-        return [high - low for low, high in zip(self.lower, self.upper, strict=True)]
-
     def _origin(self, like: Tensor) -> Tensor:
-        return torch.tensor(self.lower, dtype=like.dtype, device=like.device)
+        """Returns the point that unit coordinates count from: a corner, or a patch's middle."""
+        origin = self.lower
+        if self.is_sphere:
+            origin = [(low + high) / 2 for low, high in zip(self.lower, self.upper, strict=True)]
+        return torch.tensor(origin, dtype=like.dtype, device=like.device)
 
     def _is_periodic(self, like: Tensor) -> Tensor:
         return torch.tensor(self.periodic, device=like.device)

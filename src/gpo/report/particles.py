@@ -44,18 +44,7 @@ def draw_particles(
         plt.colorbar(marks, ax=axes, label="weight w")
         return
     if domain.is_sphere:
-        # East and north extent of an ellipsoid with axes along x, y, z, in degrees.
-        longitude, latitude = np.deg2rad(centers).T
-        east = np.stack([-np.sin(longitude), np.cos(longitude), 0 * longitude], -1)
-        north = np.stack(
-            [-np.sin(latitude) * np.cos(longitude), -np.sin(latitude) * np.sin(longitude), np.cos(latitude)], -1
-        )  # fmt: skip
-        scales = np.rad2deg(
-            np.stack(
-                [np.linalg.norm(scales * east, axis=-1), np.linalg.norm(scales * north, axis=-1)],
-                -1,
-            )
-        )
+        scales = _degrees(scales, *np.deg2rad(centers).T)
     ellipses = EllipseCollection(
         2 * fraction * scales[:, 0],
         2 * fraction * scales[:, 1],
@@ -71,3 +60,16 @@ def draw_particles(
     axes.add_collection(ellipses)
     plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction} σ)")
     label_plane(axes, domain)
+
+
+def _degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
+    """Returns how far ellipsoids with axes along x, y, z reach in longitude and latitude."""
+    zero = np.zeros_like(longitude)
+    east = np.stack([-np.sin(longitude), np.cos(longitude), zero], -1)
+    poleward = -np.sin(latitude)
+    north = np.stack(
+        [poleward * np.cos(longitude), poleward * np.sin(longitude), np.cos(latitude)], -1
+    )
+    # A length is more degrees of longitude near the poles; close to them it would fill the map.
+    eastward = np.linalg.norm(scales * east, axis=-1) / np.cos(latitude).clip(0.2)
+    return np.rad2deg(np.stack([eastward, np.linalg.norm(scales * north, axis=-1)], -1))
