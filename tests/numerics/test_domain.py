@@ -93,7 +93,10 @@ def test_around_holds_all_points_even_on_a_plane():
         (lambda: Domain.box([0, 0], [1]), "one entry per axis, got 2, 1 and 2"),
         (lambda: Domain.box([0] * 4, [1] * 4), "1, 2 or 3 entries, got 4"),
         (lambda: Domain.box([0], [float("inf")]), "finite"),
-        (lambda: Domain((0.0,), (1.0,), (False,), is_sphere=True), r"three open axes.*Domain.sphere\(\)"),
+        (
+            lambda: Domain((0.0,), (1.0,), (False,), is_sphere=True),
+            r"three open axes.*Domain.sphere\(\)",
+        ),
         (lambda: Domain.unit_box(2).grid(4), r"2 positive counts.*got \(4,\)"),
         (lambda: Domain.sphere().grid(4, 4, 4), "2 positive counts"),
     ],

@@ -1,0 +1,236 @@
+"""Where the sites of a data set are and how much area or volume each stands for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from gpo.numerics.domain import Domain, unit_vectors
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sites in the order in which values are listed; grids are flattened, last axis fastest."""
+
+    coords: np.ndarray
+    """Points by dim, in domain coordinates; unit vectors on the sphere."""
+    weights: np.ndarray
+    """Quadrature weights, which sum to one; 0 where a site is masked."""
+    domain: Domain
+    axis_names: tuple[str, ...]
+    """Names of the grid axes, or of the coordinates of scattered points."""
+    axis_units: tuple[str, ...]
+    """Units of these; empty where unknown."""
+    axes: tuple[np.ndarray, ...] = ()
+    """Coordinates along every axis of a rectilinear grid, as in the file; else empty."""
+    grid_shape: tuple[int, ...] = ()
+    """Sites along every axis of a structured grid; empty for scattered points."""
+    triangles: np.ndarray | None = None
+    """Corners of mesh cells as site numbers, cells by 3 (or 4, tetrahedra)."""
+
+    @property
+    def num_points(self) -> int:
+        """Number of sites, masked ones included."""
+        return len(self.coords)
+
+    @property
+    def is_masked(self) -> np.ndarray:
+        """True at masked sites."""
+        return self.weights == 0
+
+    def masked(self, is_missing: np.ndarray) -> "Geometry":
+        """Returns the same sites with some of them masked; refuses to mask all."""
+        weights = np.where(is_missing, 0.0, self.weights)
+        if not weights.any():
+            raise ValueError("every site is missing")
+        return replace(self, weights=weights / weights.sum())
+
+    @classmethod
+    def rectilinear(
+        cls,
+        axes: Sequence[np.ndarray],
+        *,
+        periodic: bool | Sequence[bool] = False,
+        names: Sequence[str] = (),
+        units: Sequence[str] = (),
+        bounds: Sequence[tuple[float, float]] | None = None,
+    ) -> "Geometry":
+        """Builds a Cartesian grid from strictly increasing coordinates along every axis.
+
+        Args:
+            axes: Coordinates along each axis; spacing may vary.
+            periodic: Which axes close on themselves. Without `bounds` their period is
+                the span of the points plus one spacing.
+            names: Names of the axes; x, y, z when empty.
+            units: Units of the axes.
+            bounds: Lower and upper end of each axis where the file states them.
+        """
+        axes = [np.asarray(axis, dtype=np.float64) for axis in axes]
+        is_periodic = [periodic] * len(axes) if isinstance(periodic, bool) else list(periodic)
+        if bounds is None:
+            bounds = [_bounds(axis, wraps) for axis, wraps in zip(axes, is_periodic, strict=True)]
+        domain = Domain.box([low for low, _ in bounds], [high for _, high in bounds], is_periodic)
+        coords = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))
+        lengths = [
+            cell_lengths(axis, high - low if wraps else None)
+            for axis, wraps, (low, high) in zip(axes, is_periodic, bounds, strict=True)
+        ]
+        weights = _outer(lengths)
+        return cls(
+            coords,
+            weights / weights.sum(),
+            domain,
+            tuple(names) or ("x", "y", "z")[: len(axes)],
+            tuple(units) or ("",) * len(axes),
+            tuple(axes),
+            tuple(len(axis) for axis in axes),
+        )
+
+    @classmethod
+    def latitude_longitude(cls, latitude: np.ndarray, longitude: np.ndarray) -> "Geometry":
+        """Builds a global or regional grid on the sphere from degrees along both axes.
+
+        A site's weight is the exact area of its cell: from halfway to its neighbours, cut at
+        the poles. Latitudes may ascend or descend; longitudes may cross any meridian.
+        """
+        latitude = np.asarray(latitude, dtype=np.float64)
+        longitude = np.asarray(longitude, dtype=np.float64)
+        up, along = (part.ravel() for part in np.meshgrid(latitude, longitude, indexing="ij"))
+        coords = _unit_vectors(along, up)
+        edges = np.deg2rad(_edges(latitude).clip(-90, 90))
+        area = np.abs(np.diff(np.sin(edges)))
+        is_global = covers_circle(longitude)
+        widths = cell_lengths(longitude, 360.0 if is_global else None)
+        weights = _outer([area, widths])
+        return cls(
+            coords,
+            weights / weights.sum(),
+            sphere_domain(coords),
+            ("latitude", "longitude"),
+            ("degrees_north", "degrees_east"),
+            (latitude, longitude),
+            (len(latitude), len(longitude)),
+        )
+
+    @classmethod
+    def curvilinear_sphere(cls, latitude: np.ndarray, longitude: np.ndarray) -> "Geometry":
+        """Builds a structured grid on the sphere from two-dimensional latitudes and longitudes."""
+        coords = _unit_vectors(np.ravel(longitude), np.ravel(latitude))
+        shape = tuple(np.shape(latitude))
+        weights = _quadrilateral_weights(coords.reshape(*shape, 3))
+        names, units = ("y", "x"), ("", "")
+        return cls(coords, weights, sphere_domain(coords), names, units, (), shape)
+
+    @classmethod
+    def curvilinear(cls, x: np.ndarray, y: np.ndarray) -> "Geometry":
+        """Builds a body-fitted structured grid in the plane from its two coordinate arrays."""
+        points = np.stack([x, y], -1).astype(np.float64)
+        coords = points.reshape(-1, 2)
+        weights = _quadrilateral_weights(points)
+        domain = Domain.around(torch.from_numpy(coords))
+        return cls(coords, weights, domain, ("x", "y"), ("", ""), (), tuple(np.shape(x)))
+
+    @classmethod
+    def scattered(
+        cls,
+        coords: np.ndarray,
+        triangles: np.ndarray | None = None,
+        *,
+        domain: Domain | None = None,
+        units: Sequence[str] = (),
+    ) -> "Geometry":
+        """Builds a point cloud; with triangles a site stands for a share of its cells' area."""
+        coords = np.asarray(coords, dtype=np.float64)
+        dim = coords.shape[1]
+        weights = np.full(len(coords), 1 / len(coords))
+        if triangles is not None:
+            weights = _lumped_areas(coords, triangles)
+        if domain is None:
+            domain = Domain.around(torch.from_numpy(coords))
+        names = ("x", "y", "z")[:dim]
+        return cls(coords, weights, domain, names, tuple(units) or ("",) * dim, triangles=triangles)
+
+
+def covers_circle(longitude: np.ndarray) -> bool:
+    """Tells whether evenly spaced longitudes close on themselves."""
+    if len(longitude) < 3:
+        return False
+    spacing = np.diff(longitude).mean()
+    return bool(abs(abs(spacing) * len(longitude) - 360) < 0.5 * abs(spacing))
+
+
+def cell_lengths(axis: np.ndarray, period: float | None = None) -> np.ndarray:
+    """Returns the length from halfway to halfway between neighbours; half a cell at open ends."""
+    if len(axis) == 1:
+        return np.ones(1)
+    gaps = np.abs(np.diff(axis))
+    if period is None:
+        return (np.append(gaps, 0.0) + np.insert(gaps, 0, 0.0)) / 2
+    closing = period - gaps.sum()
+    return (np.append(gaps, closing) + np.insert(gaps, 0, closing)) / 2
+
+
+def sphere_domain(coords: np.ndarray) -> Domain:
+    """Returns the whole sphere where points lie all around it, else the patch that holds them."""
+    mean = coords.mean(0)
+    is_global = float(np.linalg.norm(mean)) < 0.3 and float(np.ptp(coords, axis=0).min()) > 1.8
+    return Domain.sphere() if is_global else Domain.sphere(torch.from_numpy(coords))
+
+
+def _unit_vectors(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
+    along = torch.from_numpy(np.ascontiguousarray(longitude, dtype=np.float64))
+    up = torch.from_numpy(np.ascontiguousarray(latitude, dtype=np.float64))
+    return unit_vectors(along, up).numpy()
+
+
+def _bounds(axis: np.ndarray, is_periodic: bool) -> tuple[float, float]:
+    if len(axis) == 1:
+        return float(axis[0]), float(axis[0]) + 1
+    closing = float(np.diff(axis).mean()) if is_periodic else 0.0
+    return float(axis[0]), float(axis[-1]) + closing
+
+
+def _edges(axis: np.ndarray) -> np.ndarray:
+    """Returns cell edges halfway between points, the outer ones as far out as the next is in."""
+    if len(axis) == 1:
+        return np.array([axis[0] - 0.5, axis[0] + 0.5])
+    middle = (axis[1:] + axis[:-1]) / 2
+    return np.concatenate([[2 * axis[0] - middle[0]], middle, [2 * axis[-1] - middle[-1]]])
+
+
+def _outer(factors: Sequence[np.ndarray]) -> np.ndarray:
+    product = np.ones(1)
+    for factor in factors:
+        product = np.multiply.outer(product, factor).ravel()
+    return product
+
+
+def _quadrilateral_weights(points: np.ndarray) -> np.ndarray:
+    """Gives every corner a quarter of the area of each cell of a structured grid around it."""
+    first, second = points[1:, 1:] - points[:-1, :-1], points[1:, :-1] - points[:-1, 1:]
+    area = _parallelogram(first, second) / 2
+    weights = np.zeros(points.shape[:2])
+    for rows in (slice(None, -1), slice(1, None)):
+        for columns in (slice(None, -1), slice(1, None)):
+            weights[rows, columns] += area / 4
+    return weights.ravel() / weights.sum()
+
+
+def _lumped_areas(coords: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Gives every corner an equal share of its cells' area, or volume for tetrahedra."""
+    edges = coords[cells[:, 1:]] - coords[cells[:, :1]]
+    if cells.shape[1] == 3:
+        size = _parallelogram(edges[:, 0], edges[:, 1])
+    else:
+        size = np.abs(np.linalg.det(edges))
+    weights = np.zeros(len(coords))
+    for corner in cells.T:
+        np.add.at(weights, corner, size)
+    return weights / weights.sum()
+
+
+def _parallelogram(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns the area that two vectors span, in the plane or in space."""
+    squared = (first**2).sum(-1) * (second**2).sum(-1) - (first * second).sum(-1) ** 2
+    return np.sqrt(squared.clip(0))

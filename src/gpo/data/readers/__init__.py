@@ -1,0 +1,1 @@
+"""One file per published layout; `registry.open_data` is the door."""

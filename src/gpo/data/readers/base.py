@@ -1,0 +1,68 @@
+"""What a reader is, and the door through which every file comes in."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.trajectories import Pairs, Trajectories
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """What to take from a file that holds more than one thing."""
+
+    variables: tuple[str, ...] = ()
+    """Names of the variables to read; all that belong together when empty."""
+    select: Mapping[str, str] = field(default_factory=dict)
+    """One value of every extra dimension by name, such as level=500 or number=0."""
+
+
+class AbstractReader(ABC):
+    """One published layout. A new one is one file, and one line in `readers/registry.py`."""
+
+    name: ClassVar[str]
+    """What users type and `Trajectories.layout` says."""
+    layout: ClassVar[str]
+    """The layout in a few words, for messages."""
+
+    @abstractmethod
+    def recognises(self, path: Path) -> bool:
+        """Tells by a quick look whether a file has this layout; may raise on a broken file."""
+
+    @abstractmethod
+    def read(self, path: Path, options: ReadOptions) -> Trajectories | Pairs:
+        """Returns the data; raises `DataError`, naming file and field, where it cannot."""
+
+
+def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
+    """Returns coordinates along one axis, which must be finite, sorted and distinct."""
+    axis = np.asarray(axis, dtype=np.float64)
+    if axis.ndim != 1 or len(axis) == 0:
+        raise DataError(path, name, f"must be a list of coordinates, got shape {axis.shape}.")
+    if not np.isfinite(axis).all():
+        raise DataError(path, name, "must be finite, got NaN or infinity.")
+    steps = np.diff(axis)
+    if np.any(steps == 0):
+        raise DataError(path, name, "must be distinct, got a coordinate twice.")
+    if not (np.all(steps > 0) or np.all(steps < 0)):
+        raise DataError(path, name, "must be sorted, got coordinates out of order.")
+    return axis
+
+
+def check_known(path: Path, name: str, values: np.ndarray) -> None:
+    """Refuses a variable that is missing everywhere."""
+    if not np.isfinite(values).any():
+        raise DataError(path, name, "holds no number at all: every value is NaN or infinite.")
+
+
+def choose_variables(path: Path, wanted: Sequence[str], available: Sequence[str]) -> list[str]:
+    """Returns the wanted names, all when none is named; refuses a name the file lacks."""
+    for name in wanted:
+        if name not in available:
+            raise DataError(path, name, f"is not in the file, which has {', '.join(available)}.")
+    return list(wanted) or list(available)

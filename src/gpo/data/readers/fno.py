@@ -1,0 +1,151 @@
+"""FNO's Navier-Stokes files: MATLAB `.mat` with vorticity `u`, initial state `a`, times `t`.
+
+MATLAB stores arrays column by column: in a version 7.3 file, which is HDF5, `u` of shape
+(N, x, y, T) appears to h5py as (T, y, x, N). Both orders are read, and version 5 files too.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import scipy.io
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
+from gpo.data.readers.hdf5 import array, dataset
+from gpo.data.trajectories import Trajectories, Variable
+
+HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
+USERBLOCK = 512
+
+
+class FnoReader(AbstractReader):
+    """Vorticity trajectories in the periodic unit box."""
+
+    name = "ns2d"
+    layout = "FNO's MATLAB file with u (N, x, y, T), a, t"
+
+    def recognises(self, path: Path) -> bool:
+        """Tells whether there are `u` of rank 4 and `a` of rank 3."""
+        if path.suffix != ".mat":
+            return False
+        if h5py.is_hdf5(path):
+            with h5py.File(path) as file:
+                ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
+        else:
+            ranks = {name: len(shape) for name, shape, _ in scipy.io.whosmat(path)}
+        return ranks.get("u") == 4 and ranks.get("a") == 3
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        """Returns the recorded vorticity; `a` is not a frame of it."""
+        if options.variables not in ((), ("u",), ("vorticity",)):
+            raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
+        content = _open_hdf5(path) if h5py.is_hdf5(path) else _open_version_5(path)
+        shape, times = content.shape, content.times
+        if shape[:3] != content.initial_shape:
+            problem = f"must have shape {shape[:3]} as `u` has, got {content.initial_shape}."
+            raise DataError(path, "a", problem)
+        if len(times) != shape[3]:
+            raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
+        if 0 in shape:
+            raise DataError(path, "u", f"must not be empty, got shape {shape}.")
+        check_known(path, "u", content.fetch(0, slice(0, 1)))
+        axes = [np.arange(count) / count for count in shape[1:3]]
+        bounds = [(0.0, 1.0)] * 2
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=(Variable("vorticity", "1/s"),),
+            geometries=(Geometry.rectilinear(axes, periodic=True, bounds=bounds),),
+            time=check_axis(path, "t", times),
+            time_units="s",
+            num_trajectories=shape[0],
+            fetch=content.fetch,
+        )
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The three arrays of a file, in the published order of axes."""
+
+    shape: tuple[int, ...]
+    initial_shape: tuple[int, ...]
+    times: np.ndarray
+    fetch: Callable[[int, slice], np.ndarray]
+
+
+def write_fno(
+    path: Path, a: np.ndarray, t: np.ndarray, u: Iterable[np.ndarray], num_trajectories: int
+) -> None:
+    """Writes a MATLAB 7.3 file with the published keys and shapes.
+
+    Args:
+        path: The file.
+        a: Initial states, trajectories by x by y.
+        t: Times of the recorded frames.
+        u: Recorded frames in portions of trajectories, each portion by x by y by time.
+        num_trajectories: How many trajectories the portions add up to.
+    """
+    with h5py.File(path, "w", userblock_size=USERBLOCK, libver=("earliest", "v108")) as file:
+        _matlab_dataset(file, "a", a.T.shape, "single")[...] = a.T.astype(np.float32)
+        _matlab_dataset(file, "t", (len(t), 1), "double")[...] = t[:, None]
+        shape = (len(t), *a.shape[:0:-1], num_trajectories)
+        frames = _matlab_dataset(file, "u", shape, "single")
+        start = 0
+        for portion in u:
+            stop = start + len(portion)
+            frames[..., start:stop] = portion.T.astype(np.float32)
+            start = stop
+        if start != num_trajectories:
+            raise ValueError(f"`u` must hold {num_trajectories} trajectories, got {start}.")
+    with open(path, "r+b") as raw:
+        # The header by which MATLAB knows its files: text, version 2.0, little endian.
+        raw.write(HEADER.ljust(124) + b"\x00\x02IM")
+
+
+def _matlab_dataset(file: h5py.File, name: str, shape: tuple[int, ...], kind: str) -> h5py.Dataset:
+    dtype = {"single": "<f4", "double": "<f8"}[kind]
+    dataset = file.create_dataset(name, shape, dtype)
+    dataset.attrs["MATLAB_class"] = np.bytes_(kind)
+    return dataset
+
+
+def _open_hdf5(path: Path) -> _Content:
+    with h5py.File(path) as file:
+        frames = dataset(path, file, "u")
+        shape, is_matlab = frames.shape, "MATLAB_class" in frames.attrs
+        initial = dataset(path, file, "a").shape
+        times = np.ravel(array(path, file, "t"))
+    if len(shape) != 4 or len(initial) != 3:
+        raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {shape} and {initial}.")
+    is_reversed = is_matlab or (shape[1:] == initial and shape[:3] != initial)
+
+    def fetch(trajectory: int, times: slice) -> np.ndarray:
+        with h5py.File(path) as file:
+            if is_reversed:
+                frames = array(path, file, "u", (times, ..., trajectory)).transpose(0, 2, 1)
+            else:
+                frames = np.moveaxis(array(path, file, "u", (trajectory, ..., times)), -1, 0)
+        return frames.reshape(len(frames), -1, 1)
+
+    order = slice(None, None, -1 if is_reversed else 1)
+    return _Content(shape[order], initial[order], times, fetch)
+
+
+def _open_version_5(path: Path) -> _Content:
+    content = scipy.io.loadmat(path)
+    for name in ("u", "a", "t"):
+        if name not in content:
+            raise DataError(path, name, "is missing.")
+    u, a = content["u"], content["a"]
+    if u.ndim != 4 or a.ndim != 3:
+        raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {u.shape} and {a.shape}.")
+
+    def fetch(trajectory: int, times: slice) -> np.ndarray:
+        frames = np.moveaxis(u[trajectory][..., times], -1, 0)
+        return frames.reshape(len(frames), -1, 1)
+
+    return _Content(u.shape, a.shape, np.ravel(content["t"]), fetch)

@@ -1,0 +1,1 @@
+"""One file per equation; each writes the layout in which its data is published."""

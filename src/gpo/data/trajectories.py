@@ -1,0 +1,122 @@
+"""The data model: all that any reader may return is `Trajectories` or `Pairs`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A named quantity."""
+
+    name: str
+    units: str = ""
+    """Units as the file has them; empty where it has none."""
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Time series of fields on sites; values are read when they are asked for."""
+
+    layout: str
+    """Name of the reader that understood the file."""
+    source: Path
+    variables: tuple[Variable, ...]
+    geometries: tuple[Geometry, ...]
+    """One for all trajectories, or one each."""
+    time: np.ndarray
+    """Times of the frames, increasing, in `time_units`."""
+    time_units: str
+    """s, h, d and so on; empty where frames are only numbered."""
+    num_trajectories: int
+    fetch: Callable[[int, slice], np.ndarray]
+    """Reads frames of one trajectory: times by points by variables, NaN where missing."""
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Constants of every trajectory, such as a viscosity; one number each."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no later stage could use."""
+        if len(self.time) == 0:
+            raise DataError(self.source, "time", "has length zero: there are no frames.")
+        if np.any(np.diff(self.time) <= 0):
+            raise DataError(self.source, "time", "must increase, got unsorted or repeated times.")
+        _check_common(self.source, self.num_trajectories, self.geometries, self.variables)
+
+    def geometry(self, trajectory: int = 0) -> Geometry:
+        """Returns the sites of one trajectory."""
+        return self.geometries[trajectory if len(self.geometries) > 1 else 0]
+
+    def frames(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
+        """Returns frames of one trajectory, times by points by variables; NaN where missing."""
+        try:
+            values = np.asarray(self.fetch(trajectory, times))
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(self.source, "values", f"cannot be read: {error}") from error
+        num_times = len(range(*times.indices(len(self.time))))
+        shape = (num_times, self.geometry(trajectory).num_points, len(self.variables))
+        if values.shape != shape:
+            raise DataError(self.source, "values", f"must have shape {shape}, got {values.shape}.")
+        return values
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Static maps, such as a shape to the flow around it; read when they are asked for."""
+
+    layout: str
+    """Name of the reader that understood the file."""
+    source: Path
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+    geometries: tuple[Geometry, ...]
+    """One for all samples, or one each."""
+    num_samples: int
+    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    """Reads one sample: points by inputs, and points by outputs."""
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Constants of every sample; one number each."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no later stage could use."""
+        _check_common(self.source, self.num_samples, self.geometries, self.inputs)
+        _check_common(self.source, self.num_samples, self.geometries, self.outputs)
+
+    def geometry(self, sample: int = 0) -> Geometry:
+        """Returns the sites of one sample."""
+        return self.geometries[sample if len(self.geometries) > 1 else 0]
+
+    def sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns input and output of one sample, points by variables; NaN where missing."""
+        try:
+            given, wanted = (np.asarray(part) for part in self.fetch(index))
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(self.source, "values", f"cannot be read: {error}") from error
+        points = self.geometry(index).num_points
+        for values, variables in ((given, self.inputs), (wanted, self.outputs)):
+            shape = (points, len(variables))
+            if values.shape != shape:
+                problem = f"must have shape {shape}, got {values.shape}."
+                raise DataError(self.source, variables[0].name, problem)
+        return given, wanted
+
+
+def _check_common(
+    source: Path, count: int, geometries: tuple[Geometry, ...], variables: tuple[Variable, ...]
+) -> None:
+    if count < 1:
+        raise DataError(source, "values", "hold no sample.")
+    if not variables:
+        raise DataError(source, "variables", "are none: there is nothing to learn from.")
+    if len(geometries) not in (1, count):
+        raise DataError(
+            source, "coords", f"must be one set or {count}, one per sample, got {len(geometries)}."
+        )

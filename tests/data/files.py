@@ -1,0 +1,15 @@
+"""Where the real files are, for tests that need them."""
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def real_file(*parts: str) -> Path:
+    """Returns a real file, or skips the test and says which file is missing."""
+    path = SHARED.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"needs {'/'.join(parts)} in shared/data beside the project")
+    return path
