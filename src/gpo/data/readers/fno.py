@@ -4,7 +4,7 @@ MATLAB stores arrays column by column: in a version 7.3 file, which is HDF5, `u`
 (N, x, y, T) appears to h5py as (T, y, x, N). Both orders are read, and version 5 files too.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,29 +78,32 @@ class _Content:
 
 
 def write_fno(
-    path: Path, a: np.ndarray, t: np.ndarray, u: Iterable[np.ndarray], num_trajectories: int
+    path: Path,
+    times: np.ndarray,
+    portions: Iterable[Mapping[str, np.ndarray]],
+    shape: tuple[int, int, int],
 ) -> None:
     """Writes a MATLAB 7.3 file with the published keys and shapes.
 
     Args:
         path: The file.
-        a: Initial states, trajectories by x by y.
-        t: Times of the recorded frames.
-        u: Recorded frames in portions of trajectories, each portion by x by y by time.
-        num_trajectories: How many trajectories the portions add up to.
+        times: Times of the recorded frames.
+        portions: The trajectories, some at a time: initial states `a` (trajectories, x, y) and
+            frames `u` (trajectories, x, y, time).
+        shape: Number of all trajectories and points along x and y.
     """
     with h5py.File(path, "w", userblock_size=USERBLOCK, libver=("earliest", "v108")) as file:
-        _matlab_dataset(file, "a", a.T.shape, "single")[...] = a.T.astype(np.float32)
-        _matlab_dataset(file, "t", (len(t), 1), "double")[...] = t[:, None]
-        shape = (len(t), *a.shape[:0:-1], num_trajectories)
-        frames = _matlab_dataset(file, "u", shape, "single")
+        initial = _matlab_dataset(file, "a", shape[::-1], "single")
+        _matlab_dataset(file, "t", (len(times), 1), "double")[...] = times[:, None]
+        frames = _matlab_dataset(file, "u", (len(times), *shape[::-1]), "single")
         start = 0
-        for portion in u:
-            stop = start + len(portion)
-            frames[..., start:stop] = portion.T.astype(np.float32)
+        for portion in portions:
+            stop = start + len(portion["a"])
+            initial[..., start:stop] = portion["a"].T
+            frames[..., start:stop] = portion["u"].T
             start = stop
-        if start != num_trajectories:
-            raise ValueError(f"`u` must hold {num_trajectories} trajectories, got {start}.")
+    if start != shape[0]:
+        raise ValueError(f"`portions` must hold {shape[0]} trajectories, got {start}.")
     with open(path, "r+b") as raw:
         # The header by which MATLAB knows its files: text, version 2.0, little endian.
         raw.write(HEADER.ljust(124) + b"\x00\x02IM")

@@ -1,8 +1,7 @@
-"""The command line: `gpo --help` lists what there is."""
+"""`gpo presets`: the paper's configurations."""
 
 from dataclasses import dataclass
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -30,13 +29,3 @@ class Presets:
                 f"{count_parameters(config):,}",
             )
         Console().print(table)
-
-
-COMMANDS = {"presets": Presets}
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command that the arguments name."""
-    tyro.extras.subcommand_cli_from_dict(
-        COMMANDS, prog="gpo", description=__doc__, args=arguments
-    ).run()

@@ -1,0 +1,52 @@
+"""The command line: one file per command, one typed configuration each."""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
+
+from gpo.cli.data import DataInfo, DataMake, DataPlot
+from gpo.cli.presets import Presets
+
+
+@dataclass(frozen=True)
+class Data:
+    """Makes, describes and draws data files."""
+
+    action: (
+        Annotated[DataMake, subcommand("make")]
+        | Annotated[DataInfo, subcommand("info")]
+        | Annotated[DataPlot, subcommand("plot")]
+    )
+
+    def run(self) -> None:
+        """Runs the chosen action."""
+        self.action.run()
+
+
+Command = Annotated[Data, subcommand("data")] | Annotated[Presets, subcommand("presets")]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command that the arguments name.
+
+    Exit codes: 0 done, 1 the input or the data is at fault (the message says how), 2 the
+    arguments make no sense, 130 interrupted.
+    """
+    command = tyro.cli(
+        OmitSubcommandPrefixes[OmitArgPrefixes[Command]],  # type: ignore[valid-type]
+        prog="gpo",
+        description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
+        args=arguments,
+    )
+    try:
+        command.run()
+    except (ValueError, OSError) as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted: the same command goes on from here.")
+        sys.exit(130)

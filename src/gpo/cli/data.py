@@ -1,0 +1,88 @@
+"""`gpo data make | info | plot`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tyro.conf import Positional
+
+from gpo.cli.describe import print_description
+from gpo.data.benchmarks import cache_folder, solver_for
+from gpo.data.generate import generate
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
+from gpo.report.contact_sheet import draw_contact_sheet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What to take from a file."""
+
+    var: tuple[str, ...] = ()
+    """Variables to read; all that belong together when not given."""
+    select: dict[str, str] = field(default_factory=dict)
+    """One value of an extra dimension by name, such as: --select level 500."""
+    reader: str | None = None
+    """Layout of the file; recognised from its content when not given."""
+
+
+@dataclass(frozen=True)
+class DataMake:
+    """Makes the data of a simulated benchmark in its published layout."""
+
+    name: Positional[str]
+    """Benchmark, such as ns2d."""
+    preset: Literal["quick", "default", "paper"] = "default"
+    """Size of the data set."""
+    out: Path | None = None
+    """File to make; in the cache folder ($GPO_CACHE) when not given."""
+    set: dict[str, str] = field(default_factory=dict)
+    """Single numbers of the solver, such as: --set viscosity 1e-3 num_trajectories 8."""
+
+    def run(self) -> None:
+        """Makes the file, with progress; an interrupted run goes on where it was."""
+        solver = solver_for(self.name, self.preset, self.set)
+        path = self.out or cache_folder() / f"{self.name}-{self.preset}{solver.suffix}"
+        console = Console(soft_wrap=True, highlight=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            task = progress.add_task(f"Solving {self.name}", total=solver.num_trajectories)
+            is_new = generate(solver, path, lambda done, _: progress.update(task, completed=done))
+        console.print(f"{'made' if is_new else 'already there'}: {path}", markup=False)
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """Tells what a file holds and what would be trained on."""
+
+    file: Positional[Path]
+    """File or folder in any layout we read."""
+    reading: Reading = Reading()
+
+    def run(self) -> None:
+        """Prints variables, ranges, missing values, domain, weights and splits."""
+        print_description(_open(self.file, self.reading))
+
+
+@dataclass(frozen=True)
+class DataPlot:
+    """Draws a contact sheet of a file."""
+
+    file: Positional[Path]
+    """File or folder in any layout we read."""
+    out: Path | None = None
+    """Picture to write; the file's name with .png in this folder when not given."""
+    reading: Reading = Reading()
+
+    def run(self) -> None:
+        """Writes the picture."""
+        out = self.out or Path(self.file.name).with_suffix(".png")
+        path = draw_contact_sheet(_open(self.file, self.reading), out)
+        Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
+
+
+def _open(path: Path, reading: Reading):  # noqa: ANN202
+    options = ReadOptions(variables=reading.var, select=reading.select)
+    return open_data(path, options, reading.reader)

@@ -1,0 +1,118 @@
+"""A data set in words and a table: what `gpo data info` prints."""
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from gpo.data.geometry import Geometry
+from gpo.data.split import even_steps, split_windows
+from gpo.data.summary import summarise
+from gpo.data.trajectories import Pairs, Trajectories
+
+
+def print_description(data: Trajectories | Pairs) -> None:
+    """Prints what the data is and what would be trained on."""
+    console = Console(soft_wrap=True, highlight=False)
+    for label, text in describe(data):
+        console.print(f"{label:<9} {text}", markup=False)
+    summary = summarise(data)
+    table = Table()
+    for column in ("variable", "units", "minimum", "mean", "maximum", "missing"):
+        table.add_column(column, justify="left" if column in ("variable", "units") else "right")
+    for row in summary.ranges:
+        numbers = (f"{value:.5g}" for value in (row.minimum, row.mean, row.maximum))
+        table.add_row(row.name, row.units or "-", *numbers, f"{row.missing:.1%}")
+    console.print(table)
+    console.print(f"ranges over {summary.looked_at}")
+
+
+def describe(data: Trajectories | Pairs) -> list[tuple[str, str]]:
+    """Returns label and text of every line before the table."""
+    lines = [("file", str(data.source)), ("layout", data.layout)]
+    geometry = data.geometry()
+    if isinstance(data, Trajectories):
+        lines.append(("series", _series(data)))
+    else:
+        given = ", ".join(variable.name for variable in data.inputs)
+        wanted = ", ".join(variable.name for variable in data.outputs)
+        lines.append(("samples", f"{data.num_samples} maps from {given} to {wanted}"))
+    lines += [
+        ("sites", _sites(data, geometry)),
+        ("domain", describe_domain(geometry)),
+        ("weights", _weights(geometry)),
+        ("training", _training(data)),
+    ]
+    for name, values in data.parameters.items():
+        lines.append(("constant", f"{name}: {np.min(values):g} to {np.max(values):g}"))
+    return lines
+
+
+def describe_domain(geometry: Geometry) -> str:
+    """Returns the domain in words."""
+    domain = geometry.domain
+    if domain.is_sphere:
+        if domain.lower == (-1.0,) * 3:
+            return "the whole sphere, as unit vectors"
+        where = ""
+        if geometry.axes:
+            spans = (f"{n} {np.min(a):g} to {np.max(a):g}" for n, a in
+                     zip(geometry.axis_names, geometry.axes, strict=True))  # fmt: skip
+            where = f" ({', '.join(spans)})"
+        return f"a patch of the sphere, as unit vectors{where}"
+    parts = []
+    for axis, (low, high, is_periodic) in enumerate(
+        zip(domain.lower, domain.upper, domain.periodic, strict=True)
+    ):
+        units = geometry.axis_units[axis] if axis < len(geometry.axis_units) else ""
+        name = geometry.axis_names[axis] if axis < len(geometry.axis_names) else f"axis {axis}"
+        parts.append(
+            f"{name} from {low:g} to {high:g}{' ' + units if units else ''}"
+            f" ({'periodic' if is_periodic else 'open'})"
+        )
+    return "; ".join(parts)
+
+
+def _series(data: Trajectories) -> str:
+    units = f" {data.time_units}" if data.time_units else ""
+    text = f"{data.num_trajectories} x {len(data.time)} frames"
+    if len(data.time) > 1:
+        step = float(np.median(np.diff(data.time)))
+        text += f", one every {step:g}{units or ' (no units)'}"
+        uneven = int((~even_steps(data.time)).sum())
+        if uneven:
+            text += f"; {uneven} steps of another length are left out of training"
+    return text
+
+
+def _sites(data: Trajectories | Pairs, geometry: Geometry) -> str:
+    count = f"{geometry.num_points:,}"
+    if len(data.geometries) > 1:
+        counts = [each.num_points for each in data.geometries]
+        low, high = min(counts), max(counts)
+        count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        count += " in each sample, placed differently"
+    if geometry.grid_shape:
+        return f"{count} on a grid of {' x '.join(str(n) for n in geometry.grid_shape)}"
+    if geometry.triangles is not None:
+        return f"{count} on a mesh of {len(geometry.triangles):,} cells"
+    return f"{count} scattered"
+
+
+def _weights(geometry: Geometry) -> str:
+    counted = geometry.weights[geometry.weights > 0] * geometry.num_points
+    masked = float(geometry.is_masked.mean())
+    text = "all equal" if np.ptp(counted) < 1e-6 * counted.max() else (
+        f"from {counted.min():.3g} to {counted.max():.3g} times the mean"
+    )  # fmt: skip
+    return f"{text}; {masked:.1%} of the sites masked"
+
+
+def _training(data: Trajectories | Pairs) -> str:
+    if isinstance(data, Pairs):
+        return "every sample is an example; splits by sample"
+    try:
+        split = split_windows(data)
+    except ValueError:
+        return "too few frames to train, validate and test on"
+    sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
+    return f"one step ahead: {sizes} examples to train / validate / test, split by {split.kind}"

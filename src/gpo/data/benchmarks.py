@@ -1,0 +1,82 @@
+"""The paper's benchmarks by name: how each is read, and how each can be made."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpo.data.solvers.base import AbstractSolver
+from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One column of the paper's table."""
+
+    reader: str
+    """Which reader takes its published files."""
+    about: str
+    """What it is, in a line."""
+    variables: tuple[str, ...] = ()
+    """Which variables of the file the paper uses; all when empty."""
+    solvers: Mapping[str, AbstractSolver] = field(default_factory=dict)
+    """By preset (quick, default, paper), what makes such a file; empty for observations."""
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "ns2d": Benchmark(
+        reader="ns2d",
+        about="incompressible turbulence in a periodic box, 64 x 64 (FNO's files)",
+        solvers={
+            "quick": NavierStokes2D(),
+            "default": NavierStokes2D(viscosity=1e-5, num_trajectories=240),
+            "paper": NavierStokes2D(viscosity=1e-5, num_trajectories=1200, refinement=4),
+        },
+    ),
+    "ns3d": Benchmark("pdebench", "compressible turbulence in a periodic cube (PDEBench's files)"),
+    "era5-temp": Benchmark("gridded", "ERA5 temperature at 2 m", ("t2m",)),
+    "era5-wind": Benchmark("gridded", "ERA5 zonal wind at 10 m", ("u10",)),
+    "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
+    "airfoil": Benchmark("airfoil", "transonic flow around deformed airfoils (Geo-FNO's files)"),
+    "turbulent": Benchmark("well", "turbulent_radiative_layer_2D of The Well"),
+    "planetswe": Benchmark("well", "planetswe of The Well: shallow water on the sphere"),
+}
+
+
+def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> AbstractSolver:
+    """Returns the solver of a benchmark at one size, with single numbers set otherwise."""
+    if name not in BENCHMARKS:
+        raise ValueError(f"`name` must be one of {', '.join(BENCHMARKS)}, got {name!r}.")
+    solvers = BENCHMARKS[name].solvers
+    if not solvers:
+        able = ", ".join(key for key, benchmark in BENCHMARKS.items() if benchmark.solvers)
+        raise ValueError(
+            f"{name} cannot be made here: it is read from its published files "
+            f"(gpo data info FILE). Can be made: {able}."
+        )
+    if preset not in solvers:
+        raise ValueError(f"`preset` must be one of {', '.join(solvers)}, got {preset!r}.")
+    solver = solvers[preset]
+    numbers = {key.replace("-", "_"): value for key, value in changes.items()}
+    return replace(solver, **{key: _parse(solver, key, text) for key, text in numbers.items()})  # type: ignore[type-var]
+
+
+def cache_folder() -> Path:
+    """Returns where made data is kept: $GPO_CACHE, or a folder under the user's cache."""
+    chosen = os.environ.get("GPO_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gpo"
+
+
+def _parse(solver: AbstractSolver, name: str, text: str) -> Any:
+    if name not in getattr(solver, "__dataclass_fields__", {}):
+        known = ", ".join(getattr(solver, "__dataclass_fields__", {}))
+        raise ValueError(f"`{name}` is not a number of this solver, which has {known}.")
+    kind = type(getattr(solver, name))
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be {kind.__name__}, got {text!r}.") from error

@@ -1,0 +1,115 @@
+"""Which frame predicts which, and who may learn from it. Nothing leaks between splits.
+
+A window is `history` consecutive frames that predict the frame `lead` steps after the
+last of them. Windows of one trajectory stay in one split; where a single series is split by
+time, its parts lie apart by history + lead frames, so that no two windows of different
+splits share a frame, even indirectly through their neighbours in time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpo.data.trajectories import Trajectories
+
+
+@dataclass(frozen=True)
+class Window:
+    """One example: frames `first` to `last` of a trajectory predict frame `target`."""
+
+    trajectory: int
+    first: int
+    last: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is learned from, what decides when to stop, and what is looked at once."""
+
+    training: tuple[Window, ...]
+    validation: tuple[Window, ...]
+    test: tuple[Window, ...]
+    kind: str
+    """trajectory or time."""
+
+
+def split_windows(
+    data: Trajectories,
+    *,
+    history: int = 1,
+    lead: int = 1,
+    fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+) -> Split:
+    """Returns the windows of all splits: by trajectory where there are at least three, else by time.
+
+    Args:
+        data: The time series.
+        history: Frames that predict.
+        lead: Steps from the last of them to the predicted frame.
+        fractions: Shares of training, validation and test, which sum to one.
+    """
+    if history < 1 or lead < 1:
+        raise ValueError(
+            f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
+        )
+    if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ValueError(f"`fractions` must be positive and sum to 1, got {fractions}.")
+    is_even = even_steps(data.time)
+    if data.num_trajectories >= 3:
+        ranges = shares(data.num_trajectories, fractions)
+        every = range(len(data.time))
+        parts = [_windows(numbers, every, is_even, history, lead) for numbers in ranges]
+        kind = "trajectory"
+    else:
+        numbers = range(data.num_trajectories)
+        gap = history + lead
+        usable = len(data.time) - 2 * gap
+        if usable < 3:
+            raise _too_short(data, history, lead)
+        parts = []
+        for number, frames in enumerate(shares(usable, fractions)):
+            moved = range(frames.start + number * gap, frames.stop + number * gap)
+            parts.append(_windows(numbers, moved, is_even, history, lead))
+        kind = "time"
+    if not all(parts):
+        raise _too_short(data, history, lead)
+    return Split(parts[0], parts[1], parts[2], kind)
+
+
+def shares(count: int, fractions: tuple[float, float, float]) -> list[range]:
+    """Returns three ranges over `count` things in these shares, none of them empty."""
+    test = max(1, round(count * fractions[2]))
+    validation = max(1, round(count * fractions[1]))
+    training = count - validation - test
+    return [range(training), range(training, count - test), range(count - test, count)]
+
+
+def even_steps(time: np.ndarray) -> np.ndarray:
+    """Tells of every step between frames whether it has the usual length."""
+    steps = np.diff(time)
+    if len(steps) == 0:
+        return np.zeros(0, dtype=bool)
+    return np.abs(steps - np.median(steps)) < 1e-3 * np.median(steps)
+
+
+def _windows(
+    trajectories: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
+) -> tuple[Window, ...]:
+    """Returns all windows inside `frames` that cross no gap in time."""
+    span = history - 1 + lead
+    starts = [s for s in range(frames.start, frames.stop - span) if is_even[s : s + span].all()]
+    return tuple(
+        Window(trajectory, start, start + history - 1, start + span)
+        for trajectory in trajectories
+        for start in starts
+    )
+
+
+def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
+    return ValueError(
+        f"`data` must have enough frames for history={history} and lead={lead} in all three "
+        f"splits, got {len(data.time)} frames of {data.num_trajectories} trajectories. "
+        "Choose a shorter history or lead."
+    )

@@ -1,0 +1,148 @@
+"""A data set at a glance: some frames of some trajectories, or some samples."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.tri import Triangulation
+
+from gpo.data.geometry import Geometry
+from gpo.data.trajectories import Pairs, Trajectories
+from gpo.numerics.domain import longitude_latitude
+
+MAX_COLUMNS, MAX_ROWS = 6, 5
+
+
+def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
+    """Writes a PNG: variables down and time across, or samples down and variables across."""
+    tiles = _frames(data) if isinstance(data, Trajectories) else _samples(data)
+    rows, columns = len(tiles), len(tiles[0])
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(3.2 * columns + 0.8, 2.9 * rows),
+        squeeze=False,
+        layout="constrained",
+    )
+    for line, axes in zip(tiles, grid, strict=True):
+        for (title, label, geometry, values, limits), panel in zip(line, axes, strict=True):
+            draw_values(panel, geometry, values, limits)
+            panel.set_title(title, fontsize=9)
+            panel.tick_params(labelsize=7)
+            if geometry.coords.shape[1] > 1 or geometry.domain.is_sphere:
+                bar = ScalarMappable(Normalize(*limits), color_map(limits))
+                plt.colorbar(bar, ax=panel, shrink=0.8, label=label).ax.tick_params(labelsize=7)
+            else:
+                panel.set_ylabel(label, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+    return path
+
+
+def draw_values(
+    axes: Axes, geometry: Geometry, values: np.ndarray, limits: tuple[float, float]
+) -> None:
+    """Draws one field where its sites are; what is missing stays grey."""
+    axes.set_facecolor("0.8")
+    style = {"cmap": color_map(limits), "vmin": limits[0], "vmax": limits[1]}
+    shown = np.ma.masked_invalid(values)
+    names = geometry.axis_names
+    if geometry.axes and len(geometry.axes) == 1:
+        axes.plot(geometry.axes[0], shown)
+        axes.set(xlabel=names[0], ylim=limits)
+    elif geometry.axes and len(geometry.axes) == 3:
+        middle = geometry.grid_shape[2] // 2
+        plane = shown.reshape(geometry.grid_shape)[:, :, middle]
+        axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
+        axes.set(xlabel=names[0], ylabel=f"{names[1]} (middle of {names[2]})", aspect="equal")
+    elif geometry.axes:
+        # Latitude comes first on the sphere but belongs on the vertical axis.
+        across, up = (1, 0) if geometry.domain.is_sphere else (0, 1)
+        plane = shown.reshape(geometry.grid_shape)
+        plane = plane if across == 1 else plane.T
+        axes.pcolormesh(geometry.axes[across], geometry.axes[up], plane, shading="nearest", **style)
+        axes.set(xlabel=names[across], ylabel=names[up], aspect="equal")
+    else:
+        _draw_points(axes, geometry, shown, style)
+
+
+def color_map(limits: tuple[float, float]) -> str:
+    """Returns a diverging map where zero is in the middle, else a sequential one."""
+    return "RdBu_r" if limits[0] == -limits[1] else "viridis"
+
+
+def color_limits(values: np.ndarray) -> tuple[float, float]:
+    """Returns the ends of a colour scale: symmetric where values lie on both sides of zero."""
+    known = values[np.isfinite(values)]
+    if known.size == 0:
+        return 0.0, 1.0
+    low, high = float(known.min()), float(known.max())
+    if low < 0 < high and min(-low, high) > 0.2 * max(-low, high):
+        return -max(-low, high), max(-low, high)
+    return (low, high) if high > low else (low, low + 1)
+
+
+def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict) -> None:
+    places = geometry.coords
+    if geometry.domain.is_sphere:
+        places = torch.stack(longitude_latitude(torch.from_numpy(places)), -1).numpy()
+    if places.shape[1] == 1:
+        axes.plot(places[:, 0], shown, ".")
+        return
+    if geometry.triangles is not None and geometry.triangles.shape[1] == 3 and not shown.mask.any():
+        corners = Triangulation(places[:, 0], places[:, 1], geometry.triangles)
+        axes.tripcolor(corners, shown, **style)
+    else:
+        size = max(1.0, 20_000 / len(places))
+        axes.scatter(*places[:, :2].T, c=shown, s=min(size, 20), linewidths=0, **style)
+    axes.set(xlabel="x", ylabel="y", aspect="equal")
+
+
+def _frames(data: Trajectories) -> list[list[tuple]]:
+    numbers = np.unique(np.linspace(0, len(data.time) - 1, MAX_COLUMNS).round().astype(int))
+    num_shown = min(data.num_trajectories, max(1, MAX_ROWS // len(data.variables)))
+    lines = []
+    for trajectory in range(num_shown):
+        frames = np.concatenate([data.frames(trajectory, slice(n, n + 1)) for n in numbers])
+        whose = f" of trajectory {trajectory}" if num_shown > 1 else ""
+        for channel, variable in enumerate(data.variables[:MAX_ROWS]):
+            limits = color_limits(frames[..., channel])
+            lines.append(
+                [
+                    (
+                        f"{variable.name}{whose}, t = {data.time[number]:g} {data.time_units}",
+                        variable.units or variable.name,
+                        data.geometry(trajectory),
+                        frames[position, :, channel],
+                        limits,
+                    )
+                    for position, number in enumerate(numbers)
+                ]
+            )
+    return lines
+
+
+def _samples(data: Pairs) -> list[list[tuple]]:
+    numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_ROWS).round().astype(int))
+    variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
+    lines = []
+    for number in numbers:
+        values = np.concatenate(data.sample(number), axis=-1)
+        lines.append(
+            [
+                (
+                    f"{variable.name}, sample {number}",
+                    variable.units or variable.name,
+                    data.geometry(number),
+                    values[:, channel],
+                    color_limits(values[:, channel]),
+                )
+                for channel, variable in enumerate(variables)
+            ]
+        )
+    return lines
