@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from gpo.data.trajectories import Trajectories
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -13,3 +16,8 @@ def real_file(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"needs {'/'.join(parts)} in shared/data beside the project")
     return path
+
+
+def frames_of(data: Trajectories) -> np.ndarray:
+    """Returns all frames of all trajectories."""
+    return np.stack([data.frames(number) for number in range(data.num_trajectories)])

@@ -13,13 +13,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("viscosity", [1e-3, 1e-4])
-def test_vorticity_after_one_unit_of_time_is_that_of_exponax(viscosity):
+@pytest.mark.parametrize(("viscosity", "size"), [(1e-3, 64), (1e-4, 128)])
+def test_vorticity_after_one_unit_of_time_is_that_of_exponax(viscosity, size):
     exponax = pytest.importorskip("exponax", reason="needs the package exponax")
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    size, duration, num_steps = 64, 1.0, 400
+    duration, num_steps = 1.0, 400
     generator = torch.Generator().manual_seed(0)
     start = random_field(size, lambda squared: 0.05 * torch.exp(-squared / 400), generator)
     stepper = exponax.stepper.NavierStokesVorticity(

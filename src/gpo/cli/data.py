@@ -1,6 +1,6 @@
 """`gpo data make | info | plot`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from gpo.data.benchmarks import cache_folder, solver_for
 from gpo.data.generate import generate
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.report.contact_sheet import draw_contact_sheet
 
 
@@ -22,8 +23,8 @@ class Reading:
 
     var: tuple[str, ...] = ()
     """Variables to read; all that belong together when not given."""
-    select: dict[str, str] = field(default_factory=dict)
-    """One value of an extra dimension by name, such as: --select level 500."""
+    select: tuple[str, ...] = ()
+    """One value of every extra dimension by name, such as level=500."""
     reader: str | None = None
     """Layout of the file; recognised from its content when not given."""
 
@@ -38,12 +39,12 @@ class DataMake:
     """Size of the data set."""
     out: Path | None = None
     """File to make; in the cache folder ($GPO_CACHE) when not given."""
-    set: dict[str, str] = field(default_factory=dict)
-    """Single numbers of the solver, such as: --set viscosity 1e-3 num_trajectories 8."""
+    set: tuple[str, ...] = ()
+    """Single numbers of the solver, such as viscosity=1e-3 num_trajectories=8."""
 
     def run(self) -> None:
         """Makes the file, with progress; an interrupted run goes on where it was."""
-        solver = solver_for(self.name, self.preset, self.set)
+        solver = solver_for(self.name, self.preset, _assignments("set", self.set))
         path = self.out or cache_folder() / f"{self.name}-{self.preset}{solver.suffix}"
         console = Console(soft_wrap=True, highlight=False)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -83,6 +84,14 @@ class DataPlot:
         Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
 
 
-def _open(path: Path, reading: Reading):  # noqa: ANN202
-    options = ReadOptions(variables=reading.var, select=reading.select)
-    return open_data(path, options, reading.reader)
+def _open(path: Path, reading: Reading) -> Trajectories | Pairs:
+    select = _assignments("select", reading.select)
+    return open_data(path, ReadOptions(variables=reading.var, select=select), reading.reader)
+
+
+def _assignments(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """Returns what `name=value` arguments say."""
+    for text in texts:
+        if "=" not in text:
+            raise ValueError(f"--{flag} takes name=value, got {text!r}.")
+    return dict(text.split("=", 1) for text in texts)

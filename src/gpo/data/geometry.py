@@ -56,7 +56,7 @@ class Geometry:
         units: Sequence[str] = (),
         bounds: Sequence[tuple[float, float]] | None = None,
     ) -> "Geometry":
-        """Builds a Cartesian grid from strictly increasing coordinates along every axis.
+        """Builds a Cartesian grid from sorted coordinates along every axis.
 
         Args:
             axes: Coordinates along each axis; spacing may vary.
@@ -101,7 +101,7 @@ class Geometry:
         edges = np.deg2rad(_edges(latitude).clip(-90, 90))
         area = np.abs(np.diff(np.sin(edges)))
         is_global = covers_circle(longitude)
-        widths = cell_lengths(longitude, 360.0 if is_global else None)
+        widths = cell_lengths(longitude, 360.0) if is_global else np.abs(np.diff(_edges(longitude)))
         weights = _outer([area, widths])
         return cls(
             coords,
@@ -187,8 +187,8 @@ def _unit_vectors(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
 def _bounds(axis: np.ndarray, is_periodic: bool) -> tuple[float, float]:
     if len(axis) == 1:
         return float(axis[0]), float(axis[0]) + 1
-    closing = float(np.diff(axis).mean()) if is_periodic else 0.0
-    return float(axis[0]), float(axis[-1]) + closing
+    closing = float(np.abs(np.diff(axis)).mean()) if is_periodic else 0.0
+    return float(axis.min()), float(axis.max()) + closing
 
 
 def _edges(axis: np.ndarray) -> np.ndarray:

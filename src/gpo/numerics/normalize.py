@@ -25,13 +25,12 @@ class Normalizer:
         shift = None
         for values, weights in portions:
             values = np.asarray(values, dtype=np.float64)
+            known = np.isfinite(values) * np.asarray(weights)[None, :, None]
             if shift is None:
                 # Sums around a typical value do not cancel, as they would around zero.
-                is_known = np.isfinite(values)
-                count = is_known.sum((0, 1))
-                shift = np.where(is_known, values, 0.0).sum((0, 1)) / np.maximum(count, 1)
+                count = np.maximum((known > 0).sum((0, 1)), 1)
+                shift = np.where(known > 0, values, 0.0).sum((0, 1)) / count
                 mass = total = squares = np.zeros(len(shift))
-            known = np.isfinite(values) * np.asarray(weights)[None, :, None]
             centered = np.where(known > 0, values - shift, 0.0)
             mass = mass + known.sum((0, 1))
             total = total + (known * centered).sum((0, 1))

@@ -94,17 +94,30 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
     if places.shape[1] == 1:
         axes.plot(places[:, 0], shown, ".")
         return
-    if geometry.triangles is not None and geometry.triangles.shape[1] == 3 and not shown.mask.any():
+    if (
+        geometry.triangles is not None
+        and geometry.triangles.shape[1] == 3
+        and not np.ma.is_masked(shown)
+    ):
         corners = Triangulation(places[:, 0], places[:, 1], geometry.triangles)
         axes.tripcolor(corners, shown, **style)
+    elif len(geometry.grid_shape) == 2 and not geometry.domain.is_sphere:
+        across, up, plane = (part.reshape(geometry.grid_shape) for part in (*places.T, shown))
+        axes.pcolormesh(across, up, plane, shading="nearest", **style)
     else:
-        size = max(1.0, 20_000 / len(places))
-        axes.scatter(*places[:, :2].T, c=shown, s=min(size, 20), linewidths=0, **style)
-    axes.set(xlabel="x", ylabel="y", aspect="equal")
+        is_known = ~np.ma.getmaskarray(shown)
+        size = min(max(1.0, 20_000 / len(places)), 20.0)
+        known = places[is_known, :2].T
+        axes.scatter(*known, c=shown[is_known].data, s=size, linewidths=0, **style)
+    is_sphere = geometry.domain.is_sphere
+    names = ("longitude", "latitude") if is_sphere else geometry.axis_names
+    axes.set(xlabel=names[0], ylabel=names[1], aspect="auto" if is_sphere else "equal")
 
 
 def _frames(data: Trajectories) -> list[list[tuple]]:
-    numbers = np.unique(np.linspace(0, len(data.time) - 1, MAX_COLUMNS).round().astype(int))
+    numbers = np.unique(
+        np.linspace(0, len(data.time) - 1, MAX_COLUMNS).round().astype(int)
+    ).tolist()
     num_shown = min(data.num_trajectories, max(1, MAX_ROWS // len(data.variables)))
     lines = []
     for trajectory in range(num_shown):
@@ -128,7 +141,7 @@ def _frames(data: Trajectories) -> list[list[tuple]]:
 
 
 def _samples(data: Pairs) -> list[list[tuple]]:
-    numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_ROWS).round().astype(int))
+    numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_ROWS).round().astype(int)).tolist()
     variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
     lines = []
     for number in numbers:

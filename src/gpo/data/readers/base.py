@@ -1,7 +1,7 @@
 """What a reader is, and the door through which every file comes in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +19,8 @@ class ReadOptions:
     variables: tuple[str, ...] = ()
     """Names of the variables to read; all that belong together when empty."""
     select: Mapping[str, str] = field(default_factory=dict)
-    """One value of every extra dimension by name, such as level=500 or number=0."""
+    """One value of every extra dimension by name, such as level=500 or number=0; for named
+    arrays whose shapes leave it open, axes=time,y,x."""
 
 
 class AbstractReader(ABC):
@@ -54,9 +55,17 @@ def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
     return axis
 
 
-def check_known(path: Path, name: str, values: np.ndarray) -> None:
-    """Refuses a variable that is missing everywhere."""
-    if not np.isfinite(values).any():
+def check_increasing(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
+    """Returns coordinates along one axis, which must also increase."""
+    axis = check_axis(path, name, axis)
+    if axis[0] > axis[-1]:
+        raise DataError(path, name, "must increase, got coordinates that decrease.")
+    return axis
+
+
+def check_known(path: Path, name: str, portions: Iterable[np.ndarray]) -> None:
+    """Refuses a variable that is missing everywhere; looks no further than its first number."""
+    if not any(np.isfinite(values).any() for values in portions):
         raise DataError(path, name, "holds no number at all: every value is NaN or infinite.")
 
 

@@ -15,7 +15,7 @@ import scipy.io
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
-from gpo.data.readers.hdf5 import array, dataset
+from gpo.data.readers.hdf5 import array, dataset, open_hdf5
 from gpo.data.trajectories import Trajectories, Variable
 
 HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
@@ -52,7 +52,8 @@ class FnoReader(AbstractReader):
             raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
         if 0 in shape:
             raise DataError(path, "u", f"must not be empty, got shape {shape}.")
-        check_known(path, "u", content.fetch(0, slice(0, 1)))
+        frames = (content.fetch(0, slice(time, time + 1)) for time in range(shape[3]))
+        check_known(path, "u", frames)
         axes = [np.arange(count) / count for count in shape[1:3]]
         bounds = [(0.0, 1.0)] * 2
         return Trajectories(
@@ -117,7 +118,7 @@ def _matlab_dataset(file: h5py.File, name: str, shape: tuple[int, ...], kind: st
 
 
 def _open_hdf5(path: Path) -> _Content:
-    with h5py.File(path) as file:
+    with open_hdf5(path) as file:
         frames = dataset(path, file, "u")
         shape, is_matlab = frames.shape, "MATLAB_class" in frames.attrs
         initial = dataset(path, file, "a").shape
@@ -127,7 +128,7 @@ def _open_hdf5(path: Path) -> _Content:
     is_reversed = is_matlab or (shape[1:] == initial and shape[:3] != initial)
 
     def fetch(trajectory: int, times: slice) -> np.ndarray:
-        with h5py.File(path) as file:
+        with open_hdf5(path) as file:
             if is_reversed:
                 frames = array(path, file, "u", (times, ..., trajectory)).transpose(0, 2, 1)
             else:

@@ -3,14 +3,26 @@
 from pathlib import Path
 
 from gpo.data.errors import DataError
+from gpo.data.readers.airfoil import AirfoilReader
+from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.fno import FnoReader
+from gpo.data.readers.gridded import GriddedReader
+from gpo.data.readers.mesh_series import MeshSeriesReader
+from gpo.data.readers.pdebench import PdebenchReader
+from gpo.data.readers.well import WellReader
 from gpo.data.trajectories import Pairs, Trajectories
 
 READERS: dict[str, AbstractReader] = {
     reader.name: reader
     for reader in (
         FnoReader(),
+        WellReader(),
+        PdebenchReader(),
+        AirfoilReader(),
+        MeshSeriesReader(),
+        GriddedReader(),
+        ArraysReader(),
     )
 }  # fmt: skip
 

@@ -1,0 +1,252 @@
+"""Users' own arrays: `.npz`, `.mat`, `.h5`, `.npy`, or a folder of `.npy` files.
+
+Names and shapes decide which array is what; capitals do not matter.
+
+- Times: `t`, `tt`, `time` or `times`, a vector.
+- Axes of a rectilinear grid: `x`, `y`, `z`, vectors. Where `x` and `y` are two-dimensional and
+  of one shape, and there are other arrays, they are the mesh of a body-fitted grid.
+- Points: `coords`, `coordinates`, `points`, `pts`, `pos`, `mesh_pos`, `nodes`, `vertices` or
+  `X_star` (points, dim); a constant third coordinate is dropped.
+- Mesh cells: `cells`, `triangles`, `elements` or `faces` (cells, 3 or 4), which count sites from
+  zero; in `.mat` files also from one, where the last site is named and number zero is not.
+- Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or
+  `x` and `y`, whose first axis is samples, in a file without times; other fields are not read.
+- Single numbers, and vectors with one entry per sample, are parameters.
+- All else are fields, whose axes `matching.py` finds by lengths. Where more than one order of
+  axes fits, the file is refused and the user says `select axes=time,y,x`, or the like.
+
+Without coordinates the axes of a grid are numbered, and at most four entries are components. A
+single `.npy` file is (time, x) or (time, x, y). Nothing tells whether a grid is periodic: it is
+taken as open. A prefix `snapshots_` that all fields have is dropped from their names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
+from gpo.data.readers.coordinates import Sites, find, find_sites
+from gpo.data.readers.matching import (
+    BARE_SERIES,
+    MAPS,
+    SERIES,
+    SMALLEST_GRID,
+    Axes,
+    Field,
+    common_length,
+    match,
+    state_order,
+)
+from gpo.data.readers.sites import (
+    Column,
+    choose_columns,
+    component_names,
+    mask_unknown,
+    portions,
+)
+from gpo.data.readers.stores import SUFFIXES, Stored, open_arrays
+from gpo.data.trajectories import Pairs, Trajectories, Variable
+
+TIMES = ("t", "tt", "time", "times")
+PAIRS = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))
+PREFIX = "snapshots_"
+
+
+class ArraysReader(AbstractReader):
+    """Time series or static maps on a grid, on scattered points or on a mesh."""
+
+    name = "arrays"
+    layout = "named arrays in .npz, .npy, .mat, .h5 or a folder of .npy files"
+
+    def recognises(self, path: Path) -> bool:
+        """Tells by the suffix; a folder must hold `.npy` files."""
+        return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories | Pairs:
+        """Returns a static map where names say so and there are no times, else a time series."""
+        for name in options.select:
+            if name != "axes":
+                raise DataError(path, name, "cannot be selected here; only `axes` can.")
+        arrays = open_arrays(path)
+        pair = _find_pair(arrays)
+        if pair is not None:
+            return self._read_pairs(path, arrays, pair, options)
+        return self._read_series(path, arrays, options)
+
+    def _read_series(
+        self, path: Path, arrays: dict[str, Stored], options: ReadOptions
+    ) -> Trajectories:
+        clock = find(path, arrays, TIMES, lambda stored: stored.is_vector)
+        sites = find_sites(path, arrays)
+        lengths = {**sites.lengths, **({"time": arrays[clock].size} if clock else {})}
+        axes = Axes(lengths, sites.orders)
+        stated = options.select.get("axes") or _convention(path, arrays)
+        if stated:
+            axes = state_order(path, stated, axes, ["time"])
+        patterns = BARE_SERIES if axes.is_bare else SERIES
+        rest = {name: arrays[name] for name in arrays if name not in (clock, *sites.used)}
+        fields = [
+            match(path, name, stored, axes, patterns)
+            for name, stored in _candidates(path, rest, options.variables).items()
+        ]
+        num_times = common_length(path, fields, "time")
+        time = np.ravel(arrays[clock].values()) if clock else np.arange(num_times)
+        count = common_length(path, fields, "sample")
+        content = _Content.of(path, fields, sites, options.variables)
+
+        def fetch(trajectory: int, times: slice) -> np.ndarray:
+            return content.read(sample=trajectory, time=times)
+
+        frames = portions(fetch, range(count), num_times)
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=tuple(Variable(name, content.units(name)) for name in content.names),
+            geometries=(mask_unknown(path, content.names, content.geometry, frames),),
+            time=check_axis(path, clock or "time", time),
+            time_units=arrays[clock].units if clock else "",
+            num_trajectories=count,
+            fetch=fetch,
+            parameters=_parameters(path, rest, fields, count, bool(options.variables)),
+        )
+
+    def _read_pairs(
+        self, path: Path, arrays: dict[str, Stored], pair: tuple[str, str], options: ReadOptions
+    ) -> Pairs:
+        others = {name: stored for name, stored in arrays.items() if name not in pair}
+        sites = find_sites(path, others)
+        axes = Axes(sites.lengths, sites.orders)
+        if "axes" in options.select:
+            axes = state_order(path, options.select["axes"], axes, ["sample"])
+        fields = [match(path, name, arrays[name], axes, MAPS) for name in pair]
+        count = common_length(path, fields, "sample")
+        content = _Content.of(path, fields, sites, options.variables)
+        # Columns may be asked for in any order; those of the input come first.
+        sides = [[column for column in content.columns if column.array == name] for name in pair]
+        for name, side in zip(pair, sides, strict=True):
+            if not side:
+                raise DataError(path, name, "must be among the variables: a map has two sides.")
+        content = replace(content, columns=tuple(sides[0] + sides[1]))
+        variables = tuple(Variable(name, content.units(name)) for name in content.names)
+        width = len(sides[0])
+
+        def fetch(sample: int) -> tuple[np.ndarray, np.ndarray]:
+            values = content.read(sample=sample)
+            return values[:, :width], values[:, width:]
+
+        frames = (content.read(sample=sample)[None] for sample in range(count))
+        rest = {name: stored for name, stored in others.items() if name not in sites.used}
+        return Pairs(
+            layout=self.name,
+            source=path,
+            inputs=variables[:width],
+            outputs=variables[width:],
+            geometries=(mask_unknown(path, content.names, content.geometry, frames),),
+            num_samples=count,
+            fetch=fetch,
+            parameters=_parameters(path, rest, fields, count, True),
+        )
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Fields on common sites, and which of their components to read."""
+
+    fields: Mapping[str, Field]
+    columns: tuple[Column, ...]
+    geometry: Geometry
+
+    @classmethod
+    def of(
+        cls, path: Path, fields: Sequence[Field], sites: Sites, wanted: Sequence[str]
+    ) -> "_Content":
+        labels = max((field.sites for field in fields), key=len)
+        geometry = sites.build([common_length(path, fields, label) for label in labels])
+        dim = geometry.coords.shape[1]
+        components = {
+            field.name: component_names(field.name, field.length("component"), dim)
+            for field in fields
+        }
+        columns = choose_columns(path, wanted, components)
+        return cls({field.name: field for field in fields}, tuple(columns), geometry)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.variable for column in self.columns]
+
+    def units(self, variable: str) -> str:
+        column = self.columns[self.names.index(variable)]
+        return self.fields[column.array].stored.units
+
+    def read(self, **index: int | slice) -> np.ndarray:
+        arrays = dict.fromkeys(column.array for column in self.columns)
+        parts = {name: self.fields[name].read(**index) for name in arrays}
+        return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
+
+
+def _find_pair(arrays: Mapping[str, Stored]) -> tuple[str, str] | None:
+    """Returns the names of the input and the output of a static map."""
+    by_name = {name.lower(): name for name, stored in arrays.items() if not stored.is_vector}
+    vectors = [name for name, stored in arrays.items() if stored.is_vector and stored.size > 1]
+    if any(name.lower() in TIMES for name in vectors):
+        return None
+    for first, second in PAIRS:
+        # Beside other fields, x and y are coordinates.
+        is_alone = len(by_name) == 2 or (first, second) != ("x", "y")
+        if first in by_name and second in by_name and is_alone:
+            return by_name[first], by_name[second]
+    return None
+
+
+def _convention(path: Path, arrays: Mapping[str, Stored]) -> str | None:
+    """Returns the order of axes of a single `.npy` file, where nothing else could say it."""
+    if path.is_dir() or path.suffix != ".npy":
+        return None
+    (stored,) = arrays.values()
+    if min(stored.shape[1:], default=0) < SMALLEST_GRID:
+        return None
+    return {2: "time,x", 3: "time,x,y"}.get(len(stored.shape))
+
+
+def _candidates(path: Path, rest: Mapping[str, Stored], wanted: Sequence[str]) -> dict[str, Stored]:
+    """Returns the arrays that must be fields: all, or those whose names are wanted."""
+    several = {name: stored for name, stored in rest.items() if stored.size > 1}
+    tables = {name: stored for name, stored in several.items() if not stored.is_vector}
+    fields = tables or several
+    if not fields:
+        there = ", ".join(f"{name} {stored.shape}" for name, stored in rest.items()) or "nothing"
+        raise DataError(path, "variables", f"are none: beside coordinates there is {there}.")
+    if all(name.startswith(PREFIX) for name in fields):
+        fields = {name.removeprefix(PREFIX): stored for name, stored in fields.items()}
+    kept = {
+        name: stored
+        for name, stored in fields.items()
+        if not wanted or any(one == name or one.startswith(f"{name}_") for one in wanted)
+    }
+    if not kept:
+        choose_variables(path, wanted, list(fields))
+    return kept
+
+
+def _parameters(
+    path: Path, rest: Mapping[str, Stored], fields: Sequence[Field], count: int, is_choice: bool
+) -> dict[str, np.ndarray]:
+    """Returns single numbers, and vectors of one number per sample; other vectors are refused."""
+    known = [field.stored for field in fields]
+    parameters: dict[str, np.ndarray] = {}
+    for name, stored in rest.items():
+        if stored in known or not stored.is_vector:
+            continue
+        if stored.size in (1, count):
+            parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
+        elif not is_choice:
+            problem = (
+                f"has shape {stored.shape}, which is neither a field nor one number for each of "
+                f"{count} samples. Leave it out by naming the variables to read."
+            )
+            raise DataError(path, name, problem)
+    return parameters

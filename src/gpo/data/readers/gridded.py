@@ -1,0 +1,328 @@
+"""Gridded files as weather services publish them: NetCDF, GRIB and Zarr with CF attributes.
+
+This is how ERA5 comes from the Climate Data Store (NetCDF, GRIB) and from WeatherBench or
+ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users write their own.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cfgrib
+import numpy as np
+import xarray as xr
+from scipy.io import netcdf_file
+
+from gpo.data.errors import DataError
+from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
+from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.trajectories import Trajectories, Variable
+
+NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
+GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
+NETCDF_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05", b"\x89HDF")
+ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
+ALIASES = (
+    ("t2m", "2t", "2m_temperature"),
+    ("u10", "10u", "10m_u_component_of_wind"),
+    ("v10", "10v", "10m_v_component_of_wind"),
+    ("msl", "mean_sea_level_pressure"),
+    ("sst", "sea_surface_temperature"),
+)
+SMALL_FILE = 2**28
+"""Bytes up to which every frame is looked at for sites that are never known."""
+NUM_LOOKS = 16
+"""Frames that are looked at in larger files."""
+WHOLE = "all"
+"""What to select to keep a dimension as an axis."""
+
+
+class GriddedReader(AbstractReader):
+    """One time series on a grid of the sphere or of the plane."""
+
+    name = "gridded"
+    layout = "NetCDF, GRIB or Zarr with CF attributes, such as ERA5 and CARRA"
+
+    def recognises(self, path: Path) -> bool:
+        """Tells whether there are a Zarr folder, the first bytes of NetCDF or GRIB, or a suffix."""
+        return _format(path) is not None
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        """Returns the chosen variables, named as they were asked for."""
+        dataset = _open(path, options.variables)
+        try:
+            plan = _make_plan(path, dataset, options)
+            time, units = read_times(path, dataset, plan.time)
+            geometry = build_geometry(path, dataset, plan.sites, plan.time)
+            is_missing = _never_known(path, dataset, plan)
+        finally:
+            dataset.close()
+        if is_missing.all():
+            problem = "are nowhere known all at once: read them one by one."
+            raise DataError(path, ", ".join(plan.names), problem)
+        # GRIB keeps no file open, but finding its messages again would take long.
+        kept = dataset if _format(path) == "GRIB" else None
+
+        def fetch(trajectory: int, times: slice) -> np.ndarray:
+            source = _open(path, options.variables) if kept is None else kept
+            try:
+                return np.stack([plan.values(source, name, times) for name in plan.names], -1)
+            finally:
+                source.close()
+
+        names = options.variables or plan.names
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=tuple(
+                Variable(name, str(dataset[there].attrs.get("units", "")))
+                for name, there in zip(names, plan.names, strict=True)
+            ),
+            geometries=(geometry.masked(is_missing) if is_missing.any() else geometry,),
+            time=time,
+            time_units=units,
+            num_trajectories=1,
+            fetch=fetch,
+        )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to take from the file, by the names it has there."""
+
+    names: tuple[str, ...]
+    time: str
+    sites: tuple[str, ...]
+    """Dimensions along which sites lie, in the order of points."""
+    chosen: Mapping[str, int]
+    """Position along every other dimension."""
+
+    def values(self, dataset: xr.Dataset, name: str, times: slice) -> np.ndarray:
+        """Reads frames of one variable, times by points."""
+        array = dataset[name]
+        at = {dim: index for dim, index in self.chosen.items() if dim in array.dims}
+        part = array.isel({self.time: times, **at}).transpose(self.time, *self.sites)
+        values = part.values.reshape(part.shape[0], -1)
+        return values.astype(np.result_type(values.dtype, np.float32), copy=False)
+
+
+def _format(path: Path) -> str | None:
+    """Returns how a file or folder is written, by its content before its name."""
+    if path.is_dir():
+        is_zarr = path.suffix == ".zarr" or any((path / name).exists() for name in ZARR_FILES)
+        return "Zarr" if is_zarr else None
+    with open(path, "rb") as file:
+        start = file.read(4)
+    suffix = path.suffix.lower()
+    is_hdf5 = start == NETCDF_STARTS[-1]
+    if start in NETCDF_STARTS and (not is_hdf5 or suffix in NETCDF_SUFFIXES):
+        return "NetCDF"
+    if start == b"GRIB" or suffix in GRIB_SUFFIXES:
+        return "GRIB"
+    return "NetCDF" if suffix in NETCDF_SUFFIXES else None
+
+
+def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
+    """Opens a file without reading values; times stay numbers with units."""
+    kind = _format(path)
+    if kind is None:
+        raise DataError(path, "file", "is neither NetCDF nor GRIB nor a Zarr folder.")
+    settings: dict[str, Any] = {"decode_times": False, "cache": False}
+    try:
+        with warnings.catch_warnings():
+            # Two fill values for one variable, both of which become NaN.
+            warnings.filterwarnings("ignore", category=xr.SerializationWarning)
+            if kind == "GRIB":
+                return _open_grib(path, wanted, settings)
+            if kind == "Zarr":
+                return xr.open_dataset(path, engine="zarr", consolidated=False, **settings)
+            _check_whole(path)
+            return xr.open_dataset(path, engine="netcdf4", **settings)
+    except DataError:
+        raise
+    except Exception as error:
+        problem = f"cannot be opened as {kind}: {error or type(error).__name__}"
+        raise DataError(path, "file", f"{problem}. It may be damaged or cut short.") from error
+
+
+def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
+    """Opens a GRIB file, or that part which holds the wanted variables where they differ."""
+    # No index file beside the data, an error for a cut message, and lengths of one kept.
+    settings["backend_kwargs"] = {"indexpath": "", "errors": "raise", "squeeze": False}
+    try:
+        return xr.open_dataset(path, engine="cfgrib", **settings)
+    except cfgrib.DatasetBuildError:
+        pass
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        parts = cfgrib.open_datasets(str(path), **settings)
+    for part in parts:
+        there = [str(name) for name in part.data_vars]
+        if wanted and all(_in_file(name, there) is not None for name in wanted):
+            return part
+    groups = "; ".join(", ".join(str(name) for name in part.data_vars) for part in parts)
+    problem = f"do not fit together; those that do are: {groups}. Choose some: `--var NAME`."
+    raise DataError(path, ", ".join(wanted) or "variables", problem)
+
+
+def _check_whole(path: Path) -> None:
+    """Refuses a classic NetCDF file that ends early; its library would make up zeros."""
+    with open(path, "rb") as file:
+        if file.read(4) not in NETCDF_STARTS[:2]:
+            return
+        file.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            # Maps every variable to its place in the file, which fails beyond the end.
+            netcdf_file(file, mmap=True).close()
+
+
+def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
+    """Decides which variables, sites and levels to read."""
+    numeric = [
+        str(name)
+        for name, array in dataset.data_vars.items()
+        if array.dtype.kind in "iuf" and not is_auxiliary(dataset, str(name))
+    ]
+    if not numeric:
+        raise DataError(path, "variables", "with numbers are none; groups are not looked into.")
+    wanted = [_in_file(name, numeric) or name for name in options.variables]
+    for index, name in enumerate(wanted):
+        if name in wanted[:index]:
+            raise DataError(path, name, "is asked for twice.")
+    named = choose_variables(path, wanted, numeric)
+    dims = dict.fromkeys(str(dim) for name in named for dim in dataset[name].dims)
+    time = find_time(dataset, [dim for dim in dims if dim not in options.select])
+    if time is None:
+        there = ", ".join(dims) or "none"
+        problem = f"is not among the dimensions ({there}): one frame is not a time series."
+        raise DataError(path, "time", problem)
+    grids = _grids(path, dataset, named, time, options)
+    sites = next(iter(grids.values()))
+    if len({frozenset(grid) for grid in grids.values()}) > 1:
+        listed = "; ".join(f"{name} ({', '.join(grid)})" for name, grid in grids.items())
+        problem = f"live on different grids: {listed}. Choose: `--var {next(iter(grids))}`."
+        raise DataError(path, "variables", problem)
+    used = dict.fromkeys(str(dim) for name in grids for dim in dataset[name].dims)
+    extra = [dim for dim in used if dim != time and dim not in sites]
+    for dim, text in options.select.items():
+        if dim not in used:
+            _find(path, dim, _scalar_labels(path, dataset, dim, extra), text)
+    chosen = {dim: _choose(path, dataset, dim, options.select.get(dim)) for dim in extra}
+    return _Plan(tuple(grids), time, sites, chosen)
+
+
+def _grids(
+    path: Path, dataset: xr.Dataset, names: Sequence[str], time: str, options: ReadOptions
+) -> dict[str, tuple[str, ...]]:
+    """Returns the dimensions of sites for every variable that is a series of fields."""
+    whole = [dim for dim, text in options.select.items() if text == WHOLE]
+    grids: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        others = [str(dim) for dim in dataset[name].dims if dim != time]
+        open_dims = [dim for dim in others if dim in whole or dim not in options.select]
+        sites = site_dims(dataset, open_dims, time)
+        if any(dim in whole and dim not in sites for dim in others):
+            sites = tuple(dim for dim in others if dim in whole or dim in sites)
+        if time in dataset[name].dims and sites:
+            grids[name] = sites
+        elif options.variables:
+            lacks = "no axis with sites" if time in dataset[name].dims else f"no axis `{time}`"
+            raise DataError(path, name, f"has {lacks}: it is no time series of fields.")
+    if not grids:
+        problem = f"with a time axis `{time}` and sites are none."
+        raise DataError(path, "variables", problem)
+    return grids
+
+
+def _choose(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
+    """Returns the position along a dimension that is no axis of the grid."""
+    size = dataset.sizes[dim]
+    has_labels = dim in dataset.variables and dataset[dim].dims == (dim,)
+    labels = _labels(dataset[dim].values if has_labels else np.arange(size))
+    if text is not None:
+        return _find(path, dim, labels, text)
+    if size == 1:
+        return 0
+    problem = f"has {size} values: {_listed(labels)}. Choose one"
+    raise DataError(path, dim, f"{problem}, such as `--select {dim}={next(iter(labels), '')}`.")
+
+
+def _scalar_labels(path: Path, dataset: xr.Dataset, name: str, extra: Sequence[str]) -> list[str]:
+    """Returns the one value of a coordinate that is not even a dimension."""
+    if name in dataset.variables and dataset[name].ndim == 0:
+        return _labels(dataset[name].values.reshape(1))
+    there = ", ".join(extra) or "none"
+    raise DataError(path, name, f"is no dimension to select from; there are: {there}.")
+
+
+def _labels(values: np.ndarray) -> list[str]:
+    """Returns values as users would type them."""
+    if values.dtype.kind == "f":
+        return [np.format_float_positional(value, trim="-") for value in values]
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+
+
+def _find(path: Path, dim: str, labels: Sequence[str], text: str) -> int:
+    """Returns where a value is, compared as text and as a number."""
+    if text in labels:
+        return labels.index(text)
+    for index, label in enumerate(labels):
+        try:
+            if np.isclose(float(label), float(text), rtol=1e-6, atol=0):
+                return index
+        except ValueError:
+            continue
+    raise DataError(path, dim, f"has no value {text}; it has {_listed(labels)}.")
+
+
+def _listed(labels: Sequence[str], limit: int = 40) -> str:
+    more = f" and {len(labels) - limit} more" if len(labels) > limit else ""
+    return ", ".join(labels[:limit]) + more
+
+
+def _never_known(path: Path, dataset: xr.Dataset, plan: _Plan) -> np.ndarray:
+    """Tells at which sites some variable is missing in every frame."""
+    num_frames = dataset.sizes[plan.time]
+    num_sites = int(np.prod([dataset.sizes[dim] for dim in plan.sites]))
+    is_small = _num_bytes(path) < SMALL_FILE
+    anywhere = np.zeros(num_sites, dtype=bool)
+    for name in plan.names:
+        is_missing = np.ones(num_sites, dtype=bool)
+        for times in _looks(num_frames, num_sites, is_small):
+            try:
+                values = plan.values(dataset, name, times)
+            except Exception as error:
+                raise DataError(path, name, f"cannot be read: {error}") from error
+            is_missing &= ~np.isfinite(values).any(0)
+            if not is_missing.any():
+                break
+        if is_missing.all():
+            problem = "holds no number at all: every value is NaN or infinite."
+            raise DataError(path, name, problem)
+        anywhere |= is_missing
+    return anywhere
+
+
+def _looks(num_frames: int, num_sites: int, is_small: bool) -> Iterator[slice]:
+    """Yields frames to look at: portions of all in a small file, else some evenly spaced."""
+    if not is_small and num_frames > NUM_LOOKS:
+        for start in np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist():
+            yield slice(start, start + 1)
+        return
+    portion = max(1, 2**22 // max(1, num_sites))
+    for start in range(0, num_frames, portion):
+        yield slice(start, start + portion)
+
+
+def _num_bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
+
+
+def _in_file(name: str, available: Sequence[str]) -> str | None:
+    """Returns the name by which a file has a variable, or nothing."""
+    same = next((group for group in ALIASES if name in group), ())
+    return next((known for known in (name, *same) if known in available), None)

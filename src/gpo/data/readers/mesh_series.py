@@ -1,0 +1,261 @@
+"""Time series on meshes as HDF5, after MeshGraphNets: one group per trajectory, or the root.
+
+A group holds `mesh_pos` or `pos` (points, dim), `cells` (cells, 3 or 4) and fields such as
+`density` (T, points, 1) or `velocity` (T, points, 2). Positions and cells may carry a leading
+time axis along which they do not change; the first, middle and last frame are compared.
+`time` (T,) is optional, `node_type` is not a field, single numbers are parameters. Groups and
+fields come in the order of their names, numbers in them by value.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
+from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.sites import (
+    FRAMES_AT_ONCE,
+    Column,
+    check_cells,
+    check_points,
+    choose_columns,
+    component_names,
+    mask_unknown,
+    portions,
+    scattered,
+)
+from gpo.data.trajectories import Trajectories, Variable
+from gpo.numerics.domain import Domain
+
+POSITIONS = ("mesh_pos", "pos")
+NO_FIELDS = (*POSITIONS, "cells", "node_type", "time")
+
+
+class MeshSeriesReader(AbstractReader):
+    """Trajectories on meshes, each on its own or all on one; all share one domain."""
+
+    name = "mesh-series"
+    layout = "HDF5 with mesh_pos or pos, cells and fields (T, points, components)"
+
+    def recognises(self, path: Path) -> bool:
+        """Tells whether positions and cells are in the root or in its first group."""
+        if not path.is_file() or not h5py.is_hdf5(path):
+            return False
+        with h5py.File(path) as file:
+            return any("cells" in group for group in _groups(file)[:1])
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        """Returns the fields; a vector becomes variables such as velocity_x and velocity_y."""
+        with open_hdf5(path) as file:
+            groups = _groups(file)
+            if not groups:
+                there = ", ".join(file) or "nothing"
+                raise DataError(path, "mesh_pos", f"is missing, and `pos` too; / has {there}.")
+            series = [_series(path, group) for group in groups]
+        first = series[0]
+        for other in series[1:]:
+            _check_alike(path, first, other)
+        columns = choose_columns(path, options.variables, first.components)
+        fetch = _Fetch(path, tuple(one.group for one in series), tuple(columns))
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=tuple(Variable(one.variable, first.units[one.array]) for one in columns),
+            geometries=_geometries(path, series, fetch),
+            time=first.time,
+            time_units=first.units["time"],
+            num_trajectories=len(series),
+            fetch=fetch,
+            parameters={
+                name: np.array([one.constants[name] for one in series]) for name in first.constants
+            },
+        )
+
+
+@dataclass(frozen=True)
+class _Series:
+    """All of one group but the values of its fields."""
+
+    group: str
+    coords: np.ndarray
+    cells: np.ndarray
+    time: np.ndarray
+    components: dict[str, list[str]]
+    constants: dict[str, float]
+    units: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    """Reads frames; the file is open only meanwhile."""
+
+    path: Path
+    groups: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def __call__(self, trajectory: int, times: slice) -> np.ndarray:
+        with open_hdf5(self.path) as file:
+            prefix = self.groups[trajectory]
+            names = dict.fromkeys(column.array for column in self.columns)
+            parts = {name: array(self.path, file, f"{prefix}/{name}", times) for name in names}
+        parts = {name: part if part.ndim == 3 else part[..., None] for name, part in parts.items()}
+        return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
+
+
+def write_mesh_series(path: Path, trajectories: Trajectories) -> None:
+    """Writes one group per trajectory; variables such as velocity_x and velocity_y as one field.
+
+    Args:
+        path: The file.
+        trajectories: Time series on meshes; every geometry needs triangles.
+    """
+    names = [variable.name for variable in trajectories.variables]
+    with h5py.File(path, "w") as file:
+        for trajectory in range(trajectories.num_trajectories):
+            geometry = trajectories.geometry(trajectory)
+            if geometry.triangles is None:
+                raise ValueError("Every geometry must have triangles to be written as a mesh.")
+            group = file.create_group(f"{trajectory}")
+            group["mesh_pos"], group["cells"] = geometry.coords, geometry.triangles
+            group["time"] = trajectories.time
+            group["time"].attrs["units"] = trajectories.time_units
+            for name, values in trajectories.parameters.items():
+                group[name] = values[trajectory]
+            fields = _vectors(names, geometry.coords.shape[1])
+            for start in range(0, len(trajectories.time), FRAMES_AT_ONCE):
+                times = slice(start, start + FRAMES_AT_ONCE)
+                frames = trajectories.frames(trajectory, times)
+                for name, members in fields.items():
+                    if start == 0:
+                        shape = (len(trajectories.time), len(geometry.coords), len(members))
+                        written = group.create_dataset(name, shape, frames.dtype)
+                        written.attrs["units"] = trajectories.variables[members[0]].units
+                    dataset(path, group, name)[times] = frames[..., members]
+
+
+def _vectors(names: list[str], dim: int) -> dict[str, list[int]]:
+    """Returns which variables make up each field: name_x, name_y (, name_z), or one alone."""
+    fields: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        stem = name.removesuffix("_x").removesuffix("_y").removesuffix("_z")
+        parts = component_names(stem, dim, dim)
+        if dim > 1 and name in parts and all(part in names for part in parts):
+            fields[stem] = [names.index(part) for part in parts]
+        else:
+            fields[name] = [index]
+    return fields
+
+
+def _groups(file: h5py.File) -> list[h5py.Group]:
+    """Returns the root, or the groups in it, where positions are."""
+    if any(name in file for name in POSITIONS):
+        return [file]
+    items = [item for item in file.values() if isinstance(item, h5py.Group)]
+    found = [group for group in items if any(name in group for name in POSITIONS)]
+    return sorted(found, key=lambda group: _natural(str(group.name)))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Orders 10 after 9: digits count by value."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _series(path: Path, group: h5py.Group) -> _Series:
+    label = str(group.name).rstrip("/")
+    position = next(name for name in POSITIONS if name in group)
+    coords = check_points(path, f"{label}/{position}", _constant(path, group, position))
+    cells = check_cells(path, f"{label}/cells", _constant(path, group, "cells"), coords)
+    components: dict[str, list[str]] = {}
+    constants: dict[str, float] = {}
+    units = {"time": _units(group.get("time"))}
+    num_times = None
+    for name, item in group.items():
+        if name in NO_FIELDS or not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiub":
+            continue
+        if item.ndim == 0:
+            constants[name] = float(array(path, group, name))
+            continue
+        num_times = num_times if num_times is not None else item.shape[0]
+        if item.ndim not in (2, 3) or item.shape[:2] != (num_times, len(coords)) or 0 in item.shape:
+            expected = f"(T, {len(coords)}, components), T the same for all fields and not zero"
+            problem = f"must have shape {expected}, got {item.shape}."
+            raise DataError(path, f"{label}/{name}", problem)
+        count = item.shape[2] if item.ndim == 3 else 1
+        components[name] = component_names(name, count, coords.shape[1])
+        units[name] = _units(item)
+    if num_times is None:
+        raise DataError(path, f"{label}/", f"holds no field; there are {', '.join(group)}.")
+    time = _time(path, group, num_times)
+    return _Series(label, coords, cells, time, components, constants, units)
+
+
+def _constant(path: Path, group: h5py.Group, name: str) -> np.ndarray:
+    """Returns positions or cells; where they have a time axis, they must not change along it."""
+    item = dataset(path, group, name)
+    if item.ndim != 3:
+        return array(path, group, name)
+    if item.shape[0] == 0:
+        raise DataError(path, f"{group.name}/{name}", f"must not be empty, got {item.shape}.")
+    values = array(path, group, name, 0)
+    for frame in (item.shape[0] // 2, item.shape[0] - 1):
+        if not np.array_equal(values, array(path, group, name, frame)):
+            problem = "must not change in time: moving meshes are not supported."
+            raise DataError(path, f"{group.name}/{name}", problem)
+    return values
+
+
+def _time(path: Path, group: h5py.Group, num_times: int) -> np.ndarray:
+    """Returns the times of the frames, or their numbers where the file has no times."""
+    if "time" not in group:
+        return np.arange(num_times, dtype=np.float64)
+    time = np.ravel(array(path, group, "time"))
+    if len(time) != num_times:
+        problem = f"must have {num_times} times as the fields have, got {len(time)}."
+        raise DataError(path, f"{group.name}/time", problem)
+    return check_axis(path, "time", time)
+
+
+def _units(item: object) -> str:
+    units = item.attrs.get("units", "") if isinstance(item, h5py.Dataset) else ""
+    return units.decode() if isinstance(units, bytes) else str(units)
+
+
+def _check_alike(path: Path, first: _Series, other: _Series) -> None:
+    """Refuses trajectories that differ in more than their mesh."""
+    if other.components != first.components or other.constants.keys() != first.constants.keys():
+        fields = ", ".join([*first.components, *first.constants])
+        problem = f"must have the fields of {first.group}, which are {fields}."
+        raise DataError(path, other.group, problem)
+    if not np.array_equal(other.time, first.time):
+        problem = f"must be the same as in {first.group}: all trajectories share their times."
+        raise DataError(path, f"{other.group}/time", problem)
+
+
+def _geometries(path: Path, series: list[_Series], fetch: _Fetch) -> tuple[Geometry, ...]:
+    """Returns one geometry where all trajectories have the same, else one each."""
+    corners = [corner for one in series for corner in (one.coords.min(0), one.coords.max(0))]
+    if len({len(corner) for corner in corners}) > 1:
+        raise DataError(path, "mesh_pos", "must have the same dim in all trajectories.")
+    lower, upper = np.min(corners, 0), np.max(corners, 0)
+    domain = Domain.box(lower.tolist(), np.where(upper > lower, upper, lower + 1).tolist())
+    found: list[Geometry] = []
+    for trajectory, one in enumerate(series):
+        names = [f"{one.group}/{column.variable}" for column in fetch.columns]
+        geometry = scattered(path, one.coords, one.cells, domain)
+        frames = portions(fetch, [trajectory], len(one.time))
+        geometry = mask_unknown(path, names, geometry, frames)
+        found.append(found[0] if found and _is_same(found[0], geometry) else geometry)
+    return (found[0],) if all(geometry is found[0] for geometry in found) else tuple(found)
+
+
+def _is_same(first: Geometry, second: Geometry) -> bool:
+    return all(
+        np.array_equal(getattr(first, part), getattr(second, part))
+        for part in ("coords", "weights", "triangles")
+    )

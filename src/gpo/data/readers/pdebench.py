@@ -1,0 +1,224 @@
+"""PDEBench's HDF5 files, in both published layouts.
+
+Flow files hold `density`, `pressure`, `Vx`, `Vy`, `Vz`, or one `tensor`, each samples by times
+by grid, beside `x-coordinate` and so on. Other files hold one group per sample, with `data`
+(times by grid by channels) and the coordinates in `grid`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import h5py
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import (
+    AbstractReader,
+    ReadOptions,
+    check_axis,
+    check_increasing,
+    check_known,
+    choose_variables,
+)
+from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.trajectories import Trajectories, Variable
+
+FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
+AXES = ("x", "y", "z")
+
+
+class PdebenchReader(AbstractReader):
+    """Flows and other equations in a box, which is periodic where PDEBench's solvers are."""
+
+    name = "pdebench"
+    layout = "PDEBench's HDF5 file with density, Vx (N, T, x, y, z) or groups of data and grid"
+
+    def recognises(self, path: Path) -> bool:
+        """Tells whether there is a `t-coordinate`, or a sample's `data` and `grid`."""
+        if not path.is_file() or not h5py.is_hdf5(path):
+            return False
+        with h5py.File(path) as file:
+            return "t-coordinate" in file or bool(_samples(file))
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        """Returns all samples; times are those of frames, where the file lists one more."""
+        with open_hdf5(path) as file:
+            samples = _samples(file)
+            content = _open_groups(path, file, samples) if samples else _open_flow(path, file)
+            constants = _constants(file)
+        chosen = choose_variables(path, options.variables, content.names)
+        axes = [check_increasing(path, name, axis) for name, axis in content.axes.items()]
+        for name in chosen:
+            check_known(path, name, content.frames(name))
+
+        def fetch(trajectory: int, times: slice) -> np.ndarray:
+            frames = content.fetch(chosen, trajectory, times)
+            return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(chosen))
+
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=tuple(Variable(name) for name in chosen),
+            geometries=(Geometry.rectilinear(axes, periodic=_periodic(path, content, axes)),),
+            time=content.time,
+            time_units="",
+            num_trajectories=content.num_samples,
+            fetch=fetch,
+            parameters={
+                name: np.full(content.num_samples, value) for name, value in constants.items()
+            },
+        )
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a file of either layout holds, without its values."""
+
+    names: Sequence[str]
+    axes: dict[str, np.ndarray]
+    """Coordinates by their name in the file."""
+    time: np.ndarray
+    num_samples: int
+    may_wrap: bool
+    fetch: Callable[[Sequence[str], int, slice], np.ndarray]
+    """Reads frames of named variables: times by grid by variables."""
+
+    def frames(self, name: str) -> Iterator[np.ndarray]:
+        """Yields the frames of one variable, one by one."""
+        for sample, time in itertools.product(range(self.num_samples), range(len(self.time))):
+            yield self.fetch([name], sample, slice(time, time + 1))
+
+
+def _open_flow(path: Path, file: h5py.File) -> _Content:
+    first = next((name for name in ("tensor", *FLOW) if name in file), FLOW[0])
+    shape = dataset(path, file, first).shape
+    if not 3 <= len(shape) <= 5:
+        problem = f"must be samples by times by 1, 2 or 3 axes, got shape {shape}."
+        raise DataError(path, first, problem)
+    dim = len(shape) - 2
+    names = [first] if first == "tensor" else list(FLOW[: 2 + dim])
+    for name in names:
+        _check_shape(path, name, dataset(path, file, name), shape)
+    keys = [f"{axis}-coordinate" for axis in AXES[:dim]]
+    axes = {key: array(path, file, key) for key in keys}
+    _check_lengths(path, axes, shape[2:])
+    time = _frame_times(path, "t-coordinate", array(path, file, "t-coordinate"), shape[1])
+
+    def fetch(chosen: Sequence[str], trajectory: int, times: slice) -> np.ndarray:
+        with open_hdf5(path) as file:
+            return np.stack([array(path, file, name, (trajectory, times)) for name in chosen], -1)
+
+    return _Content(names, axes, time, shape[0], True, fetch)
+
+
+def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Content:
+    shape = dataset(path, file, f"{samples[0]}/data").shape
+    if not 3 <= len(shape) <= 5:
+        problem = f"must be times by 1, 2 or 3 axes by channels, got shape {shape}."
+        raise DataError(path, f"{samples[0]}/data", problem)
+    keys = [*AXES[: len(shape) - 2], "t"]
+    grid = {key: array(path, file, f"{samples[0]}/grid/{key}") for key in keys}
+    for sample in samples:
+        _check_shape(path, f"{sample}/data", dataset(path, file, f"{sample}/data"), shape)
+        for key in keys:
+            if not np.array_equal(grid[key], array(path, file, f"{sample}/grid/{key}")):
+                problem = f"must be as in {samples[0]}: all samples share one grid."
+                raise DataError(path, f"{sample}/grid/{key}", problem)
+    time = _frame_times(path, "t", grid.pop("t"), shape[0])
+    _check_lengths(path, grid, shape[1:-1])
+    names = ["data"] if shape[-1] == 1 else [f"data_{channel}" for channel in range(shape[-1])]
+
+    def fetch(chosen: Sequence[str], trajectory: int, times: slice) -> np.ndarray:
+        channels = [names.index(name) for name in chosen]
+        with open_hdf5(path) as file:
+            return array(path, file, f"{samples[trajectory]}/data", times)[..., channels]
+
+    return _Content(names, grid, time, len(samples), False, fetch)
+
+
+def _samples(file: h5py.File) -> list[str]:
+    """Returns the sorted names of all groups, if any of them has `data` and `grid`."""
+    groups = {str(name): item for name, item in file.items() if isinstance(item, h5py.Group)}
+    is_layout = any("data" in group and "grid" in group for group in groups.values())
+    return sorted(groups) if is_layout else []
+
+
+def _constants(file: h5py.File) -> dict[str, float]:
+    """Returns the attributes that are numbers, such as eta, zeta, M, beta, Nu and rho."""
+    values = {str(name): np.asarray(value) for name, value in file.attrs.items()}
+    is_number = {
+        name: value.size == 1 and value.dtype.kind in "fiu" for name, value in values.items()
+    }
+    return {name: float(value.item()) for name, value in values.items() if is_number[name]}
+
+
+def _check_shape(path: Path, name: str, data: h5py.Dataset, shape: tuple[int, ...]) -> None:
+    if data.shape != shape:
+        raise DataError(path, name, f"must have shape {shape} as others have, got {data.shape}.")
+    if data.dtype.kind not in "fiu":
+        raise DataError(path, name, f"must hold numbers, got {data.dtype}.")
+    if shape[0] == 0:
+        raise DataError(path, name, f"must not be empty, got shape {shape}.")
+
+
+def _check_lengths(path: Path, axes: Mapping[str, np.ndarray], grid: tuple[int, ...]) -> None:
+    for (name, axis), length in zip(axes.items(), grid, strict=True):
+        if axis.shape != (length,):
+            problem = f"must have {length} coordinates as the data has, got shape {axis.shape}."
+            raise DataError(path, name, problem)
+
+
+def _frame_times(path: Path, name: str, times: np.ndarray, num_frames: int) -> np.ndarray:
+    """Returns the times of frames: PDEBench lists the end of the last step as well."""
+    if num_frames == 0:
+        raise DataError(path, name, "has length zero: there are no frames.")
+    if times.shape not in ((num_frames,), (num_frames + 1,)):
+        problem = f"must have {num_frames} or {num_frames + 1} times, got shape {times.shape}."
+        raise DataError(path, name, problem)
+    return check_axis(path, name, times[:num_frames])
+
+
+def _periodic(path: Path, content: _Content, axes: Sequence[np.ndarray]) -> list[bool]:
+    # PDEBench writes the boundary into the name of a flow file only: periodic or trans(missive).
+    may_wrap = content.may_wrap and "_trans_" not in path.name
+    steps = [np.diff(axis) for axis in axes]
+    is_even = [len(step) == 0 or bool(np.ptp(step) < 0.01 * step.mean()) for step in steps]
+    return [may_wrap and even for even in is_even]
+
+
+def write_pdebench(
+    path: Path,
+    *,
+    axes: Sequence[np.ndarray],
+    time: np.ndarray,
+    fields: Mapping[str, np.ndarray],
+    parameters: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Writes a flow file with the published keys and shapes, in single precision.
+
+    Args:
+        path: The file.
+        axes: Centres of the cells along x, y and z, as many as there are.
+        time: Times of the frames; the end of one more step is written after them.
+        fields: density, pressure, Vx and so on, samples by times by grid.
+        parameters: Constants of the flow, such as the viscosities eta and zeta.
+    """
+    expected = FLOW[: 2 + len(axes)]
+    if set(fields) != set(expected):
+        raise ValueError(f"`fields` must be {', '.join(expected)}, got {', '.join(fields)}.")
+    shape = (len(fields["density"]), len(time), *(len(axis) for axis in axes))
+    step = time[-1] - time[-2] if len(time) > 1 else 1.0
+    with h5py.File(path, "w", libver=("earliest", "v108")) as file:
+        for name in expected:
+            if fields[name].shape != shape:
+                raise ValueError(f"`{name}` must have shape {shape}, got {fields[name].shape}.")
+            file.create_dataset(name, data=np.asarray(fields[name], np.float32))
+        for name, axis in zip(AXES, axes, strict=False):
+            file.create_dataset(f"{name}-coordinate", data=np.asarray(axis, np.float32))
+        times = np.append(time, time[-1] + step).astype(np.float32)
+        file.create_dataset("t-coordinate", data=times)
+        file.attrs.update({name: float(value) for name, value in parameters.items()})

@@ -1,0 +1,129 @@
+"""What readers of points and meshes share: cells, components, and sites that are never known."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import check_known, choose_variables
+from gpo.numerics.domain import Domain
+
+FRAMES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Column:
+    """One variable as a column of an array that may hold several components."""
+
+    variable: str
+    array: str
+    component: int
+
+
+def component_names(name: str, count: int, dim: int) -> list[str]:
+    """Names the components of an array: x, y, z where it is a vector in space, else numbers."""
+    if count == 1:
+        return [name]
+    letters = "xyz" if count == dim else range(count)
+    return [f"{name}_{letter}" for letter in letters][:count]
+
+
+def choose_columns(
+    path: Path, wanted: Sequence[str], components: Mapping[str, Sequence[str]]
+) -> list[Column]:
+    """Returns the wanted variables, all when none is named.
+
+    Args:
+        path: The file, for messages.
+        wanted: Names of variables, or of arrays, which stand for all their components.
+        components: Names of the variables that each array holds.
+    """
+    columns = {
+        variable: Column(variable, name, component)
+        for name, variables in components.items()
+        for component, variable in enumerate(variables)
+    }
+    expanded = [part for name in wanted for part in components.get(name, (name,))]
+    return [columns[name] for name in choose_variables(path, expanded, list(columns))]
+
+
+def check_points(path: Path, name: str, coords: np.ndarray) -> np.ndarray:
+    """Returns coordinates of scattered points; a constant third coordinate is dropped."""
+    if coords.ndim != 2 or len(coords) == 0 or not 1 <= coords.shape[1] <= 3:
+        problem = f"must be points by 1, 2 or 3 coordinates, got shape {coords.shape}."
+        raise DataError(path, name, problem)
+    coords = coords.astype(np.float64)
+    if not np.isfinite(coords).all():
+        raise DataError(path, name, "must be finite, got NaN or infinity.")
+    is_flat = coords.shape[1] == 3 and np.ptp(coords[:, 2]) == 0
+    return coords[:, :2] if is_flat else coords
+
+
+def check_cells(path: Path, name: str, cells: np.ndarray, coords: np.ndarray) -> np.ndarray:
+    """Returns triangles, or tetrahedra in space; quadrilaterals of the plane are cut in two."""
+    num_points, dim = coords.shape
+    if cells.ndim != 2 or cells.shape[1] not in (3, 4) or dim == 1:
+        problem = (
+            f"must be cells by 3 or 4 corners in the plane or in space, got shape {cells.shape}"
+        )
+        raise DataError(path, name, f"{problem} for {dim} coordinates.")
+    if len(cells) == 0:
+        raise DataError(path, name, "must not be empty: leave it out for a point cloud.")
+    if not np.array_equal(cells, np.rint(cells)):
+        raise DataError(path, name, "must hold whole numbers, which count sites from zero.")
+    corners = cells.astype(np.int64)
+    if corners.min() < 0 or corners.max() >= num_points:
+        problem = f"points outside the sites: there are {num_points}, counted from zero, but it"
+        raise DataError(path, name, f"{problem} names {corners.min()} to {corners.max()}.")
+    if cells.shape[1] == 4 and dim == 2:
+        return np.concatenate([corners[:, [0, 1, 2]], corners[:, [0, 2, 3]]])
+    return corners
+
+
+def scattered(
+    path: Path, coords: np.ndarray, cells: np.ndarray | None, domain: Domain | None = None
+) -> Geometry:
+    """Builds a point cloud or mesh; refuses cells that cover no area."""
+    with np.errstate(invalid="ignore"):
+        geometry = Geometry.scattered(coords, cells, domain=domain)
+    if not np.isfinite(geometry.weights).all():
+        raise DataError(path, "cells", "cover no area: all corners of each lie on a line.")
+    return geometry
+
+
+def portions(
+    fetch: Callable[[int, slice], np.ndarray], trajectories: Iterable[int], num_times: int
+) -> Iterator[np.ndarray]:
+    """Yields all frames in turn, the first of every trajectory alone: most often it suffices."""
+    for trajectory in trajectories:
+        yield fetch(trajectory, slice(0, 1))
+        for start in range(1, num_times, FRAMES_AT_ONCE):
+            yield fetch(trajectory, slice(start, start + FRAMES_AT_ONCE))
+
+
+def mask_unknown(
+    path: Path, names: Sequence[str], geometry: Geometry, frames: Iterable[np.ndarray]
+) -> Geometry:
+    """Masks the sites at which some variable is never known; refuses one that is known nowhere.
+
+    Args:
+        path: The file, for messages.
+        names: Names of the variables.
+        geometry: The sites.
+        frames: Portions of times by points by variables; read on only while a site is unknown.
+    """
+    is_known = np.zeros((geometry.num_points, len(names)), dtype=bool)
+    for values in frames:
+        is_known |= np.isfinite(values).any(0)
+        if is_known.all():
+            return geometry
+    for name, known in zip(names, is_known.T, strict=True):
+        check_known(path, name, [np.where(known, 0.0, np.nan)])
+    try:
+        return geometry.masked(np.asarray(~is_known.all(1)))
+    except ValueError as error:
+        problem = "and the other variables are nowhere known together: choose fewer."
+        raise DataError(path, names[0], problem) from error

@@ -1,0 +1,156 @@
+"""Named arrays of `.npz`, `.npy`, `.mat` and `.h5` files and of folders of `.npy` files.
+
+`.npy` and HDF5, which MATLAB 7.3 files are, stay on disk until values are asked for; `.npz` and
+older `.mat` files are loaded at once. Pickles are never opened. MATLAB 7.3 keeps the axes of an
+array in reverse; they are shown as MATLAB shows them. Of HDF5, the root is read, not its groups.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import scipy.io
+
+from gpo.data.errors import DataError
+from gpo.data.readers.hdf5 import array, open_hdf5
+
+SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array of real numbers in a file."""
+
+    shape: tuple[int, ...]
+    read: Callable[[tuple[int | slice, ...]], np.ndarray]
+    """Reads the part that an index per axis selects."""
+    units: str = ""
+
+    @property
+    def is_vector(self) -> bool:
+        """True where at most one axis has other than one entry, as MATLAB keeps vectors."""
+        return sum(length != 1 for length in self.shape) <= 1
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape))
+
+    def values(self) -> np.ndarray:
+        """Reads all of it."""
+        return self.read((slice(None),) * len(self.shape))
+
+
+def open_arrays(path: Path) -> dict[str, Stored]:
+    """Returns all arrays of real numbers by name; what is no number, such as text, is left out."""
+    try:
+        found = dict(_arrays(path))
+    except DataError:
+        raise
+    except Exception as error:
+        # Every library has its own words, and its own errors, for a broken file.
+        problem = f"cannot be read: {type(error).__name__}: {error}"
+        raise DataError(path, "file", problem) from error
+    if not found:
+        raise DataError(path, "file", "holds no array of real numbers in its root.")
+    for name, stored in found.items():
+        if stored.size == 0:
+            problem = f"has length zero: it is empty, its shape is {stored.shape}."
+            raise DataError(path, name, problem)
+    return found
+
+
+def _arrays(path: Path) -> Iterator[tuple[str, Stored]]:
+    if path.is_dir():
+        for file in sorted(path.glob("*.npy")):
+            yield from _mapped(file)
+    elif path.suffix == ".npy":
+        yield from _mapped(path)
+    elif path.suffix == ".npz":
+        yield from _archived(path)
+    elif h5py.is_hdf5(path):
+        yield from _in_hdf5(path)
+    elif path.suffix == ".mat":
+        yield from _matlab_5(path)
+    else:
+        problem = f"must be HDF5 or one of {', '.join(SUFFIXES)}, or a folder of .npy files."
+        raise DataError(path, "file", problem)
+
+
+def _matlab_5(path: Path) -> Iterator[tuple[str, Stored]]:
+    for name, values in scipy.io.loadmat(path).items():
+        # A variable that scipy cannot read becomes a string that says why.
+        if isinstance(values, str) and not name.startswith("__"):
+            raise DataError(path, name, f"cannot be read: {values}")
+        # Text, cells and structures are MATLAB's notes about the data; numbers are the data.
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fiubc":
+            yield name, _in_memory(path, name, values)
+
+
+def _mapped(path: Path) -> Iterator[tuple[str, Stored]]:
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:
+        raise DataError(path, path.stem, f"cannot be read as an array: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise DataError(path, path.stem, "must be a single array, got an archive: name it .npz.")
+    yield path.stem, _in_memory(path, path.stem, values)
+
+
+def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
+    # An open file rather than a path: numpy leaves a broken file open.
+    with path.open("rb") as file:
+        archive: Any = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise DataError(path, "file", "must be an archive, got a single array: name it .npy.")
+        for name in archive.files:
+            try:
+                values = archive[name]
+            except Exception as error:
+                raise DataError(path, name, f"cannot be read as an array: {error}") from error
+            if values.dtype.kind not in "US":
+                yield name, _in_memory(path, name, values)
+
+
+def _in_memory(path: Path, name: str, values: np.ndarray) -> Stored:
+    _check_real(path, name, values.dtype)
+    return Stored(tuple(values.shape), lambda key: np.asarray(values[key]))
+
+
+def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:
+    with open_hdf5(path) as file:
+        for name, item in file.items():
+            if not isinstance(item, h5py.Dataset) or h5py.check_string_dtype(item.dtype):
+                continue
+            kind = _text(item.attrs.get("MATLAB_class", ""))
+            if kind in ("char", "cell", "struct", "function_handle", "string"):
+                continue
+            if "MATLAB_empty" in item.attrs or item.shape is None:
+                raise DataError(path, name, "has length zero: it is empty.")
+            _check_real(path, name, item.dtype)
+            units = _text(item.attrs.get("units", ""))
+            yield name, _on_disk(path, name, tuple(item.shape), bool(kind), units)
+
+
+def _on_disk(path: Path, name: str, shape: tuple[int, ...], is_matlab: bool, units: str) -> Stored:
+    def read(key: tuple[int | slice, ...]) -> np.ndarray:
+        with open_hdf5(path) as file:
+            if is_matlab:
+                return array(path, file, name, key[::-1]).T
+            return array(path, file, name, key)
+
+    return Stored(shape[::-1] if is_matlab else shape, read, units)
+
+
+def _check_real(path: Path, name: str, dtype: np.dtype) -> None:
+    if dtype.kind == "c" or dtype.names == ("real", "imag"):
+        raise DataError(path, name, "is complex: save its real and imaginary parts by two names.")
+    if dtype.kind not in "fiub":
+        raise DataError(path, name, f"must hold real numbers, got entries of type {dtype}.")
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,303 @@
+"""The Well's files: HDF5 with fields grouped by tensor order and a grid in `dimensions`.
+
+Attributes say which axes a data set has: `sample_varying`, `time_varying` and, one answer
+per axis of the grid, `dim_varying`. A folder of such files is one split of a benchmark.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import (
+    AbstractReader,
+    ReadOptions,
+    check_axis,
+    check_increasing,
+    check_known,
+    choose_variables,
+)
+from gpo.data.readers.hdf5 import array, dataset, group, open_hdf5
+from gpo.data.trajectories import Trajectories, Variable
+
+ORDERS = ("t0_fields", "t1_fields", "t2_fields")
+NUMBERS = "fiub"  # dtype kinds
+Arrays = Mapping[str, np.ndarray]
+
+
+class WellReader(AbstractReader):
+    """Scalars, vectors and tensors on one grid; components become variables."""
+
+    name = "well"
+    layout = "The Well's HDF5 file, or a folder of them, with dimensions and t0_fields"
+
+    def recognises(self, path: Path) -> bool:
+        """Tells whether there are groups `dimensions` and `t0_fields`."""
+        files = _files(path)
+        if not files or not h5py.is_hdf5(files[0]):
+            return False
+        with h5py.File(files[0]) as file:
+            return all(isinstance(file.get(key), h5py.Group) for key in ("dimensions", ORDERS[0]))
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        """Returns all trajectories, in the order of file names.
+
+        Files of a folder must agree in grid, variables and time steps; the times are those of
+        the first file, since some benchmarks cut one long run into several files.
+        """
+        files = [_describe(file) for file in _files(path)]
+        if not files:
+            raise DataError(path, "file", "must be a folder with .h5 or .hdf5 files, got none.")
+        first = files[0]
+        for other in files[1:]:
+            _check_alike(first, other)
+        chosen = choose_variables(path, options.variables, list(first.components))
+        for name in chosen:
+            check_known(path, name, (frame for file in files for frame in file.each(name)))
+        ends = np.cumsum([file.num_trajectories for file in files])
+
+        def fetch(trajectory: int, times: slice) -> np.ndarray:
+            which = int(np.searchsorted(ends, trajectory, side="right"))
+            before = int(ends[which - 1]) if which else 0
+            return files[which].frames(chosen, trajectory - before, times)
+
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=tuple(Variable(name, first.components[name].units) for name in chosen),
+            geometries=(_geometry(first),),
+            time=first.time,
+            time_units=first.units["time"],
+            num_trajectories=int(ends[-1]),
+            fetch=fetch,
+            parameters={
+                name: np.concatenate([file.parameters[name] for file in files])
+                for name in first.parameters
+            },
+        )
+
+
+@dataclass(frozen=True)
+class _Component:
+    """One number per site of a field, and how its data set is stored."""
+
+    group: str
+    field: str
+    index: tuple[int, ...]
+    """Which entry of the vector or tensor; empty for a scalar."""
+    by_sample: bool
+    by_time: bool
+    stored_grid: tuple[int, ...]
+    """Sites along every axis; 1 along axes on which the field does not depend."""
+    units: str
+
+    def read(self, path: Path, file: h5py.File, sample: int, times: slice) -> np.ndarray:
+        """Returns times by grid; one time, or one site of an axis, where all are the same."""
+        leading = [sample] * self.by_sample + [times] * self.by_time
+        values = array(
+            path, group(path, file, self.group), self.field, (*leading, ..., *self.index)
+        )
+        return values.reshape(len(values) if self.by_time else 1, *self.stored_grid)
+
+
+@dataclass(frozen=True)
+class _File:
+    """What one file holds, without its values."""
+
+    path: Path
+    axes: dict[str, np.ndarray]
+    is_periodic: tuple[bool, ...]
+    is_cartesian: bool
+    time: np.ndarray
+    units: dict[str, str]
+    num_trajectories: int
+    parameters: dict[str, np.ndarray]
+    components: dict[str, _Component]
+
+    def frames(self, names: Sequence[str], sample: int, times: slice) -> np.ndarray:
+        """Returns times by points by variables; what is constant is repeated."""
+        num_times = len(range(*times.indices(len(self.time))))
+        shape = (num_times, *(len(axis) for axis in self.axes.values()))
+        with open_hdf5(self.path) as file:
+            parts = [self.components[name].read(self.path, file, sample, times) for name in names]
+        values = np.stack([np.broadcast_to(part, shape) for part in parts], -1)
+        return values.reshape(num_times, int(np.prod(shape[1:])), len(parts))
+
+    def each(self, name: str) -> Iterator[np.ndarray]:
+        """Yields the frames of one variable, one by one."""
+        for sample, time in itertools.product(range(self.num_trajectories), range(len(self.time))):
+            yield self.frames([name], sample, slice(time, time + 1))
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(child for child in path.iterdir() if child.suffix in (".h5", ".hdf5"))
+    return [path]
+
+
+def _describe(path: Path) -> _File:
+    with open_hdf5(path) as file:
+        return _describe_open(path, file)
+
+
+def _describe_open(path: Path, file: h5py.File) -> _File:
+    dimensions = group(path, file, "dimensions")
+    names = _names(dimensions, "spatial_dims")
+    count = int(file.attrs.get("n_trajectories", 0))
+    if not 1 <= len(names) <= 3:
+        raise DataError(path, "spatial_dims", f"must name 1, 2 or 3 axes, got {names}.")
+    if count < 1:
+        raise DataError(path, "n_trajectories", f"must be a positive number, got {count}.")
+    axes = {name: check_axis(path, name, _axis(path, dimensions, name)) for name in names}
+    time = _axis(path, dimensions, "time")
+    if time.size == 0:
+        raise DataError(path, "time", "has length zero: there are no frames.")
+    return _File(
+        path=path,
+        axes=axes,
+        is_periodic=_periodic(path, file, names),
+        is_cartesian=_text(file, "grid_type") in ("", "cartesian"),
+        time=check_axis(path, "time", time),
+        units={name: _text(dataset(path, dimensions, name), "units") for name in (*names, "time")},
+        num_trajectories=count,
+        parameters=_parameters(path, file, count),
+        components=_components(path, file, axes, (count, len(time))),
+    )
+
+
+def _axis(path: Path, dimensions: h5py.Group, name: str) -> np.ndarray:
+    data = dataset(path, dimensions, name)
+    values = array(path, dimensions, name)
+    if not _flag(data, "sample_varying"):
+        return values
+    if values.ndim != 2 or len(values) == 0 or np.any(values != values[0]):
+        raise DataError(path, name, "must be the same in every sample, got samples that differ.")
+    return values[0]
+
+
+def _periodic(path: Path, file: h5py.File, names: Sequence[str]) -> tuple[bool, ...]:
+    closed: set[str] = set()
+    conditions = group(path, file, "boundary_conditions")
+    for condition in (group(path, conditions, str(name)) for name in conditions):
+        if _text(condition, "bc_type").upper() == "PERIODIC":
+            closed.update(_names(condition, "associated_dims"))
+    return tuple(name in closed for name in names)
+
+
+def _parameters(path: Path, file: h5py.File, count: int) -> dict[str, np.ndarray]:
+    """Returns constants that are numbers; an attribute has more digits than a scalar."""
+    found: dict[str, np.ndarray] = {}
+    for name in _names(file, "simulation_parameters"):
+        value = np.asarray(file.attrs.get(name))
+        if value.size == 1 and value.dtype.kind in NUMBERS:
+            found[name] = np.full(count, float(value.item()))
+    scalars = group(path, file, "scalars")
+    for name in _names(scalars, "field_names"):
+        data = dataset(path, scalars, name)
+        by_sample = _flag(data, "sample_varying")
+        if not _flag(data, "time_varying") and (by_sample or name not in found):
+            values = np.ravel(array(path, scalars, name)).astype(np.float64)
+            if len(values) != (count if by_sample else 1):
+                raise DataError(path, name, f"must be one number per sample, got {len(values)}.")
+            found[name] = np.resize(values, count)
+    return found
+
+
+def _components(
+    path: Path, file: h5py.File, axes: Arrays, sizes: tuple[int, int]
+) -> dict[str, _Component]:
+    found: dict[str, _Component] = {}
+    lengths = [len(axis) for axis in axes.values()]
+    for order, kind in enumerate(ORDERS):
+        fields = group(path, file, kind)
+        for field in _names(fields, "field_names"):
+            data = dataset(path, fields, field)
+            flags = _flag(data, "sample_varying"), _flag(data, "time_varying")
+            grid = _stored_grid(path, data, list(itertools.compress(sizes, flags)), lengths, order)
+            for index in itertools.product(range(len(axes)), repeat=order):
+                suffix = "".join(list(axes)[entry] for entry in index)
+                name = f"{field}_{suffix}" if suffix else field
+                if name in found:
+                    raise DataError(path, name, "is there twice: as a field and as a component.")
+                found[name] = _Component(kind, field, index, *flags, grid, _text(data, "units"))
+    return found
+
+
+def _stored_grid(
+    path: Path, data: h5py.Dataset, leading: list[int], lengths: list[int], order: int
+) -> tuple[int, ...]:
+    """Returns the grid of a field with 1 for axes it does not depend on; refuses other shapes."""
+    is_used = np.broadcast_to(np.asarray(data.attrs.get("dim_varying", True), bool), len(lengths))
+    entries = [len(lengths)] * order
+    kept = np.where(is_used, lengths, 1).tolist()
+    # The specification drops axes of no influence; The Well's own loader wants them kept.
+    dropped = list(itertools.compress(lengths, is_used))
+    field, shape = str(data.name).rsplit("/", 1)[-1], list(data.shape)
+    if shape not in (leading + kept + entries, leading + dropped + entries):
+        raise DataError(path, field, f"must have shape {leading + kept + entries}, got {shape}.")
+    if data.dtype.kind not in NUMBERS:
+        raise DataError(path, field, f"must hold numbers, got {data.dtype}.")
+    return tuple(kept)
+
+
+def _check_alike(first: _File, other: _File) -> None:
+    """Refuses files of one folder that differ in more than their values and starting times."""
+    axes = zip(first.axes.items(), other.axes.items(), strict=False)
+    answers = [
+        ("spatial_dims", list(first.axes) == list(other.axes)),
+        *((name, np.array_equal(axis, theirs)) for (name, axis), (_, theirs) in axes),
+        ("boundary_conditions", first.is_periodic == other.is_periodic),
+        ("field_names", set(first.components) == set(other.components)),
+        ("simulation_parameters", set(first.parameters) == set(other.parameters)),
+        ("time", len(first.time) == len(other.time) and _same_steps(first.time, other.time)),
+    ]
+    for field, is_same in answers:
+        if not is_same:
+            raise DataError(other.path, field, f"must be as in {first.path.name}, beside it.")
+
+
+def _same_steps(first: np.ndarray, other: np.ndarray) -> bool:
+    late = (first - first[0]) - (other - other[0])
+    # Late times lose digits in single precision, far less than a thousandth of a step.
+    return bool(np.abs(late).max() * len(late) <= 1e-3 * np.ptp(first))
+
+
+def _geometry(file: _File) -> Geometry:
+    if not file.is_cartesian and set(file.axes) == {"theta", "phi"}:
+        return _sphere(file.path, file.axes)
+    names = list(file.axes)
+    axes = [check_increasing(file.path, name, axis) for name, axis in file.axes.items()]
+    units = [file.units[name] for name in names]
+    return Geometry.rectilinear(axes, periodic=file.is_periodic, names=names, units=units)
+
+
+def _sphere(path: Path, axes: Arrays) -> Geometry:
+    """Builds the grid of polar angle or latitude `theta` and longitude `phi`, in radians."""
+    if list(axes) != ["theta", "phi"]:
+        raise DataError(path, "spatial_dims", f"must be theta, phi on a sphere, got {list(axes)}.")
+    theta = np.rad2deg(axes["theta"])
+    # Single precision puts a pole up to 1e-5 degrees beyond itself.
+    low, high = theta.min() + 1e-3, theta.max() - 1e-3
+    if low >= 0 and high <= 180:
+        theta = 90 - theta
+    elif low < -90 or high > 90:
+        raise DataError(path, "theta", "must lie in [0, π] or [-π/2, π/2], in radians.")
+    return Geometry.latitude_longitude(theta.clip(-90, 90), np.rad2deg(axes["phi"]))
+
+
+def _flag(item: h5py.Dataset, key: str) -> bool:
+    return bool(np.all(item.attrs.get(key, False)))
+
+
+def _names(item: h5py.Group | h5py.Dataset, key: str) -> list[str]:
+    names = np.atleast_1d(np.asarray(item.attrs.get(key, [])))
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+
+
+def _text(item: h5py.Group | h5py.Dataset, key: str) -> str:
+    return "".join(_names(item, key))

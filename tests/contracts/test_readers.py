@@ -1,0 +1,118 @@
+"""What every reader must keep; a newcomer is tested by being listed in `samples.py`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpo.cli.describe import describe
+from gpo.data.errors import DataError
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import READERS, open_data
+from gpo.data.summary import summarise
+from gpo.data.trajectories import Pairs, Trajectories
+from gpo.report.contact_sheet import draw_contact_sheet
+from tests.contracts.samples import SAMPLES
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=SAMPLES.values(), ids=SAMPLES.keys())
+def sample(request, tmp_path):
+    reader, make = request.param
+    return reader, make(tmp_path)
+
+
+def all_values(data):
+    if isinstance(data, Trajectories):
+        return [data.frames(number) for number in range(data.num_trajectories)]
+    return [part for number in range(data.num_samples) for part in data.sample(number)]
+
+
+def test_every_reader_has_a_sample():
+    assert {reader for reader, _ in SAMPLES.values()} | {"mesh-series"} == set(READERS)
+
+
+def test_a_file_finds_its_reader_by_its_content(sample):
+    reader, path = sample
+    assert open_data(path).layout == reader
+    assert open_data(path, reader=reader).layout == reader
+
+
+def test_sites_weights_and_times_make_sense(sample):
+    data = open_data(sample[1])
+    for geometry in data.geometries:
+        assert geometry.weights.sum() == pytest.approx(1)
+        assert (geometry.weights >= 0).all()
+        assert np.isfinite(geometry.coords).all()
+        assert geometry.coords.shape == (geometry.num_points, geometry.domain.dim)
+        if geometry.grid_shape:
+            assert np.prod(geometry.grid_shape) == geometry.num_points
+        if geometry.domain.is_sphere:
+            np.testing.assert_allclose(np.linalg.norm(geometry.coords, axis=1), 1)
+        else:
+            low, high = np.array(geometry.domain.lower), np.array(geometry.domain.upper)
+            slack = 1e-9 * (high - low)
+            assert (geometry.coords >= low - slack).all()
+            assert (geometry.coords <= high + slack).all()
+    if isinstance(data, Trajectories):
+        assert (np.diff(data.time) > 0).all()
+
+
+def test_reading_twice_gives_the_same_numbers(sample):
+    first, second = all_values(open_data(sample[1])), all_values(open_data(sample[1]))
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_part_of_the_frames_is_that_part_of_all(sample):
+    data = open_data(sample[1])
+    if isinstance(data, Pairs):
+        pytest.skip("maps have no time")
+    whole = data.frames(data.num_trajectories - 1)
+    part = data.frames(data.num_trajectories - 1, slice(1, None, 2))
+    np.testing.assert_array_equal(part, whole[1::2])
+
+
+def test_one_variable_can_be_chosen_and_a_missing_one_is_refused_by_name(sample):
+    data = open_data(sample[1])
+    with pytest.raises(DataError, match="`phlogiston`"):
+        open_data(sample[1], ReadOptions(variables=("phlogiston",)))
+    if isinstance(data, Trajectories):
+        last = data.variables[-1].name
+        chosen = open_data(sample[1], ReadOptions(variables=(last,)))
+        np.testing.assert_array_equal(chosen.frames(0)[..., 0], data.frames(0)[..., -1])
+
+
+def test_it_can_be_described_and_drawn(sample, tmp_path):
+    data = open_data(sample[1])
+    labels = [label for label, _ in describe(data)]
+    assert {"file", "layout", "sites", "domain", "weights", "training"} <= set(labels)
+    for row in summarise(data).ranges:
+        assert row.minimum <= row.mean <= row.maximum
+    picture = draw_contact_sheet(data, tmp_path / "sheet" / "sheet.png")
+    assert picture.stat().st_size > 5_000
+
+
+def test_a_file_that_is_not_there_or_nothing_we_know_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere.nc: `file` does not exist"):
+        open_data(tmp_path / "nowhere.nc")
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear reader")
+    with pytest.raises(DataError, match=r"has no layout we know.*Known layouts: ns2d \("):
+        open_data(letter)
+    with pytest.raises(DataError, match=r"`reader` must be one of ns2d, .*, got 'cdf'"):
+        open_data(letter, reader="cdf")
+
+
+def test_damaged_files_end_in_our_error_never_in_a_crash_or_a_hang(sample, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.contracts.fuzz", str(sample[1]), str(work), "60"],
+        capture_output=True, text=True, check=False, cwd=PROJECT, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "refused" in done.stdout

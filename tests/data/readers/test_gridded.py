@@ -1,0 +1,711 @@
+import os
+import shutil
+
+import eccodes
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from gpo.data.errors import DataError
+from gpo.data.readers import gridded
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.cf import rotated_to_true
+from gpo.data.readers.gridded import GriddedReader
+from gpo.data.synthetic_weather import lambert_to_true, write_carra, write_era5, write_weatherbench
+from gpo.numerics.domain import longitude_latitude
+from tests.data.files import real_file
+
+HOURLY = {"units": "hours since 2020-01-01"}
+NORTH, EAST = {"units": "degrees_north"}, {"units": "degrees_east"}
+
+
+def read(path, *variables, **select):
+    return GriddedReader().read(path, ReadOptions(variables=variables, select=select))
+
+
+def table(*shape):
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def save(path, dataset, **settings):
+    dataset.to_netcdf(path, engine="netcdf4", **settings)
+    return path
+
+
+def grid(latitude=(50, 51, 52), longitude=(0, 1, 2, 3), time=(0, 1), **more):
+    """A field on latitudes and longitudes, plus whatever variables a test adds."""
+    shape = (len(time), len(latitude), len(longitude))
+    return xr.Dataset(
+        {"t2m": (("time", "lat", "lon"), table(*shape), {"units": "K"}), **more},
+        {
+            "time": ("time", np.array(time), HOURLY),
+            "lat": ("lat", np.array(latitude, dtype=float), NORTH),
+            "lon": ("lon", np.array(longitude, dtype=float), EAST),
+        },
+    )
+
+
+def flat(dims, shape, **coords):
+    data = {"q": (("time", *dims), table(2, *shape))}
+    return xr.Dataset(data, {"time": ("time", [0.0, 0.5]), **coords})
+
+
+def write_grib(path, messages):
+    """Writes messages of (short name, level type, level, date, value) on a 3 by 4 grid."""
+    with open(path, "wb") as file:
+        for name, kind, level, hour, value in messages:
+            message = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+            keys = {
+                **{"Ni": 4, "Nj": 3, "dataDate": 20200101, "dataTime": 100 * hour},
+                **{
+                    "latitudeOfFirstGridPointInDegrees": 52,
+                    "longitudeOfFirstGridPointInDegrees": 0,
+                },
+                **{"latitudeOfLastGridPointInDegrees": 50, "longitudeOfLastGridPointInDegrees": 3},
+                **{"iDirectionIncrementInDegrees": 1, "jDirectionIncrementInDegrees": 1},
+                **{"typeOfLevel": kind, "level": level, "shortName": name},
+            }
+            for key, given in keys.items():
+                eccodes.codes_set(message, key, given)
+            eccodes.codes_set_values(message, value + np.arange(12.0))
+            eccodes.codes_write(message, file)
+            eccodes.codes_release(message)
+    return path
+
+
+# Real files
+
+
+def test_era5_grib_around_the_uk_is_an_hourly_patch():
+    data = read(real_file("era5", "era5-2mt-2019-03-uk.grib"))
+    np.testing.assert_array_equal(data.time, np.arange(744))
+    assert (data.time_units, data.variables[0].name, data.variables[0].units) == ("h", "t2m", "K")
+    geometry = data.geometry()
+    assert geometry.grid_shape == (33, 49)
+    assert geometry.domain.is_sphere
+    assert geometry.domain.lower[0] > 0.5
+    values = data.frames(0)
+    assert values.dtype == np.float32
+    assert values.min() == pytest.approx(265.7, abs=0.05)
+    assert values.max() == pytest.approx(291.6, abs=0.05)
+    np.testing.assert_array_equal(data.frames(0, slice(700, 744, 20)), values[700::20])
+    assert not geometry.is_masked.any()
+
+
+def test_global_era5_grib_covers_the_sphere_with_cosine_weights():
+    data = read(real_file("era5", "era5_tcwv_global025_20220617T09-12.grib"))
+    np.testing.assert_array_equal(data.time, [0, 3])
+    geometry = data.geometry()
+    assert geometry.grid_shape == (721, 1440)
+    assert geometry.domain.lower == (-1, -1, -1)
+    assert geometry.weights.sum() == pytest.approx(1, abs=1e-12)
+    rows = geometry.weights.reshape(721, 1440)
+    cosine = np.cos(np.deg2rad(geometry.axes[0]))
+    np.testing.assert_allclose(rows[1:-1, 0] / rows[360, 0], cosine[1:-1], rtol=1e-5)
+    np.testing.assert_allclose(rows, rows[:, :1] * np.ones(1440), rtol=1e-9)
+    assert (rows[[0, -1]] > 0).all()
+
+
+def test_no_index_file_is_left_beside_grib(tmp_path):
+    path = tmp_path / "copy.grib"
+    shutil.copyfile(real_file("era5", "era5_tcwv_global025_20220617T09-12.grib"), path)
+    read(path).frames(0, slice(0, 1))
+    assert os.listdir(tmp_path) == ["copy.grib"]
+
+
+def test_land_is_masked_for_all_variables_read_together():
+    path = real_file("era5", "era5_u10v10sst_med_daily12z_2022-01.nc")
+    alone, together, wind = read(path, "sst"), read(path), read(path, "u10", "v10")
+    np.testing.assert_array_equal(alone.time, 24 * np.arange(27))
+    assert alone.geometry().is_masked.mean() == pytest.approx(0.587, abs=5e-4)
+    np.testing.assert_array_equal(together.geometry().is_masked, alone.geometry().is_masked)
+    assert not wind.geometry().is_masked.any()
+    assert [variable.name for variable in together.variables] == ["u10", "v10", "sst"]
+    is_known = np.isfinite(alone.frames(0)[..., 0])
+    np.testing.assert_array_equal(is_known.any(0), ~alone.geometry().is_masked)
+    assert alone.geometry().weights.sum() == pytest.approx(1)
+
+
+def test_hourly_wind_and_a_single_frame_are_read():
+    data = read(real_file("era5", "wam2layers_ERA5_2020-01-01_u10.nc"))
+    np.testing.assert_array_equal(data.time, np.arange(24))
+    assert data.geometry().grid_shape == (41, 41)
+    assert data.variables[0].units == "m s**-1"
+    data = read(real_file("era5", "era5_lsm_orography_global025.nc"), "lsm")
+    assert data.frames(0).shape == (1, 721 * 1440, 1)
+
+
+# Published layouts
+
+
+def test_era5_in_netcdf_and_in_zarr_holds_the_same_numbers(tmp_path):
+    write_era5(tmp_path / "new.nc")
+    write_era5(tmp_path / "old.nc", time_name="time")
+    write_weatherbench(tmp_path / "era5.zarr")
+    first, *others = (read(tmp_path / name, "t2m", "u10") for name in os.listdir(tmp_path))
+    assert first.geometry().domain.lower == (-1, -1, -1)
+    for data in others:
+        np.testing.assert_array_equal(data.frames(0), first.frames(0))
+        np.testing.assert_array_equal(data.time, first.time)
+        np.testing.assert_array_equal(data.geometry().coords, first.geometry().coords)
+        assert data.variables == first.variables
+
+
+@pytest.mark.parametrize("asked", ["t2m", "2t", "2m_temperature"])
+def test_era5_variables_go_by_any_of_their_names(tmp_path, asked):
+    write_era5(tmp_path / "a.nc")
+    write_weatherbench(tmp_path / "a.zarr")
+    for name in ("a.nc", "a.zarr"):
+        data = read(tmp_path / name, asked)
+        assert data.variables[0].name == asked
+        assert data.frames(0).mean() > 250
+
+
+def test_carra_lies_on_the_sphere_with_land_masked(tmp_path):
+    write_carra(tmp_path / "carra.nc")
+    data = read(tmp_path / "carra.nc", "v10")
+    geometry = data.geometry()
+    assert geometry.grid_shape == (12, 16)
+    assert data.time.tolist() == [0, 3, 6, 9]
+    assert geometry.domain.is_sphere
+    longitude, latitude = longitude_latitude(torch.from_numpy(geometry.coords))
+    np.testing.assert_array_equal(geometry.is_masked, longitude.numpy() < -41)
+    assert 68 < latitude.min() < latitude.max() < 76
+    np.testing.assert_array_equal(np.isnan(data.frames(0)[0, :, 0]), geometry.is_masked)
+
+
+def test_a_mask_variable_is_not_applied(tmp_path):
+    write_carra(tmp_path / "carra.nc", land="mask")
+    data = read(tmp_path / "carra.nc")
+    assert [variable.name for variable in data.variables] == ["v10"]
+    weights = data.geometry().weights
+    assert (weights > 0).all()
+    # The plane is conformal: cells far from the edge have the same area to a percent.
+    inner = weights.reshape(12, 16)[1:-1, 1:-1]
+    assert inner.max() / inner.min() < 1.02
+
+
+def test_the_lambert_plane_is_conformal_and_true_at_its_origin():
+    up, along = lambert_to_true(np.array([0.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0]))
+    assert (up[0], along[0]) == (pytest.approx(72), pytest.approx(-36))
+    radius = np.deg2rad(6371229.0)
+    east = (along[1] - along[0]) * np.cos(np.deg2rad(72)) * radius
+    assert east == pytest.approx(1, rel=1e-6)
+    assert (up[2] - up[0]) * radius == pytest.approx(1, rel=1e-6)
+
+
+# Places
+
+
+def test_the_direction_of_latitudes_and_the_order_of_dimensions_do_not_matter(tmp_path):
+    dataset = grid()
+    up = read(save(tmp_path / "up.nc", dataset))
+    down = read(save(tmp_path / "down.nc", dataset.isel(lat=slice(None, None, -1))))
+    turned = read(save(tmp_path / "turned.nc", dataset.transpose("time", "lon", "lat")))
+    order = np.arange(12).reshape(3, 4)[::-1].ravel()
+    np.testing.assert_allclose(down.geometry().weights[order], up.geometry().weights, rtol=1e-12)
+    np.testing.assert_array_equal(down.frames(0)[:, order], up.frames(0))
+    np.testing.assert_array_equal(turned.frames(0), up.frames(0))
+    np.testing.assert_array_equal(up.frames(0)[0, :, 0], np.arange(12))
+
+
+@pytest.mark.parametrize("longitude", [[358, 359, 0, 1], [178, 179, -180, -179]])
+def test_longitudes_may_cross_a_seam(tmp_path, longitude):
+    geometry = read(save(tmp_path / "a.nc", grid(longitude=longitude))).geometry()
+    plain = read(save(tmp_path / "b.nc", grid(longitude=np.arange(4) + longitude[0]))).geometry()
+    np.testing.assert_allclose(geometry.weights, plain.weights, rtol=1e-12)
+    np.testing.assert_allclose(geometry.coords, plain.coords, atol=1e-12)
+    np.testing.assert_array_equal(np.diff(geometry.axes[1]), 1)
+
+
+def test_a_repeated_closing_meridian_is_refused(tmp_path):
+    path = save(tmp_path / "a.nc", grid(longitude=np.linspace(0, 360, 9)))
+    with pytest.raises(DataError, match="`lon` spans 360 degrees: the first and last meridian"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"latitude": (50, 52, 51)}, "`lat` must be sorted"),
+        ({"latitude": (50, 50, 51)}, "`lat` must be distinct"),
+        ({"latitude": (50, np.nan, 51)}, "`lat` must be finite"),
+        ({"latitude": (80, 90, 100)}, "`lat` must lie within -90 and 90 degrees, got 100"),
+        ({"longitude": (0, 2, 1, 3)}, "`lon` must be sorted"),
+        ({"longitude": (0, 1, 1, 3)}, "`lon` must be distinct"),
+    ],
+)
+def test_places_out_of_order_are_refused(tmp_path, given, message):
+    path = save(tmp_path / "a.nc", grid(**given))
+    with pytest.raises(DataError, match=message):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("phi", {"standard_name": "latitude"}),
+        ("phi", {"units": "degreeN"}),
+        ("phi", {"axis": "Y", "units": "degrees"}),
+        ("Latitude", {}),
+    ],
+)
+def test_latitudes_are_known_by_attributes_or_name(tmp_path, name, attributes):
+    dataset = grid().rename(lat=name)
+    dataset[name].attrs = attributes
+    assert read(save(tmp_path / "a.nc", dataset)).geometry().domain.is_sphere
+
+
+def test_a_projected_plane_keeps_the_units_of_the_file(tmp_path):
+    y = ("y", [20.0, 10.0, 0.0], {"standard_name": "projection_y_coordinate", "units": "km"})
+    x = ("x", [0.0, 5.0], {"standard_name": "projection_x_coordinate", "units": "km"})
+    geometry = read(save(tmp_path / "a.nc", flat(("y", "x"), (3, 2), y=y, x=x))).geometry()
+    assert not geometry.domain.is_sphere
+    assert (geometry.domain.lower, geometry.domain.upper) == ((0, 0), (20, 5))
+    assert (geometry.axis_names, geometry.axis_units) == (("y", "x"), ("km", "km"))
+    np.testing.assert_array_equal(geometry.coords[:3], [[20, 0], [20, 5], [10, 0]])
+    np.testing.assert_allclose(geometry.weights, [1 / 8, 1 / 8, 1 / 4, 1 / 4, 1 / 8, 1 / 8])
+
+
+@pytest.mark.parametrize("dims", [("i",), ("i", "j"), ("i", "j", "k")])
+def test_unnamed_dimensions_are_counted(tmp_path, dims):
+    data = read(save(tmp_path / "a.nc", flat(dims, (2, 3, 4)[: len(dims)])))
+    geometry = data.geometry()
+    np.testing.assert_array_equal(geometry.coords[-1], (1, 2, 3)[: len(dims)])
+    np.testing.assert_array_equal(data.time, [0, 0.5])
+    assert data.time_units == ""
+    np.testing.assert_array_equal(data.frames(0)[0, :, 0], np.arange(geometry.num_points))
+
+
+def test_four_axes_are_too_many(tmp_path):
+    path = save(tmp_path / "a.nc", flat(("i", "j", "k", "l"), (2, 2, 2, 2)))
+    with pytest.raises(DataError, match="must be 1, 2 or 3, got i, j, k, l"):
+        read(path)
+    assert read(path, l="1").frames(0)[0, :2, 0].tolist() == [1, 3]
+
+
+def rotated(**mapping):
+    axes = {
+        "rlat": ("rlat", [-1.0, 0.0, 1.0], {"standard_name": "grid_latitude", "units": "degrees"}),
+        "rlon": ("rlon", [0.0, 1.0], {"standard_name": "grid_longitude", "units": "degrees"}),
+    }
+    attributes = {"grid_mapping_name": "rotated_latitude_longitude", **mapping}
+    return flat(("rlat", "rlon"), (3, 2), **axes).assign(pole=((), 0, attributes))
+
+
+def test_a_rotated_grid_is_placed_by_its_pole(tmp_path):
+    pole = {"grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0}
+    geometry = read(save(tmp_path / "a.nc", rotated(**pole))).geometry()
+    longitude, latitude = longitude_latitude(torch.from_numpy(geometry.coords))
+    # The origin of the European domain of CORDEX.
+    assert (latitude[2].item(), longitude[2].item()) == (pytest.approx(50.75), pytest.approx(18))
+    assert longitude[3] > longitude[2]
+    assert geometry.grid_shape == (3, 2)
+    with pytest.raises(DataError, match="`rlat` belongs to a rotated grid"):
+        read(save(tmp_path / "b.nc", rotated()))
+
+
+def test_true_places_of_a_rotated_grid_come_first(tmp_path):
+    places = {"lat": (("rlat", "rlon"), table(3, 2) / 9), "lon": (("rlat", "rlon"), table(3, 2))}
+    geometry = read(save(tmp_path / "a.nc", rotated().assign(places))).geometry()
+    longitude, _ = longitude_latitude(torch.from_numpy(geometry.coords))
+    np.testing.assert_allclose(longitude, np.arange(6), atol=1e-9)
+
+
+def test_the_rotated_pole_formula_is_a_rotation_that_moves_the_pole():
+    up, along = np.array([-30.0, 10.0, 90.0]), np.array([-170.0, 3.0, 50.0])
+    pole = (40.0, -100.0, 25.0)
+    latitude, longitude = rotated_to_true(up, along, pole)
+    # The same as three turns: about the axis, down to the pole's latitude, and to its meridian.
+    turn, tilt, spin = np.deg2rad([pole[2], 90 - pole[0], pole[1] + 180])
+    about_axis = lambda a: np.array(  # noqa: E731
+        [[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]
+    )
+    about_y = np.array(
+        [[np.cos(tilt), 0, -np.sin(tilt)], [0, 1, 0], [np.sin(tilt), 0, np.cos(tilt)]]
+    )
+    moved = about_axis(spin) @ about_y @ about_axis(-turn)
+    np.testing.assert_allclose(
+        vectors(latitude, longitude), grid_vectors(up, along) @ moved.T, atol=1e-12
+    )
+    np.testing.assert_allclose(latitude[2], 40)
+    np.testing.assert_allclose(longitude[2], -100)
+    same = rotated_to_true(up[:2], along, (90.0, 180.0, 0.0))
+    np.testing.assert_allclose(same[1][0], along, atol=1e-12)
+
+
+def vectors(latitude, longitude):
+    up, along = np.deg2rad(latitude), np.deg2rad(longitude)
+    return np.stack([np.cos(up) * np.cos(along), np.cos(up) * np.sin(along), np.sin(up)], -1)
+
+
+def grid_vectors(latitude, longitude):
+    return vectors(*np.meshgrid(latitude, longitude, indexing="ij"))
+
+
+def curved(latitude, longitude, dims=("y", "x")):
+    places = {"nav_lat": (dims, latitude, NORTH), "nav_lon": (dims, longitude, EAST)}
+    return flat(("y", "x"), (2, 3)).assign(places)
+
+
+def test_two_dimensional_places_that_no_site_can_have_are_refused(tmp_path):
+    latitude, longitude = table(2, 3), table(2, 3)
+    assert read(save(tmp_path / "a.nc", curved(latitude, longitude))).geometry().domain.is_sphere
+    latitude[0, 0] = np.nan
+    with pytest.raises(DataError, match="`nav_lat` must be finite"):
+        read(save(tmp_path / "b.nc", curved(latitude, longitude)))
+    with pytest.raises(DataError, match="`nav_lat` must have two rows and columns"):
+        read(save(tmp_path / "c.nc", curved(table(2, 3), longitude).isel(y=[0])))
+
+
+def test_places_may_be_repeated_in_every_frame_but_may_not_move(tmp_path):
+    dims = ("time", "y", "x")
+    still = np.stack([table(2, 3)] * 2)
+    data = read(save(tmp_path / "a.nc", curved(still, still, dims)))
+    assert data.geometry().grid_shape == (2, 3)
+    assert [variable.name for variable in data.variables] == ["q"]
+    with pytest.raises(DataError, match="`nav_lat` moves with time"):
+        read(save(tmp_path / "b.nc", curved(still + still[:, :1] * [[[0]], [[1]]], still, dims)))
+
+
+def test_sites_along_one_dimension_are_scattered_on_the_sphere(tmp_path):
+    places = {"lat": ("cell", [0.0, 10.0, 20.0], NORTH), "lon": ("cell", [5.0, 0.0, 5.0], EAST)}
+    geometry = read(save(tmp_path / "a.nc", flat(("cell",), (3,)).assign(places))).geometry()
+    assert geometry.grid_shape == ()
+    assert geometry.domain.is_sphere
+    np.testing.assert_allclose(geometry.weights, 1 / 3)
+
+
+# Levels and members
+
+
+def levels(name="level", values=(500, 850), **attributes):
+    dataset = grid()
+    data = dataset.t2m.expand_dims({name: list(values)}, 1).copy()
+    data = data + 100 * xr.DataArray(np.arange(len(values)), dims=name)
+    dataset["t"] = data.astype(np.float32)
+    dataset[name].attrs = attributes
+    return dataset
+
+
+def test_a_level_is_chosen_by_its_value(tmp_path):
+    path = save(tmp_path / "a.nc", levels())
+    assert read(path, "t", level="850").frames(0)[0, 0, 0] == 100
+    assert read(path, "t", level="500.0").frames(0)[0, 0, 0] == 0
+    assert read(path, "t2m").frames(0).shape == (2, 12, 1)
+    both = read(path, level="850")
+    assert both.frames(0)[0, 0].tolist() == [0, 100]
+
+
+def test_a_level_that_is_not_chosen_is_asked_for(tmp_path):
+    path = save(tmp_path / "a.nc", levels("pressure_level"))
+    message = r"`pressure_level` has 2 values: 500, 850\. .*`--select pressure_level=500`"
+    with pytest.raises(DataError, match=message):
+        read(path, "t")
+    with pytest.raises(DataError, match="`pressure_level` has no value 700; it has 500, 850"):
+        read(path, "t", pressure_level="700")
+    with pytest.raises(DataError, match="`pressure_level` has no value high"):
+        read(path, "t", pressure_level="high")
+    with pytest.raises(DataError, match=r"`number` is no dimension .*: pressure_level"):
+        read(path, "t", number="0", pressure_level="500")
+
+
+@pytest.mark.parametrize("name", ["number", "realization", "step", "anything"])
+def test_members_and_forecast_steps_are_chosen_like_levels(tmp_path, name):
+    path = save(tmp_path / "a.nc", levels(name, (0.0, 6.0)))
+    with pytest.raises(DataError, match=f"`{name}` has 2 values: 0, 6"):
+        read(path)
+    assert read(path, "t", **{name: "6"}).frames(0)[0, 0, 0] == 100
+
+
+def test_a_dimension_of_length_one_needs_no_choice(tmp_path):
+    path = save(tmp_path / "a.nc", levels("level", (500,)))
+    assert read(path, "t").frames(0).shape == (2, 12, 1)
+    assert read(path, "t", level="500").num_trajectories == 1
+    with pytest.raises(DataError, match="`level` has no value 850; it has 500"):
+        read(path, "t", level="850")
+
+
+def test_a_scalar_coordinate_is_what_it_is(tmp_path):
+    write_era5(tmp_path / "a.nc")
+    assert read(tmp_path / "a.nc", number="0").frames(0).shape[-1] == 2
+    with pytest.raises(DataError, match="`number` has no value 3; it has 0"):
+        read(tmp_path / "a.nc", number="3")
+
+
+def test_a_vertical_axis_is_kept_on_request_in_the_plane_only(tmp_path):
+    height = ("z", [0.0, 10.0, 50.0], {"positive": "up", "units": "m"})
+    path = save(tmp_path / "a.nc", flat(("z", "y", "x"), (3, 2, 2), z=height))
+    with pytest.raises(DataError, match="`z` has 3 values: 0, 10, 50"):
+        read(path)
+    data = read(path, z="all")
+    assert data.geometry().axis_names == ("z", "y", "x")
+    np.testing.assert_array_equal(data.geometry().coords[-1], [50, 1, 1])
+    assert read(path, z="10").geometry().axis_names == ("y", "x")
+    with pytest.raises(DataError, match="`level` cannot be an axis on the sphere"):
+        read(save(tmp_path / "b.nc", levels()), "t", level="all")
+
+
+# Times
+
+
+def with_times(values, **attributes):
+    return flat(("i",), (3,)).assign_coords(time=("time", np.array(values), attributes))
+
+
+@pytest.mark.parametrize(
+    ("values", "attributes", "expected", "units"),
+    [
+        ([3, 9], {"units": "hours since 2020-02-28"}, [0, 6], "h"),
+        ([58, 60], {"units": "days since 2019-01-01", "calendar": "noleap"}, [0, 48], "h"),
+        ([0, 1], {"units": "months since 2019-01-01", "calendar": "360_day"}, [0, 720], "h"),
+        ([0.0, 1 / 24], {"units": "days since 1850-01-01"}, [0, 1], "h"),
+        ([5.0, 7.0], {"units": "seconds"}, [5, 7], "s"),
+        ([5.0, 7.0], {"units": "1"}, [5, 7], ""),
+        (np.array([2, 5], np.uint8), {}, [2, 5], ""),
+    ],
+)
+def test_times_are_hours_from_the_first_frame_or_plain_numbers(
+    tmp_path, values, attributes, expected, units
+):
+    data = read(save(tmp_path / "a.nc", with_times(values, **attributes)))
+    np.testing.assert_array_equal(data.time, expected)
+    assert data.time_units == units
+
+
+def test_uneven_times_are_allowed(tmp_path):
+    path = save(tmp_path / "a.nc", grid(time=(0, 1, 7)))
+    assert read(path).time.tolist() == [0, 1, 7]
+
+
+@pytest.mark.parametrize(
+    ("values", "attributes", "message"),
+    [
+        ([1, 1], HOURLY, "`time` must be distinct"),
+        ([2, 1], HOURLY, "`time` must increase, got times running backwards"),
+        (np.array([2, 1], np.uint8), {}, "`time` must increase"),
+        ([0.0, np.nan], HOURLY, "`time` must be finite"),
+        ([0, 1], {"units": "hours since breakfast"}, "`time` has units 'hours since breakfast'"),
+        ([0, 1], {"units": "fortnights"}, "`time` has units 'fortnights', which we cannot"),
+        ([0, 1], {**HOURLY, "calendar": "maya"}, "`time` has units .* in calendar 'maya'"),
+        (["then", "now"], {}, "`time` must be numbers with units"),
+    ],
+)
+def test_times_that_are_no_series_are_refused(tmp_path, values, attributes, message):
+    path = save(tmp_path / "a.nc", with_times(values, **attributes))
+    with pytest.raises(DataError, match=message):
+        read(path)
+
+
+def test_times_out_of_order_or_absent_are_refused(tmp_path):
+    with pytest.raises(DataError, match="`time` must be sorted"):
+        read(save(tmp_path / "a.nc", grid(time=(0, 2, 1))))
+    with pytest.raises(DataError, match="`time` has length zero"):
+        read(save(tmp_path / "b.nc", grid(time=())))
+    with pytest.raises(DataError, match=r"`time` is not among .*\(lat, lon\): one frame is not"):
+        read(save(tmp_path / "c.nc", grid().isel(time=0)))
+    assert read(save(tmp_path / "d.nc", grid().isel(time=[0]))).time.tolist() == [0]
+
+
+def test_frames_without_times_are_numbered(tmp_path):
+    data = read(save(tmp_path / "a.nc", grid().drop_vars("time")))
+    assert (data.time.tolist(), data.time_units) == ([0, 1], "")
+
+
+def test_a_time_may_have_another_name_than_its_dimension(tmp_path):
+    dataset = grid().drop_vars("time").rename_dims(time="record")
+    dataset["XTIME"] = ("record", [0, 60], {"units": "minutes since 2020-01-01"})
+    assert read(save(tmp_path / "a.nc", dataset)).time.tolist() == [0, 1]
+
+
+# Variables
+
+
+def test_variables_on_different_grids_are_refused_until_one_is_named(tmp_path):
+    other = (("time", "i", "j"), table(2, 2, 2))
+    path = save(tmp_path / "a.nc", grid(other=other))
+    message = r"different grids: t2m \(lat, lon\); other \(i, j\)\. Choose: `--var t2m`"
+    with pytest.raises(DataError, match=message):
+        read(path)
+    assert read(path, "other").geometry().grid_shape == (2, 2)
+    with pytest.raises(DataError, match="different grids"):
+        read(path, "other", "t2m")
+
+
+def test_a_variable_is_read_once(tmp_path):
+    path = save(tmp_path / "a.nc", grid())
+    with pytest.raises(DataError, match="`t2m` is asked for twice"):
+        read(path, "t2m", "2t")
+    with pytest.raises(DataError, match="`q` is not in the file, which has t2m"):
+        read(path, "q")
+    with pytest.raises(DataError, match="`variables` with numbers are none"):
+        read(save(tmp_path / "b.nc", grid().drop_vars("t2m")))
+
+
+def test_what_describes_the_grid_is_not_read(tmp_path):
+    more = {
+        "time_bnds": (("time", "two"), table(2, 2)),
+        "edges": (("lat", "two"), table(3, 2)),
+        "projection": ((), 0, {"grid_mapping_name": "latitude_longitude"}),
+        "mean": ("time", table(2)),
+        "orography": (("lat", "lon"), table(3, 4)),
+        "label": (("time", "lat", "lon"), np.full((2, 3, 4), "a")),
+    }
+    dataset = grid(**more)
+    dataset.lat.attrs["bounds"] = "edges"
+    path = save(tmp_path / "a.nc", dataset)
+    assert [variable.name for variable in read(path).variables] == ["t2m"]
+    with pytest.raises(DataError, match="`orography` has no axis `time`"):
+        read(path, "t2m", "orography")
+    with pytest.raises(DataError, match="`mean` has no axis with sites"):
+        read(path, "mean")
+    with pytest.raises(DataError, match="`label` is not in the file, which has t2m"):
+        read(path, "label")
+    with pytest.raises(DataError, match="with a time axis `time` and sites are none"):
+        read(save(tmp_path / "b.nc", dataset[["mean"]]))
+
+
+def test_missing_values_are_nan_and_never_filled(tmp_path):
+    dataset = grid()
+    dataset.t2m[0, 0, 0] = np.nan
+    dataset.t2m[:, 1, 1] = np.nan
+    path = save(
+        tmp_path / "a.nc",
+        dataset,
+        encoding={"t2m": {"dtype": "int16", "_FillValue": -99, "scale_factor": 0.5}},
+    )
+    data = read(path)
+    is_missing = np.isnan(data.frames(0)[..., 0])
+    assert is_missing[0, 0]
+    assert is_missing[:, 5].all()
+    assert is_missing.sum() == 3
+    assert np.flatnonzero(data.geometry().is_masked).tolist() == [5]
+
+
+def test_a_site_is_masked_where_any_variable_is_never_known(tmp_path):
+    first, second = table(2, 3, 4), table(2, 3, 4)
+    first[:, 0], second[:, 1] = np.nan, np.nan
+    dims = ("time", "lat", "lon")
+    path = save(tmp_path / "a.nc", grid(a=(dims, first), b=(dims, second)))
+    assert read(path).geometry().is_masked.reshape(3, 4)[:, 0].tolist() == [True, True, False]
+    assert read(path, "a").geometry().is_masked.sum() == 4
+    second[:, 2] = np.nan
+    path = save(tmp_path / "b.nc", grid(a=(dims, first), b=(dims, second)))
+    with pytest.raises(DataError, match="`a, b` are nowhere known all at once"):
+        read(path, "a", "b")
+
+
+def test_a_variable_without_a_number_is_refused(tmp_path):
+    path = save(tmp_path / "a.nc", grid(void=(("time", "lat", "lon"), table(2, 3, 4) * np.nan)))
+    with pytest.raises(DataError, match="`void` holds no number at all"):
+        read(path)
+    assert len(read(path, "t2m").variables) == 1
+
+
+def test_large_files_are_looked_at_in_sixteen_frames(tmp_path, monkeypatch):
+    dataset = grid(time=np.arange(100))
+    dataset.t2m[:, 0, 0] = np.nan
+    dataset.t2m[1, 0, 0] = 7
+    path = save(tmp_path / "a.nc", dataset)
+    assert not read(path).geometry().is_masked.any()
+    monkeypatch.setattr(gridded, "SMALL_FILE", 0)
+    assert read(path).geometry().is_masked.sum() == 1
+
+
+# Files
+
+
+def test_classic_netcdf_is_read_in_native_byte_order(tmp_path):
+    path = save(tmp_path / "a.nc", grid(), format="NETCDF3_CLASSIC")
+    values = read(path).frames(0)
+    assert values.dtype == np.float32
+    assert torch.from_numpy(values).sum() == table(2, 12).sum()
+
+
+def test_grib_of_one_frame_and_of_levels_is_read(tmp_path):
+    path = write_grib(tmp_path / "a.grib2", [("2t", "heightAboveGround", 2, 0, 280)])
+    assert read(path).frames(0).shape == (1, 12, 1)
+    spots = [(level, hour) for level in (500, 850) for hour in (0, 6)]
+    messages = [("t", "isobaricInhPa", level, hour, level + hour) for level, hour in spots]
+    path = write_grib(tmp_path / "b.grib2", messages)
+    with pytest.raises(DataError, match=r"`isobaricInhPa` has 2 values: (500, 850|850, 500)"):
+        read(path)
+    data = read(path, isobaricInhPa="850")
+    assert data.time.tolist() == [0, 6]
+    assert data.frames(0)[:, 0, 0].tolist() == [850, 856]
+
+
+def test_grib_with_messages_that_do_not_fit_together_is_read_by_variable(tmp_path):
+    kinds = [("2t", "heightAboveGround", 2), ("10u", "heightAboveGround", 10), ("sp", "surface", 0)]
+    messages = [(*kind, hour, 100 * hour) for kind in kinds for hour in (0, 1)]
+    path = write_grib(tmp_path / "a.grib", messages)
+    with pytest.raises(DataError, match=r"`variables` do not fit together; .*`--var NAME`"):
+        read(path)
+    data = read(path, "t2m")
+    assert data.frames(0)[:, 0, 0].tolist() == [0, 100]
+    assert read(path, "10u").frames(0, slice(1, 2))[0, 3, 0] == 103
+    with pytest.raises(DataError, match="`q` do not fit together"):
+        read(path, "q")
+
+
+def test_files_that_are_cut_short_are_refused(tmp_path):
+    whole = {
+        "a.nc": save(tmp_path / "four.nc", grid()),
+        "b.nc": save(tmp_path / "three.nc", grid(), format="NETCDF3_CLASSIC"),
+        "c.nc": save(tmp_path / "wide.nc", grid(), format="NETCDF3_64BIT"),
+        "d.grib": write_grib(tmp_path / "g.grib", [("2t", "surface", 0, h, 0) for h in range(3)]),
+    }
+    for name, source in whole.items():
+        content = source.read_bytes()
+        for length in (0, 4, 20, len(content) // 2, len(content) - 16):
+            (tmp_path / name).write_bytes(content[:length])
+            with pytest.raises(DataError, match=r"`file` cannot be opened as .* cut short"):
+                read(tmp_path / name)
+
+
+def test_foreign_files_are_refused(tmp_path, capfd):
+    for name in ("a.nc", "a.grib"):
+        (tmp_path / name).write_bytes(b"no weather today " * 50)
+        with pytest.raises(DataError, match="cannot be opened"):
+            read(tmp_path / name)
+    (tmp_path / "a.zarr").mkdir()
+    with pytest.raises(DataError, match="cannot be opened as Zarr"):
+        read(tmp_path / "a.zarr")
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(DataError, match="is neither NetCDF nor GRIB nor a Zarr folder"):
+        read(tmp_path / "a.txt")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_damage_that_shows_only_in_the_values_is_refused(tmp_path):
+    write_weatherbench(tmp_path / "a.zarr")
+    chunk = next((tmp_path / "a.zarr" / "2m_temperature").glob("0*"))
+    chunk.write_bytes(b"broken")
+    with pytest.raises(DataError, match="`2m_temperature` cannot be read"):
+        read(tmp_path / "a.zarr")
+    shutil.copyfile(write_and_return(tmp_path / "b.nc"), tmp_path / "c.nc")
+    data = read(tmp_path / "c.nc")
+    (tmp_path / "c.nc").unlink()
+    with pytest.raises(DataError, match="`values` cannot be read"):
+        data.frames(0)
+
+
+def write_and_return(path):
+    write_era5(path)
+    return path
+
+
+def test_files_are_recognised_by_content_or_suffix(tmp_path):
+    reader = GriddedReader()
+    write_weatherbench(tmp_path / "folder")
+    save(tmp_path / "four.nc4", grid())
+    save(tmp_path / "classic", grid(), format="NETCDF3_CLASSIC")
+    write_grib(tmp_path / "message", [("2t", "surface", 0, 0, 0)])
+    for name in ("a.nc", "a.cdf", "a.GRB2", "a.grib"):
+        (tmp_path / name).write_bytes(b"")
+    assert all(reader.recognises(path) for path in tmp_path.iterdir())
+    save(tmp_path / "other.h5", grid())
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "b.npy").write_bytes(b"")
+    assert not any(reader.recognises(tmp_path / name) for name in ("other.h5", "plain", "b.npy"))

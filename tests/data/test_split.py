@@ -1,0 +1,133 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpo.data.geometry import Geometry
+from gpo.data.split import shares, split_windows
+from gpo.data.trajectories import Trajectories, Variable
+from gpo.numerics.normalize import Normalizer
+
+SITES = Geometry.rectilinear([np.arange(3.0)])
+
+
+def series(num_trajectories, time, values=None):
+    time = np.asarray(time, dtype=float)
+    if values is None:
+        values = np.zeros((num_trajectories, len(time), 3, 1))
+    return Trajectories(
+        "test", Path("test"), (Variable("u"),), (SITES,), time, "s", num_trajectories,
+        lambda number, times: values[number, times],
+    )  # fmt: skip
+
+
+def frames_used(windows):
+    return {
+        (w.trajectory, frame) for w in windows for frame in (*range(w.first, w.last + 1), w.target)
+    }
+
+
+@given(st.integers(1, 12), st.integers(12, 60), st.integers(1, 3), st.integers(1, 3))
+def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead):
+    data = series(num_trajectories, range(num_frames))
+    try:
+        split = split_windows(data, history=history, lead=lead)
+    except ValueError:
+        assert num_frames < 60
+        return
+    used = [frames_used(part) for part in (split.training, split.validation, split.test)]
+    assert all(used)
+    for first in range(3):
+        for second in range(first + 1, 3):
+            assert not used[first] & used[second]
+    if split.kind == "trajectory":
+        owners = [{trajectory for trajectory, _ in part} for part in used]
+        assert not (owners[0] & owners[1] | owners[0] & owners[2] | owners[1] & owners[2])
+    else:
+        ends = [(min(f for _, f in part), max(f for _, f in part)) for part in used]
+        assert ends[1][0] - ends[0][1] > history + lead
+        assert ends[2][0] - ends[1][1] > history + lead
+
+
+def test_a_window_is_history_then_lead():
+    split = split_windows(series(3, range(6)), history=2, lead=3)
+    first = split.training[0]
+    assert (first.trajectory, first.first, first.last, first.target) == (0, 0, 1, 4)
+    assert len(split.training) == 2
+
+
+def test_windows_never_cross_a_gap_in_time():
+    time = [*range(20), *range(25, 60)]
+    split = split_windows(series(1, time), history=2, lead=1)
+    for window in (*split.training, *split.validation, *split.test):
+        assert time[window.target] - time[window.first] == 2
+
+
+@given(st.integers(3, 1000))
+def test_every_share_gets_something_and_nothing_is_shared(count):
+    ranges = shares(count, (0.8, 0.1, 0.1))
+    assert [number for part in ranges for number in part] == list(range(count))
+    assert all(len(part) for part in ranges)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"history": 0}, "`history` and `lead` must be at least 1, got history=0"),
+        ({"fractions": (0.5, 0.5, 0.5)}, "sum to 1"),
+        ({"lead": 9}, "enough frames for history=1 and lead=9.*Choose a shorter"),
+    ],
+)
+def test_impossible_splits_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        split_windows(series(1, range(10)), **arguments)
+
+
+def statistics(values):
+    data = series(6, range(8), values)
+    split = split_windows(data)
+    numbers = sorted({window.trajectory for window in split.training})
+    return Normalizer.fit((data.frames(n), data.geometry().weights) for n in numbers), split
+
+
+def test_statistics_come_from_training_data_only():
+    values = np.random.default_rng(0).normal(size=(6, 8, 3, 1))
+    before, split = statistics(values)
+    changed = values.copy()
+    for window in (*split.validation, *split.test):
+        changed[window.trajectory] = 1e6
+    after, _ = statistics(changed)
+    np.testing.assert_array_equal(before.mean, after.mean)
+    np.testing.assert_array_equal(before.std, after.std)
+
+
+def test_normalised_fields_have_zero_mean_and_unit_variance():
+    generator = np.random.default_rng(0)
+    fields = generator.normal(size=(20, 30, 2)) * [3, 1e-4] + [1e5, -2]
+    weights = generator.random(30)
+    normalizer = Normalizer.fit((fields[i : i + 6], weights) for i in range(0, 20, 6))
+    out = normalizer.apply(fields)
+    weighted = weights / weights.sum() / 20
+    np.testing.assert_allclose(np.einsum("tnc,n->c", out, weighted), 0, atol=1e-6)
+    np.testing.assert_allclose(np.einsum("tnc,n->c", out**2, weighted), 1, rtol=1e-6)
+    np.testing.assert_allclose(normalizer.invert(out), fields, rtol=1e-12)
+
+
+def test_missing_values_and_masked_sites_do_not_count():
+    fields = np.random.default_rng(0).normal(size=(4, 6, 1))
+    expected = Normalizer.fit([(fields[:, :4], np.ones(4))])
+    dirty = fields.copy()
+    dirty[:, 4] = np.nan
+    dirty[:, 5] = 1e9
+    found = Normalizer.fit([(dirty, np.array([1.0, 1, 1, 1, 1, 0]))])
+    np.testing.assert_allclose(found.mean, expected.mean)
+    np.testing.assert_allclose(found.std, expected.std)
+
+
+def test_a_constant_is_only_shifted_and_nothing_is_refused():
+    normalizer = Normalizer.fit([(np.full((2, 3, 1), 5.0), np.ones(3))])
+    assert normalizer.std == [1.0]
+    with pytest.raises(ValueError, match="at least one number of every variable"):
+        Normalizer.fit([(np.full((2, 3, 1), np.nan), np.ones(3))])
