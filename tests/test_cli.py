@@ -1,7 +1,19 @@
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
 from gpo import count_parameters, preset
 from gpo.cli import main
+from tests.contracts.samples import ns2d
+
+
+def failure(capsys, *arguments):
+    """Runs a command that must fail; returns its exit code and message."""
+    with pytest.raises(SystemExit) as stopped:
+        main(list(arguments))
+    return stopped.value.code, capsys.readouterr().err
 
 
 def test_presets_prints_every_count(capsys):
@@ -13,7 +25,77 @@ def test_presets_prints_every_count(capsys):
 
 
 def test_an_unknown_command_lists_the_known(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["prests"])
-    assert stopped.value.code == 2
-    assert "presets" in capsys.readouterr().err
+    code, message = failure(capsys, "prests")
+    assert code == 2
+    assert "presets" in message
+
+
+def test_data_is_made_described_and_drawn(tmp_path, capsys):
+    path, picture = tmp_path / "ns.mat", tmp_path / "ns.png"
+    make = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path)]
+    changes = ["--set", "size=16", "num_trajectories=4", "num_frames=3", "viscosity=1e-3"]
+    main([*make, *changes])
+    assert f"made: {path}" in capsys.readouterr().out
+    main([*make, *changes])
+    assert f"already there: {path}" in capsys.readouterr().out
+    main(["data", "info", str(path)])
+    printed = capsys.readouterr().out
+    for text in ("layout    ns2d", "4 x 3 frames, one every 1 s", "256 on a grid of 16 x 16", "vorticity"):  # fmt: skip
+        assert text in printed
+    assert "x from 0 to 1 (periodic); y from 0 to 1 (periodic)" in printed
+    assert "4 / 2 / 2 examples to train / validate / test, split by trajectory" in printed
+    main(["data", "plot", str(path), "--out", str(picture)])
+    assert picture.stat().st_size > 10_000
+
+
+def test_made_data_goes_into_the_cache_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("GPO_CACHE", str(tmp_path / "cache"))
+    main(["data", "make", "ns2d", "--preset", "quick", "--set", "size=16", "num_trajectories=2", "num_frames=1"])  # fmt: skip
+    assert (tmp_path / "cache" / "ns2d-quick.mat").is_file()
+
+
+def test_missing_values_masks_and_selected_variables_are_told(tmp_path, capsys):
+    values = np.random.default_rng(0).normal(size=(9, 8, 6))
+    values[:, 2:4, :] = np.nan
+    np.savez(tmp_path / "my.npz", x=np.arange(8.0), y=np.arange(6.0), t=np.arange(9.0), u=values, v=values + 1)  # fmt: skip
+    main(["data", "info", str(tmp_path / "my.npz"), "--var", "v"])
+    printed = capsys.readouterr().out
+    assert "25.0% of the sites masked" in printed
+    assert "25.0%" in printed.splitlines()[-3]
+    assert " u " not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("data", "make", "ns4d"), "error: `name` must be one of ns2d"),
+        (("data", "make", "carra"), "carra cannot be made here"),
+        (("data", "make", "ns2d", "--set", "viscosity"), "--set takes name=value, got 'viscosity'"),
+        (("data", "make", "ns2d", "--set", "size=7"), "`size` must be even"),
+        (("data", "info", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
+        (("data", "plot", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_exit_code_one(arguments, message, capsys):
+    code, printed = failure(capsys, *arguments)
+    assert code == 1
+    assert message in printed
+    assert "Traceback" not in printed
+
+
+def test_a_variable_the_file_lacks_is_named_with_those_it_has(tmp_path, capsys):
+    code, printed = failure(capsys, "data", "info", str(ns2d(tmp_path)), "--var", "pressure")
+    assert code == 1
+    assert "`pressure` is not in the file, which has vorticity" in printed
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_not_a_traceback(tmp_path, capsys):
+    (tmp_path / "file").write_text("not a folder")
+    code, printed = failure(capsys, "data", "make", "ns2d", "--out", str(tmp_path / "file" / "x.mat"))  # fmt: skip
+    assert code == 1
+    assert "error:" in printed
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "gpo", "--help"], capture_output=True, check=True)
+    assert b"presets" in done.stdout

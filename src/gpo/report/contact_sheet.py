@@ -21,13 +21,8 @@ def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
     """Writes a PNG: variables down and time across, or samples down and variables across."""
     tiles = _frames(data) if isinstance(data, Trajectories) else _samples(data)
     rows, columns = len(tiles), len(tiles[0])
-    figure, grid = plt.subplots(
-        rows,
-        columns,
-        figsize=(3.2 * columns + 0.8, 2.9 * rows),
-        squeeze=False,
-        layout="constrained",
-    )
+    size = (3.2 * columns + 0.8, _panel_height(tiles[0][0][2]) * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for line, axes in zip(tiles, grid, strict=True):
         for (title, label, geometry, values, limits), panel in zip(line, axes, strict=True):
             draw_values(panel, geometry, values, limits)
@@ -42,6 +37,17 @@ def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
     figure.savefig(path, dpi=100)
     plt.close(figure)
     return path
+
+
+def _panel_height(geometry: Geometry) -> float:
+    """Returns the height in inches that suits a panel 3.2 inches wide."""
+    if geometry.domain.is_sphere and geometry.axes:
+        up, across = (float(np.ptp(axis)) for axis in geometry.axes)
+    elif geometry.coords.shape[1] > 1 and not geometry.domain.is_sphere:
+        across, up = (float(extent) for extent in np.ptp(geometry.coords, axis=0)[:2])
+    else:
+        return 2.6
+    return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
 
 
 def draw_values(

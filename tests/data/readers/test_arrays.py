@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 import scipy.io
 
+from gpo import Domain
 from gpo.data.errors import DataError
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
 from gpo.data.trajectories import Pairs, Trajectories
 from tests.data.files import real_file
 from tests.data.readers.containers import SAVERS, save_matlab_5, save_npz
@@ -351,3 +353,33 @@ def test_one_dimensional_equations_are_time_series_on_a_line(file, time, field):
     np.testing.assert_array_equal(series.time, raw[time].ravel())
     np.testing.assert_array_equal(series.geometry().coords[:, 0], raw["x"].ravel())
     np.testing.assert_array_equal(series.frames(0)[..., 0], raw[field].T)
+
+
+def moving_wave(x, num_times=7):
+    return np.sin(np.pi * (x[None, :] - 0.1 * np.arange(num_times)[:, None]))
+
+
+def test_an_axis_whose_last_site_is_the_first_again_is_periodic(tmp_path):
+    x = np.linspace(-1, 1, 33)
+    np.savez(tmp_path / "closed.npz", x=x, t=np.arange(7.0), u=moving_wave(x))
+    domain = open_data(tmp_path / "closed.npz").geometry().domain
+    assert domain == Domain.box([-1], [1], periodic=True)
+
+
+def test_equal_values_at_two_walls_do_not_make_an_axis_periodic(tmp_path):
+    x = np.linspace(-1, 1, 33)
+    walls = (1 - x**2)[None, :] * np.arange(1, 8)[:, None]
+    np.savez(tmp_path / "walls.npz", x=x, t=np.arange(7.0), u=walls)
+    assert open_data(tmp_path / "walls.npz").geometry().domain.periodic == (False,)
+
+
+def test_an_axis_without_its_end_point_stays_open(tmp_path):
+    x = np.linspace(-1, 1, 33)[:-1]
+    np.savez(tmp_path / "open.npz", x=x, t=np.arange(7.0), u=moving_wave(x))
+    assert open_data(tmp_path / "open.npz").geometry().domain.periodic == (False,)
+
+
+@pytest.mark.parametrize("name", ["KS.mat", "burgers_shock.mat"])
+def test_the_real_one_dimensional_series_close_on_themselves(name):
+    domain = open_data(real_file("small_pde", name)).geometry().domain
+    assert domain == Domain.box([-1], [1], periodic=True)

@@ -1,7 +1,6 @@
 import os
 import shutil
 
-import eccodes
 import numpy as np
 import pytest
 import torch
@@ -9,70 +8,18 @@ import xarray as xr
 
 from gpo.data.errors import DataError
 from gpo.data.readers import gridded
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.cf import rotated_to_true
 from gpo.data.readers.gridded import GriddedReader
 from gpo.data.synthetic_weather import lambert_to_true, write_carra, write_era5, write_weatherbench
 from gpo.numerics.domain import longitude_latitude
 from tests.data.files import real_file
-
-HOURLY = {"units": "hours since 2020-01-01"}
-NORTH, EAST = {"units": "degrees_north"}, {"units": "degrees_east"}
-
-
-def read(path, *variables, **select):
-    return GriddedReader().read(path, ReadOptions(variables=variables, select=select))
-
-
-def table(*shape):
-    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-
-
-def save(path, dataset, **settings):
-    dataset.to_netcdf(path, engine="netcdf4", **settings)
-    return path
-
-
-def grid(latitude=(50, 51, 52), longitude=(0, 1, 2, 3), time=(0, 1), **more):
-    """A field on latitudes and longitudes, plus whatever variables a test adds."""
-    shape = (len(time), len(latitude), len(longitude))
-    return xr.Dataset(
-        {"t2m": (("time", "lat", "lon"), table(*shape), {"units": "K"}), **more},
-        {
-            "time": ("time", np.array(time), HOURLY),
-            "lat": ("lat", np.array(latitude, dtype=float), NORTH),
-            "lon": ("lon", np.array(longitude, dtype=float), EAST),
-        },
-    )
-
-
-def flat(dims, shape, **coords):
-    data = {"q": (("time", *dims), table(2, *shape))}
-    return xr.Dataset(data, {"time": ("time", [0.0, 0.5]), **coords})
-
-
-def write_grib(path, messages):
-    """Writes messages of (short name, level type, level, date, value) on a 3 by 4 grid."""
-    with open(path, "wb") as file:
-        for name, kind, level, hour, value in messages:
-            message = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
-            keys = {
-                **{"Ni": 4, "Nj": 3, "dataDate": 20200101, "dataTime": 100 * hour},
-                **{
-                    "latitudeOfFirstGridPointInDegrees": 52,
-                    "longitudeOfFirstGridPointInDegrees": 0,
-                },
-                **{"latitudeOfLastGridPointInDegrees": 50, "longitudeOfLastGridPointInDegrees": 3},
-                **{"iDirectionIncrementInDegrees": 1, "jDirectionIncrementInDegrees": 1},
-                **{"typeOfLevel": kind, "level": level, "shortName": name},
-            }
-            for key, given in keys.items():
-                eccodes.codes_set(message, key, given)
-            eccodes.codes_set_values(message, value + np.arange(12.0))
-            eccodes.codes_write(message, file)
-            eccodes.codes_release(message)
-    return path
-
+from tests.data.readers.gridded_files import (
+    flat,
+    grid,
+    read,
+    save,
+    table,
+    write_grib,
+)
 
 # Real files
 
@@ -195,188 +142,6 @@ def test_the_lambert_plane_is_conformal_and_true_at_its_origin():
     assert (up[2] - up[0]) * radius == pytest.approx(1, rel=1e-6)
 
 
-# Places
-
-
-def test_the_direction_of_latitudes_and_the_order_of_dimensions_do_not_matter(tmp_path):
-    dataset = grid()
-    up = read(save(tmp_path / "up.nc", dataset))
-    down = read(save(tmp_path / "down.nc", dataset.isel(lat=slice(None, None, -1))))
-    turned = read(save(tmp_path / "turned.nc", dataset.transpose("time", "lon", "lat")))
-    order = np.arange(12).reshape(3, 4)[::-1].ravel()
-    np.testing.assert_allclose(down.geometry().weights[order], up.geometry().weights, rtol=1e-12)
-    np.testing.assert_array_equal(down.frames(0)[:, order], up.frames(0))
-    np.testing.assert_array_equal(turned.frames(0), up.frames(0))
-    np.testing.assert_array_equal(up.frames(0)[0, :, 0], np.arange(12))
-
-
-@pytest.mark.parametrize("longitude", [[358, 359, 0, 1], [178, 179, -180, -179]])
-def test_longitudes_may_cross_a_seam(tmp_path, longitude):
-    geometry = read(save(tmp_path / "a.nc", grid(longitude=longitude))).geometry()
-    plain = read(save(tmp_path / "b.nc", grid(longitude=np.arange(4) + longitude[0]))).geometry()
-    np.testing.assert_allclose(geometry.weights, plain.weights, rtol=1e-12)
-    np.testing.assert_allclose(geometry.coords, plain.coords, atol=1e-12)
-    np.testing.assert_array_equal(np.diff(geometry.axes[1]), 1)
-
-
-def test_a_repeated_closing_meridian_is_refused(tmp_path):
-    path = save(tmp_path / "a.nc", grid(longitude=np.linspace(0, 360, 9)))
-    with pytest.raises(DataError, match="`lon` spans 360 degrees: the first and last meridian"):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"latitude": (50, 52, 51)}, "`lat` must be sorted"),
-        ({"latitude": (50, 50, 51)}, "`lat` must be distinct"),
-        ({"latitude": (50, np.nan, 51)}, "`lat` must be finite"),
-        ({"latitude": (80, 90, 100)}, "`lat` must lie within -90 and 90 degrees, got 100"),
-        ({"longitude": (0, 2, 1, 3)}, "`lon` must be sorted"),
-        ({"longitude": (0, 1, 1, 3)}, "`lon` must be distinct"),
-    ],
-)
-def test_places_out_of_order_are_refused(tmp_path, given, message):
-    path = save(tmp_path / "a.nc", grid(**given))
-    with pytest.raises(DataError, match=message):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "attributes"),
-    [
-        ("phi", {"standard_name": "latitude"}),
-        ("phi", {"units": "degreeN"}),
-        ("phi", {"axis": "Y", "units": "degrees"}),
-        ("Latitude", {}),
-    ],
-)
-def test_latitudes_are_known_by_attributes_or_name(tmp_path, name, attributes):
-    dataset = grid().rename(lat=name)
-    dataset[name].attrs = attributes
-    assert read(save(tmp_path / "a.nc", dataset)).geometry().domain.is_sphere
-
-
-def test_a_projected_plane_keeps_the_units_of_the_file(tmp_path):
-    y = ("y", [20.0, 10.0, 0.0], {"standard_name": "projection_y_coordinate", "units": "km"})
-    x = ("x", [0.0, 5.0], {"standard_name": "projection_x_coordinate", "units": "km"})
-    geometry = read(save(tmp_path / "a.nc", flat(("y", "x"), (3, 2), y=y, x=x))).geometry()
-    assert not geometry.domain.is_sphere
-    assert (geometry.domain.lower, geometry.domain.upper) == ((0, 0), (20, 5))
-    assert (geometry.axis_names, geometry.axis_units) == (("y", "x"), ("km", "km"))
-    np.testing.assert_array_equal(geometry.coords[:3], [[20, 0], [20, 5], [10, 0]])
-    np.testing.assert_allclose(geometry.weights, [1 / 8, 1 / 8, 1 / 4, 1 / 4, 1 / 8, 1 / 8])
-
-
-@pytest.mark.parametrize("dims", [("i",), ("i", "j"), ("i", "j", "k")])
-def test_unnamed_dimensions_are_counted(tmp_path, dims):
-    data = read(save(tmp_path / "a.nc", flat(dims, (2, 3, 4)[: len(dims)])))
-    geometry = data.geometry()
-    np.testing.assert_array_equal(geometry.coords[-1], (1, 2, 3)[: len(dims)])
-    np.testing.assert_array_equal(data.time, [0, 0.5])
-    assert data.time_units == ""
-    np.testing.assert_array_equal(data.frames(0)[0, :, 0], np.arange(geometry.num_points))
-
-
-def test_four_axes_are_too_many(tmp_path):
-    path = save(tmp_path / "a.nc", flat(("i", "j", "k", "l"), (2, 2, 2, 2)))
-    with pytest.raises(DataError, match="must be 1, 2 or 3, got i, j, k, l"):
-        read(path)
-    assert read(path, l="1").frames(0)[0, :2, 0].tolist() == [1, 3]
-
-
-def rotated(**mapping):
-    axes = {
-        "rlat": ("rlat", [-1.0, 0.0, 1.0], {"standard_name": "grid_latitude", "units": "degrees"}),
-        "rlon": ("rlon", [0.0, 1.0], {"standard_name": "grid_longitude", "units": "degrees"}),
-    }
-    attributes = {"grid_mapping_name": "rotated_latitude_longitude", **mapping}
-    return flat(("rlat", "rlon"), (3, 2), **axes).assign(pole=((), 0, attributes))
-
-
-def test_a_rotated_grid_is_placed_by_its_pole(tmp_path):
-    pole = {"grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0}
-    geometry = read(save(tmp_path / "a.nc", rotated(**pole))).geometry()
-    longitude, latitude = longitude_latitude(torch.from_numpy(geometry.coords))
-    # The origin of the European domain of CORDEX.
-    assert (latitude[2].item(), longitude[2].item()) == (pytest.approx(50.75), pytest.approx(18))
-    assert longitude[3] > longitude[2]
-    assert geometry.grid_shape == (3, 2)
-    with pytest.raises(DataError, match="`rlat` belongs to a rotated grid"):
-        read(save(tmp_path / "b.nc", rotated()))
-
-
-def test_true_places_of_a_rotated_grid_come_first(tmp_path):
-    places = {"lat": (("rlat", "rlon"), table(3, 2) / 9), "lon": (("rlat", "rlon"), table(3, 2))}
-    geometry = read(save(tmp_path / "a.nc", rotated().assign(places))).geometry()
-    longitude, _ = longitude_latitude(torch.from_numpy(geometry.coords))
-    np.testing.assert_allclose(longitude, np.arange(6), atol=1e-9)
-
-
-def test_the_rotated_pole_formula_is_a_rotation_that_moves_the_pole():
-    up, along = np.array([-30.0, 10.0, 90.0]), np.array([-170.0, 3.0, 50.0])
-    pole = (40.0, -100.0, 25.0)
-    latitude, longitude = rotated_to_true(up, along, pole)
-    # The same as three turns: about the axis, down to the pole's latitude, and to its meridian.
-    turn, tilt, spin = np.deg2rad([pole[2], 90 - pole[0], pole[1] + 180])
-    about_axis = lambda a: np.array(  # noqa: E731
-        [[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]
-    )
-    about_y = np.array(
-        [[np.cos(tilt), 0, -np.sin(tilt)], [0, 1, 0], [np.sin(tilt), 0, np.cos(tilt)]]
-    )
-    moved = about_axis(spin) @ about_y @ about_axis(-turn)
-    np.testing.assert_allclose(
-        vectors(latitude, longitude), grid_vectors(up, along) @ moved.T, atol=1e-12
-    )
-    np.testing.assert_allclose(latitude[2], 40)
-    np.testing.assert_allclose(longitude[2], -100)
-    same = rotated_to_true(up[:2], along, (90.0, 180.0, 0.0))
-    np.testing.assert_allclose(same[1][0], along, atol=1e-12)
-
-
-def vectors(latitude, longitude):
-    up, along = np.deg2rad(latitude), np.deg2rad(longitude)
-    return np.stack([np.cos(up) * np.cos(along), np.cos(up) * np.sin(along), np.sin(up)], -1)
-
-
-def grid_vectors(latitude, longitude):
-    return vectors(*np.meshgrid(latitude, longitude, indexing="ij"))
-
-
-def curved(latitude, longitude, dims=("y", "x")):
-    places = {"nav_lat": (dims, latitude, NORTH), "nav_lon": (dims, longitude, EAST)}
-    return flat(("y", "x"), (2, 3)).assign(places)
-
-
-def test_two_dimensional_places_that_no_site_can_have_are_refused(tmp_path):
-    latitude, longitude = table(2, 3), table(2, 3)
-    assert read(save(tmp_path / "a.nc", curved(latitude, longitude))).geometry().domain.is_sphere
-    latitude[0, 0] = np.nan
-    with pytest.raises(DataError, match="`nav_lat` must be finite"):
-        read(save(tmp_path / "b.nc", curved(latitude, longitude)))
-    with pytest.raises(DataError, match="`nav_lat` must have two rows and columns"):
-        read(save(tmp_path / "c.nc", curved(table(2, 3), longitude).isel(y=[0])))
-
-
-def test_places_may_be_repeated_in_every_frame_but_may_not_move(tmp_path):
-    dims = ("time", "y", "x")
-    still = np.stack([table(2, 3)] * 2)
-    data = read(save(tmp_path / "a.nc", curved(still, still, dims)))
-    assert data.geometry().grid_shape == (2, 3)
-    assert [variable.name for variable in data.variables] == ["q"]
-    with pytest.raises(DataError, match="`nav_lat` moves with time"):
-        read(save(tmp_path / "b.nc", curved(still + still[:, :1] * [[[0]], [[1]]], still, dims)))
-
-
-def test_sites_along_one_dimension_are_scattered_on_the_sphere(tmp_path):
-    places = {"lat": ("cell", [0.0, 10.0, 20.0], NORTH), "lon": ("cell", [5.0, 0.0, 5.0], EAST)}
-    geometry = read(save(tmp_path / "a.nc", flat(("cell",), (3,)).assign(places))).geometry()
-    assert geometry.grid_shape == ()
-    assert geometry.domain.is_sphere
-    np.testing.assert_allclose(geometry.weights, 1 / 3)
-
-
 # Levels and members
 
 
@@ -445,78 +210,6 @@ def test_a_vertical_axis_is_kept_on_request_in_the_plane_only(tmp_path):
     assert read(path, z="10").geometry().axis_names == ("y", "x")
     with pytest.raises(DataError, match="`level` cannot be an axis on the sphere"):
         read(save(tmp_path / "b.nc", levels()), "t", level="all")
-
-
-# Times
-
-
-def with_times(values, **attributes):
-    return flat(("i",), (3,)).assign_coords(time=("time", np.array(values), attributes))
-
-
-@pytest.mark.parametrize(
-    ("values", "attributes", "expected", "units"),
-    [
-        ([3, 9], {"units": "hours since 2020-02-28"}, [0, 6], "h"),
-        ([58, 60], {"units": "days since 2019-01-01", "calendar": "noleap"}, [0, 48], "h"),
-        ([0, 1], {"units": "months since 2019-01-01", "calendar": "360_day"}, [0, 720], "h"),
-        ([0.0, 1 / 24], {"units": "days since 1850-01-01"}, [0, 1], "h"),
-        ([5.0, 7.0], {"units": "seconds"}, [5, 7], "s"),
-        ([5.0, 7.0], {"units": "1"}, [5, 7], ""),
-        (np.array([2, 5], np.uint8), {}, [2, 5], ""),
-    ],
-)
-def test_times_are_hours_from_the_first_frame_or_plain_numbers(
-    tmp_path, values, attributes, expected, units
-):
-    data = read(save(tmp_path / "a.nc", with_times(values, **attributes)))
-    np.testing.assert_array_equal(data.time, expected)
-    assert data.time_units == units
-
-
-def test_uneven_times_are_allowed(tmp_path):
-    path = save(tmp_path / "a.nc", grid(time=(0, 1, 7)))
-    assert read(path).time.tolist() == [0, 1, 7]
-
-
-@pytest.mark.parametrize(
-    ("values", "attributes", "message"),
-    [
-        ([1, 1], HOURLY, "`time` must be distinct"),
-        ([2, 1], HOURLY, "`time` must increase, got times running backwards"),
-        (np.array([2, 1], np.uint8), {}, "`time` must increase"),
-        ([0.0, np.nan], HOURLY, "`time` must be finite"),
-        ([0, 1], {"units": "hours since breakfast"}, "`time` has units 'hours since breakfast'"),
-        ([0, 1], {"units": "fortnights"}, "`time` has units 'fortnights', which we cannot"),
-        ([0, 1], {**HOURLY, "calendar": "maya"}, "`time` has units .* in calendar 'maya'"),
-        (["then", "now"], {}, "`time` must be numbers with units"),
-    ],
-)
-def test_times_that_are_no_series_are_refused(tmp_path, values, attributes, message):
-    path = save(tmp_path / "a.nc", with_times(values, **attributes))
-    with pytest.raises(DataError, match=message):
-        read(path)
-
-
-def test_times_out_of_order_or_absent_are_refused(tmp_path):
-    with pytest.raises(DataError, match="`time` must be sorted"):
-        read(save(tmp_path / "a.nc", grid(time=(0, 2, 1))))
-    with pytest.raises(DataError, match="`time` has length zero"):
-        read(save(tmp_path / "b.nc", grid(time=())))
-    with pytest.raises(DataError, match=r"`time` is not among .*\(lat, lon\): one frame is not"):
-        read(save(tmp_path / "c.nc", grid().isel(time=0)))
-    assert read(save(tmp_path / "d.nc", grid().isel(time=[0]))).time.tolist() == [0]
-
-
-def test_frames_without_times_are_numbered(tmp_path):
-    data = read(save(tmp_path / "a.nc", grid().drop_vars("time")))
-    assert (data.time.tolist(), data.time_units) == ([0, 1], "")
-
-
-def test_a_time_may_have_another_name_than_its_dimension(tmp_path):
-    dataset = grid().drop_vars("time").rename_dims(time="record")
-    dataset["XTIME"] = ("record", [0, 60], {"units": "minutes since 2020-01-01"})
-    assert read(save(tmp_path / "a.nc", dataset)).time.tolist() == [0, 1]
 
 
 # Variables

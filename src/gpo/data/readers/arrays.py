@@ -16,8 +16,8 @@ Names and shapes decide which array is what; capitals do not matter.
   axes fits, the file is refused and the user says `select axes=time,y,x`, or the like.
 
 Without coordinates the axes of a grid are numbered, and at most four entries are components. A
-single `.npy` file is (time, x) or (time, x, y). Nothing tells whether a grid is periodic: it is
-taken as open. A prefix `snapshots_` that all fields have is dropped from their names.
+single `.npy` file is (time, x) or (time, x, y). An even axis is periodic where its last site is
+the first one again in every frame, without a kink; else it is taken as open. A prefix `snapshots_` that all fields have is dropped from their names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,6 +44,7 @@ from gpo.data.readers.matching import (
 from gpo.data.readers.sites import (
     Column,
     choose_columns,
+    close_axes,
     component_names,
     mask_unknown,
     portions,
@@ -101,12 +102,13 @@ class ArraysReader(AbstractReader):
         def fetch(trajectory: int, times: slice) -> np.ndarray:
             return content.read(sample=trajectory, time=times)
 
+        geometry = close_axes(content.geometry, portions(fetch, range(count), num_times))
         frames = portions(fetch, range(count), num_times)
         return Trajectories(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name, content.units(name)) for name in content.names),
-            geometries=(mask_unknown(path, content.names, content.geometry, frames),),
+            geometries=(mask_unknown(path, content.names, geometry, frames),),
             time=check_axis(path, clock or "time", time),
             time_units=arrays[clock].units if clock else "",
             num_trajectories=count,

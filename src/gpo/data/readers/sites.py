@@ -104,6 +104,49 @@ def portions(
             yield fetch(trajectory, slice(start, start + FRAMES_AT_ONCE))
 
 
+def close_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:
+    """Makes those axes of an even grid periodic whose last site is the first one again.
+
+    That is so where both hold the same value in every frame, and the field goes through them
+    without a kink: something that fixed values at two walls do not give.
+
+    Args:
+        geometry: The sites; only those of a rectilinear grid can close.
+        frames: Portions of times by points by variables; read on only while an axis may close.
+    """
+    is_even = [np.ptp(np.diff(axis)) < 1e-6 * np.ptp(axis) for axis in geometry.axes]
+    may_close = [
+        bool(even) and len(axis) > 8 for even, axis in zip(is_even, geometry.axes, strict=True)
+    ]
+    kink, steepest = np.zeros(len(may_close)), np.zeros(len(may_close))
+    for values in frames:
+        grid = values.reshape(len(values), *geometry.grid_shape, -1)
+        tolerance = 1e-9 * float(np.ptp(values))
+        for number, may in enumerate(may_close):
+            if not may:
+                continue
+            lines = np.moveaxis(grid, number + 1, 0)
+            may_close[number] = bool(np.all(np.abs(lines[-1] - lines[0]) <= tolerance))
+            # Five sites around the seam, and how they bend there and on either side.
+            bends = np.diff(lines[[-3, -2, 0, 1, 2]], n=2, axis=0)
+            kink[number] = max(kink[number], np.abs(bends[1] - (bends[0] + bends[2]) / 2).max())
+            steepest[number] = max(steepest[number], np.abs(lines[1] - lines[0]).max())
+        if not any(may_close):
+            return geometry
+    closes = [
+        may and bool(k < 0.25 * s) for may, k, s in zip(may_close, kink, steepest, strict=True)
+    ]
+    if not any(closes):
+        return geometry
+    return Geometry.rectilinear(
+        geometry.axes,
+        periodic=closes,
+        names=geometry.axis_names,
+        units=geometry.axis_units,
+        bounds=[(float(axis.min()), float(axis.max())) for axis in geometry.axes],
+    )
+
+
 def mask_unknown(
     path: Path, names: Sequence[str], geometry: Geometry, frames: Iterable[np.ndarray]
 ) -> Geometry:
