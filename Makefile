@@ -18,14 +18,18 @@ check: $(READY)  ## Style, types and the direction of imports.
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-validate: $(READY)  ## The slow validations.
-	$(BIN)/pytest -n 2 -m slow
+validate: $(VENV)/.ready-to-validate  ## The slow validations, beside independent codes.
+	$(BIN)/pytest -m slow
 
 # Rebuilt only when the pins or the package's own description change.
 $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.ready-to-validate: $(READY) requirements-validate.txt
+	$(BIN)/python -m pip install --quiet --requirement requirements-validate.txt
 	touch $@
 
 clean:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import scipy.io
 
 from gpo.data.readers.airfoil import write_airfoil
 from gpo.data.readers.fno import write_fno
@@ -73,6 +74,23 @@ def npz(folder: Path) -> Path:
     return path
 
 
+def mat5(folder: Path, do_compression: bool) -> Path:
+    path = folder / "my.mat"
+    fields = {"u": random.normal(size=(7, 20)), "v": random.normal(size=(7, 20))}
+    content = {"coords": random.random((20, 2)), "time": np.arange(7.0), "note": "text", **fields}
+    scipy.io.savemat(path, content, do_compression=do_compression)
+    return path
+
+
+def npy_folder(folder: Path) -> Path:
+    path = folder / "arrays"
+    path.mkdir()
+    np.save(path / "x.npy", np.arange(6.0))
+    np.save(path / "y.npy", np.arange(5.0))
+    np.save(path / "u.npy", random.normal(size=(7, 6, 5)))
+    return path
+
+
 SAMPLES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "ns2d": ("ns2d", ns2d),
     "well": ("well", well),
@@ -82,4 +100,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "era5 as Zarr": ("gridded", era5_zarr),
     "carra": ("gridded", carra),
     "arrays": ("arrays", npz),
+    "arrays of MATLAB 5": ("arrays", lambda folder: mat5(folder, False)),
+    "arrays of MATLAB 5, compressed": ("arrays", lambda folder: mat5(folder, True)),
+    "a folder of arrays": ("arrays", npy_folder),
 }

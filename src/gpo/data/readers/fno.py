@@ -10,12 +10,12 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import scipy.io
 
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
 from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
 from gpo.data.trajectories import Trajectories, Variable
 
 HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
@@ -36,7 +36,7 @@ class FnoReader(AbstractReader):
             with h5py.File(path) as file:
                 ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
         else:
-            ranks = {name: len(shape) for name, shape, _ in scipy.io.whosmat(path)}
+            ranks = {name: len(shape) for name, shape in matlab_5_shapes(path).items()}
         return ranks.get("u") == 4 and ranks.get("a") == 3
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories:
@@ -140,7 +140,7 @@ def _open_hdf5(path: Path) -> _Content:
 
 
 def _open_version_5(path: Path) -> _Content:
-    content = scipy.io.loadmat(path)
+    content = load_matlab_5(path)
     for name in ("u", "a", "t"):
         if name not in content:
             raise DataError(path, name, "is missing.")

@@ -12,10 +12,10 @@ from typing import Any
 
 import h5py
 import numpy as np
-import scipy.io
 
 from gpo.data.errors import DataError
 from gpo.data.readers.hdf5 import array, open_hdf5
+from gpo.data.readers.matlab5 import load_matlab_5
 
 SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
 
@@ -81,13 +81,8 @@ def _arrays(path: Path) -> Iterator[tuple[str, Stored]]:
 
 
 def _matlab_5(path: Path) -> Iterator[tuple[str, Stored]]:
-    for name, values in scipy.io.loadmat(path).items():
-        # A variable that scipy cannot read becomes a string that says why.
-        if isinstance(values, str) and not name.startswith("__"):
-            raise DataError(path, name, f"cannot be read: {values}")
-        # Text, cells and structures are MATLAB's notes about the data; numbers are the data.
-        if isinstance(values, np.ndarray) and values.dtype.kind in "fiubc":
-            yield name, _in_memory(path, name, values)
+    for name, values in load_matlab_5(path).items():
+        yield name, _in_memory(path, name, values)
 
 
 def _mapped(path: Path) -> Iterator[tuple[str, Stored]]:
