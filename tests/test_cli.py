@@ -99,3 +99,29 @@ def test_a_folder_that_cannot_be_written_is_an_error_not_a_traceback(tmp_path, c
 def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "gpo", "--help"], capture_output=True, check=True)
     assert b"presets" in done.stdout
+
+
+def test_a_run_goes_from_a_file_to_a_report(tmp_path, capsys):
+    folder = tmp_path / "run"
+    path = ns2d(tmp_path)
+    command = ["run", "--data", str(path), "--epochs", "2", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)]  # fmt: skip
+    main(command)
+    printed = capsys.readouterr().out
+    assert "1 frame(s) predict the one 1 step(s) later (as increment)" in printed
+    assert "split by trajectory" in printed
+    assert "persistence" in printed
+    for name in ("config.yaml", "results.json", "report.html", "model/model.safetensors", "figures/rollout.png"):  # fmt: skip
+        assert (folder / name).is_file(), name
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64") == 4
+    assert "http" not in page.replace("data:image", "")
+    main(command)
+    code, message = failure(capsys, *command, "--seed", "1")
+    assert code == 1
+    assert "holds a run of another configuration" in message
+
+
+def test_a_run_needs_data(capsys):
+    code, message = failure(capsys, "run", "--out", "nowhere")
+    assert code in (1, 2)
+    assert "Name either a benchmark" in message

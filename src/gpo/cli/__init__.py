@@ -10,6 +10,7 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from gpo.cli.data import DataInfo, DataMake, DataPlot
 from gpo.cli.presets import Presets
+from gpo.cli.run import RunCommand
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ class Data:
         self.action.run()
 
 
-Command = Annotated[Data, subcommand("data")] | Annotated[Presets, subcommand("presets")]
+Command = (
+    Annotated[RunCommand, subcommand("run")]
+    | Annotated[Data, subcommand("data")]
+    | Annotated[Presets, subcommand("presets")]
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,7 +1,9 @@
 """`gpo data make | info | plot`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from rich.console import Console
@@ -15,6 +17,8 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.report.contact_sheet import draw_contact_sheet
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +48,22 @@ class DataMake:
 
     def run(self) -> None:
         """Makes the file, with progress; an interrupted run goes on where it was."""
-        solver = solver_for(self.name, self.preset, _assignments("set", self.set))
-        path = self.out or cache_folder() / f"{self.name}-{self.preset}{solver.suffix}"
-        console = Console(soft_wrap=True, highlight=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-            task = progress.add_task(f"Solving {self.name}", total=solver.num_trajectories)
-            is_new = generate(solver, path, lambda done, _: progress.update(task, completed=done))
-        console.print(f"{'made' if is_new else 'already there'}: {path}", markup=False)
+        make_data(self.name, self.preset, self.out, assignments("set", self.set))
+
+
+def make_data(
+    name: str, preset: str, out: Path | None = None, changes: Mapping[str, str] = NOTHING
+) -> Path:
+    """Makes the data of a benchmark unless it is there, with progress; returns its file."""
+    solver = solver_for(name, preset, changes)
+    path = out or cache_folder() / f"{name}-{preset}{solver.suffix}"
+    console = Console(soft_wrap=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task(f"Solving {name}", total=solver.num_trajectories)
+        is_new = generate(solver, path, lambda done, _: progress.update(task, completed=done))
+    console.print(f"{'made' if is_new else 'already there'}: {path}", markup=False)
+    return path
 
 
 @dataclass(frozen=True)
@@ -85,11 +97,11 @@ class DataPlot:
 
 
 def _open(path: Path, reading: Reading) -> Trajectories | Pairs:
-    select = _assignments("select", reading.select)
+    select = assignments("select", reading.select)
     return open_data(path, ReadOptions(variables=reading.var, select=select), reading.reader)
 
 
-def _assignments(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
+def assignments(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
     """Returns what `name=value` arguments say."""
     for text in texts:
         if "=" not in text:

@@ -1,9 +1,9 @@
 """Which frame predicts which, and who may learn from it. Nothing leaks between splits.
 
-A window is `history` consecutive frames that predict the frame `lead` steps after the
-last of them. Windows of one trajectory stay in one split; where a single series is split by
-time, its parts lie apart by history + lead frames, so that no two windows of different
-splits share a frame, even indirectly through their neighbours in time.
+A window is `history` frames, `lead` steps apart, that predict the frame `lead` steps after
+the last of them; so a forecast can be fed with itself. Windows of one trajectory stay in one
+split. Where a single series is split by time, its parts lie apart by the length of a window
+and a lead, (history + 1) lead frames, so that no two splits share a frame or touch.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,11 @@ class Window:
     first: int
     last: int
     target: int
+
+    @property
+    def inputs(self) -> range:
+        """Numbers of the frames that predict."""
+        return range(self.first, self.last + 1, self.target - self.last)
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ def split_windows(
 
     Args:
         data: The time series.
-        history: Frames that predict.
+        history: Frames that predict, `lead` steps apart.
         lead: Steps from the last of them to the predicted frame.
         fractions: Shares of training, validation and test, which sum to one.
     """
@@ -64,7 +69,7 @@ def split_windows(
         kind = "trajectory"
     else:
         numbers = range(data.num_trajectories)
-        gap = history + lead
+        gap = (history + 1) * lead
         usable = len(data.time) - 2 * gap
         if usable < 3:
             raise _too_short(data, history, lead)
@@ -98,10 +103,10 @@ def _windows(
     trajectories: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
 ) -> tuple[Window, ...]:
     """Returns all windows inside `frames` that cross no gap in time."""
-    span = history - 1 + lead
+    span = history * lead
     starts = [s for s in range(frames.start, frames.stop - span) if is_even[s : s + span].all()]
     return tuple(
-        Window(trajectory, start, start + history - 1, start + span)
+        Window(trajectory, start, start + span - lead, start + span)
         for trajectory in trajectories
         for start in starts
     )

@@ -55,8 +55,8 @@ def load_config(folder: str | Path, model_type: str) -> OperatorConfig:
     if found != model_type:
         raise ArtifactError(f"{path}: field `model_type` must be {model_type!r}, got {found!r}.")
     if isinstance(stored.get("domain"), dict):
-        stored["domain"] = _build(Domain, stored["domain"], f"{path}: domain")
-    return _build(OperatorConfig, stored, str(path))
+        stored["domain"] = build(Domain, stored["domain"], f"{path}: domain")
+    return build(OperatorConfig, stored, str(path))
 
 
 def load(model_class: type[Model], folder: str | Path) -> Model:
@@ -84,8 +84,8 @@ def load(model_class: type[Model], folder: str | Path) -> Model:
     return model
 
 
-def _build(cls: type, stored: dict[str, Any], where: str) -> Any:
-    """Returns `cls(**stored)`, after checking every field against its annotation."""
+def build(cls: type, stored: dict[str, Any], where: str) -> Any:
+    """Returns `cls(**stored)` for a data class, after checking every field against its annotation."""
     known = {field.name: field for field in fields(cls)}
     annotations = typing.get_type_hints(cls)
     for name, value in stored.items():

@@ -1,5 +1,6 @@
 r"""What training minimises: the prediction error and the terms of sections 2.1 and 2.3."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,7 @@ def operator_losses(
     target: Float[Tensor, "batch points out_channels"],
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
+    complete: Callable[[Tensor], Tensor] = lambda output: output,
     loss_weights: LossWeights = LossWeights(),
 ) -> dict[str, Float[Tensor, ""]]:
     """Returns every term by name, unweighted, and their weighted sum as `total`.
@@ -48,6 +50,7 @@ def operator_losses(
         coords: The sites.
         target: The field to be predicted, at the same sites.
         weights: Quadrature weights of the sites; 0 masks a site here too.
+        complete: Makes the predicted field of the operator's output, which may be an increment.
         loss_weights: How the terms add up.
     """
     _check_reconstruction(model, loss_weights)
@@ -55,7 +58,7 @@ def operator_losses(
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
     trace = model.trace(values, coords, weights=weights)
     q, domain = sites.weights, model.config.space
-    terms = {"prediction": relative_l2(trace.output, target, q)}
+    terms = {"prediction": relative_l2(complete(trace.output), target, q)}
     if isinstance(trace.particles, Particles):
         if loss_weights.center:
             terms["center"] = center_loss(trace.particles, sites.coords, domain, q)

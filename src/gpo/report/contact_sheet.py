@@ -21,25 +21,18 @@ def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
     """Writes a PNG: variables down and time across, or samples down and variables across."""
     tiles = _frames(data) if isinstance(data, Trajectories) else _samples(data)
     rows, columns = len(tiles), len(tiles[0])
-    size = (3.2 * columns + 0.8, _panel_height(tiles[0][0][2]) * rows)
+    size = (3.2 * columns + 0.8, panel_height(tiles[0][0][2]) * rows)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for line, axes in zip(tiles, grid, strict=True):
         for (title, label, geometry, values, limits), panel in zip(line, axes, strict=True):
-            draw_values(panel, geometry, values, limits)
-            panel.set_title(title, fontsize=9)
-            panel.tick_params(labelsize=7)
-            if geometry.coords.shape[1] > 1 or geometry.domain.is_sphere:
-                bar = ScalarMappable(Normalize(*limits), color_map(limits))
-                plt.colorbar(bar, ax=panel, shrink=0.8, label=label).ax.tick_params(labelsize=7)
-            else:
-                panel.set_ylabel(label, fontsize=8)
+            draw_panel(panel, title, label, geometry, values, limits)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)
     return path
 
 
-def _panel_height(geometry: Geometry) -> float:
+def panel_height(geometry: Geometry) -> float:
     """Returns the height in inches that suits a panel 3.2 inches wide."""
     if geometry.domain.is_sphere and geometry.axes:
         up, across = (float(np.ptp(axis)) for axis in geometry.axes)
@@ -48,6 +41,25 @@ def _panel_height(geometry: Geometry) -> float:
     else:
         return 2.6
     return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
+
+
+def draw_panel(
+    axes: Axes,
+    title: str,
+    label: str,
+    geometry: Geometry,
+    values: np.ndarray,
+    limits: tuple[float, float],
+) -> None:
+    """Draws one field with a title, and its units beside the colours."""
+    draw_values(axes, geometry, values, limits)
+    axes.set_title(title, fontsize=9)
+    axes.tick_params(labelsize=7)
+    if geometry.domain.dim > 1:
+        bar = ScalarMappable(Normalize(*limits), color_map(limits))
+        plt.colorbar(bar, ax=axes, shrink=0.8, label=label).ax.tick_params(labelsize=7)
+    else:
+        axes.set_ylabel(label, fontsize=8)
 
 
 def draw_values(

@@ -60,7 +60,7 @@ def draw_field(
         vmax=high,
     )
     plt.colorbar(mesh, ax=axes, shrink=0.8)
-    label_plane(axes, domain)
+    label_plane(axes, coords, domain)
 
 
 def _continued(
@@ -68,7 +68,7 @@ def _continued(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Repeats the margins of periodic axes on the other side, so that colours reach the edge."""
     if domain.is_sphere:
-        spans = [(-180.0, 360.0)]
+        spans = [None if _is_patch(domain) else (-180.0, 360.0)]
     else:
         spans = [
             (low, high - low) if is_periodic else None
@@ -89,11 +89,19 @@ def _continued(
     return where, values
 
 
-def label_plane(axes: Axes, domain: Domain) -> None:
-    """Sets aspect, limits and names of the two drawn axes."""
+def label_plane(axes: Axes, coords: Float[Tensor, "points dim"], domain: Domain) -> None:
+    """Sets aspect, limits and names of the two drawn axes: the domain, or where a patch lies."""
     if domain.is_sphere:
-        axes.set(xlim=(-180, 180), ylim=(-90, 90), xlabel="longitude (°)", ylabel="latitude (°)")
+        axes.set(xlabel="longitude (°)", ylabel="latitude (°)")
+        low, high = (-180.0, -90.0), (180.0, 90.0)
+        if _is_patch(domain):
+            flat = flat_coords(coords.detach().cpu(), domain)
+            low, high = flat.amin(0).tolist(), flat.amax(0).tolist()
     else:
-        axes.set(xlim=(domain.lower[0], domain.upper[0]), ylim=(domain.lower[1], domain.upper[1]))
         axes.set(xlabel="x", ylabel="y")
-    axes.set_aspect("equal")
+        low, high = domain.lower, domain.upper
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+
+
+def _is_patch(domain: Domain) -> bool:
+    return domain.is_sphere and domain != Domain.sphere()

@@ -1,5 +1,6 @@
 """One picture of one prediction: what went in, what came out, and through which particles."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from jaxtyping import Float
@@ -18,6 +19,8 @@ def draw_prediction(
     values: Float[Tensor, "1 points in_channels"],
     coords: Float[Tensor, "points dim"],
     target: Float[Tensor, "1 points out_channels"],
+    *,
+    complete: Callable[[Tensor], Tensor] = lambda output: output,
 ) -> Path:
     """Writes a PNG with input, truth, prediction, error, particles and the layers' activation.
 
@@ -27,13 +30,14 @@ def draw_prediction(
         values: One input field.
         coords: Its sites.
         target: The true output at the sites.
+        complete: Makes the predicted field of the operator's output, which may be an increment.
     """
     trace, domain = model.trace(values, coords), model.config.space
-    output, truth = trace.output[0, :, 0], target[0, :, 0]
+    output, truth = complete(trace.output)[0, :, 0], target[0, :, 0]
     largest = truth.abs().max().item() or 1.0
     figure, grid = plt.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
     limits = (-largest, largest)
-    draw_field(grid[0, 0], coords, values[0, :, 0], domain, title="input a")
+    draw_field(grid[0, 0], coords, values[0, :, -target.shape[2]], domain, title="input a")
     draw_field(grid[0, 1], coords, truth, domain, title="truth u", limits=limits)
     draw_field(grid[0, 2], coords, output, domain, title="prediction", limits=limits)
     error = (output - truth).abs()
@@ -43,7 +47,7 @@ def draw_prediction(
     )  # fmt: skip
     if isinstance(trace.particles, Particles):
         grid[1, 0].set_title("particles")
-        draw_particles(grid[1, 0], trace.particles, domain)
+        draw_particles(grid[1, 0], trace.particles, coords, domain)
     last = len(trace.bases) - 1
     for axes, layer in zip(grid[1, 1:3], (0, last), strict=True):
         # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.

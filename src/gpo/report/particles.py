@@ -2,9 +2,11 @@
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
+from torch import Tensor
 
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
@@ -14,6 +16,7 @@ from gpo.report.fields import flat_coords, label_plane
 def draw_particles(
     axes: Axes,
     particles: Particles,
+    coords: Float[Tensor, "points dim"],
     domain: Domain,
     *,
     sample: int = 0,
@@ -25,6 +28,7 @@ def draw_particles(
     Args:
         axes: Where to draw, over a field.
         particles: The particles of a batch.
+        coords: The sites that own them.
         domain: Where they live.
         sample: Which sample of the batch.
         num_particles: How many to draw: spread over the sites, each the heaviest of its site.
@@ -59,7 +63,7 @@ def draw_particles(
     ellipses.set_facecolor("none")
     axes.add_collection(ellipses)
     plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction} σ)")
-    label_plane(axes, domain)
+    label_plane(axes, coords, domain)
 
 
 def _degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:

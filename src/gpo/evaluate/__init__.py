@@ -1,0 +1,1 @@
+"""Numbers about a trained run, never a picture."""

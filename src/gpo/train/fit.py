@@ -1,0 +1,166 @@
+"""From a configuration to a trained model in a run folder."""
+
+import csv
+import logging
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader
+
+from gpo.data.split import Split, split_windows
+from gpo.data.trajectories import Trajectories
+from gpo.model.config import OperatorConfig
+from gpo.model.operator import GaussianParticleOperator
+from gpo.train.budget import Budget
+from gpo.train.config import RunConfig
+from gpo.train.examples import EpochShuffle, Examples, collate, training_statistics
+from gpo.train.forecaster import Forecaster, Task
+from gpo.train.module import TrainingModule
+
+SCORE = "validation/relative_l2"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder: the configuration, checkpoints, logs and the trained model in `model/`."""
+
+    folder: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration."""
+        return self.folder / "config.yaml"
+
+    @property
+    def model_folder(self) -> Path:
+        """The artifact: operator and task."""
+        return self.folder / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where training goes on from."""
+        return self.folder / "checkpoints"
+
+    @property
+    def results_file(self) -> Path:
+        """What evaluation found."""
+        return self.folder / "results.json"
+
+    def claim(self, config: RunConfig) -> None:
+        """Takes a new folder, or one of the same configuration; refuses any other."""
+        if self.config_file.exists():
+            if RunConfig.load(self.config_file) != config:
+                raise ValueError(
+                    f"{self.folder} holds a run of another configuration. "
+                    "Choose another --out, or delete it."
+                )
+        elif self.folder.exists() and any(self.folder.iterdir()):
+            raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config.save(self.config_file)
+
+
+def split_of(data: Trajectories, config: RunConfig) -> Split:
+    """Returns the windows of all splits of a run."""
+    return split_windows(data, history=config.history, lead=config.lead)
+
+
+def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = False) -> Forecaster:
+    """Trains, or goes on training, and leaves the best model in the run folder.
+
+    Args:
+        run: The folder, claimed for this configuration.
+        data: What to learn from.
+        config: How.
+        is_quiet: Without progress bars, for logs.
+    """
+    split = split_of(data, config)
+    lightning.seed_everything(config.seed, verbose=False)
+    forecaster = _new_forecaster(data, split, config)
+    training = Examples(data, split.training)
+    order = EpochShuffle(len(training), config.seed)
+    loader = DataLoader(training, config.batch_size, sampler=order, collate_fn=collate)
+    validation = DataLoader(Examples(data, split.validation), config.batch_size, collate_fn=collate)
+    budget = Budget(config, num_steps=config.epochs * len(loader))
+    module = TrainingModule(forecaster, config, budget)
+    best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
+    trainer = _trainer(run, config, best, is_quiet)
+    last = run.checkpoints / "last.ckpt"
+    with warnings.catch_warnings():
+        # Advice about worker processes, which small data in memory does not need.
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        # Lightning walks batches in a way that torch will drop.
+        warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
+        # That a run goes on in its own folder is what we want.
+        warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
+        trainer.fit(
+            module, loader, validation, ckpt_path=str(last) if last.exists() else None,
+            weights_only=True,
+        )  # fmt: skip
+    stored = torch.load(best.best_model_path or last, weights_only=True, map_location="cpu")
+    module.load_state_dict(stored["state_dict"])
+    forecaster.save(run.model_folder)
+    return forecaster
+
+
+def read_log(run: Run) -> list[dict[str, float]]:
+    """Returns the losses and scores of every epoch, by name."""
+    rows: dict[int, dict[str, float]] = {}
+    for path in sorted((run.folder / "log").glob("version_*/metrics.csv")):
+        with path.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                numbers = {key: float(value) for key, value in row.items() if value}
+                rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
+    return [rows[epoch] for epoch in sorted(rows)]
+
+
+def _new_forecaster(data: Trajectories, split: Split, config: RunConfig) -> Forecaster:
+    normalizer, changes = training_statistics(data, split.training)
+    domain = data.geometry().domain
+    operator = OperatorConfig(
+        in_channels=config.history * len(data.variables),
+        out_channels=len(data.variables),
+        dim=domain.dim,
+        domain=domain,
+        hidden_dim=config.hidden_dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_gaussians=config.num_gaussians,
+        centers=config.centers,
+        fourier_seed=config.seed,
+    )
+    task = Task(
+        variables=tuple(variable.name for variable in data.variables),
+        units=tuple(variable.units for variable in data.variables),
+        history=config.history,
+        lead=config.lead,
+        predict=config.predict,
+        mean=tuple(normalizer.mean.tolist()),
+        std=tuple(normalizer.std.tolist()),
+        increment_std=tuple(changes.tolist()),
+    )
+    return Forecaster(GaussianParticleOperator(operator), task)
+
+
+def _trainer(
+    run: Run, config: RunConfig, best: ModelCheckpoint, is_quiet: bool
+) -> lightning.Trainer:
+    callbacks: list[Callback] = [best, EarlyStopping(SCORE, patience=config.patience)]
+    if not is_quiet:
+        callbacks.append(RichProgressBar())
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    return lightning.Trainer(
+        max_epochs=config.epochs,
+        callbacks=callbacks,
+        logger=CSVLogger(run.folder, name="log"),
+        gradient_clip_val=config.clip,
+        enable_progress_bar=not is_quiet,
+        enable_model_summary=False,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+    )

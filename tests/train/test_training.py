@@ -1,0 +1,235 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from gpo import ArtifactError, Domain, relative_l2
+from gpo.data.split import Window, split_windows
+from gpo.evaluate.score import evaluate
+from gpo.train.budget import Budget
+from gpo.train.config import RunConfig
+from gpo.train.examples import EpochShuffle, Example, Examples, collate, training_statistics
+from gpo.train.fit import Run, read_log, split_of, train
+from gpo.train.forecaster import Forecaster, Task
+from tests.conftest import make_model
+from tests.contracts.samples import ns2d
+from tests.train.series import decaying_waves
+
+TINY = {"data": "waves", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}
+
+
+def task(**changes):
+    values = {
+        "variables": ("a", "b"), "units": ("K", ""), "history": 1, "lead": 1, "predict": "state",
+        "mean": (10.0, 0.0), "std": (2.0, 0.5), "increment_std": (0.1, 0.2), **changes,
+    }  # fmt: skip
+    return Task(**values)
+
+
+class Doubling(torch.nn.Module):
+    """Returns twice the last two channels."""
+
+    def forward(self, values, coords, *, weights=None):
+        return 2 * values[..., -2:]
+
+
+@pytest.mark.parametrize("predict", ["state", "increment"])
+def test_a_forecast_is_made_in_normalised_units_and_returned_in_those_of_the_data(predict):
+    forecaster = Forecaster(Doubling(), task(predict=predict))
+    frames = torch.tensor([[[[14.0, 1.0]]]])
+    normal = torch.tensor([2.0, 2.0])
+    output = 2 * normal
+    expected = output if predict == "state" else normal + torch.tensor([0.1, 0.2]) * output
+    expected = expected * torch.tensor([2.0, 0.5]) + torch.tensor([10.0, 0.0])
+    torch.testing.assert_close(forecaster(frames, torch.zeros(1, 1))[0, 0], expected)
+
+
+def test_history_is_seen_oldest_first():
+    forecaster = Forecaster(Doubling(), task(history=2, mean=(0.0, 0.0), std=(1.0, 1.0)))
+    frames = torch.tensor([[[[1.0, 2.0]], [[3.0, 4.0]]]])
+    assert forecaster.normalised_input(frames).tolist() == [[[1, 2, 3, 4]]]
+
+
+def test_a_forecaster_round_trips_and_names_what_is_wrong(tmp_path):
+    model = make_model(Domain.unit_box(1), in_channels=2, out_channels=2).float()
+    forecaster = Forecaster(model, task())
+    forecaster.save(tmp_path)
+    loaded = Forecaster.load(tmp_path)
+    frames, coords = torch.randn(1, 1, 9, 2), torch.rand(9, 1)
+    assert loaded.task == forecaster.task
+    assert torch.equal(loaded(frames, coords), forecaster(frames, coords))
+    stored = json.loads((tmp_path / "task.json").read_text())
+    (tmp_path / "task.json").write_text(json.dumps({**stored, "lead": "soon"}))
+    with pytest.raises(ArtifactError, match=r"task.json: field `lead` must be int, got 'soon'"):
+        Forecaster.load(tmp_path)
+
+
+def test_an_example_masks_what_is_missing():
+    data = decaying_waves(missing=[3, 4])
+    example = Examples(data, [Window(0, 0, 0, 1)])[0]
+    assert (example.weights[0] == 0).nonzero().flatten().tolist() == [3, 4]
+    assert example.frames.isfinite().all()
+    np.testing.assert_allclose(example.target[0, 0], data.frames(0)[1, 0], rtol=1e-6)
+
+
+def test_padding_changes_no_score():
+    model = Forecaster(make_model(Domain.unit_box(1, periodic=True), in_channels=2, out_channels=2).float(), task())  # fmt: skip
+    small = Examples(decaying_waves(num_points=10), [Window(0, 0, 0, 1)])[0]
+    large = Examples(decaying_waves(num_points=24), [Window(1, 0, 0, 1)])[0]
+    batch = collate([small, large])
+    assert batch.frames.shape == (2, 1, 24, 2)
+    both = relative_l2(model(batch.frames, batch.coords, weights=batch.weights), batch.target, batch.weights)  # fmt: skip
+    alone = [relative_l2(model(e.frames, e.coords, weights=e.weights), e.target, e.weights) for e in (small, large)]  # fmt: skip
+    torch.testing.assert_close(both, (alone[0] + alone[1]) / 2)
+
+
+def test_statistics_of_a_run_ignore_validation_and_test_data():
+    data = decaying_waves()
+    split = split_windows(data)
+    normalizer, changes = training_statistics(data, split.training)
+    held_out = {window.trajectory for window in (*split.validation, *split.test)}
+
+    def spoiled(number, times):
+        frames = data.fetch(number, times)
+        return frames + 1e6 if number in held_out else frames
+
+    other = type(data)(**{**vars(data), "fetch": spoiled})
+    again, changes_again = training_statistics(other, split.training)
+    np.testing.assert_array_equal(normalizer.mean, again.mean)
+    np.testing.assert_array_equal(normalizer.std, again.std)
+    np.testing.assert_array_equal(changes, changes_again)
+
+
+def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
+    data, config = decaying_waves(), RunConfig(**TINY, epochs=40, learning_rate=5e-3)
+    run = Run(tmp_path / "run")
+    run.claim(config)
+    forecaster = train(run, data, config, is_quiet=True)
+    results = evaluate(forecaster, data, split_of(data, config).test)
+    # Persistence is wrong by the decay; the mean of `a` makes both look small.
+    assert results.per_variable["model"]["b"] < 0.7 * results.per_variable["persistence"]["b"]
+    assert len(read_log(run)) == 40
+    assert {"train/prediction", "train/center", "validation/relative_l2"} <= set(read_log(run)[0])
+    again = Forecaster.load(run.model_folder)
+    assert evaluate(again, data, split_of(data, config).test) == results
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path):
+    weights = []
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        config = RunConfig(**TINY, epochs=2, seed=seed)
+        run = Run(tmp_path / name)
+        run.claim(config)
+        forecaster = train(run, decaying_waves(), config, is_quiet=True)
+        weights.append(torch.cat([p.flatten() for p in forecaster.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    config, run = RunConfig(**TINY, epochs=2), Run(tmp_path / "run")
+    run.claim(config)
+    first = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    run.claim(config)
+    second = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert len(read_log(run)) == 2
+
+
+def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
+    run = Run(tmp_path / "run")
+    run.claim(RunConfig(**TINY))
+    with pytest.raises(ValueError, match="holds a run of another configuration"):
+        run.claim(RunConfig(**TINY, seed=1))
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "love.txt").write_text("dear")
+    with pytest.raises(ValueError, match="is not empty and no run"):
+        Run(tmp_path / "letters").claim(RunConfig(**TINY))
+
+
+def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path):
+    config = RunConfig(**TINY, budget_cpu=2.0, epochs=10_000, patience=10_000)
+    run = Run(tmp_path / "run")
+    run.claim(config)
+    train(run, decaying_waves(), config, is_quiet=True)
+    stored = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
+    assert 2.0 <= stored["cpu_seconds"] < 6.0
+    assert stored["epoch"] < 9_999
+
+
+def test_the_learning_rate_follows_the_budget():
+    budget = Budget(RunConfig(data="x"), num_steps=1000)
+    assert budget.learning_rate(0) == pytest.approx(1e-3 / 50)
+    assert budget.learning_rate(500) == pytest.approx(0.5e-3)
+    assert budget.learning_rate(1000) == pytest.approx(0)
+    steps = Budget(RunConfig(data="x", schedule="step"), num_steps=1000)
+    assert steps.learning_rate(450) == pytest.approx(0.25e-3)
+
+
+def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
+    config = RunConfig(benchmark="ns2d", var=("u", "v"), budget_cpu=3.5)
+    config.save(tmp_path / "config.yaml")
+    assert RunConfig.load(tmp_path / "config.yaml") == config
+    stored = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**stored, "colour": 1}))
+    with pytest.raises(ValueError, match=r"config.yaml: field `colour` is unknown"):
+        RunConfig.load(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": None}, "Name either a benchmark, such as ns2d, or a file with --data"),
+        ({"benchmark": "ns2d"}, "Name either"),
+        ({"epochs": 0}, "`epochs` must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
+        ({"budget_cpu": -1.0}, "`budget_cpu` must be positive"),
+    ],
+)
+def test_impossible_runs_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**{"data": "x", **changes})
+
+
+def test_an_example_moves_to_a_device():
+    example = Examples(decaying_waves(), [Window(0, 0, 0, 1)])[0]
+    assert isinstance(example.to("cpu"), Example)
+
+
+def test_the_order_of_examples_changes_with_the_epoch_and_not_with_the_sitting():
+    first, second = EpochShuffle(20, seed=3), EpochShuffle(20, seed=3)
+    assert list(first) == list(second)
+    second.set_epoch(1)
+    assert list(first) != list(second)
+    assert sorted(second) == list(range(20))
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
+    """A real SIGKILL after the first checkpoints, then the same command again."""
+    path = ns2d(tmp_path)
+
+    def command(name):
+        sizes = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--epochs", "25"]
+        return [sys.executable, "-m", "gpo", "run", "--data", str(path), *sizes, "--quiet",
+                "--out", str(tmp_path / name)]  # fmt: skip
+
+    subprocess.run(command("whole"), check=True, capture_output=True)
+    running = subprocess.Popen(
+        command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    last, deadline = tmp_path / "killed" / "checkpoints" / "last.ckpt", time.time() + 90
+    while not last.exists() and time.time() < deadline:
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    assert not (tmp_path / "killed" / "model").exists()
+    subprocess.run(command("killed"), check=True, capture_output=True)
+    whole, killed = ((tmp_path / n / "model" / "model.safetensors").read_bytes() for n in ("whole", "killed"))  # fmt: skip
+    assert whole == killed
