@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from gpo import count_parameters, preset
 from gpo.cli import main
@@ -125,3 +126,39 @@ def test_a_run_needs_data(capsys):
     code, message = failure(capsys, "run", "--out", "nowhere")
     assert code in (1, 2)
     assert "Name either a benchmark" in message
+
+
+def test_training_scoring_reporting_and_forecasting_are_commands_of_their_own(tmp_path, capsys):
+    folder, path = tmp_path / "run", ns2d(tmp_path)
+    main(["train", "--data", str(path), "--epochs", "1", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip
+    assert not (folder / "results.json").exists()
+    code, message = failure(capsys, "report", str(folder))
+    assert code == 1
+    assert f"has no results yet: gpo evaluate {folder}" in message
+    main(["evaluate", str(folder)])
+    main(["report", str(folder)])
+    assert (folder / "report.html").is_file()
+    forecast = tmp_path / "forecast.nc"
+    main(["predict", str(folder), "--input", str(path), "--output", str(forecast), "--steps", "3"])
+    with xr.open_dataset(forecast) as written:
+        assert dict(written.sizes) == {"trajectory": 4, "time": 3, "x": 8, "y": 8}
+        assert written["time"].values.tolist() == [7, 8, 9]
+        assert written["vorticity"].attrs["units"] == "1/s"
+        assert np.isfinite(written["vorticity"].values).all()
+    code, message = failure(capsys, "predict", str(folder), "--input", str(path), "--output", str(forecast))  # fmt: skip
+    assert code == 1
+    assert "exists. Choose another --output" in message
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
+    code, message = failure(capsys, "evaluate", str(tmp_path))
+    assert code == 1
+    assert "is no run: it has no config.yaml" in message
+
+
+def test_a_run_on_unreadable_data_leaves_no_folder(tmp_path, capsys):
+    (tmp_path / "broken.nc").write_bytes(b"CDF\x01 nonsense")
+    code, message = failure(capsys, "run", "--data", str(tmp_path / "broken.nc"), "--out", str(tmp_path / "run"))  # fmt: skip
+    assert code == 1
+    assert "broken.nc" in message
+    assert not (tmp_path / "run").exists()

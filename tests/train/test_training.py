@@ -233,3 +233,31 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
     subprocess.run(command("killed"), check=True, capture_output=True)
     whole, killed = ((tmp_path / n / "model" / "model.safetensors").read_bytes() for n in ("whole", "killed"))  # fmt: skip
     assert whole == killed
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog):
+    config, run = RunConfig(**TINY, epochs=3), Run(tmp_path / "run")
+    run.claim(config)
+    first = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    newest = run.checkpoints / "last.ckpt"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    second = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    assert "last.ckpt is damaged and left out" in caplog.text
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
+    config, run = RunConfig(**TINY, epochs=4), Run(tmp_path / "run")
+    run.claim(config)
+    data = decaying_waves()
+    original, calls = Forecaster.complete, []
+
+    def spoiled(self, output, values):
+        calls.append(1)
+        return original(self, output, values) * (float("nan") if len(calls) > 12 else 1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Forecaster, "complete", spoiled)
+        with pytest.raises(ValueError, match=r"not finite at step \d+ .*lower --learning-rate"):
+            train(run, data, config, is_quiet=True)
+    assert torch.load(run.checkpoints / "last.ckpt", weights_only=True)["epoch"] == 0

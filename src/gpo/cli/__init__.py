@@ -9,8 +9,9 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from gpo.cli.data import DataInfo, DataMake, DataPlot
+from gpo.cli.predict import PredictCommand
 from gpo.cli.presets import Presets
-from gpo.cli.run import RunCommand
+from gpo.cli.run import EvaluateCommand, ReportCommand, RunCommand, TrainCommand
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Data:
 
 Command = (
     Annotated[RunCommand, subcommand("run")]
+    | Annotated[TrainCommand, subcommand("train")]
+    | Annotated[EvaluateCommand, subcommand("evaluate")]
+    | Annotated[ReportCommand, subcommand("report")]
+    | Annotated[PredictCommand, subcommand("predict")]
     | Annotated[Data, subcommand("data")]
     | Annotated[Presets, subcommand("presets")]
 )

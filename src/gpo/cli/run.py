@@ -1,10 +1,11 @@
-"""`gpo run`: data, training, scores and a report in one command."""
+"""`gpo run | train | evaluate | report`: from data to a scored, illustrated model."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import Positional
 
 from gpo.cli.data import assignments, make_data
 from gpo.data.benchmarks import BENCHMARKS
@@ -17,11 +18,12 @@ from gpo.evaluate.score import Results, evaluate
 from gpo.report.run_report import write_report
 from gpo.train.config import QUICK, RunConfig
 from gpo.train.fit import Run, split_of, train
+from gpo.train.forecaster import Forecaster
 
 
 @dataclass(frozen=True)
-class RunCommand:
-    """Trains on a benchmark or a file of time series, scores it and writes a report."""
+class TrainCommand:
+    """Trains on a benchmark or a file of time series."""
 
     config: RunConfig
     out: Path | None = None
@@ -30,23 +32,88 @@ class RunCommand:
     """Without progress bars, for logs."""
 
     def run(self) -> None:
+        """Trains, or goes on training."""
+        _train(self)
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """Trains on a benchmark or a file of time series, scores it and writes a report."""
+
+    training: TrainCommand
+
+    def run(self) -> None:
         """Does everything that is not done yet."""
-        config = self.config
-        if config.preset == "quick":
-            unset = {key: value for key, value in QUICK.items() if getattr(config, key) is None}
-            config = replace(config, **unset)
-        console = Console(soft_wrap=True, highlight=False)
-        run = Run(self.out or Path("runs") / f"{config.name}-{config.preset}")
-        run.claim(config)
-        data = _read(config)
-        split = split_of(data, config)
-        console.print(_summary(data, split, config), markup=False)
-        forecaster = train(run, data, config, is_quiet=self.quiet)
-        results = evaluate(forecaster, data, split.test)
-        results.save(run.results_file)
-        report = write_report(run, config, data, split.test, results)
-        console.print(_table(results))
-        console.print(f"report: {report}", markup=False)
+        run = _train(self.training)
+        _evaluate(run)
+        _report(run)
+
+
+@dataclass(frozen=True)
+class EvaluateCommand:
+    """Scores a trained run on its test split, beside persistence."""
+
+    folder: Positional[Path]
+    """A run folder."""
+
+    def run(self) -> None:
+        """Writes results.json and prints it as a table."""
+        _evaluate(Run(self.folder))
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Draws the figures of an evaluated run and writes report.html."""
+
+    folder: Positional[Path]
+    """A run folder."""
+
+    def run(self) -> None:
+        """Writes the page."""
+        _report(Run(self.folder))
+
+
+def read_run(run: Run) -> tuple[RunConfig, Trajectories, Split]:
+    """Returns the configuration of a run, its data and how that is split."""
+    if not run.config_file.exists():
+        raise ValueError(f"{run.folder} is no run: it has no {run.config_file.name}.")
+    config = RunConfig.load(run.config_file)
+    data = _read(config)
+    return config, data, split_of(data, config)
+
+
+def _train(command: TrainCommand) -> Run:
+    config = command.config
+    if config.preset == "quick":
+        unset = {key: value for key, value in QUICK.items() if getattr(config, key) is None}
+        config = replace(config, **unset)
+    run = Run(command.out or Path("runs") / f"{config.name}-{config.preset}")
+    # Only what can be read and split gets a folder.
+    data = _read(config)
+    summary = _summary(data, split_of(data, config), config)
+    run.claim(config)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(summary, markup=False)
+    train(run, data, config, is_quiet=command.quiet)
+    console.print(f"model: {run.model_folder}", markup=False)
+    return run
+
+
+def _evaluate(run: Run) -> None:
+    _, data, split = read_run(run)
+    results = evaluate(Forecaster.load(run.model_folder), data, split.test)
+    results.save(run.results_file)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(_table(results))
+    console.print(f"results: {run.results_file}", markup=False)
+
+
+def _report(run: Run) -> None:
+    config, data, split = read_run(run)
+    if not run.results_file.exists():
+        raise ValueError(f"{run.folder} has no results yet: gpo evaluate {run.folder}")
+    path = write_report(run, config, data, split.test, Results.load(run.results_file))
+    Console(soft_wrap=True, highlight=False).print(f"report: {path}", markup=False)
 
 
 def _read(config: RunConfig) -> Trajectories:

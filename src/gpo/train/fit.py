@@ -90,7 +90,6 @@ def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = F
     module = TrainingModule(forecaster, config, budget)
     best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
     trainer = _trainer(run, config, best, is_quiet)
-    last = run.checkpoints / "last.ckpt"
     with warnings.catch_warnings():
         # Advice about worker processes, which small data in memory does not need.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -98,11 +97,9 @@ def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = F
         warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
         # That a run goes on in its own folder is what we want.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
-        trainer.fit(
-            module, loader, validation, ckpt_path=str(last) if last.exists() else None,
-            weights_only=True,
-        )  # fmt: skip
-    stored = torch.load(best.best_model_path or last, weights_only=True, map_location="cpu")
+        trainer.fit(module, loader, validation, ckpt_path=_newest(run), weights_only=True)
+    chosen = best.best_model_path or run.checkpoints / "last.ckpt"
+    stored = torch.load(chosen, weights_only=True, map_location="cpu")
     module.load_state_dict(stored["state_dict"])
     forecaster.save(run.model_folder)
     return forecaster
@@ -117,6 +114,21 @@ def read_log(run: Run) -> list[dict[str, float]]:
                 numbers = {key: float(value) for key, value in row.items() if value}
                 rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
     return [rows[epoch] for epoch in sorted(rows)]
+
+
+def _newest(run: Run) -> str | None:
+    """Returns the newest checkpoint that can be read; a damaged one gives way to the one before."""
+    for name in ("last.ckpt", "best.ckpt"):
+        path = run.checkpoints / name
+        if not path.exists():
+            continue
+        try:
+            torch.load(path, weights_only=True, map_location="cpu")
+        except Exception as error:
+            logging.getLogger(__name__).warning("%s is damaged and left out: %s", path, error)
+            continue
+        return str(path)
+    return None
 
 
 def _new_forecaster(data: Trajectories, split: Split, config: RunConfig) -> Forecaster:

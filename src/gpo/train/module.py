@@ -37,11 +37,20 @@ class TrainingModule(lightning.LightningModule):
             complete=lambda output: forecaster.complete(output, values),
             loss_weights=self.loss_weights,
         )
+        if not bool(losses["total"].isfinite()):
+            raise ValueError(
+                f"The loss is not finite at step {self.global_step} ({self._spell(losses)}). The last "
+                "good checkpoint is kept; a new run with a lower --learning-rate may do better."
+            )
         self.log_dict(
             {f"train/{name}": value for name, value in losses.items()},
             on_step=False, on_epoch=True, batch_size=len(batch.target),
         )  # fmt: skip
         return losses["total"]
+
+    @staticmethod
+    def _spell(losses: dict[str, Tensor]) -> str:
+        return ", ".join(f"{name} {value.item():.3g}" for name, value in losses.items())
 
     def validation_step(self, batch: Example, index: int) -> None:
         """Logs the relative L2 error after inverse normalisation."""
