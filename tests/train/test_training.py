@@ -16,8 +16,9 @@ from gpo.evaluate.score import evaluate
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
 from gpo.train.examples import EpochShuffle, Example, Examples, collate, training_statistics
-from gpo.train.fit import Run, read_log, split_of, train
+from gpo.train.fit import train
 from gpo.train.forecaster import Forecaster, Task
+from gpo.train.run_folder import Run, read_log, split_of
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
 from tests.train.series import decaying_waves
@@ -216,7 +217,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
     path = ns2d(tmp_path)
 
     def command(name):
-        sizes = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--epochs", "25"]
+        sizes = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--epochs", "12"]
         return [sys.executable, "-m", "gpo", "run", "--data", str(path), *sizes, "--quiet",
                 "--out", str(tmp_path / name)]  # fmt: skip
 

@@ -14,8 +14,8 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.trajectories import Trajectories
 from gpo.evaluate.rollout import roll_out
-from gpo.train.fit import Run
 from gpo.train.forecaster import Forecaster
+from gpo.train.run_folder import Run
 
 
 @dataclass(frozen=True, kw_only=True)

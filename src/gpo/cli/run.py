@@ -17,8 +17,8 @@ from gpo.data.trajectories import Trajectories
 from gpo.evaluate.score import Results, evaluate
 from gpo.report.run_report import write_report
 from gpo.train.config import QUICK, RunConfig
-from gpo.train.fit import Run, split_of, train
 from gpo.train.forecaster import Forecaster
+from gpo.train.run_folder import Run, split_of
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,9 @@ def read_run(run: Run) -> tuple[RunConfig, Trajectories, Split]:
 
 
 def _train(command: TrainCommand) -> Run:
+    # Lightning takes seconds to import; the other commands do without.
+    from gpo.train.fit import train
+
     config = command.config
     if config.preset == "quick":
         unset = {key: value for key, value in QUICK.items() if getattr(config, key) is None}

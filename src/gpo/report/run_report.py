@@ -18,8 +18,8 @@ from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.overview import draw_prediction
 from gpo.train.config import RunConfig
 from gpo.train.examples import Examples
-from gpo.train.fit import Run, read_log
 from gpo.train.forecaster import Forecaster
+from gpo.train.run_folder import Run, read_log
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;

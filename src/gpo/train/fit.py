@@ -1,10 +1,7 @@
 """From a configuration to a trained model in a run folder."""
 
-import csv
 import logging
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
 
 import lightning
 import torch
@@ -12,7 +9,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
 
-from gpo.data.split import Split, split_windows
+from gpo.data.split import Split
 from gpo.data.trajectories import Trajectories
 from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
@@ -21,53 +18,9 @@ from gpo.train.config import RunConfig
 from gpo.train.examples import EpochShuffle, Examples, collate, training_statistics
 from gpo.train.forecaster import Forecaster, Task
 from gpo.train.module import TrainingModule
+from gpo.train.run_folder import Run, split_of
 
 SCORE = "validation/relative_l2"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run folder: the configuration, checkpoints, logs and the trained model in `model/`."""
-
-    folder: Path
-
-    @property
-    def config_file(self) -> Path:
-        """The resolved configuration."""
-        return self.folder / "config.yaml"
-
-    @property
-    def model_folder(self) -> Path:
-        """The artifact: operator and task."""
-        return self.folder / "model"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where training goes on from."""
-        return self.folder / "checkpoints"
-
-    @property
-    def results_file(self) -> Path:
-        """What evaluation found."""
-        return self.folder / "results.json"
-
-    def claim(self, config: RunConfig) -> None:
-        """Takes a new folder, or one of the same configuration; refuses any other."""
-        if self.config_file.exists():
-            if RunConfig.load(self.config_file) != config:
-                raise ValueError(
-                    f"{self.folder} holds a run of another configuration. "
-                    "Choose another --out, or delete it."
-                )
-        elif self.folder.exists() and any(self.folder.iterdir()):
-            raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config.save(self.config_file)
-
-
-def split_of(data: Trajectories, config: RunConfig) -> Split:
-    """Returns the windows of all splits of a run."""
-    return split_windows(data, history=config.history, lead=config.lead)
 
 
 def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = False) -> Forecaster:
@@ -103,17 +56,6 @@ def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = F
     module.load_state_dict(stored["state_dict"])
     forecaster.save(run.model_folder)
     return forecaster
-
-
-def read_log(run: Run) -> list[dict[str, float]]:
-    """Returns the losses and scores of every epoch, by name."""
-    rows: dict[int, dict[str, float]] = {}
-    for path in sorted((run.folder / "log").glob("version_*/metrics.csv")):
-        with path.open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                numbers = {key: float(value) for key, value in row.items() if value}
-                rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
-    return [rows[epoch] for epoch in sorted(rows)]
 
 
 def _newest(run: Run) -> str | None:
