@@ -285,7 +285,7 @@ def test_a_site_is_masked_where_any_variable_is_never_known(tmp_path):
     assert read(path, "a").geometry().is_masked.sum() == 4
     second[:, 2] = np.nan
     path = save(tmp_path / "b.nc", grid(a=(dims, first), b=(dims, second)))
-    with pytest.raises(DataError, match="`a, b` are nowhere known all at once"):
+    with pytest.raises(DataError, match="`a` and the other variables are nowhere known together"):
         read(path, "a", "b")
 
 

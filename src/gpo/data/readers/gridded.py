@@ -18,6 +18,7 @@ from scipy.io import netcdf_file
 from gpo.data.errors import DataError
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.sites import mask_unknown
 from gpo.data.trajectories import Trajectories, Variable
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
@@ -56,19 +57,17 @@ class GriddedReader(AbstractReader):
             plan = _make_plan(path, dataset, options)
             time, units = read_times(path, dataset, plan.time)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
-            is_missing = _never_known(path, dataset, plan)
+            frames = _looks(path, dataset, plan, geometry.num_points)
+            geometry = mask_unknown(path, plan.names, geometry, frames)
         finally:
             dataset.close()
-        if is_missing.all():
-            problem = "are nowhere known all at once: read them one by one."
-            raise DataError(path, ", ".join(plan.names), problem)
         # GRIB keeps no file open, but finding its messages again would take long.
         kept = dataset if _format(path) == "GRIB" else None
 
         def fetch(trajectory: int, times: slice) -> np.ndarray:
             source = _open(path, options.variables) if kept is None else kept
             try:
-                return np.stack([plan.values(source, name, times) for name in plan.names], -1)
+                return plan.frames(path, source, times)
             finally:
                 source.close()
 
@@ -80,7 +79,7 @@ class GriddedReader(AbstractReader):
                 Variable(name, str(dataset[there].attrs.get("units", "")))
                 for name, there in zip(names, plan.names, strict=True)
             ),
-            geometries=(geometry.masked(is_missing) if is_missing.any() else geometry,),
+            geometries=(geometry,),
             time=time,
             time_units=units,
             num_trajectories=1,
@@ -98,6 +97,16 @@ class _Plan:
     """Dimensions along which sites lie, in the order of points."""
     chosen: Mapping[str, int]
     """Position along every other dimension."""
+
+    def frames(self, path: Path, dataset: xr.Dataset, times: slice) -> np.ndarray:
+        """Reads frames of all variables, times by points by variables."""
+        parts: list[np.ndarray] = []
+        for name in self.names:
+            try:
+                parts.append(self.values(dataset, name, times))
+            except Exception as error:
+                raise DataError(path, name, f"cannot be read: {error}") from error
+        return np.stack(parts, -1)
 
     def values(self, dataset: xr.Dataset, name: str, times: slice) -> np.ndarray:
         """Reads frames of one variable, times by points."""
@@ -283,38 +292,16 @@ def _listed(labels: Sequence[str], limit: int = 40) -> str:
     return ", ".join(labels[:limit]) + more
 
 
-def _never_known(path: Path, dataset: xr.Dataset, plan: _Plan) -> np.ndarray:
-    """Tells at which sites some variable is missing in every frame."""
-    num_frames = dataset.sizes[plan.time]
-    num_sites = int(np.prod([dataset.sizes[dim] for dim in plan.sites]))
-    is_small = _num_bytes(path) < SMALL_FILE
-    anywhere = np.zeros(num_sites, dtype=bool)
-    for name in plan.names:
-        is_missing = np.ones(num_sites, dtype=bool)
-        for times in _looks(num_frames, num_sites, is_small):
-            try:
-                values = plan.values(dataset, name, times)
-            except Exception as error:
-                raise DataError(path, name, f"cannot be read: {error}") from error
-            is_missing &= ~np.isfinite(values).any(0)
-            if not is_missing.any():
-                break
-        if is_missing.all():
-            problem = "holds no number at all: every value is NaN or infinite."
-            raise DataError(path, name, problem)
-        anywhere |= is_missing
-    return anywhere
-
-
-def _looks(num_frames: int, num_sites: int, is_small: bool) -> Iterator[slice]:
+def _looks(path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int) -> Iterator[np.ndarray]:
     """Yields frames to look at: portions of all in a small file, else some evenly spaced."""
-    if not is_small and num_frames > NUM_LOOKS:
-        for start in np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist():
-            yield slice(start, start + 1)
-        return
+    num_frames = dataset.sizes[plan.time]
     portion = max(1, 2**22 // max(1, num_sites))
-    for start in range(0, num_frames, portion):
-        yield slice(start, start + portion)
+    starts = range(0, num_frames, portion)
+    if _num_bytes(path) >= SMALL_FILE and num_frames > NUM_LOOKS:
+        portion = 1
+        starts = np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist()
+    for start in starts:
+        yield plan.frames(path, dataset, slice(start, start + portion))
 
 
 def _num_bytes(path: Path) -> int:
