@@ -206,6 +206,24 @@ def test_bfloat16_autocast_is_finite_and_close(domain):
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
+def test_a_model_in_half_the_precision_stays_in_it(domain):
+    model = GaussianParticleOperator(make_config(domain)).bfloat16()
+    values = torch.randn(2, 40, 2, dtype=torch.bfloat16)
+    coords, queries = (random_points(domain, 2, n, dtype=torch.float32) for n in (40, 5))
+    assert model(values, coords).dtype == torch.bfloat16
+    assert model(values, coords, queries=queries).isfinite().all()
+
+
+def test_the_answer_has_the_right_gradient_in_the_query(domain):
+    model = make_model(domain, num_layers=1)
+    values, coords = torch.randn(1, 12, 2).double(), random_points(domain, 1, 12)
+    queries = random_points(domain, 1, 3)
+    if domain.is_sphere:
+        pytest.skip("a query off the sphere is brought back to it")
+    queries.requires_grad_()
+    assert torch.autograd.gradcheck(lambda q: model(values, coords, queries=q), queries)
+
+
 def test_fourier_features_come_from_their_seed_alone():
     domain = Domain.unit_box(2)
     first = make_model(domain, fourier_seed=3).field.encoder.features.frequencies

@@ -116,6 +116,5 @@ def renormalise(
     through zero from either side.
     """
     total = blended.sum(-1, keepdim=True)
-    epsilon = torch.finfo(total.dtype).eps
-    epsilon = torch.where(total < 0, -epsilon, epsilon)
+    epsilon = torch.full_like(total, torch.finfo(total.dtype).eps).copysign(total)
     return basis.sum(-1, keepdim=True) / (total + epsilon) * blended

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gpo.numerics.domain import Domain
 
@@ -64,9 +64,15 @@ class OperatorConfig:
         """Refuses what no model can be built from, and fills in the domain."""
         for name in ("in_channels", "out_channels", "hidden_dim", "num_heads", "num_gaussians",
                      "num_frequencies", "query_neighbours"):  # fmt: skip
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+            value = getattr(self, name)
+            _require(
+                isinstance(value, int) and value >= 1, name, "a whole number, at least 1", value
+            )
         _require(self.dim in (1, 2, 3), "dim", "1, 2 or 3", self.dim)
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
+        for name in ("features", "centers"):
+            choices, value = get_args(type(self).__annotations__[name]), getattr(self, name)
+            _require(value in choices, name, f"one of {', '.join(choices)}", repr(value))
         _require(
             math.isfinite(self.fourier_std) and self.fourier_std > 0,
             "fourier_std", "finite and positive", self.fourier_std,

@@ -45,6 +45,13 @@ def check_sites(
     Shapes are always checked; contents (finite, inside the domain, not all masked) are not
     while a model is being compiled, because a graph cannot raise.
     """
+    given = {"values": values, "coords": coords, "weights": weights, "queries": queries}
+    for name, tensor in given.items():
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise ValueError(
+                f"`{name}` must be a torch.Tensor, got {type(tensor).__name__}. "
+                f"Convert it: torch.as_tensor({name}, dtype={dtype})."
+            )
     _check_values(values, config.in_channels, dtype)
     batch, points = values.shape[:2]
     coords = _batched_coords("coords", coords, batch, config.dim).to(values)
@@ -91,9 +98,10 @@ def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:
             f"`values` must have in_channels={in_channels} channels, got {values.shape[2]}."
         )
     if values.dtype != dtype and not torch.is_autocast_enabled(values.device.type):
+        other = f" or model.to({values.dtype})" if values.is_floating_point() else ""
         raise ValueError(
             f"`values` must have the model's dtype {dtype}, got {values.dtype}. "
-            f"Convert one of them: values.to({dtype}) or model.to({values.dtype})."
+            f"Convert: values.to({dtype}){other}."
         )
 
 
@@ -155,7 +163,8 @@ def _check_place(name: str, coords: Tensor, is_counted: Tensor, config: Operator
     counted = coords[is_counted]
     if domain.is_sphere:
         norms = counted.norm(dim=-1)
-        if bool(((norms - 1).abs() > 1e-3).any()):
+        tolerance = max(1e-3, 4 * torch.finfo(norms.dtype).eps)
+        if bool(((norms - 1).abs() > tolerance).any()):
             raise ValueError(
                 f"`{name}` must be unit vectors on the sphere, got lengths from {norms.min():.4g} "
                 f"to {norms.max():.4g}. Longitudes and latitudes: gpo.unit_vectors(lon, lat)."

@@ -61,8 +61,12 @@ class NeighbourSearch:
         """
         queries, coords = self.domain.wrap(queries), self.domain.wrap(coords)
         indices = [
-            self._indices_of(*(part.detach().cpu().numpy() for part in sample))
-            for sample in zip(queries, coords, is_counted, strict=True)
+            self._indices_of(
+                asked.detach().double().cpu().numpy(),
+                given.detach().double().cpu().numpy(),
+                counted.cpu().numpy(),
+            )
+            for asked, given, counted in zip(queries, coords, is_counted, strict=True)
         ]
         # Samples of one batch may own different numbers of sites: fill up with site 0, too far to count.
         width = max(index.shape[1] for index in indices)
@@ -106,9 +110,9 @@ class NeighbourSearch:
         lengths = np.subtract(self.domain.upper, lower) * np.asarray(self.domain.periodic)
         shift = np.where(self.domain.periodic, lower, 0.0)
         boxsize = lengths if any(self.domain.periodic) else None
-        tree = KDTree(coords[site].astype(np.float64) - shift, boxsize=boxsize)
+        tree = KDTree(coords[site] - shift, boxsize=boxsize)
         count = min(self.num_neighbours + 1, len(site))
-        _, nearest = tree.query(queries.astype(np.float64) - shift, k=count)
+        _, nearest = tree.query(queries - shift, k=count)
         return site[nearest.reshape(len(queries), count)]
 
 
