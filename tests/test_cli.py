@@ -7,7 +7,7 @@ import xarray as xr
 
 from gpo import count_parameters, preset
 from gpo.cli import main
-from tests.contracts.samples import ns2d
+from tests.contracts.samples import airfoil, ns2d
 
 
 def failure(capsys, *arguments):
@@ -162,3 +162,14 @@ def test_a_run_on_unreadable_data_leaves_no_folder(tmp_path, capsys):
     assert code == 1
     assert "broken.nc" in message
     assert not (tmp_path / "run").exists()
+
+
+def test_static_maps_run_too(tmp_path, capsys):
+    folder = tmp_path / "run"
+    main(["run", "--data", str(airfoil(tmp_path)), "--epochs", "2", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip
+    printed = capsys.readouterr().out
+    assert (
+        "mach from x, y; 1 / 1 / 1 examples to train / validate / test, split by sample" in printed
+    )
+    assert "training mean" in printed
+    assert (folder / "report.html").is_file()

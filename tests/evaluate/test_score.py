@@ -3,13 +3,14 @@ import pytest
 import torch
 
 from gpo import relative_l2
-from gpo.data.split import split_windows
+from gpo.data.split import split_samples, split_windows
 from gpo.evaluate.rollout import roll_out
 from gpo.evaluate.score import Results, evaluate
 from gpo.train.forecaster import Forecaster, Task
-from tests.train.series import decaying_waves
+from tests.train.series import decaying_waves, equal_squares
 
-TASK = Task(("a", "b"), ("", ""), 1, 1, "state", (0.0, 0.0), (1.0, 1.0), (1.0, 1.0))
+NONE, ONE = (0.0, 0.0), (1.0, 1.0)
+TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ONE, ONE)
 
 
 class Times(torch.nn.Module):
@@ -38,8 +39,9 @@ def test_a_rollout_that_diverges_is_nan_from_there_on():
 
 def test_scores_are_those_of_the_named_errors_over_all_test_windows():
     data = decaying_waves()
-    windows = split_windows(data).test
-    results = evaluate(Forecaster(Times(0.9), TASK), data, windows, batch_size=3)
+    split = split_windows(data)
+    windows = split.test
+    results = evaluate(Forecaster(Times(0.9), TASK), data, split, batch_size=3)
     expected = []
     for window in windows:
         last, target = (torch.from_numpy(data.frames(window.trajectory)[n]).float()[None] for n in (window.last, window.target))  # fmt: skip
@@ -50,25 +52,23 @@ def test_scores_are_those_of_the_named_errors_over_all_test_windows():
 
 def test_persistence_is_scored_as_the_last_frame():
     data = decaying_waves()
-    results = evaluate(Forecaster(Times(1.0), TASK), data, split_windows(data).test)
+    results = evaluate(Forecaster(Times(1.0), TASK), data, split_windows(data))
     assert results.one_step["model"] == results.one_step["persistence"]
     assert results.rollout["model"] == pytest.approx(results.rollout["persistence"])
 
 
 def test_a_rollout_stays_within_the_test_split():
     by_trajectory = decaying_waves(num_trajectories=8, num_times=10)
-    results = evaluate(
-        Forecaster(Times(1.0), TASK), by_trajectory, split_windows(by_trajectory).test
-    )
+    results = evaluate(Forecaster(Times(1.0), TASK), by_trajectory, split_windows(by_trajectory))
     assert len(results.rollout["model"]) == 9
     by_time = decaying_waves(num_trajectories=1, num_times=100)
-    results = evaluate(Forecaster(Times(1.0), TASK), by_time, split_windows(by_time).test)
+    results = evaluate(Forecaster(Times(1.0), TASK), by_time, split_windows(by_time))
     assert len(results.rollout["model"]) == 4
 
 
 def test_missing_values_do_not_count():
     whole, holed = decaying_waves(), decaying_waves(missing=[2, 5])
-    windows = split_windows(whole).test
+    windows = split_windows(whole)
     first, second = (evaluate(Forecaster(Times(0.9), TASK), data, windows) for data in (whole, holed))  # fmt: skip
     assert np.isfinite(list(second.one_step["model"].values())).all()
     assert np.isfinite(second.rollout["model"]).all()
@@ -77,6 +77,16 @@ def test_missing_values_do_not_count():
 
 def test_results_round_trip(tmp_path):
     data = decaying_waves()
-    results = evaluate(Forecaster(Times(0.9), TASK), data, split_windows(data).test)
+    results = evaluate(Forecaster(Times(0.9), TASK), data, split_windows(data))
     results.save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json") == results
+
+
+def test_the_reference_of_static_maps_is_the_training_mean_site_by_site():
+    data = equal_squares()
+    split = split_samples(data)
+    task = Task(("a",), ("s",), ("",), 1, 0, "state", (0.0,), (1.0,), (0.0,), (1.0,), (1.0,))
+    results = evaluate(Forecaster(Times(1.0), task), data, split)
+    mean = np.mean([data.sample(number)[1] for number in split.training], axis=0)
+    expected = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (data.sample(n)[1] for n in split.test)]  # fmt: skip
+    assert results.one_step["training mean"]["relative_l2"] == pytest.approx(np.mean(expected), rel=1e-5)  # fmt: skip

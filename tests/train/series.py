@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gpo import Domain
 from gpo.data.geometry import Geometry
-from gpo.data.trajectories import Trajectories, Variable
+from gpo.data.trajectories import Pairs, Trajectories, Variable
 
 
 def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None):
@@ -21,4 +22,31 @@ def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None
     return Trajectories(
         "waves", Path("waves"), (Variable("a", "K"), Variable("b")), (geometry,),
         np.arange(num_times, dtype=float), "h", num_trajectories, lambda n, times: values[n, times],
+    )  # fmt: skip
+
+
+def squares(num_samples=60):
+    """Static maps from a field to its square and its mean, on differently many points."""
+    generator = np.random.default_rng(1)
+    samples, sites = [], []
+    for number in range(num_samples):
+        x = np.sort(generator.random(15 + number % 7))
+        values = generator.normal() * np.sin(6 * x) + generator.normal()
+        outputs = np.stack([values**2, np.full_like(values, values.mean())], -1)
+        samples.append((values[:, None], outputs))
+        sites.append(Geometry.scattered(x[:, None], domain=Domain.unit_box(1)))
+    return Pairs(
+        "squares", Path("squares"), (Variable("a"),), (Variable("square"), Variable("mean")),
+        tuple(sites), num_samples, lambda number: samples[number],
+    )  # fmt: skip
+
+
+def equal_squares(num_samples=12):
+    """Static maps from a field to its square, all on the same points."""
+    x = np.arange(16) / 16
+    fields = np.random.default_rng(2).normal(size=(num_samples, 1)) + np.sin(6 * x)
+    geometry = Geometry.scattered(x[:, None], domain=Domain.unit_box(1))
+    return Pairs(
+        "squares", Path("squares"), (Variable("a"),), (Variable("s"),), (geometry,), num_samples,
+        lambda number: (fields[number][:, None], fields[number][:, None] ** 2),
     )  # fmt: skip

@@ -15,21 +15,28 @@ from gpo.data.split import Window, split_windows
 from gpo.evaluate.score import evaluate
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
-from gpo.train.examples import EpochShuffle, Example, Examples, collate, training_statistics
+from gpo.train.examples import (
+    EpochShuffle,
+    Example,
+    WindowExamples,
+    collate,
+    training_statistics,
+)
 from gpo.train.fit import train
 from gpo.train.forecaster import Forecaster, Task
 from gpo.train.run_folder import Run, read_log, split_of
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
-from tests.train.series import decaying_waves
+from tests.train.series import decaying_waves, squares
 
 TINY = {"data": "waves", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}
 
 
 def task(**changes):
     values = {
-        "variables": ("a", "b"), "units": ("K", ""), "history": 1, "lead": 1, "predict": "state",
-        "mean": (10.0, 0.0), "std": (2.0, 0.5), "increment_std": (0.1, 0.2), **changes,
+        "inputs": ("a", "b"), "outputs": ("a", "b"), "units": ("K", ""), "history": 1, "lead": 1,
+        "predict": "state", "input_mean": (10.0, 0.0), "input_std": (2.0, 0.5),
+        "output_mean": (10.0, 0.0), "output_std": (2.0, 0.5), "increment_std": (0.1, 0.2), **changes,
     }  # fmt: skip
     return Task(**values)
 
@@ -53,7 +60,9 @@ def test_a_forecast_is_made_in_normalised_units_and_returned_in_those_of_the_dat
 
 
 def test_history_is_seen_oldest_first():
-    forecaster = Forecaster(Doubling(), task(history=2, mean=(0.0, 0.0), std=(1.0, 1.0)))
+    forecaster = Forecaster(
+        Doubling(), task(history=2, input_mean=(0.0, 0.0), input_std=(1.0, 1.0))
+    )
     frames = torch.tensor([[[[1.0, 2.0]], [[3.0, 4.0]]]])
     assert forecaster.normalised_input(frames).tolist() == [[[1, 2, 3, 4]]]
 
@@ -74,7 +83,7 @@ def test_a_forecaster_round_trips_and_names_what_is_wrong(tmp_path):
 
 def test_an_example_masks_what_is_missing():
     data = decaying_waves(missing=[3, 4])
-    example = Examples(data, [Window(0, 0, 0, 1)])[0]
+    example = WindowExamples(data, [Window(0, 0, 0, 1)])[0]
     assert (example.weights[0] == 0).nonzero().flatten().tolist() == [3, 4]
     assert example.frames.isfinite().all()
     np.testing.assert_allclose(example.target[0, 0], data.frames(0)[1, 0], rtol=1e-6)
@@ -82,8 +91,8 @@ def test_an_example_masks_what_is_missing():
 
 def test_padding_changes_no_score():
     model = Forecaster(make_model(Domain.unit_box(1, periodic=True), in_channels=2, out_channels=2).float(), task())  # fmt: skip
-    small = Examples(decaying_waves(num_points=10), [Window(0, 0, 0, 1)])[0]
-    large = Examples(decaying_waves(num_points=24), [Window(1, 0, 0, 1)])[0]
+    small = WindowExamples(decaying_waves(num_points=10), [Window(0, 0, 0, 1)])[0]
+    large = WindowExamples(decaying_waves(num_points=24), [Window(1, 0, 0, 1)])[0]
     batch = collate([small, large])
     assert batch.frames.shape == (2, 1, 24, 2)
     both = relative_l2(model(batch.frames, batch.coords, weights=batch.weights), batch.target, batch.weights)  # fmt: skip
@@ -94,7 +103,7 @@ def test_padding_changes_no_score():
 def test_statistics_of_a_run_ignore_validation_and_test_data():
     data = decaying_waves()
     split = split_windows(data)
-    normalizer, changes = training_statistics(data, split.training)
+    normalizer, _, changes = training_statistics(data, split.training)
     held_out = {window.trajectory for window in (*split.validation, *split.test)}
 
     def spoiled(number, times):
@@ -102,7 +111,7 @@ def test_statistics_of_a_run_ignore_validation_and_test_data():
         return frames + 1e6 if number in held_out else frames
 
     other = type(data)(**{**vars(data), "fetch": spoiled})
-    again, changes_again = training_statistics(other, split.training)
+    again, _, changes_again = training_statistics(other, split.training)
     np.testing.assert_array_equal(normalizer.mean, again.mean)
     np.testing.assert_array_equal(normalizer.std, again.std)
     np.testing.assert_array_equal(changes, changes_again)
@@ -113,13 +122,13 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     run = Run(tmp_path / "run")
     run.claim(config)
     forecaster = train(run, data, config, is_quiet=True)
-    results = evaluate(forecaster, data, split_of(data, config).test)
+    results = evaluate(forecaster, data, split_of(data, config))
     # Persistence is wrong by the decay; the mean of `a` makes both look small.
     assert results.per_variable["model"]["b"] < 0.7 * results.per_variable["persistence"]["b"]
     assert len(read_log(run)) == 40
     assert {"train/prediction", "train/center", "validation/relative_l2"} <= set(read_log(run)[0])
     again = Forecaster.load(run.model_folder)
-    assert evaluate(again, data, split_of(data, config).test) == results
+    assert evaluate(again, data, split_of(data, config)) == results
 
 
 def test_the_same_seed_gives_the_same_weights(tmp_path):
@@ -200,7 +209,7 @@ def test_impossible_runs_are_refused(changes, message):
 
 
 def test_an_example_moves_to_a_device():
-    example = Examples(decaying_waves(), [Window(0, 0, 0, 1)])[0]
+    example = WindowExamples(decaying_waves(), [Window(0, 0, 0, 1)])[0]
     assert isinstance(example.to("cpu"), Example)
 
 
@@ -262,3 +271,17 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tm
         with pytest.raises(ValueError, match=r"not finite at step \d+ .*lower --learning-rate"):
             train(run, data, config, is_quiet=True)
     assert torch.load(run.checkpoints / "last.ckpt", weights_only=True)["epoch"] == 0
+
+
+def test_static_maps_with_different_numbers_of_sites_are_learned(tmp_path):
+    data, config = squares(), RunConfig(**TINY, epochs=100, learning_rate=1e-2)
+    run = Run(tmp_path / "run")
+    run.claim(config)
+    forecaster = train(run, data, config, is_quiet=True)
+    assert (forecaster.task.inputs, forecaster.task.outputs) == (("a",), ("square", "mean"))
+    assert (forecaster.task.predict, forecaster.task.lead) == ("state", 0)
+    results = evaluate(forecaster, data, split_of(data, config))
+    assert results.rollout == {}
+    assert set(results.one_step) == {"model", "training mean"}
+    scores = {who: errors["square"] for who, errors in results.per_variable.items()}
+    assert scores["model"] < 0.5 * scores["training mean"]

@@ -38,7 +38,9 @@ class PredictCommand:
         if self.steps < 1:
             raise ValueError(f"--steps must be at least 1, got {self.steps}.")
         forecaster = Forecaster.load(Run(self.folder).model_folder)
-        data = open_data(self.input, ReadOptions(variables=forecaster.task.variables))
+        if forecaster.task.lead == 0:
+            raise ValueError(f"{self.folder} learned a static map: there is nothing to continue.")
+        data = open_data(self.input, ReadOptions(variables=forecaster.task.inputs))
         if not isinstance(data, Trajectories):
             raise DataError(self.input, "file", "holds static maps, not a time series.")
         forecast = forecast_series(forecaster, data, self.steps)

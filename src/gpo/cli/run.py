@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -9,11 +10,10 @@ from tyro.conf import Positional
 
 from gpo.cli.data import assignments, make_data
 from gpo.data.benchmarks import BENCHMARKS
-from gpo.data.errors import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.split import Split
-from gpo.data.trajectories import Trajectories
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.score import Results, evaluate
 from gpo.report.run_report import write_report
 from gpo.train.config import QUICK, RunConfig
@@ -23,7 +23,7 @@ from gpo.train.run_folder import Run, split_of
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """Trains on a benchmark or a file of time series."""
+    """Trains on a benchmark or a file of time series or static maps."""
 
     config: RunConfig
     out: Path | None = None
@@ -38,7 +38,7 @@ class TrainCommand:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Trains on a benchmark or a file of time series, scores it and writes a report."""
+    """Trains on a benchmark or a file, scores the model and writes a report."""
 
     training: TrainCommand
 
@@ -51,7 +51,7 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Scores a trained run on its test split, beside persistence."""
+    """Scores a trained run on its test split, beside a reference that learns nothing."""
 
     folder: Positional[Path]
     """A run folder."""
@@ -73,7 +73,7 @@ class ReportCommand:
         _report(Run(self.folder))
 
 
-def read_run(run: Run) -> tuple[RunConfig, Trajectories, Split]:
+def read_run(run: Run) -> tuple[RunConfig, Trajectories | Pairs, Split[Any]]:
     """Returns the configuration of a run, its data and how that is split."""
     if not run.config_file.exists():
         raise ValueError(f"{run.folder} is no run: it has no {run.config_file.name}.")
@@ -104,7 +104,7 @@ def _train(command: TrainCommand) -> Run:
 
 def _evaluate(run: Run) -> None:
     _, data, split = read_run(run)
-    results = evaluate(Forecaster.load(run.model_folder), data, split.test)
+    results = evaluate(Forecaster.load(run.model_folder), data, split)
     results.save(run.results_file)
     console = Console(soft_wrap=True, highlight=False)
     console.print(_table(results))
@@ -119,30 +119,32 @@ def _report(run: Run) -> None:
     Console(soft_wrap=True, highlight=False).print(f"report: {path}", markup=False)
 
 
-def _read(config: RunConfig) -> Trajectories:
+def _read(config: RunConfig) -> Trajectories | Pairs:
     variables, path = config.var, Path(config.data or "")
     if config.benchmark is not None:
         path = make_data(config.benchmark, config.preset)
         variables = variables or BENCHMARKS[config.benchmark].variables
     options = ReadOptions(variables=variables, select=assignments("select", config.select))
-    data = open_data(path, options)
-    if not isinstance(data, Trajectories):
-        raise DataError(path, "file", "holds static maps, and only time series can be trained yet.")
-    return data
+    return open_data(path, options)
 
 
-def _summary(data: Trajectories, split: Split, config: RunConfig) -> str:
-    step = f"{config.history} frame(s) predict the one {config.lead} step(s) later"
+def _summary(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> str:
+    if isinstance(data, Pairs):
+        given, wanted = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+        what = f"{wanted} from {given}"
+    else:
+        names = ", ".join(variable.name for variable in data.variables)
+        step = f"{config.history} frame(s) predict the one {config.lead} step(s) later"
+        what = f"{names}; {step} (as {config.predict})"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
-    names = ", ".join(variable.name for variable in data.variables)
     return (
-        f"{data.source}: {names} at {data.geometry().num_points:,} sites; {step} "
-        f"(as {config.predict}); {sizes} examples to train / validate / test, split by {split.kind}"
+        f"{data.source}: {data.geometry().num_points:,} sites; {what}; "
+        f"{sizes} examples to train / validate / test, split by {split.kind}"
     )
 
 
 def _table(results: Results) -> Table:
-    table = Table(title=f"one step ahead, {results.num_examples} test examples")
+    table = Table(title=f"{results.num_examples} test examples")
     table.add_column("")
     for name in results.one_step["model"]:
         table.add_column(name, justify="right")

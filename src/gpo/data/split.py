@@ -8,10 +8,13 @@ and a lead, (history + 1) lead frames, so that no two splits share a frame or to
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from gpo.data.trajectories import Trajectories
+from gpo.data.trajectories import Pairs, Trajectories
+
+Member = TypeVar("Member")
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,14 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Generic[Member]):
     """What is learned from, what decides when to stop, and what is looked at once."""
 
-    training: tuple[Window, ...]
-    validation: tuple[Window, ...]
-    test: tuple[Window, ...]
+    training: tuple[Member, ...]
+    validation: tuple[Member, ...]
+    test: tuple[Member, ...]
     kind: str
-    """trajectory or time."""
+    """trajectory, time or sample."""
 
 
 def split_windows(
@@ -46,7 +49,7 @@ def split_windows(
     history: int = 1,
     lead: int = 1,
     fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
-) -> Split:
+) -> Split[Window]:
     """Returns the windows of all splits: by trajectory where there are at least three, else by time.
 
     Args:
@@ -59,8 +62,7 @@ def split_windows(
         raise ValueError(
             f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
         )
-    if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
-        raise ValueError(f"`fractions` must be positive and sum to 1, got {fractions}.")
+    _check_fractions(fractions)
     is_even = even_steps(data.time)
     if data.num_trajectories >= 3:
         ranges = shares(data.num_trajectories, fractions)
@@ -83,6 +85,19 @@ def split_windows(
     return Split(parts[0], parts[1], parts[2], kind)
 
 
+def split_samples(
+    data: Pairs, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
+) -> Split[int]:
+    """Returns the numbers of the samples of all splits, in the order of the file."""
+    _check_fractions(fractions)
+    if data.num_samples < 3:
+        raise ValueError(
+            f"`data` must have at least 3 samples, one for each split, got {data.num_samples}."
+        )
+    training, validation, test = (tuple(part) for part in shares(data.num_samples, fractions))
+    return Split(training, validation, test, "sample")
+
+
 def shares(count: int, fractions: tuple[float, float, float]) -> list[range]:
     """Returns three ranges over `count` things in these shares, none of them empty."""
     test = max(1, round(count * fractions[2]))
@@ -97,6 +112,11 @@ def even_steps(time: np.ndarray) -> np.ndarray:
     if len(steps) == 0:
         return np.zeros(0, dtype=bool)
     return np.abs(steps - np.median(steps)) < 1e-3 * np.median(steps)
+
+
+def _check_fractions(fractions: tuple[float, float, float]) -> None:
+    if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ValueError(f"`fractions` must be positive and sum to 1, got {fractions}.")
 
 
 def _windows(

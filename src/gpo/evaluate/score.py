@@ -1,20 +1,21 @@
 """Scores of a trained run on its test split, beside persistence; written as `results.json`."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from gpo.data.split import Window
-from gpo.data.trajectories import Trajectories
+from gpo.data.split import Split, Window
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.rollout import roll_out
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
-from gpo.train.examples import Examples, collate
+from gpo.train.examples import Example, collate, make_examples
 from gpo.train.forecaster import Forecaster
 
 METRICS = {norm.__name__: norm for norm in (relative_l2, rmse, nrmse, vrmse, linf)}
@@ -29,11 +30,12 @@ class Results:
     num_examples: int
     """Test windows scored."""
     one_step: dict[str, dict[str, float]]
-    """Errors by name, of the model and of persistence, after inverse normalisation."""
+    """Errors by name, of the model and of a reference, after inverse normalisation. The
+    reference is persistence, or for static maps the mean output of the training split."""
     per_variable: dict[str, dict[str, float]]
-    """Relative L2 of every variable alone, of the model and of persistence."""
+    """Relative L2 of every variable alone, likewise."""
     rollout: dict[str, list[float]]
-    """Relative L2 after every step, of the model and of persistence."""
+    """Relative L2 after every step, likewise; empty for static maps."""
 
     def save(self, path: Path) -> None:
         """Writes the numbers as JSON."""
@@ -48,31 +50,36 @@ class Results:
 @torch.no_grad()
 def evaluate(
     forecaster: Forecaster,
-    data: Trajectories,
-    windows: tuple[Window, ...],
+    data: Trajectories | Pairs,
+    split: Split[Any],
     *,
     num_steps: int = 20,
     batch_size: int = 8,
 ) -> Results:
-    """Returns one-step errors over all test windows and the error of rollouts.
+    """Returns errors over the whole test split, and the error of rollouts of a time series.
 
     Args:
         forecaster: The trained model.
-        data: The time series.
-        windows: Its test split.
+        data: The data set.
+        split: Its splits; of training data only the mean is used, as a reference.
         num_steps: How far to roll out, where the test data reaches that far.
-        batch_size: Windows at a time; no influence on the numbers.
+        batch_size: Examples at a time; no influence on the numbers.
     """
     forecaster.eval()
-    contenders: dict[str, Callable[..., Tensor]] = {
-        "model": lambda batch: forecaster(batch.frames, batch.coords, weights=batch.weights),
-        "persistence": lambda batch: batch.frames[:, -1],
+    contenders: dict[str, Callable[[Example], Tensor]] = {
+        "model": lambda batch: forecaster(batch.frames, batch.coords, weights=batch.weights)
     }
-    names = [variable.name for variable in data.variables]
+    if isinstance(data, Pairs):
+        mean = _training_mean(forecaster, data, split.training)
+        contenders["training mean"] = lambda batch: mean.expand_as(batch.target)
+    else:
+        contenders["persistence"] = lambda batch: batch.frames[:, -1]
+    names = forecaster.task.outputs
     sums = {who: dict.fromkeys(METRICS, 0.0) for who in contenders}
     by_variable = {who: dict.fromkeys(names, 0.0) for who in contenders}
-    for batch in DataLoader(Examples(data, windows), batch_size, collate_fn=collate):
-        share = len(batch.target) / len(windows)
+    examples = make_examples(data, split.test)
+    for batch in DataLoader(examples, batch_size, collate_fn=collate):
+        share = len(batch.target) / len(split.test)
         for who, predict in contenders.items():
             prediction = predict(batch)
             for metric, norm in METRICS.items():
@@ -82,8 +89,21 @@ def evaluate(
                 part = slice(channel, channel + 1)
                 pair = prediction[..., part], batch.target[..., part]
                 by_variable[who][name] += share * relative_l2(*pair, batch.weights).item()
-    rollout = _rollout_errors(forecaster, data, windows, num_steps)
-    return Results(len(windows), sums, by_variable, rollout)
+    rollout = {}
+    if isinstance(data, Trajectories):
+        rollout = _rollout_errors(forecaster, data, split.test, num_steps)
+    return Results(len(split.test), sums, by_variable, rollout)
+
+
+def _training_mean(forecaster: Forecaster, data: Pairs, numbers: Sequence[int]) -> Tensor:
+    """Returns the mean output site by site, or one number where samples differ in their sites."""
+    counts = {data.geometry(number).num_points for number in range(data.num_samples)}
+    if len(counts) > 1:
+        return forecaster.output_mean
+    outputs = np.stack([data.sample(number)[1] for number in numbers])
+    known = np.isfinite(outputs)
+    mean = np.where(known, outputs, 0).sum(0) / np.maximum(known.sum(0), 1)
+    return torch.from_numpy(mean.astype(np.float32))
 
 
 def _rollout_errors(

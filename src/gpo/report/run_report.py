@@ -2,7 +2,9 @@
 
 import base64
 import html
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,14 +12,15 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from gpo.data.geometry import Geometry
 from gpo.data.split import Window
-from gpo.data.trajectories import Trajectories
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.score import Results
 from gpo.model.operator import GaussianParticleOperator
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.overview import draw_prediction
 from gpo.train.config import RunConfig
-from gpo.train.examples import Examples
+from gpo.train.examples import Example, make_examples
 from gpo.train.forecaster import Forecaster
 from gpo.train.run_folder import Run, read_log
 
@@ -34,7 +37,11 @@ img { max-width: 100%; } pre { background: #f4f4f4; padding: 1rem; overflow-x: a
 
 
 def write_report(
-    run: Run, config: RunConfig, data: Trajectories, windows: tuple[Window, ...], results: Results
+    run: Run,
+    config: RunConfig,
+    data: Trajectories | Pairs,
+    members: Sequence[Any],
+    results: Results,
 ) -> Path:
     """Draws all figures of a run and writes the page that holds them.
 
@@ -42,20 +49,25 @@ def write_report(
         run: The run folder, with a trained model.
         config: Its configuration.
         data: What it was trained on.
-        windows: Its test split; the last one is shown.
+        members: Its test split; the last example is shown.
         results: What evaluation found.
     """
     forecaster, figures = Forecaster.load(run.model_folder), run.folder / "figures"
     figures.mkdir(exist_ok=True)
+    example = make_examples(data, members[-1:])[0]
+    geometry = data.geometry(_owner(members[-1]))
+    forecast = _draw_forecast(figures, forecaster, example, geometry)
     sections = [
         ("Scores on the test split", _score_table(results)),
-        ("A forecast", _picture(_draw_forecast(figures, forecaster, data, windows[-1]))),
-        ("Error of a rollout", _picture(_draw_rollout(figures, results, config.lead))),
-        ("Training", _picture(_draw_training(figures, run))),
+        ("A prediction of the test split", _picture(forecast)),
     ]
-    if data.geometry().domain.dim > 1:
-        picture = _draw_particles(figures, forecaster, data, windows[-1])
-        sections.insert(2, ("Through which particles", _picture(picture)))
+    if geometry.domain.dim > 1:
+        picture = _draw_particles(figures, forecaster, example)
+        sections.append(("Through which particles", _picture(picture)))
+    if results.rollout:
+        rollout = _draw_rollout(figures, results, config.lead)
+        sections.append(("Error of a rollout", _picture(rollout)))
+    sections.append(("Training", _picture(_draw_training(figures, run))))
     plain = yaml.safe_dump(yaml.safe_load(run.config_file.read_text(encoding="utf-8")))
     sections.append(("Configuration", f"<pre>{html.escape(plain)}</pre>"))
     body = "\n".join(f"<h2>{title}</h2>\n{content}" for title, content in sections)
@@ -76,9 +88,7 @@ def _score_table(results: Results) -> str:
         f"<tr><td>{who}</td>" + "".join(f"<td>{scores[name]:.4g}</td>" for name in names) + "</tr>"
         for who, scores in results.one_step.items()
     )
-    count = (
-        f"<p>One step ahead, {results.num_examples} test examples, in the units of the data.</p>"
-    )
+    count = f"<p>{results.num_examples} test examples, in the units of the data.</p>"
     return f"{count}<table><tr><th></th>{head}</tr>{rows}</table>"
 
 
@@ -87,51 +97,52 @@ def _picture(path: Path) -> str:
     return f'<img alt="{html.escape(path.stem)}" src="data:image/png;base64,{content}">'
 
 
+def _owner(member: Window | int) -> int:
+    return member if isinstance(member, int) else member.trajectory
+
+
 def _draw_forecast(
-    folder: Path, forecaster: Forecaster, data: Trajectories, window: Window
+    folder: Path, forecaster: Forecaster, example: Example, geometry: Geometry
 ) -> Path:
-    example = Examples(data, [window])[0]
+    task = forecaster.task
     with torch.no_grad():
-        forecast = forecaster(example.frames, example.coords, weights=example.weights)[0]
-    geometry = data.geometry(window.trajectory)
+        guesses = forecaster(example.frames, example.coords, weights=example.weights)[0].numpy()
     is_known = example.weights[0].numpy() > 0
-    last, truth = example.frames[0, -1].numpy(), example.target[0].numpy()
-    variables = data.variables[:4]
-    size = (14, panel_height(geometry) * len(variables) + 0.3)
-    figure, grid = plt.subplots(
-        len(variables), 4, figsize=size, squeeze=False, layout="constrained"
-    )
-    for channel, (variable, axes) in enumerate(zip(variables, grid, strict=True)):
-        guess = forecast[:, channel].numpy()
+    given, truth = example.frames[0, -1].numpy(), example.target[0].numpy()
+    outputs = task.outputs[:4]
+    size = (14, panel_height(geometry) * len(outputs) + 0.3)
+    figure, grid = plt.subplots(len(outputs), 4, figsize=size, squeeze=False, layout="constrained")
+    for channel, (name, axes) in enumerate(zip(outputs, grid, strict=True)):
+        # A static map shows as many of its inputs as there are rows.
+        before = min(channel, given.shape[1] - 1)
         limits = color_limits(truth[is_known, channel])
-        error = np.abs(guess - truth[:, channel])
+        error = np.abs(guesses[:, channel] - truth[:, channel])
         panels = [
-            ("last frame", last[:, channel], limits),
-            ("truth", truth[:, channel], limits),
-            ("forecast", guess, limits),
+            (
+                f"given: {task.inputs[before]}",
+                given[:, before],
+                color_limits(given[is_known, before]),
+            ),
+            (f"truth: {name}", truth[:, channel], limits),
+            (f"predicted: {name}", guesses[:, channel], limits),
             ("absolute error", error, (0.0, float(error[is_known].max()) or 1.0)),
         ]
         for (title, values, ends), panel in zip(panels, axes, strict=True):
             shown = np.where(is_known, values, np.nan)
-            label = variable.units or variable.name
-            draw_panel(panel, f"{variable.name}: {title}", label, geometry, shown, ends)
+            draw_panel(panel, title, task.units[channel] or name, geometry, shown, ends)
     return _save(figure, folder / "forecast.png")
 
 
-def _draw_particles(
-    folder: Path, forecaster: Forecaster, data: Trajectories, window: Window
-) -> Path:
+def _draw_particles(folder: Path, forecaster: Forecaster, example: Example) -> Path:
     assert isinstance(forecaster.model, GaussianParticleOperator)
-    example = Examples(data, [window])[0]
     values = forecaster.normalised_input(example.frames)
-    target = forecaster.normalised(example.target)
     with torch.no_grad():
         return draw_prediction(
             folder / "particles.png",
             forecaster.model,
             values,
             example.coords[0],
-            target,
+            forecaster.normalised(example.target),
             complete=lambda output: forecaster.complete(output, values),
         )
 

@@ -1,7 +1,8 @@
-"""Examples for training: frames of a time series, read, checked and padded to one size."""
+"""Examples for training: windows of time series or static maps, read and padded to one size."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from gpo.data.geometry import Geometry
 from gpo.data.split import Window
-from gpo.data.trajectories import Trajectories
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.normalize import Normalizer
 
 MAX_BYTES = 2**30
@@ -19,10 +21,11 @@ MAX_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Example:
-    """Some windows of one size; missing values are zero and have weight zero."""
+    """Some examples of one size; missing values are zero and have weight zero."""
 
-    frames: Float[Tensor, "batch history points variables"]
-    target: Float[Tensor, "batch points variables"]
+    frames: Float[Tensor, "batch history points inputs"]
+    """What is given; a static map has a history of one."""
+    target: Float[Tensor, "batch points outputs"]
     coords: Float[Tensor, "batch points dim"]
     weights: Float[Tensor, "batch points"]
 
@@ -32,8 +35,8 @@ class Example:
         return Example(*(part.to(device) for part in parts))
 
 
-class Examples(Dataset[Example]):
-    """The windows of one split."""
+class WindowExamples(Dataset[Example]):
+    """Windows of time series."""
 
     def __init__(self, data: Trajectories, windows: Sequence[Window]) -> None:
         self.data, self.windows = data, windows
@@ -50,13 +53,7 @@ class Examples(Dataset[Example]):
         inputs = window.inputs
         frames = self._frames(window.trajectory, slice(inputs.start, inputs.stop, inputs.step))
         target = self._frames(window.trajectory, slice(window.target, window.target + 1))[0]
-        is_known = np.isfinite(frames).all((0, 2)) & np.isfinite(target).all(1)
-        weights = np.where(is_known, geometry.weights, 0.0)
-        zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, target))
-        values, wanted = (torch.from_numpy(part.astype(np.float32)) for part in zeroed)
-        coords = torch.from_numpy(geometry.coords.astype(np.float32))
-        q = torch.from_numpy(weights.astype(np.float32))
-        return Example(values[None], wanted[None], coords[None], q[None])
+        return _example(frames, target, geometry)
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if not self._keeps:
@@ -64,6 +61,36 @@ class Examples(Dataset[Example]):
         if trajectory not in self._kept:
             self._kept[trajectory] = self.data.frames(trajectory).astype(np.float32)
         return self._kept[trajectory][times]
+
+
+class MapExamples(Dataset[Example]):
+    """Samples of static maps."""
+
+    def __init__(self, data: Pairs, numbers: Sequence[int]) -> None:
+        self.data, self.numbers = data, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Example:
+        number = self.numbers[index]
+        given, wanted = self.data.sample(number)
+        return _example(given[None], wanted, self.data.geometry(number))
+
+
+def make_examples(data: Trajectories | Pairs, members: Sequence[Any]) -> Dataset[Example]:
+    """Returns the examples of one split of either kind of data."""
+    if isinstance(data, Pairs):
+        return MapExamples(data, members)
+    return WindowExamples(data, members)
+
+
+def _example(frames: np.ndarray, target: np.ndarray, geometry: Geometry) -> Example:
+    is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(target).all(1))
+    weights = np.where(is_known, geometry.weights, 0.0)
+    zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, target))
+    parts = (*zeroed, geometry.coords, weights)
+    return Example(*(torch.from_numpy(part.astype(np.float32))[None] for part in parts))
 
 
 class EpochShuffle(Sampler[int]):
@@ -108,20 +135,33 @@ def collate(examples: Sequence[Example]) -> Example:
 
 
 def training_statistics(
+    data: Trajectories | Pairs, members: Sequence[Any]
+) -> tuple[Normalizer, Normalizer, np.ndarray]:
+    """Returns the normalisers of inputs and outputs, and the size of changes in units of the latter.
+
+    Args:
+        data: The data set.
+        members: Its training split; nothing else is looked at.
+    """
+    if isinstance(data, Pairs):
+        samples = [(data.sample(number), data.geometry(number).weights) for number in members]
+        inputs = Normalizer.fit((given[None], weights) for (given, _), weights in samples)
+        outputs = Normalizer.fit((wanted[None], weights) for (_, wanted), weights in samples)
+        return inputs, outputs, np.ones(len(data.outputs))
+    normalizer = Normalizer.fit(_used_frames(data, members))
+    changes = Normalizer.fit(_changes(data, members))
+    size = np.sqrt(changes.std**2 + changes.mean**2) / normalizer.std
+    return normalizer, normalizer, np.maximum(size, 1e-6)
+
+
+def _used_frames(
     data: Trajectories, windows: Sequence[Window]
-) -> tuple[Normalizer, np.ndarray]:
-    """Returns the normaliser of training frames and the size of changes, in its units."""
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     used: dict[int, set[int]] = {}
     for window in windows:
-        frames = (*window.inputs, window.target)
-        used.setdefault(window.trajectory, set()).update(frames)
-    normalizer = Normalizer.fit(
-        (data.frames(number)[sorted(frames)], data.geometry(number).weights)
-        for number, frames in used.items()
-    )
-    changes = Normalizer.fit(_changes(data, windows))
-    size = np.sqrt(changes.std**2 + changes.mean**2) / normalizer.std
-    return normalizer, np.maximum(size, 1e-6)
+        used.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
+    for number, frames in used.items():
+        yield data.frames(number)[sorted(frames)], data.geometry(number).weights
 
 
 def _changes(

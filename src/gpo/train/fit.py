@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from typing import Any
 
 import lightning
 import torch
@@ -10,12 +11,12 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
 
 from gpo.data.split import Split
-from gpo.data.trajectories import Trajectories
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
-from gpo.train.examples import EpochShuffle, Examples, collate, training_statistics
+from gpo.train.examples import EpochShuffle, collate, make_examples, training_statistics
 from gpo.train.forecaster import Forecaster, Task
 from gpo.train.module import TrainingModule
 from gpo.train.run_folder import Run, split_of
@@ -23,7 +24,9 @@ from gpo.train.run_folder import Run, split_of
 SCORE = "validation/relative_l2"
 
 
-def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = False) -> Forecaster:
+def train(
+    run: Run, data: Trajectories | Pairs, config: RunConfig, *, is_quiet: bool = False
+) -> Forecaster:
     """Trains, or goes on training, and leaves the best model in the run folder.
 
     Args:
@@ -35,10 +38,12 @@ def train(run: Run, data: Trajectories, config: RunConfig, *, is_quiet: bool = F
     split = split_of(data, config)
     lightning.seed_everything(config.seed, verbose=False)
     forecaster = _new_forecaster(data, split, config)
-    training = Examples(data, split.training)
-    order = EpochShuffle(len(training), config.seed)
+    training = make_examples(data, split.training)
+    order = EpochShuffle(len(split.training), config.seed)
     loader = DataLoader(training, config.batch_size, sampler=order, collate_fn=collate)
-    validation = DataLoader(Examples(data, split.validation), config.batch_size, collate_fn=collate)
+    validation = DataLoader(
+        make_examples(data, split.validation), config.batch_size, collate_fn=collate
+    )
     budget = Budget(config, num_steps=config.epochs * len(loader))
     module = TrainingModule(forecaster, config, budget)
     best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
@@ -73,12 +78,12 @@ def _newest(run: Run) -> str | None:
     return None
 
 
-def _new_forecaster(data: Trajectories, split: Split, config: RunConfig) -> Forecaster:
-    normalizer, changes = training_statistics(data, split.training)
+def _new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Forecaster:
+    task = make_task(data, split, config)
     domain = data.geometry().domain
     operator = OperatorConfig(
-        in_channels=config.history * len(data.variables),
-        out_channels=len(data.variables),
+        in_channels=task.history * len(task.inputs),
+        out_channels=len(task.outputs),
         dim=domain.dim,
         domain=domain,
         hidden_dim=config.hidden_dim,
@@ -88,17 +93,27 @@ def _new_forecaster(data: Trajectories, split: Split, config: RunConfig) -> Fore
         centers=config.centers,
         fourier_seed=config.seed,
     )
-    task = Task(
-        variables=tuple(variable.name for variable in data.variables),
-        units=tuple(variable.units for variable in data.variables),
-        history=config.history,
-        lead=config.lead,
-        predict=config.predict,
-        mean=tuple(normalizer.mean.tolist()),
-        std=tuple(normalizer.std.tolist()),
+    return Forecaster(GaussianParticleOperator(operator), task)
+
+
+def make_task(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Task:
+    """Returns what is predicted from what, with statistics of the training split."""
+    is_map = isinstance(data, Pairs)
+    inputs, outputs, changes = training_statistics(data, split.training)
+    given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
+    return Task(
+        inputs=tuple(variable.name for variable in given),
+        outputs=tuple(variable.name for variable in wanted),
+        units=tuple(variable.units for variable in wanted),
+        history=1 if is_map else config.history,
+        lead=0 if is_map else config.lead,
+        predict="state" if is_map else config.predict,
+        input_mean=tuple(inputs.mean.tolist()),
+        input_std=tuple(inputs.std.tolist()),
+        output_mean=tuple(outputs.mean.tolist()),
+        output_std=tuple(outputs.std.tolist()),
         increment_std=tuple(changes.tolist()),
     )
-    return Forecaster(GaussianParticleOperator(operator), task)
 
 
 def _trainer(

@@ -1,4 +1,7 @@
-"""A trained operator with its units: frames in, the frame `lead` steps later out."""
+"""A trained operator with its units: frames in, the frame `lead` steps later out.
+
+A static map is the same with one input frame, other outputs and no lead.
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -19,37 +22,49 @@ TASK_NAME = "task.json"
 class Task:
     """What is predicted from what, and the statistics of the training data."""
 
-    variables: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """Variables that are given."""
+    outputs: tuple[str, ...]
+    """Variables that are predicted; those that are given, for a time series."""
     units: tuple[str, ...]
+    """Units of the outputs."""
     history: int
     lead: int
+    """Steps ahead; 0 for a static map."""
     predict: Literal["state", "increment"]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    input_mean: tuple[float, ...]
+    input_std: tuple[float, ...]
+    output_mean: tuple[float, ...]
+    output_std: tuple[float, ...]
     increment_std: tuple[float, ...]
-    """Size of the change over `lead` steps, in units of `std`."""
+    """Size of the change over `lead` steps, in units of `output_std`."""
+
+
+STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
 
 
 class Forecaster(nn.Module):
     """Wraps a model that maps normalised values to normalised values, whatever model it is."""
 
-    mean: Tensor
-    std: Tensor
+    input_mean: Tensor
+    input_std: Tensor
+    output_mean: Tensor
+    output_std: Tensor
     increment_std: Tensor
 
     def __init__(self, model: nn.Module, task: Task) -> None:
         super().__init__()
         self.model, self.task = model, task
-        for name in ("mean", "std", "increment_std"):
+        for name in STATISTICS:
             self.register_buffer(name, torch.tensor(getattr(task, name)), persistent=False)
 
     def forward(
         self,
-        frames: Float[Tensor, "batch history points variables"],
+        frames: Float[Tensor, "batch history points inputs"],
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-    ) -> Float[Tensor, "batch points variables"]:
+    ) -> Float[Tensor, "batch points outputs"]:
         """Returns the predicted frame in the units of the data.
 
         Args:
@@ -61,24 +76,29 @@ class Forecaster(nn.Module):
         return self.denormalised(self.complete(self.model(values, coords, weights=weights), values))
 
     def normalised_input(
-        self, frames: Float[Tensor, "batch history points variables"]
+        self, frames: Float[Tensor, "batch history points inputs"]
     ) -> Float[Tensor, "batch points channels"]:
         """Returns what the model sees: all frames side by side, the last one last."""
-        return self.normalised(frames).permute(0, 2, 1, 3).flatten(2)
+        normal = (frames - self.input_mean) / self.input_std
+        return normal.permute(0, 2, 1, 3).flatten(2)
 
-    def normalised(self, values: Float[Tensor, "*batch variables"]) -> Float[Tensor, "*batch v"]:
-        """Returns values with zero mean and unit variance over the training data."""
-        return (values - self.mean) / self.std
+    def normalised(
+        self, values: Float[Tensor, "*batch outputs"]
+    ) -> Float[Tensor, "*batch outputs"]:
+        """Returns outputs with zero mean and unit variance over the training data."""
+        return (values - self.output_mean) / self.output_std
 
-    def denormalised(self, values: Float[Tensor, "*batch v"]) -> Float[Tensor, "*batch v"]:
-        """Returns values in the units of the data."""
-        return values * self.std + self.mean
+    def denormalised(
+        self, values: Float[Tensor, "*batch outputs"]
+    ) -> Float[Tensor, "*batch outputs"]:
+        """Returns outputs in the units of the data."""
+        return values * self.output_std + self.output_mean
 
     def complete(self, output: Tensor, values: Tensor) -> Tensor:
         """Returns the normalised next state from the model's output and its input."""
         if self.task.predict == "state":
             return output
-        last = values[..., -len(self.task.variables) :]
+        last = values[..., -len(self.task.outputs) :]
         return last + self.increment_std * output
 
     def save(self, folder: Path) -> None:

@@ -3,9 +3,10 @@
 import csv
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from gpo.data.split import Split, split_windows
-from gpo.data.trajectories import Trajectories
+from gpo.data.split import Split, split_samples, split_windows
+from gpo.data.trajectories import Pairs, Trajectories
 from gpo.train.config import RunConfig
 
 
@@ -49,8 +50,10 @@ class Run:
         config.save(self.config_file)
 
 
-def split_of(data: Trajectories, config: RunConfig) -> Split:
-    """Returns the windows of all splits of a run."""
+def split_of(data: Trajectories | Pairs, config: RunConfig) -> Split[Any]:
+    """Returns all splits of a run: windows of a time series, or samples of static maps."""
+    if isinstance(data, Pairs):
+        return split_samples(data)
     return split_windows(data, history=config.history, lead=config.lead)
 
 
