@@ -58,7 +58,7 @@ class EvaluateCommand:
 
     def run(self) -> None:
         """Writes results.json and prints it as a table."""
-        _evaluate(Run(self.folder))
+        _evaluate(OpenRun.of(self.folder))
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,30 @@ class ReportCommand:
 
     def run(self) -> None:
         """Writes the page."""
-        _report(Run(self.folder))
+        _report(OpenRun.of(self.folder))
 
 
-def read_run(run: Run) -> tuple[RunConfig, Trajectories | Pairs, Split[Any]]:
-    """Returns the configuration of a run, its data and how that is split."""
-    if not run.config_file.exists():
-        raise ValueError(f"{run.folder} is no run: it has no {run.config_file.name}.")
-    config = RunConfig.load(run.config_file)
-    data = _read(config)
-    return config, data, split_of(data, config)
+@dataclass(frozen=True)
+class OpenRun:
+    """A run folder together with what it was made from."""
+
+    folder: Run
+    config: RunConfig
+    data: Trajectories | Pairs
+    split: Split[Any]
+
+    @classmethod
+    def of(cls, path: Path) -> "OpenRun":
+        """Opens an existing run folder and its data."""
+        folder = Run(path)
+        if not folder.config_file.exists():
+            raise ValueError(f"{path} is no run: it has no {folder.config_file.name}.")
+        config = RunConfig.load(folder.config_file)
+        data = _read(config)
+        return cls(folder, config, data, split_of(data, config))
 
 
-def _train(command: TrainCommand) -> Run:
+def _train(command: TrainCommand) -> OpenRun:
     # Lightning takes seconds to import; the other commands do without.
     from gpo.train.fit import train
 
@@ -90,33 +101,35 @@ def _train(command: TrainCommand) -> Run:
     if config.preset == "quick":
         unset = {key: value for key, value in QUICK.items() if getattr(config, key) is None}
         config = replace(config, **unset)
-    run = Run(command.out or Path("runs") / f"{config.name}-{config.preset}")
     # Only what can be read and split gets a folder.
     data = _read(config)
-    summary = _summary(data, split_of(data, config), config)
-    run.claim(config)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(summary, markup=False)
-    train(run, data, config, is_quiet=command.quiet)
-    console.print(f"model: {run.model_folder}", markup=False)
+    folder = Run(command.out or Path("runs") / f"{config.name}-{config.preset}")
+    run = OpenRun(folder, config, data, split_of(data, config))
+    folder.claim(config)
+    _say(_summary(run))
+    train(folder, data, config, is_quiet=command.quiet)
+    _say(f"model: {folder.model_folder}")
     return run
 
 
-def _evaluate(run: Run) -> None:
-    _, data, split = read_run(run)
-    results = evaluate(Forecaster.load(run.model_folder), data, split)
-    results.save(run.results_file)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(_table(results))
-    console.print(f"results: {run.results_file}", markup=False)
+def _evaluate(run: OpenRun) -> None:
+    results = evaluate(Forecaster.load(run.folder.model_folder), run.data, run.split)
+    results.save(run.folder.results_file)
+    Console().print(_table(results))
+    _say(f"results: {run.folder.results_file}")
 
 
-def _report(run: Run) -> None:
-    config, data, split = read_run(run)
-    if not run.results_file.exists():
-        raise ValueError(f"{run.folder} has no results yet: gpo evaluate {run.folder}")
-    path = write_report(run, config, data, split.test, Results.load(run.results_file))
-    Console(soft_wrap=True, highlight=False).print(f"report: {path}", markup=False)
+def _report(run: OpenRun) -> None:
+    results = run.folder.results_file
+    if not results.exists():
+        path = run.folder.folder
+        raise ValueError(f"{path} has no results yet: gpo evaluate {path}")
+    page = write_report(run.folder, run.config, run.data, run.split.test, Results.load(results))
+    _say(f"report: {page}")
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)
 
 
 def _read(config: RunConfig) -> Trajectories | Pairs:
@@ -128,7 +141,8 @@ def _read(config: RunConfig) -> Trajectories | Pairs:
     return open_data(path, options)
 
 
-def _summary(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> str:
+def _summary(run: OpenRun) -> str:
+    data, split, config = run.data, run.split, run.config
     if isinstance(data, Pairs):
         given, wanted = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
         what = f"{wanted} from {given}"
