@@ -1,5 +1,7 @@
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -173,3 +175,27 @@ def test_static_maps_run_too(tmp_path, capsys):
     )
     assert "training mean" in printed
     assert (folder / "report.html").is_file()
+
+
+def test_a_reader_that_stops_listening_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m gpo run --help | head -c 10", shell=True, capture_output=True, check=False
+    )  # fmt: skip
+    assert done.stdout.strip()
+    assert b"Traceback" not in done.stderr
+    assert b"error" not in done.stderr
+
+
+def test_an_interrupted_training_says_how_to_go_on(tmp_path):
+    command = [sys.executable, "-m", "gpo", "run", "--data", str(ns2d(tmp_path)), "--epochs", "100000", "--patience", "100000",
+               "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")]  # fmt: skip
+    running = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.time() + 60
+    while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists() and time.time() < deadline:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, message = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "the same command goes on from here" in message

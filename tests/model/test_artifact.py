@@ -84,11 +84,12 @@ def test_the_hubs_own_client_loads_the_weights(folder):
     [
         ({"colour": 1}, "config.json: field `colour` is unknown"),
         ({"in_channels": ...}, "config.json: field `in_channels` is missing"),
+        ({"signed_readout": ...}, "config.json: field `signed_readout` is missing"),
         ({"in_channels": "two"}, "config.json: field `in_channels` must be int, got 'two'"),
         ({"num_layers": True}, "field `num_layers` must be int, got True"),
         ({"centers": "both"}, "field `centers` must be one of 'absolute', 'displacement', got 'both'"),
         ({"hidden_dim": 7}, "config.json: `hidden_dim` must be a multiple of `num_heads`"),
-        ({"domain": {"lower": [0.0, 0.0]}}, "config.json: domain: field `upper` is missing"),
+        ({"domain": {"lower": [0.0, 0.0]}}, "config.json: domain: field `is_sphere` is missing"),
         ({"domain": {"lower": "x"}}, "domain: field `lower` must be .*, got 'x'"),
         ({"num_layers": 3}, r"model.safetensors: tensor `layers.2\.\S+` is missing"),
         ({"num_layers": 1}, r"model.safetensors: tensor `layers.1\.\S+` is not part of this config"),

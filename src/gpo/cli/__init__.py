@@ -1,5 +1,6 @@
 """The command line: one file per command, one typed configuration each."""
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import Annotated
@@ -46,14 +47,17 @@ def main(arguments: list[str] | None = None) -> None:
     Exit codes: 0 done, 1 the input or the data is at fault (the message says how), 2 the
     arguments make no sense, 130 interrupted.
     """
-    command = tyro.cli(
-        OmitSubcommandPrefixes[OmitArgPrefixes[Command]],  # type: ignore[valid-type]
-        prog="gpo",
-        description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
-        args=arguments,
-    )
     try:
-        command.run()
+        tyro.cli(
+            OmitSubcommandPrefixes[OmitArgPrefixes[Command]],  # type: ignore[valid-type]
+            prog="gpo",
+            description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
+            args=arguments,
+        ).run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; what is left goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
         sys.exit(1)

@@ -4,10 +4,9 @@ The file names are those of `huggingface_hub`, so a folder can be pushed and pul
 """
 
 import json
-import os
 import types
 import typing
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -17,6 +16,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 from torch import nn
 
+from gpo.files import whole_file, write_text
 from gpo.model.config import OperatorConfig
 from gpo.numerics.domain import Domain
 
@@ -37,9 +37,10 @@ def save(model: nn.Module, config: OperatorConfig, folder: str | Path) -> None:
     state = {
         name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
     }
-    _replace(folder / WEIGHTS_NAME, lambda path: save_file(state, path, metadata={"format": "pt"}))
+    with whole_file(folder / WEIGHTS_NAME) as partial:
+        save_file(state, partial, metadata={"format": "pt"})
     text = json.dumps({"model_type": type(model).__name__, **asdict(config)}, indent=2) + "\n"
-    _replace(folder / CONFIG_NAME, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(folder / CONFIG_NAME, text)
 
 
 def load_config(folder: str | Path, model_type: str) -> OperatorConfig:
@@ -86,7 +87,7 @@ def load(model_class: type[Model], folder: str | Path) -> Model:
 
 def build(cls: type, stored: dict[str, Any], where: str) -> Any:
     """Returns `cls(**stored)` for a data class, after checking every field against its annotation."""
-    known = {field.name: field for field in fields(cls)}
+    known = {field.name for field in fields(cls)}
     annotations = typing.get_type_hints(cls)
     for name, value in stored.items():
         if name not in known:
@@ -96,8 +97,9 @@ def build(cls: type, stored: dict[str, Any], where: str) -> Any:
             raise ArtifactError(
                 f"{where}: field `{name}` must be {_spell(annotations[name])}, got {value!r}."
             )
-    for name, field in known.items():
-        if name not in stored and field.default is MISSING:
+    for name in sorted(known):
+        # A default in its place could silently be another operator.
+        if name not in stored:
             raise ArtifactError(f"{where}: field `{name}` is missing.")
     try:
         return cls(**stored)
@@ -134,13 +136,3 @@ def _read(path: Path) -> bytes:
             f"{path}: cannot be read ({error.strerror}). "
             f"A model folder holds {CONFIG_NAME} and {WEIGHTS_NAME}."
         ) from error
-
-
-def _replace(path: Path, write: Any) -> None:
-    """Writes beside `path`, then moves into place: a half-written file is never seen."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

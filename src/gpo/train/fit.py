@@ -55,7 +55,11 @@ def train(
         warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
         # That a run goes on in its own folder is what we want.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
-        trainer.fit(module, loader, validation, ckpt_path=_newest(run), weights_only=True)
+        try:
+            trainer.fit(module, loader, validation, ckpt_path=_newest(run), weights_only=True)
+        except SystemExit as stopped:
+            # Lightning turns Ctrl-C into an exit of its own.
+            raise KeyboardInterrupt from stopped
     chosen = best.best_model_path or run.checkpoints / "last.ckpt"
     stored = torch.load(chosen, weights_only=True, map_location="cpu")
     module.load_state_dict(stored["state_dict"])

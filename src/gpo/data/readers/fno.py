@@ -30,11 +30,11 @@ class FnoReader(AbstractReader):
 
     def recognises(self, path: Path) -> bool:
         """Tells whether there are `u` of rank 4 and `a` of rank 3."""
-        if path.suffix != ".mat":
-            return False
-        if h5py.is_hdf5(path):
+        if path.is_file() and h5py.is_hdf5(path):
             with h5py.File(path) as file:
                 ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
+        elif path.suffix != ".mat":
+            return False
         else:
             ranks = {name: len(shape) for name, shape in matlab_5_shapes(path).items()}
         return ranks.get("u") == 4 and ranks.get("a") == 3
