@@ -1,12 +1,12 @@
 """Forecasts as NetCDF with CF attributes, on the grid or the points of their data."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from gpo.data.trajectories import Trajectories
+from gpo.files import whole_file
 
 
 def write_forecast(path: Path, data: Trajectories, forecast: np.ndarray, times: np.ndarray) -> None:
@@ -34,11 +34,7 @@ def write_forecast(path: Path, data: Trajectories, forecast: np.ndarray, times: 
         values = forecast[..., channel].reshape(*forecast.shape[:2], *shape)
         attributes = {"units": variable.units} if variable.units else {}
         variables[variable.name] = (("trajectory", "time", *dims), values, attributes)
-    partial = path.with_name(f".{path.name}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with whole_file(path) as partial:
         dataset = xr.Dataset(variables, places, {"Conventions": "CF-1.8"})
         dataset.to_netcdf(partial, engine="netcdf4")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

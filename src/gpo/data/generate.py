@@ -17,6 +17,7 @@ import numpy as np
 
 from gpo.data.errors import DataError
 from gpo.data.solvers.base import AbstractSolver, Portion
+from gpo.files import whole_file, write_text
 
 
 def generate(
@@ -47,17 +48,10 @@ def generate(
     if partial.is_dir():
         shutil.rmtree(partial)
     solver.write(partial, _load(files))
-    replace_text(note, recipe)
+    write_text(note, recipe)
     os.replace(partial, path)
     shutil.rmtree(parts)
     return True
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Writes a text file that is whole or not there."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def _recipe(solver: AbstractSolver) -> str:
@@ -80,10 +74,8 @@ def _solve_missing(
         if there:
             continue
         portion = solver.solve(range(start, end))
-        # np.savez adds the ending itself unless it is there.
-        partial = file.with_suffix(".partial.npz")
-        np.savez(partial, **portion)  # type: ignore[arg-type]
-        os.replace(partial, file)
+        with whole_file(file) as partial:
+            np.savez(partial, **portion)  # type: ignore[arg-type]
         done += end - start
         on_progress(done, solver.num_trajectories)
     return files

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from gpo.data.split import Split, Window
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.rollout import roll_out
+from gpo.files import write_text
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
 from gpo.train.examples import Example, collate, make_examples
 from gpo.train.forecaster import Forecaster
@@ -39,7 +40,7 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Writes the numbers as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "Results":

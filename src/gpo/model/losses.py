@@ -56,7 +56,7 @@ def operator_losses(
     _check_reconstruction(model, loss_weights)
     sites = model.field.check(values, coords, weights, None)
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    trace = model.trace(values, coords, weights=weights)
+    trace = model.trace_sites(sites)
     q, domain = sites.weights, model.config.space
     terms = {"prediction": relative_l2(complete(trace.output), target, q)}
     if isinstance(trace.particles, Particles):

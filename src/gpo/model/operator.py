@@ -14,6 +14,7 @@ from gpo.model.attention import PGGaussianAttention, Stage
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.particles import Particles
+from gpo.model.sites import Sites
 from gpo.model.trace import Trace
 
 
@@ -85,7 +86,10 @@ class GaussianParticleOperator(nn.Module):
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> Trace:
         """Returns every intermediate of the forward pass together with its output."""
-        sites = self.field.check(values, coords, weights, None)
+        return self.trace_sites(self.field.check(values, coords, weights, None))
+
+    def trace_sites(self, sites: Sites) -> Trace:
+        """Returns the same for sites that were checked already."""
         domain = self.config.space
         latent = self.field.encoder(sites.values, sites.coords)
         bases, descriptor = [latent.basis(sites.coords, domain)], latent.descriptor(domain)

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpo.model.config import OperatorConfig
+from gpo.numerics.norms import normalised_weights
 
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""
@@ -64,19 +65,18 @@ def check_sites(
     checks_contents = not torch.compiler.is_compiling()
     if weights is None:
         is_counted = torch.ones_like(values[..., 0], dtype=torch.bool)
-        normalised = torch.full_like(values[..., 0], 1 / points)
     else:
         weights = _batched_weights(weights, batch, points).to(values)
         if checks_contents:
             _check_weights(weights)
         is_counted = weights > 0
-        normalised = weights / weights.sum(1, keepdim=True)
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
         _check_place("coords", coords, is_counted, config)
         if queries is not None:
             everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
             _check_place("queries", queries, everywhere, config)
+    normalised = normalised_weights(weights, values)
     if weights is not None:
         zero = torch.zeros((), dtype=values.dtype, device=values.device)
         values = torch.where(is_counted.unsqueeze(-1), values, zero)

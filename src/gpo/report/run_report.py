@@ -16,6 +16,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.split import Window
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.score import Results
+from gpo.files import write_text
 from gpo.model.operator import GaussianParticleOperator
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.overview import draw_prediction
@@ -77,7 +78,7 @@ def write_report(
         f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{body}\n</body></html>\n"
     )
     path = run.folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return path
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import yaml
 from tyro.conf import Positional
 
+from gpo.files import write_text
 from gpo.model.artifact import build
 
 
@@ -80,7 +81,7 @@ class RunConfig:
     def save(self, path: Path) -> None:
         """Writes the whole configuration as YAML."""
         plain = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
-        path.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
+        write_text(path, yaml.safe_dump(plain, sort_keys=False))
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
 from gpo.model.operator import GaussianParticleOperator
 
@@ -106,7 +107,7 @@ class Forecaster(nn.Module):
         assert isinstance(self.model, GaussianParticleOperator)
         self.model.save_pretrained(folder)
         text = json.dumps(asdict(self.task), indent=2) + "\n"
-        (folder / TASK_NAME).write_text(text, encoding="utf-8")
+        write_text(folder / TASK_NAME, text)
 
     @classmethod
     def load(cls, folder: Path) -> "Forecaster":
