@@ -99,6 +99,15 @@ def test_era5_in_netcdf_and_in_zarr_holds_the_same_numbers(tmp_path):
         assert data.variables == first.variables
 
 
+def test_variables_of_a_zarr_store_come_in_the_order_of_their_names(tmp_path):
+    path = tmp_path / "weather.zarr"
+    write_weatherbench(path)
+    for _ in range(20):
+        names = [variable.name for variable in read(path).variables]
+        assert names == sorted(names)
+        assert len(names) > 1
+
+
 @pytest.mark.parametrize("asked", ["t2m", "2t", "2m_temperature"])
 def test_era5_variables_go_by_any_of_their_names(tmp_path, asked):
     write_era5(tmp_path / "a.nc")

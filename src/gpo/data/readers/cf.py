@@ -229,7 +229,8 @@ def _positions(
         for name, variable in dataset.variables.items()
         if set(variable.dims) - {time} and set(variable.dims) <= {*dims, time}
     ]
-    latitudes = sorted((array for array in there if _is_latitude(array)), key=lambda a: a.ndim)
+    there.sort(key=lambda array: (array.ndim, str(array.name)))
+    latitudes = [array for array in there if _is_latitude(array)]
     longitudes = [array for array in there if _is_longitude(array)]
     for latitude in latitudes:
         for longitude in longitudes:

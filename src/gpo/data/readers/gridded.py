@@ -146,7 +146,9 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
             if kind == "GRIB":
                 return _open_grib(path, wanted, settings)
             if kind == "Zarr":
-                return xr.open_dataset(path, engine="zarr", consolidated=False, **settings)
+                store = xr.open_dataset(path, engine="zarr", consolidated=False, **settings)
+                # A store has no order of its own: it lists its arrays as they happen to come.
+                return store[sorted(str(name) for name in store.data_vars)]
             _check_whole(path)
             return xr.open_dataset(path, engine="netcdf4", **settings)
     except DataError:
