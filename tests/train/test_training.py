@@ -168,9 +168,12 @@ def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path):
     config = RunConfig(**TINY, budget_cpu=2.0, epochs=10_000, patience=10_000)
     run = Run(tmp_path / "run")
     run.claim(config)
+    before = time.process_time()
     train(run, decaying_waves(), config, is_quiet=True)
+    assert 2.0 <= time.process_time() - before < 15.0
+    # The last checkpoint is that of the last whole epoch, which ends a little earlier.
     stored = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
-    assert 2.0 <= stored["cpu_seconds"] < 6.0
+    assert 1.0 < stored["cpu_seconds"] < 6.0
     assert stored["epoch"] < 9_999
 
 
