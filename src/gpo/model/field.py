@@ -75,7 +75,8 @@ class GaussianField(nn.Module):
         self, values: Tensor, coords: Tensor, weights: Tensor | None, queries: Tensor | None
     ) -> Sites:
         """Returns the sites in one shape, or raises a `ValueError` that says what is wrong."""
-        return check_sites(self.config, self.dtype, values, coords, weights, queries)
+        given = values, coords, weights, queries
+        return check_sites(self.config.in_channels, self.config.space, self.dtype, *given)
 
     def seen_from(self, sites: Sites, latent: AbstractLatent) -> AbstractLatent:
         """Returns the state that the queries see: that of their nearest sites, blended."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpo.model.config import OperatorConfig
+from gpo.numerics.domain import Domain
 from gpo.numerics.norms import normalised_weights
 
 MAX_BOX_LENGTHS = 10
@@ -34,7 +34,8 @@ class Sites:
 
 
 def check_sites(
-    config: OperatorConfig,
+    in_channels: int,
+    domain: Domain,
     dtype: torch.dtype,
     values: Tensor,
     coords: Tensor,
@@ -53,15 +54,15 @@ def check_sites(
                 f"`{name}` must be a torch.Tensor, got {type(tensor).__name__}. "
                 f"Convert it: torch.as_tensor({name}, dtype={dtype})."
             )
-    _check_values(values, config.in_channels, dtype)
+    _check_values(values, in_channels, dtype)
     batch, points = values.shape[:2]
-    coords = _batched_coords("coords", coords, batch, config.dim).to(values)
+    coords = _batched_coords("coords", coords, batch, domain.dim).to(values)
     if coords.shape[1] != points:
         raise ValueError(
             f"`coords` must have one row per site of `values` ({points}), got {coords.shape[1]}."
         )
     if queries is not None:
-        queries = _batched_coords("queries", queries, batch, config.dim).to(values)
+        queries = _batched_coords("queries", queries, batch, domain.dim).to(values)
     checks_contents = not torch.compiler.is_compiling()
     if weights is None:
         is_counted = torch.ones_like(values[..., 0], dtype=torch.bool)
@@ -72,10 +73,10 @@ def check_sites(
         is_counted = weights > 0
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
-        _check_place("coords", coords, is_counted, config)
+        _check_place("coords", coords, is_counted, domain)
         if queries is not None:
             everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
-            _check_place("queries", queries, everywhere, config)
+            _check_place("queries", queries, everywhere, domain)
     normalised = normalised_weights(weights, values)
     if weights is not None:
         zero = torch.zeros((), dtype=values.dtype, device=values.device)
@@ -157,8 +158,7 @@ def check_finite(name: str, tensor: Tensor, is_counted: Tensor, advice: str) -> 
         )
 
 
-def _check_place(name: str, coords: Tensor, is_counted: Tensor, config: OperatorConfig) -> None:
-    domain = config.space
+def _check_place(name: str, coords: Tensor, is_counted: Tensor, domain: Domain) -> None:
     check_finite(name, coords, is_counted, "Every point needs a place.")
     counted = coords[is_counted]
     if domain.is_sphere:

@@ -1,0 +1,1 @@
+"""The rivals, each in one file, written from its specification."""
