@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check validate clean
+.PHONY: demo test fast check validate clean
 
 demo: $(READY)  ## Encodes, predicts and draws a field; leaves a picture in runs/demo.
 	$(BIN)/python examples/plot_first_operator.py
 
 test: check  ## Everything continuous integration runs.
 	$(BIN)/pytest -n 2 -m "not slow"
+
+fast: $(READY)  ## The tests that take under five minutes on two cores.
+	$(BIN)/pytest -n 2 -m "not slow and not thorough"
 
 check: $(READY)  ## Style, types and the direction of imports.
 	$(BIN)/ruff check .

@@ -116,18 +116,12 @@ def test_a_run_goes_from_a_file_to_a_report(tmp_path, capsys):
     for name in ("config.yaml", "results.json", "report.html", "model/model.safetensors", "figures/rollout.png"):  # fmt: skip
         assert (folder / name).is_file(), name
     page = (folder / "report.html").read_text()
-    assert page.count("data:image/png;base64") == 4
+    assert page.count("data:image/png;base64") == 6
     assert "http" not in page.replace("data:image", "")
     main(command)
     code, message = failure(capsys, *command, "--seed", "1")
     assert code == 1
     assert "holds a run of another configuration" in message
-
-
-def test_a_run_needs_data(capsys):
-    code, message = failure(capsys, "run", "--out", "nowhere")
-    assert code in (1, 2)
-    assert "Name either a benchmark" in message
 
 
 def test_training_scoring_reporting_and_forecasting_are_commands_of_their_own(tmp_path, capsys):

@@ -1,11 +1,14 @@
+import csv
+
 import numpy as np
 import pytest
 import torch
 
 from gpo import relative_l2
 from gpo.data.split import split_samples, split_windows
+from gpo.evaluate.results import Results
 from gpo.evaluate.rollout import roll_out
-from gpo.evaluate.score import Results, evaluate
+from gpo.evaluate.score import evaluate
 from gpo.train.forecaster import Forecaster, Task
 from tests.train.series import decaying_waves, equal_squares
 
@@ -78,8 +81,16 @@ def test_missing_values_do_not_count():
 def test_results_round_trip(tmp_path):
     data = decaying_waves()
     results = evaluate(Forecaster(Times(0.9), TASK), data, split_windows(data))
-    results.save(tmp_path / "results.json")
+    results.save(tmp_path)
     assert Results.load(tmp_path / "results.json") == results
+    rows = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
+    found = [row["value"] for row in rows if (row["part"], row["who"], row["what"]) == ("rollout", "model", "3")]  # fmt: skip
+    assert float(found[0]) == results.rollout["model"][2]
+    energies = [row for row in rows if row["part"] == "spectrum of a" and row["who"] == "truth"]
+    assert len(energies) == len(results.spectrum["a"]["wavenumbers"])
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"results.json: must be results that gpo evaluate wrote"):
+        Results.load(tmp_path / "results.json")
 
 
 def test_the_reference_of_static_maps_is_the_training_mean_site_by_site():

@@ -24,6 +24,7 @@ from gpo.train.examples import (
 )
 from gpo.train.fit import train
 from gpo.train.forecaster import Forecaster, Task
+from gpo.train.recipes import recipe
 from gpo.train.run_folder import Run, read_log, split_of
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
@@ -178,12 +179,29 @@ def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path):
 
 
 def test_the_learning_rate_follows_the_budget():
-    budget = Budget(RunConfig(data="x"), num_steps=1000)
-    assert budget.learning_rate(0) == pytest.approx(1e-3 / 50)
-    assert budget.learning_rate(500) == pytest.approx(0.5e-3)
-    assert budget.learning_rate(1000) == pytest.approx(0)
-    steps = Budget(RunConfig(data="x", schedule="step"), num_steps=1000)
-    assert steps.learning_rate(450) == pytest.approx(0.25e-3)
+    def rate(step, **settings):
+        budget = Budget(RunConfig(data="x", **settings), num_steps=1000)
+        return budget.learning_rate(step, budget.progress(step, 0.0))
+
+    assert rate(0) == pytest.approx(1e-3 / 50)
+    assert rate(500) == pytest.approx(0.5e-3)
+    assert rate(1000) == pytest.approx(0)
+    assert rate(450, schedule="step") == pytest.approx(0.25e-3)
+    assert rate(900, schedule="constant") == pytest.approx(1e-3)
+    cycle = [rate(step, schedule="one-cycle") for step in (0, 150, 300, 650, 1000)]
+    assert cycle == pytest.approx([4e-5, 0.52e-3, 1e-3, 0.5e-3, 0])
+
+
+def test_a_budget_ends_with_whatever_comes_first():
+    budget = Budget(RunConfig(data="x", steps=100, budget_cpu=50.0), num_steps=1000)
+    assert budget.progress(50, 0.0) == 0.5
+    assert budget.progress(50, 40.0) == 0.8
+    assert budget.progress(50, 60.0) == 1.0
+
+
+def test_a_rollout_grows_until_half_of_the_budget():
+    budget = Budget(RunConfig(data="x", rollout=4), num_steps=1000)
+    assert [budget.rollout(part) for part in (0.0, 0.2, 0.3, 0.5, 1.0)] == [1, 2, 3, 4, 4]
 
 
 def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
@@ -199,16 +217,44 @@ def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": None}, "Name either a benchmark, such as ns2d, or a file with --data"),
-        ({"benchmark": "ns2d"}, "Name either"),
         ({"epochs": 0}, "`epochs` must be at least 1, got 0"),
+        ({"rollout": 0}, "`rollout` must be at least 1, got 0"),
         ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
         ({"budget_cpu": -1.0}, "`budget_cpu` must be positive"),
+        ({"steps": 0}, "`steps` must be positive, got 0"),
+        ({"ema": 1.0}, "`ema` must be at least 0 and below 1, got 1.0"),
+        ({"noise": -0.1}, "`noise` must be zero or more"),
+        ({"model": "fno", "stage": "field"}, "`stage` must be operator for baselines, got field"),
+        ({"model": "fno", "init": "runs/x"}, "`init` must be left out for baselines"),
     ],
 )
 def test_impossible_runs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         RunConfig(**{"data": "x", **changes})
+
+
+def test_a_configuration_file_holds_only_what_differs(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("epochs: 3\nvar: [u, v]\n")
+    changed = RunConfig(data="x", seed=5).changed_by(path)
+    assert (changed.epochs, changed.var, changed.seed) == (3, ("u", "v"), 5)
+    for text, message in (
+        ("colour: 1", "field `colour` is unknown"),
+        ("epochs: many", "field `epochs` must be int, got 'many'"),
+        ("- epochs", "must be a YAML mapping, got list"),
+        ("epochs: [", "must be YAML"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            RunConfig(data="x").changed_by(path)
+
+
+def test_the_paper_preset_is_the_papers_recipe():
+    settings = recipe("paper", "ns2d")
+    assert (settings.hidden_dim, settings.num_layers, settings.num_gaussians) == (128, 8, 32)
+    assert (settings.learning_rate, settings.schedule, settings.epochs) == (1e-3, "step", 500)
+    assert (settings.predict, settings.centers) == ("state", "absolute")
+    assert recipe("quick", None).budget_cpu == 240
 
 
 def test_an_example_moves_to_a_device():
@@ -230,6 +276,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
 
     def command(name):
         sizes = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--epochs", "12"]
+        sizes += ["--ema", "0.9", "--noise", "0.01", "--accumulate", "2", "--batch-size", "3"]
         return [sys.executable, "-m", "gpo", "run", "--data", str(path), *sizes, "--quiet",
                 "--out", str(tmp_path / name)]  # fmt: skip
 

@@ -3,16 +3,24 @@
 import os
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
+from gpo.cli.baselines import Baselines
 from gpo.cli.data import DataInfo, DataMake, DataPlot
 from gpo.cli.predict import PredictCommand
 from gpo.cli.presets import Presets
-from gpo.cli.run import EvaluateCommand, ReportCommand, RunCommand, TrainCommand
+from gpo.cli.run import (
+    EvaluateCommand,
+    ReportCommand,
+    RunCommand,
+    TrainCommand,
+    starting_point,
+)
+from gpo.train.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -30,17 +38,6 @@ class Data:
         self.action.run()
 
 
-Command = (
-    Annotated[RunCommand, subcommand("run")]
-    | Annotated[TrainCommand, subcommand("train")]
-    | Annotated[EvaluateCommand, subcommand("evaluate")]
-    | Annotated[ReportCommand, subcommand("report")]
-    | Annotated[PredictCommand, subcommand("predict")]
-    | Annotated[Data, subcommand("data")]
-    | Annotated[Presets, subcommand("presets")]
-)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command that the arguments name.
 
@@ -48,12 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments make no sense, 130 interrupted.
     """
     try:
-        tyro.cli(
-            OmitSubcommandPrefixes[OmitArgPrefixes[Command]],  # type: ignore[valid-type]
-            prog="gpo",
-            description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
-            args=arguments,
-        ).run()
+        _parse(arguments).run()
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough; what is left goes nowhere.
@@ -64,3 +56,32 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command goes on from here.")
         sys.exit(130)
+
+
+def _parse(arguments: list[str] | None) -> Any:
+    """Returns the command. Flags that were not given follow the preset and the --config file."""
+    command = _parse_onto(RunConfig(), arguments)
+    training = command.training if isinstance(command, RunCommand) else command
+    if isinstance(training, TrainCommand):
+        return _parse_onto(starting_point(training), arguments)
+    return command
+
+
+def _parse_onto(settings: RunConfig, arguments: list[str] | None) -> Any:
+    training = TrainCommand(settings)
+    command = (
+        Annotated[RunCommand, subcommand("run", default=RunCommand(training))]
+        | Annotated[TrainCommand, subcommand("train", default=training)]
+        | Annotated[EvaluateCommand, subcommand("evaluate")]
+        | Annotated[ReportCommand, subcommand("report")]
+        | Annotated[PredictCommand, subcommand("predict")]
+        | Annotated[Data, subcommand("data")]
+        | Annotated[Presets, subcommand("presets")]
+        | Annotated[Baselines, subcommand("baselines")]
+    )
+    return tyro.cli(
+        OmitSubcommandPrefixes[OmitArgPrefixes[command]],  # type: ignore[valid-type]
+        prog="gpo",
+        description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
+        args=arguments,
+    )

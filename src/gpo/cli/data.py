@@ -56,7 +56,7 @@ def make_data(
 ) -> Path:
     """Makes the data of a benchmark unless it is there, with progress; returns its file."""
     solver = solver_for(name, preset, changes)
-    path = out or cache_folder() / f"{name}-{preset}{solver.suffix}"
+    path = out or data_file(name, preset)
     console = Console(soft_wrap=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -64,6 +64,11 @@ def make_data(
         is_new = generate(solver, path, lambda done, _: progress.update(task, completed=done))
     console.print(f"{'made' if is_new else 'already there'}: {path}", markup=False)
     return path
+
+
+def data_file(name: str, preset: str) -> Path:
+    """Returns where the data of a benchmark is kept."""
+    return cache_folder() / f"{name}-{preset}{solver_for(name, preset, NOTHING).suffix}"
 
 
 @dataclass(frozen=True)

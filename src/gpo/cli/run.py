@@ -1,6 +1,7 @@
 """`gpo run | train | evaluate | report`: from data to a scored, illustrated model."""
 
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,20 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from gpo.cli.data import assignments, make_data
+from gpo.cli.data import assignments, data_file, make_data
 from gpo.data.benchmarks import BENCHMARKS
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.split import Split
+from gpo.data.thin import thinned
 from gpo.data.trajectories import Pairs, Trajectories
-from gpo.evaluate.score import Results, evaluate
+from gpo.evaluate.results import Results
+from gpo.evaluate.score import evaluate
 from gpo.report.run_report import write_report
-from gpo.train.config import QUICK, RunConfig
+from gpo.train.config import RunConfig
 from gpo.train.forecaster import Forecaster
+from gpo.train.ranks import global_rank
+from gpo.train.recipes import recipe
 from gpo.train.run_folder import Run, split_of
 
 
@@ -25,9 +30,15 @@ from gpo.train.run_folder import Run, split_of
 class TrainCommand:
     """Trains on a benchmark or a file of time series or static maps."""
 
-    config: RunConfig
+    settings: RunConfig
+    config: Path | None = None
+    """YAML file with settings that differ from the preset; flags given here go before it."""
     out: Path | None = None
     """Run folder; under runs/ when not given. The same command goes on with the same folder."""
+    devices: int = 1
+    """Processes, or GPUs, that share every batch; `torchrun` works too."""
+    tensorboard: bool = False
+    """Logs for TensorBoard beside the CSV file (needs the extra tensorboard)."""
     quiet: bool = False
     """Without progress bars, for logs."""
 
@@ -45,8 +56,19 @@ class RunCommand:
     def run(self) -> None:
         """Does everything that is not done yet."""
         run = _train(self.training)
-        _evaluate(run)
-        _report(run)
+        if global_rank() == 0:
+            _evaluate(run, is_quiet=self.training.quiet)
+            _report(run)
+
+
+def starting_point(command: TrainCommand) -> RunConfig:
+    """Returns the settings that flags change: those of the preset, then of the file."""
+    given, untouched = command.settings, RunConfig()
+    if command.config is None:
+        return recipe(given.preset, given.benchmark)
+    stored = untouched.changed_by(command.config)
+    preset = stored.preset if given.preset == untouched.preset else given.preset
+    return recipe(preset, given.benchmark or stored.benchmark).changed_by(command.config)
 
 
 @dataclass(frozen=True)
@@ -97,24 +119,31 @@ def _train(command: TrainCommand) -> OpenRun:
     # Lightning takes seconds to import; the other commands do without.
     from gpo.train.fit import train
 
-    config = command.config
-    if config.preset == "quick":
-        unset = {key: value for key, value in QUICK.items() if getattr(config, key) is None}
-        config = replace(config, **unset)
+    config = command.settings
+    name = config.name
+    folder = Run(command.out or Path("runs") / name)
     # Only what can be read and split gets a folder.
     data = _read(config)
-    folder = Run(command.out or Path("runs") / f"{config.name}-{config.preset}")
     run = OpenRun(folder, config, data, split_of(data, config))
-    folder.claim(config)
-    _say(_summary(run))
-    train(folder, data, config, is_quiet=command.quiet)
-    _say(f"model: {folder.model_folder}")
+    if global_rank() == 0:
+        folder.claim(config)
+        _say(_summary(run))
+    train(
+        folder, data, config, devices=command.devices, is_quiet=command.quiet,
+        logs_tensorboard=command.tensorboard,
+    )  # fmt: skip
+    if global_rank() == 0:
+        _say(f"model: {folder.model_folder}")
     return run
 
 
-def _evaluate(run: OpenRun) -> None:
-    results = evaluate(Forecaster.load(run.folder.model_folder), run.data, run.split)
-    results.save(run.folder.results_file)
+def _evaluate(run: OpenRun, *, is_quiet: bool = False) -> None:
+    coarsen, finer = run.config.coarsen, None
+    if coarsen > 1 and coarsen % 2 == 0:
+        finer = _read(run.config, coarsen // 2)
+    forecaster = Forecaster.load(run.folder.model_folder)
+    results = evaluate(forecaster, run.data, run.split, finer=finer, is_quiet=is_quiet)
+    results.save(run.folder.folder)
     Console().print(_table(results))
     _say(f"results: {run.folder.results_file}")
 
@@ -132,13 +161,23 @@ def _say(text: str) -> None:
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
 
 
-def _read(config: RunConfig) -> Trajectories | Pairs:
+def _read(config: RunConfig, coarsen: int | None = None) -> Trajectories | Pairs:
     variables, path = config.var, Path(config.data or "")
     if config.benchmark is not None:
-        path = make_data(config.benchmark, config.preset)
+        path = _data_of(config.benchmark, config.preset)
         variables = variables or BENCHMARKS[config.benchmark].variables
     options = ReadOptions(variables=variables, select=assignments("select", config.select))
-    return open_data(path, options)
+    return thinned(open_data(path, options), coarsen or config.coarsen)
+
+
+def _data_of(benchmark: str, preset: str) -> Path:
+    """Returns the file of a benchmark; the first process makes it, others wait."""
+    if global_rank() > 0:
+        path = data_file(benchmark, preset)
+        while not path.exists():
+            time.sleep(0.5)
+        return path
+    return make_data(benchmark, preset)
 
 
 def _summary(run: OpenRun) -> str:
@@ -153,7 +192,7 @@ def _summary(run: OpenRun) -> str:
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
     return (
         f"{data.source}: {data.geometry().num_points:,} sites; {what}; "
-        f"{sizes} examples to train / validate / test, split by {split.kind}"
+        f"{sizes} examples to train / validate / test, split by {split.kind}; model {config.model}"
     )
 
 

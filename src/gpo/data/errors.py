@@ -10,3 +10,4 @@ class DataError(ValueError):
         super().__init__(f"{path}: `{field}` {problem}")
         self.path = Path(path)
         self.field = field
+        self.problem = problem

@@ -46,6 +46,50 @@ class Geometry:
             raise ValueError("every site is missing")
         return replace(self, weights=weights / weights.sum())
 
+    def thinned(self, factor: int) -> tuple["Geometry", np.ndarray]:
+        """Returns every n-th site along each axis of a grid, and the numbers of these sites.
+
+        Raises a `ValueError` for scattered points, and where a periodic axis does not divide.
+        """
+        if not self.grid_shape:
+            raise ValueError("scattered points have no axes along which to take every n-th site")
+        wraps = self._wraps()
+        for size, is_periodic in zip(self.grid_shape, wraps, strict=True):
+            if (is_periodic and size % factor) or size < 2 * factor:
+                raise ValueError(f"an axis of {size} sites cannot be taken in steps of {factor}")
+        steps = (slice(None, None, factor),) * len(self.grid_shape)
+        numbers = np.arange(self.num_points).reshape(self.grid_shape)[steps]
+        axes = [axis[::factor] for axis in self.axes]
+        if not self.axes:
+            weights = _quadrilateral_weights(self.coords[numbers])
+        elif self.domain.is_sphere:
+            weights = Geometry.latitude_longitude(*axes).weights
+        else:
+            ends = list(zip(self.domain.lower, self.domain.upper, strict=True))
+            weights = Geometry.rectilinear(axes, periodic=wraps, bounds=ends).weights
+        shape, numbers = numbers.shape, numbers.ravel()
+        thin = replace(
+            self, coords=self.coords[numbers], weights=weights, axes=tuple(axes), grid_shape=shape
+        )
+        return thin.masked(self.is_masked[numbers]), numbers
+
+    def chosen(self, numbers: np.ndarray) -> "Geometry":
+        """Returns some of the sites as scattered points of the same domain."""
+        weights = self.weights[numbers]
+        return Geometry(
+            self.coords[numbers],
+            weights / weights.sum(),
+            self.domain,
+            ("x", "y", "z")[: self.domain.dim],
+            ("",) * self.domain.dim,
+        )
+
+    def _wraps(self) -> list[bool]:
+        """Tells of every axis of the grid whether it closes on itself."""
+        if not self.domain.is_sphere:
+            return list(self.domain.periodic) if self.axes else [False] * len(self.grid_shape)
+        return [False, bool(self.axes) and covers_circle(self.axes[1])]
+
     @classmethod
     def rectilinear(
         cls,
@@ -121,6 +165,16 @@ class Geometry:
         weights = _quadrilateral_weights(coords.reshape(*shape, 3))
         names, units = ("y", "x"), ("", "")
         return cls(coords, weights, sphere_domain(coords), names, units, (), shape)
+
+    @classmethod
+    def on_sphere(
+        cls, longitude: np.ndarray, latitude: np.ndarray, domain: Domain | None = None
+    ) -> "Geometry":
+        """Builds scattered points on the sphere from degrees, all of equal weight."""
+        coords = _unit_vectors(longitude, latitude)
+        weights = np.full(len(coords), 1 / len(coords))
+        domain = domain or sphere_domain(coords)
+        return cls(coords, weights, domain, ("x", "y", "z"), ("", "", ""))
 
     @classmethod
     def curvilinear(cls, x: np.ndarray, y: np.ndarray) -> "Geometry":

@@ -27,9 +27,14 @@ class Window:
     target: int
 
     @property
+    def lead(self) -> int:
+        """Steps from the last frame that predicts to the one predicted."""
+        return self.target - self.last
+
+    @property
     def inputs(self) -> range:
         """Numbers of the frames that predict."""
-        return range(self.first, self.last + 1, self.target - self.last)
+        return range(self.first, self.last + 1, self.lead)
 
 
 @dataclass(frozen=True)

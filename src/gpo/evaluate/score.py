@@ -1,51 +1,34 @@
-"""Scores of a trained run on its test split, beside persistence; written as `results.json`."""
+"""Scores of a trained run on its test split, beside references that learn nothing."""
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from rich.progress import track
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from gpo.data.split import Split, Window
+from gpo.data.geometry import Geometry
+from gpo.data.split import Split
 from gpo.data.trajectories import Pairs, Trajectories
-from gpo.evaluate.rollout import roll_out
-from gpo.files import write_text
+from gpo.evaluate.references import Climatology, training_mean
+from gpo.evaluate.results import Results
+from gpo.evaluate.rollout import Rollouts, make_rollouts
+from gpo.evaluate.spectrum import NoSpectrumError, spectra, spectral_errors
+from gpo.evaluate.transfer import between_sites, resolution_transfer
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
 from gpo.train.examples import Example, collate, make_examples
 from gpo.train.forecaster import Forecaster
+from gpo.train.models import count_weights
 
 METRICS = {norm.__name__: norm for norm in (relative_l2, rmse, nrmse, vrmse, linf)}
 
-MAX_ROLLOUTS = 32
+MAX_SPECTRA = 128
+"""One-step predictions whose spectra are averaged."""
 
-
-@dataclass(frozen=True)
-class Results:
-    """All numbers of an evaluation; enough to draw every figure again."""
-
-    num_examples: int
-    """Test windows scored."""
-    one_step: dict[str, dict[str, float]]
-    """Errors by name, of the model and of a reference, after inverse normalisation. The
-    reference is persistence, or for static maps the mean output of the training split."""
-    per_variable: dict[str, dict[str, float]]
-    """Relative L2 of every variable alone, likewise."""
-    rollout: dict[str, list[float]]
-    """Relative L2 after every step, likewise; empty for static maps."""
-
-    def save(self, path: Path) -> None:
-        """Writes the numbers as JSON."""
-        write_text(path, json.dumps(asdict(self), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> "Results":
-        """Returns what `save` wrote."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+Contender = Callable[[Example, Sequence[Any]], Tensor]
+"""Makes predictions for a batch and the members of the split it was made of."""
 
 
 @torch.no_grad()
@@ -56,86 +39,122 @@ def evaluate(
     *,
     num_steps: int = 20,
     batch_size: int = 8,
+    finer: Trajectories | Pairs | None = None,
+    is_quiet: bool = True,
 ) -> Results:
-    """Returns errors over the whole test split, and the error of rollouts of a time series.
+    """Returns errors over the whole test split, and how they depend on step, scale and sites.
 
     Args:
         forecaster: The trained model.
         data: The data set.
-        split: Its splits; of training data only the mean is used, as a reference.
+        split: Its splits; of training data only means are used, as a reference.
         num_steps: How far to roll out, where the test data reaches that far.
         batch_size: Examples at a time; no influence on the numbers.
+        finer: The same data at double resolution, where there is such.
+        is_quiet: Without progress bars.
     """
     forecaster.eval()
-    contenders: dict[str, Callable[[Example], Tensor]] = {
-        "model": lambda batch: forecaster(batch.frames, batch.coords, weights=batch.weights)
+
+    def tracked(items: Sequence[Any], what: str) -> Iterable[Any]:
+        return items if is_quiet else track(items, what, transient=True)
+
+    reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
+    climatology = None
+    contenders: dict[str, Contender] = {
+        "model": lambda batch, _: forecaster(batch.frames, batch.coords, weights=batch.weights)
     }
     if isinstance(data, Pairs):
-        mean = _training_mean(forecaster, data, split.training)
-        contenders["training mean"] = lambda batch: mean.expand_as(batch.target)
+        mean = training_mean(data, split.training, forecaster.output_mean)
+        contenders["training mean"] = lambda batch, _: mean.expand_as(batch.target)
     else:
-        contenders["persistence"] = lambda batch: batch.frames[:, -1]
-    names = forecaster.task.outputs
-    sums = {who: dict.fromkeys(METRICS, 0.0) for who in contenders}
-    by_variable = {who: dict.fromkeys(names, 0.0) for who in contenders}
-    examples = make_examples(data, split.test)
-    for batch in DataLoader(examples, batch_size, collate_fn=collate):
-        share = len(batch.target) / len(split.test)
-        for who, predict in contenders.items():
-            prediction = predict(batch)
-            for metric, norm in METRICS.items():
-                score = norm(prediction, batch.target, batch.weights).item()
-                sums[who][metric] += share * score
-            for channel, name in enumerate(names):
-                part = slice(channel, channel + 1)
-                pair = prediction[..., part], batch.target[..., part]
-                by_variable[who][name] += share * relative_l2(*pair, batch.weights).item()
-    rollout = {}
-    if isinstance(data, Trajectories):
-        rollout = _rollout_errors(forecaster, data, split.test, num_steps)
-    return Results(len(split.test), sums, by_variable, rollout)
-
-
-def _training_mean(forecaster: Forecaster, data: Pairs, numbers: Sequence[int]) -> Tensor:
-    """Returns the mean output site by site, or one number where samples differ in their sites."""
-    counts = {data.geometry(number).num_points for number in range(data.num_samples)}
-    if len(counts) > 1:
-        return forecaster.output_mean
-    outputs = np.stack([data.sample(number)[1] for number in numbers])
-    known = np.isfinite(outputs)
-    mean = np.where(known, outputs, 0).sum(0) / np.maximum(known.sum(0), 1)
-    return torch.from_numpy(mean.astype(np.float32))
-
-
-def _rollout_errors(
-    forecaster: Forecaster, data: Trajectories, windows: tuple[Window, ...], num_steps: int
-) -> dict[str, list[float]]:
-    """Returns the mean error after every step, over rollouts that all stay in the test split."""
-    lead = forecaster.task.lead
-    end = {number: max(w.target for w in windows if w.trajectory == number)
-           for number in {window.trajectory for window in windows}}  # fmt: skip
-    reach = max((end[window.trajectory] - window.last) // lead for window in windows)
-    # A series split by time is short: half its length, so that there are several starts.
-    num_steps = min(num_steps, reach if data.num_trajectories > 2 else max(1, reach // 2))
-    starts = [w for w in windows if w.last + num_steps * lead <= end[w.trajectory]]
-    chosen = np.unique(np.linspace(0, len(starts) - 1, MAX_ROLLOUTS).round().astype(int)).tolist()
-    errors: dict[str, list[list[float]]] = {"model": [], "persistence": []}
-    for window in (starts[number] for number in chosen):
-        geometry = data.geometry(window.trajectory)
-        stop = window.last + num_steps * lead + 1
-        frames = data.frames(window.trajectory, slice(window.first, stop, lead))
-        given, truth = np.split(frames.astype(np.float32), [forecaster.task.history])
-        is_known = np.asarray(np.isfinite(frames).all((0, 2)))
-        weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
-        coords = torch.from_numpy(geometry.coords.astype(np.float32))
-        start = torch.from_numpy(np.where(is_known[:, None], given, 0))[None]
-        forecast = roll_out(forecaster, start, coords, num_steps, weights=weights)[0]
-        guesses = {"model": forecast, "persistence": start[0, -1].expand_as(forecast)}
-        for who, guess in guesses.items():
-            errors[who].append(
-                [
-                    relative_l2(g[None], u[None], weights[None]).item()
-                    for g, u in zip(guess, torch.from_numpy(truth), strict=True)
-                ]
+        climatology = Climatology.of(data, split.training)
+        if not reconstructs:
+            contenders["persistence"] = lambda batch, _: batch.frames[:, -1]
+        if climatology is not None:
+            means = climatology
+            contenders["climatology"] = lambda _, windows: means.at(
+                [window.last if reconstructs else window.target for window in windows]
             )
-    return {who: np.mean(rows, axis=0).tolist() for who, rows in errors.items()}
+    tally = Tally(forecaster.task.outputs)
+    examples = make_examples(data, split.test, reconstructs=reconstructs)
+    starts = range(0, len(split.test), batch_size)
+    for start in tracked(starts, "scoring one step"):
+        members = split.test[start : start + batch_size]
+        batch = collate([examples[start + offset] for offset in range(len(members))])
+        for who, predict in contenders.items():
+            tally.add(who, predict(batch, members), batch, len(members) / len(split.test))
+    model = forecaster.model
+    results: dict[str, Any] = {
+        "num_examples": len(split.test),
+        "one_step": tally.errors,
+        "per_variable": tally.by_variable,
+        "model": {"name": type(model).__name__, "parameters": count_weights(model)},
+    }
+    rollouts = None
+    if isinstance(data, Trajectories) and not reconstructs:
+        rollouts = make_rollouts(
+            forecaster, data, split.test, num_steps, climatology,
+            lambda chosen: tracked(chosen, "rolling out"),
+        )  # fmt: skip
+        results["rollout"] = rollouts.mean_errors()
+        results["num_rollouts"] = len(rollouts.truth)
+        results["diverged_at"] = rollouts.diverged_at
+        results["resolution"] = resolution_transfer(forecaster, data, split.test, finer)
+        results["between_sites"] = between_sites(forecaster, data, split.test)
+    results["spectrum"] = _spectra(tally, data.geometry(), forecaster.task.outputs, rollouts)
+    return Results(**results)
+
+
+@dataclass
+class Tally:
+    """Errors as they add up over batches, and some of the fields for their spectra."""
+
+    variables: tuple[str, ...]
+    errors: dict[str, dict[str, float]] = field(default_factory=dict)
+    by_variable: dict[str, dict[str, float]] = field(default_factory=dict)
+    fields: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    """Truth and prediction of the first examples, points by variables."""
+
+    def add(self, who: str, prediction: Tensor, batch: Example, share: float) -> None:
+        """Takes a batch that is this share of the test split."""
+        errors = self.errors.setdefault(who, dict.fromkeys(METRICS, 0.0))
+        for metric, norm in METRICS.items():
+            errors[metric] += share * norm(prediction, batch.target, batch.weights).item()
+        by_variable = self.by_variable.setdefault(who, dict.fromkeys(self.variables, 0.0))
+        for channel, name in enumerate(self.variables):
+            part = slice(channel, channel + 1)
+            pair = prediction[..., part], batch.target[..., part]
+            by_variable[name] += share * relative_l2(*pair, batch.weights).item()
+        if who == "model" and len(self.fields) < MAX_SPECTRA:
+            self.fields += zip(batch.target.numpy(), prediction.numpy(), strict=True)
+
+
+def _spectra(
+    tally: Tally, geometry: Geometry, variables: tuple[str, ...], rollouts: Rollouts | None
+) -> dict[str, dict[str, Any]]:
+    """Returns energy by scale of every variable, or the reason why there is none."""
+    if len({len(truth) for truth, _ in tally.fields}) > 1:
+        return {name: {"reason": "samples differ in their sites"} for name in variables}
+    pairs = {"truth": [t for t, _ in tally.fields], "model": [p for _, p in tally.fields]}
+    if rollouts is not None:
+        pairs |= {"truth at the end": rollouts.truth, "model at the end": rollouts.forecast}
+    stacked = {name: np.stack(frames) for name, frames in pairs.items()}
+    return {
+        name: _spectrum({who: frames[..., channel] for who, frames in stacked.items()}, geometry)
+        for channel, name in enumerate(variables)
+    }
+
+
+def _spectrum(frames: dict[str, np.ndarray], geometry: Geometry) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    try:
+        for who, fields in frames.items():
+            if not np.isfinite(fields).all():
+                continue
+            found = spectra(fields, geometry)
+            entry["label"], entry["wavenumbers"] = found.label, found.wavenumbers.tolist()
+            entry[who] = found.energy.tolist()
+        entry["errors"] = spectral_errors(frames["truth"], frames["model"], geometry)
+    except NoSpectrumError as error:
+        return {"reason": str(error)}
+    return entry

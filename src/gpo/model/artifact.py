@@ -24,14 +24,24 @@ CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
 
 Model = TypeVar("Model", bound=nn.Module)
+Config = TypeVar("Config")
 
 
 class ArtifactError(ValueError):
     """A folder that does not hold the model it should; the message names file and field."""
 
 
-def save(model: nn.Module, config: OperatorConfig, folder: str | Path) -> None:
-    """Writes both files; each appears whole or not at all."""
+def save(
+    model: nn.Module, config: Any, folder: str | Path, *, model_type: str | None = None
+) -> None:
+    """Writes both files; each appears whole or not at all.
+
+    Args:
+        model: What to keep.
+        config: The data class it was built from.
+        folder: Where; made if missing.
+        model_type: How the model is known; by its class when not given.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = {
@@ -39,37 +49,42 @@ def save(model: nn.Module, config: OperatorConfig, folder: str | Path) -> None:
     }
     with whole_file(folder / WEIGHTS_NAME) as partial:
         save_file(state, partial, metadata={"format": "pt"})
-    text = json.dumps({"model_type": type(model).__name__, **asdict(config)}, indent=2) + "\n"
-    write_text(folder / CONFIG_NAME, text)
+    stored = {"model_type": model_type or type(model).__name__, **asdict(config)}
+    write_text(folder / CONFIG_NAME, json.dumps(stored, indent=2) + "\n")
 
 
-def load_config(folder: str | Path, model_type: str) -> OperatorConfig:
+def model_type(folder: str | Path) -> str:
+    """Returns how the model in a folder is known."""
+    return str(_read_config(folder).get("model_type"))
+
+
+def load_config(folder: str | Path, model_type: str, config_class: type[Config]) -> Config:
     """Returns the configuration in a folder, every field present, known and of its type."""
-    path = Path(folder) / CONFIG_NAME
-    try:
-        stored = json.loads(_read(path))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path}: must be JSON, got {error}.") from error
-    if not isinstance(stored, dict):
-        raise ArtifactError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
+    path, stored = Path(folder) / CONFIG_NAME, _read_config(folder)
     found = stored.pop("model_type", None)
     if found != model_type:
         raise ArtifactError(f"{path}: field `model_type` must be {model_type!r}, got {found!r}.")
     if isinstance(stored.get("domain"), dict):
         stored["domain"] = build(Domain, stored["domain"], f"{path}: domain")
-    return build(OperatorConfig, stored, str(path))
+    return build(config_class, stored, str(path))
 
 
 def load(model_class: type[Model], folder: str | Path) -> Model:
-    """Returns the model in a folder; its weights have the shapes its configuration says."""
-    config = load_config(folder, model_class.__name__)
+    """Returns the operator or field in a folder."""
+    config = load_config(folder, model_class.__name__, OperatorConfig)
+    with torch.device("meta"):
+        model = model_class(config)
+    load_weights(model, folder)
+    return model
+
+
+def load_weights(model: nn.Module, folder: str | Path) -> None:
+    """Gives a model the weights in a folder, which must have its names and shapes."""
     path = Path(folder) / WEIGHTS_NAME
     try:
         state = load_tensors(_read(path))
     except SafetensorError as error:
         raise ArtifactError(f"{path}: must be a whole safetensors file, got {error}.") from error
-    with torch.device("meta"):
-        model = model_class(config)
     expected = model.state_dict()
     for name in sorted(expected.keys() | state.keys()):
         if name not in state:
@@ -82,11 +97,34 @@ def load(model_class: type[Model], folder: str | Path) -> Model:
                 f"got {tuple(state[name].shape)}."
             )
     model.load_state_dict(state, assign=True)
-    return model
+
+
+def _read_config(folder: str | Path) -> dict[str, Any]:
+    path = Path(folder) / CONFIG_NAME
+    try:
+        stored = json.loads(_read(path))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path}: must be JSON, got {error}.") from error
+    if not isinstance(stored, dict):
+        raise ArtifactError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
+    return stored
 
 
 def build(cls: type, stored: dict[str, Any], where: str) -> Any:
     """Returns `cls(**stored)` for a data class, after checking every field against its annotation."""
+    check_fields(cls, stored, where)
+    for name in sorted(field.name for field in fields(cls)):
+        # A default in its place could silently be another operator.
+        if name not in stored:
+            raise ArtifactError(f"{where}: field `{name}` is missing.")
+    try:
+        return cls(**stored)
+    except ValueError as error:
+        raise ArtifactError(f"{where}: {error}") from error
+
+
+def check_fields(cls: type, stored: dict[str, Any], where: str) -> None:
+    """Raises an error for a field that `cls` lacks or types otherwise; lists become tuples."""
     known = {field.name for field in fields(cls)}
     annotations = typing.get_type_hints(cls)
     for name, value in stored.items():
@@ -97,14 +135,6 @@ def build(cls: type, stored: dict[str, Any], where: str) -> Any:
             raise ArtifactError(
                 f"{where}: field `{name}` must be {_spell(annotations[name])}, got {value!r}."
             )
-    for name in sorted(known):
-        # A default in its place could silently be another operator.
-        if name not in stored:
-            raise ArtifactError(f"{where}: field `{name}` is missing.")
-    try:
-        return cls(**stored)
-    except ValueError as error:
-        raise ArtifactError(f"{where}: {error}") from error
 
 
 def _is_a(value: object, annotation: Any) -> bool:

@@ -7,9 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.model.config import OperatorConfig
+from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
-from gpo.model.sites import MASK_ADVICE, check_finite
+from gpo.model.sites import MASK_ADVICE, Sites, check_finite
+from gpo.model.trace import Trace
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 
@@ -53,23 +56,31 @@ def operator_losses(
         complete: Makes the predicted field of the operator's output, which may be an increment.
         loss_weights: How the terms add up.
     """
-    _check_reconstruction(model, loss_weights)
     sites = model.field.check(values, coords, weights, None)
-    check_finite("target", target, sites.is_counted, MASK_ADVICE)
     trace = model.trace_sites(sites)
+    return trace_losses(model, sites, trace, complete(trace.output), target, loss_weights)
+
+
+def trace_losses(
+    model: GaussianParticleOperator,
+    sites: Sites,
+    trace: Trace,
+    prediction: Float[Tensor, "batch points out_channels"],
+    target: Float[Tensor, "batch points out_channels"],
+    loss_weights: LossWeights,
+) -> dict[str, Float[Tensor, ""]]:
+    """Returns the same for a forward pass that was made already."""
+    _check_reconstruction(model, loss_weights)
+    check_finite("target", target, sites.is_counted, MASK_ADVICE)
     q, domain = sites.weights, model.config.space
-    terms = {"prediction": relative_l2(complete(trace.output), target, q)}
+    terms = {"prediction": relative_l2(prediction, target, q)}
     if isinstance(trace.particles, Particles):
-        if loss_weights.center:
-            terms["center"] = center_loss(trace.particles, sites.coords, domain, q)
-        if loss_weights.scale:
-            bounds = (model.config.sigma_min, model.config.sigma_max)
-            terms["scale"] = scale_loss(trace.particles, bounds, domain, q)
+        terms |= particle_losses(trace.particles, sites, model.config, loss_weights)
     if loss_weights.input_reconstruction:
         reconstruction = model.field.decoder(trace.bases[0])
         terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q)
     if loss_weights.target_reconstruction or loss_weights.basis:
-        counted = model.field.check(target, coords, weights, None)
+        counted = model.field.check(target, sites.coords, q, None)
         target_basis = model.field.encoder(counted.values, counted.coords).basis(
             counted.coords, domain
         )
@@ -80,6 +91,43 @@ def operator_losses(
             terms["basis"] = (q.unsqueeze(-1) * (trace.bases[-1] - target_basis).square()).sum(
                 (1, 2)
             ).mean()  # fmt: skip
+    return with_total(terms, loss_weights)
+
+
+def field_losses(
+    model: GaussianField,
+    values: Float[Tensor, "batch points in_channels"],
+    coords: Float[Tensor, "*#batch points dim"],
+    target: Float[Tensor, "batch points out_channels"],
+    *,
+    weights: Float[Tensor, "*#batch points"] | None = None,
+    loss_weights: LossWeights = LossWeights(),
+) -> dict[str, Float[Tensor, ""]]:
+    """Returns the losses of the Gaussian field alone (section 2.1), which reconstructs `target`."""
+    sites = model.check(values, coords, weights, None)
+    check_finite("target", target, sites.is_counted, MASK_ADVICE)
+    latent = model.encoder(sites.values, sites.coords)
+    prediction = model.decoder(latent.basis(sites.coords, model.config.space))
+    terms = {"prediction": relative_l2(prediction, target, sites.weights)}
+    if isinstance(latent, Particles):
+        terms |= particle_losses(latent, sites, model.config, loss_weights)
+    return with_total(terms, loss_weights)
+
+
+def particle_losses(
+    particles: Particles, sites: Sites, config: OperatorConfig, loss_weights: LossWeights
+) -> dict[str, Float[Tensor, ""]]:
+    """Returns what keeps particles near their sites and of bounded size."""
+    terms, q, domain = {}, sites.weights, config.space
+    if loss_weights.center:
+        terms["center"] = center_loss(particles, sites.coords, domain, q)
+    if loss_weights.scale:
+        terms["scale"] = scale_loss(particles, (config.sigma_min, config.sigma_max), domain, q)
+    return terms
+
+
+def with_total(terms: dict[str, Tensor], loss_weights: LossWeights) -> dict[str, Tensor]:
+    """Returns all terms and their weighted sum."""
     total = torch.stack([getattr(loss_weights, name) * term for name, term in terms.items()]).sum()
     return {**terms, "total": total}
 

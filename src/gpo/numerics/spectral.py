@@ -1,10 +1,10 @@
-"""Fourier series on periodic boxes: wavenumbers, truncation, random fields, energy spectra."""
+"""Fourier series on boxes: wavenumbers, truncation, random fields, spectra per shell."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 
@@ -55,17 +55,99 @@ def energy_spectrum(vorticity: Float[Tensor, "*batch size size"]) -> Float[Tenso
     r"""Returns kinetic energy per shell of integer wavenumber, $E(k)=\sum_{|k'|\approx k}\frac{|\hat\omega|^2}{2|2\pi k'|^2}$.
 
     Shell 0 is the mean flow, which vorticity does not know: zero. The sum over shells up to
-    the corner of the spectrum is the kinetic energy.
+    the corner of the spectrum is the kinetic energy. For any other field, and for lines,
+    spaces and open axes, see `shell_spectrum`.
     """
     size = vorticity.shape[-1]
     along_x, along_y = half_wavenumbers(size, vorticity.dtype, vorticity.device)
     squared = along_x.square() + along_y.square()
-    density = (torch.fft.rfft2(vorticity) / size**2).abs().square()
-    # Columns other than the first and the Nyquist one stand for their mirror image too.
-    is_alone = (along_y == 0) | (along_y == size / 2)
-    density = density * torch.where(is_alone, 1.0, 2.0)
-    energy = density / (8 * math.pi**2 * squared).clamp_min(1e-30)
+    energy = _power(vorticity, 2) / (8 * math.pi**2 * squared).clamp_min(1e-30)
     energy[..., 0, 0] = 0
-    shell = squared.sqrt().round().long().flatten()
-    shells = energy.new_zeros(*vorticity.shape[:-2], int(shell.max()) + 1)
-    return shells.index_add_(-1, shell, energy.flatten(-2))
+    return _sum_shells(energy, shell_numbers((size, size), (1.0, 1.0)))
+
+
+def shell_spectrum(
+    values: Float[Tensor, "..."],
+    lengths: Sequence[float],
+    periodic: bool | Sequence[bool] = True,
+) -> Float[Tensor, "*batch shells"]:
+    r"""Returns half the mean square per shell of wavenumber, $E(k)=\sum_{k'\in k}\tfrac12|\hat u_{k'}|^2$.
+
+    Shells are those of `shell_numbers`; the last one holds the corner of the spectrum. On a
+    periodic grid their sum is half the mean square (Parseval), and shell 0 half the squared
+    mean.
+
+    On a grid with open axes the mean is removed, the rest is multiplied by a Hann window
+    $\sin^2(\pi(j+\tfrac12)/n)$ along each open axis, and shell 0 gets half the squared mean
+    back. A window has mean square one, so that the sum over shells is still half the mean
+    square wherever fluctuations do not depend on the place; of a single field it is the
+    windowed mean square. A wave spreads over three neighbouring numbers along an open axis.
+
+    Args:
+        values: A field on a uniform grid; its last axes are those of the grid.
+        lengths: Spacing times number of sites, for each of the 1, 2 or 3 axes of the grid.
+        periodic: Which axes close on themselves.
+    """
+    num_axes = len(lengths)
+    if not 1 <= num_axes <= min(3, values.ndim):
+        raise ValueError(
+            "`lengths` must have one entry for each of the 1, 2 or 3 axes of the grid, got "
+            f"{num_axes} for values of shape {tuple(values.shape)}."
+        )
+    is_periodic = [periodic] * num_axes if isinstance(periodic, bool) else list(periodic)
+    shape = values.shape[-num_axes:]
+    mean = values.new_zeros(())
+    if not all(is_periodic):
+        mean = values.mean(tuple(range(-num_axes, 0)), keepdim=True)
+        values = (values - mean) * _window(shape, is_periodic, values)
+        mean = mean.flatten(-num_axes)[..., 0]
+    shells = _sum_shells(_power(values, num_axes) / 2, shell_numbers(shape, lengths))
+    shells[..., 0] += mean.square() / 2
+    return shells
+
+
+def shell_numbers(shape: Sequence[int], lengths: Sequence[float]) -> Int[Tensor, "..."]:
+    r"""Returns the shell of every mode of `torch.fft.rfftn` on a box.
+
+    Shell $k$ holds wavenumbers in $[k-\tfrac12, k+\tfrac12)$ in units of $2\pi$ over the
+    longest side. On a cube that is the integer wavenumber. A shorter side has coarser
+    wavenumbers, so that in a box which is not a cube some shells may hold no mode. A side of
+    one site has no wavenumber but zero, whatever its length, and is never the longest.
+    """
+    sides = [length for size, length in zip(shape, lengths, strict=True) if size > 1]
+    longest = max(sides, default=1.0)
+    squared = torch.zeros((), dtype=torch.float64)
+    for axis, (size, length) in enumerate(zip(shape, lengths, strict=True)):
+        frequencies = torch.fft.rfftfreq if axis == len(shape) - 1 else torch.fft.fftfreq
+        along = frequencies(size, 1 / size, dtype=torch.float64) * (longest / length)
+        squared = squared[..., None] + along.square()
+    return (squared.sqrt() + 0.5).floor().long()
+
+
+def _power(values: Tensor, num_axes: int) -> Tensor:
+    """Returns the mean square that every mode of `rfftn` carries, over the last axes."""
+    axes = tuple(range(-num_axes, 0))
+    size = values.shape[-1]
+    power = torch.fft.rfftn(values, dim=axes, norm="forward").abs().square()
+    # Columns other than the first and the Nyquist one stand for their mirror image too.
+    along = torch.arange(size // 2 + 1, device=values.device)
+    is_alone = (along == 0) | (2 * along == size)
+    return power * torch.where(is_alone, 1.0, 2.0)
+
+
+def _sum_shells(energy: Tensor, numbers: Tensor) -> Tensor:
+    """Sums over the modes of each shell."""
+    shells = energy.new_zeros(*energy.shape[: -numbers.ndim], int(numbers.max()) + 1)
+    index = numbers.flatten().to(energy.device)
+    return shells.index_add_(-1, index, energy.flatten(-numbers.ndim))
+
+
+def _window(shape: Sequence[int], is_periodic: Sequence[bool], like: Tensor) -> Tensor:
+    """Returns the product of Hann windows along open axes, each of mean square one."""
+    window = like.new_ones(())
+    for size, wraps in zip(shape, is_periodic, strict=True):
+        along = torch.arange(size, dtype=like.dtype, device=like.device)
+        # Half a site off the ends, so that none is lost and the window is symmetric.
+        hann = torch.ones_like(along) if wraps else torch.sin(math.pi * (along + 0.5) / size) ** 2
+        window = window[..., None] * (hann / hann.square().mean().sqrt())
+    return window

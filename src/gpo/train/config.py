@@ -1,6 +1,6 @@
 """One typed configuration of a run: what is learned from, by which model, and how."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ import yaml
 from tyro.conf import Positional
 
 from gpo.files import write_text
-from gpo.model.artifact import build
+from gpo.model.artifact import build, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,59 +24,89 @@ class RunConfig:
     select: tuple[str, ...] = ()
     """One value of every extra dimension by name, such as level=500."""
     preset: Literal["quick", "default", "paper"] = "default"
-    """Size of the data a benchmark is made with, and of the budget."""
+    """Size of a benchmark's data, and the recipe: settings that further flags change."""
+    coarsen: int = 1
+    """Learns on every n-th site along each axis of a grid; scores also on the finer ones."""
     history: int = 1
     """Frames that predict, `lead` steps apart."""
     lead: int = 1
     """Steps from the last of them to the predicted frame."""
     predict: Literal["state", "increment"] = "increment"
     """Whether the model gives the next state, or what is to be added to the last one."""
+    model: str = "gpo"
+    """gpo, or the name of a baseline: gpo baselines lists them."""
     hidden_dim: int = 64
-    """Width of the model."""
+    """Width of gpo."""
     num_layers: int = 4
-    """Stages of the model."""
+    """Stages of gpo."""
     num_heads: int = 4
-    """Heads per stage."""
+    """Heads per stage of gpo."""
     num_gaussians: int = 16
-    """Gaussians per site and modes per head."""
+    """Gaussians per site and modes per head of gpo."""
     centers: Literal["absolute", "displacement"] = "displacement"
-    """How the encoder predicts centers."""
+    """How the encoder of gpo predicts centers."""
+    stage: Literal["operator", "field"] = "operator"
+    """What is learned: the operator, or first the Gaussian field, which reconstructs its input."""
+    init: str | None = None
+    """Run folder of a field stage, whose encoder and decoder the operator begins with."""
     batch_size: int = 8
-    """Examples per step."""
+    """Examples per step, over all devices."""
+    accumulate: int = 1
+    """Batches whose gradients are added up for one step."""
     learning_rate: float = 1e-3
     """Of AdamW."""
     weight_decay: float = 1e-4
     """Of AdamW."""
-    schedule: Literal["cosine", "step", "constant"] = "cosine"
+    schedule: Literal["cosine", "one-cycle", "step", "constant"] = "cosine"
     """How the learning rate falls over the budget; step halves it at every fifth of it."""
     epochs: int = 500
     """Passes over the training examples, at most."""
+    steps: int | None = None
+    """Optimiser steps, at most."""
     budget_cpu: float | None = None
     """CPU seconds to train for, at most; comparisons on a noisy machine need it."""
     patience: int = 50
     """Epochs without a better validation score after which training stops."""
     clip: float = 1.0
     """Largest gradient norm."""
+    ema: float = 0.0
+    """Decay of an average of the weights, such as 0.999, that is scored and kept; 0 for none."""
+    noise: float = 0.0
+    """Standard deviation of noise on the inputs, in units of theirs; steadies rollouts."""
+    rollout: int = 1
+    """Steps on its own forecasts that a training example takes; reached halfway to the end."""
+    pushforward: bool = False
+    """Learns from the last of these steps alone."""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    """Of the arithmetic in training."""
     seed: int = 0
-    """Of initial weights, of the order of examples and of Fourier features."""
+    """Of initial weights, of the order of examples, of noise and of Fourier features."""
 
     def __post_init__(self) -> None:
         """Refuses what no run can be made from."""
-        if (self.benchmark is None) == (self.data is None):
-            raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
-        for name in ("history", "lead", "batch_size", "epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        counts = ("history", "lead", "batch_size", "epochs", "patience", "coarsen", "accumulate")
+        for name in (*counts, "rollout"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
-        if self.budget_cpu is not None and not self.budget_cpu > 0:
-            raise ValueError(f"`budget_cpu` must be positive, got {self.budget_cpu}.")
+            _check(name, getattr(self, name), getattr(self, name) > 0, "positive")
+        for name in ("budget_cpu", "steps"):
+            value = getattr(self, name)
+            _check(name, value, value is None or value > 0, "positive")
+        for name in ("noise", "weight_decay"):
+            _check(name, getattr(self, name), getattr(self, name) >= 0, "zero or more")
+        _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
+        is_gpo = self.model == "gpo"
+        _check("stage", self.stage, is_gpo or self.stage == "operator", "operator for baselines")
+        _check("init", self.init, self.init is None or is_gpo, "left out for baselines")
 
     @property
     def name(self) -> str:
         """What the run is called when it is given no folder."""
-        return self.benchmark or Path(str(self.data)).stem
+        if (self.benchmark is None) == (self.data is None):
+            raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
+        what = self.benchmark or Path(str(self.data)).stem
+        parts = [what, *([] if self.model == "gpo" else [self.model]), self.preset]
+        return "-".join([*parts, *(["field"] if self.stage == "field" else [])])
 
     def save(self, path: Path) -> None:
         """Writes the whole configuration as YAML."""
@@ -85,12 +115,26 @@ class RunConfig:
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
-        """Returns the configuration in a YAML file; refuses unknown fields by name."""
-        stored: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(stored, dict):
-            raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
-        return build(cls, stored, str(path))
+        """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
+        return build(cls, _mapping(path), str(path))
+
+    def changed_by(self, path: Path) -> "RunConfig":
+        """Returns this configuration with the fields that a YAML file holds."""
+        stored = _mapping(path)
+        check_fields(type(self), stored, str(path))
+        return replace(self, **stored)
 
 
-QUICK = {"budget_cpu": 240.0}
-"""What the preset quick changes where nothing else is said."""
+def _check(name: str, value: object, is_right: bool, expected: str) -> None:
+    if not is_right:
+        raise ValueError(f"`{name}` must be {expected}, got {value}.")
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: must be YAML, got {error}") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
+    return stored

@@ -25,21 +25,42 @@ class Example:
 
     frames: Float[Tensor, "batch history points inputs"]
     """What is given; a static map has a history of one."""
-    target: Float[Tensor, "batch points outputs"]
+    targets: Float[Tensor, "batch steps points outputs"]
+    """What follows, `lead` steps apart; one frame unless a rollout is trained."""
     coords: Float[Tensor, "batch points dim"]
     weights: Float[Tensor, "batch points"]
 
+    @property
+    def target(self) -> Float[Tensor, "batch points outputs"]:
+        """What follows next."""
+        return self.targets[:, 0]
+
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
-        parts = (self.frames, self.target, self.coords, self.weights)
+        parts = (self.frames, self.targets, self.coords, self.weights)
         return Example(*(part.to(device) for part in parts))
 
 
 class WindowExamples(Dataset[Example]):
-    """Windows of time series."""
+    """Windows of time series.
 
-    def __init__(self, data: Trajectories, windows: Sequence[Window]) -> None:
-        self.data, self.windows = data, windows
+    Args:
+        data: The time series.
+        windows: Those of one split.
+        num_steps: Frames that follow in an example; a window whose split ends before is left out.
+        reconstructs: Whether the last frame given is itself the target.
+    """
+
+    def __init__(
+        self,
+        data: Trajectories,
+        windows: Sequence[Window],
+        *,
+        num_steps: int = 1,
+        reconstructs: bool = False,
+    ) -> None:
+        self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
+        self.windows = followed(windows, num_steps)
         size = 4 * data.num_trajectories * len(data.time) * len(data.variables)
         self._keeps = size * data.geometry().num_points <= MAX_BYTES
         self._kept: dict[int, np.ndarray] = {}
@@ -52,8 +73,11 @@ class WindowExamples(Dataset[Example]):
         geometry = self.data.geometry(window.trajectory)
         inputs = window.inputs
         frames = self._frames(window.trajectory, slice(inputs.start, inputs.stop, inputs.step))
-        target = self._frames(window.trajectory, slice(window.target, window.target + 1))[0]
-        return _example(frames, target, geometry)
+        if self.reconstructs:
+            return _example(frames, frames[-1:], geometry)
+        stop = window.target + (self.num_steps - 1) * window.lead + 1
+        targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
+        return _example(frames, targets, geometry)
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if not self._keeps:
@@ -75,20 +99,47 @@ class MapExamples(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         number = self.numbers[index]
         given, wanted = self.data.sample(number)
-        return _example(given[None], wanted, self.data.geometry(number))
+        return _example(given[None], wanted[None], self.data.geometry(number))
 
 
-def make_examples(data: Trajectories | Pairs, members: Sequence[Any]) -> Dataset[Example]:
+def make_examples(
+    data: Trajectories | Pairs,
+    members: Sequence[Any],
+    *,
+    num_steps: int = 1,
+    reconstructs: bool = False,
+) -> WindowExamples | MapExamples:
     """Returns the examples of one split of either kind of data."""
-    if isinstance(data, Pairs):
-        return MapExamples(data, members)
-    return WindowExamples(data, members)
+    if not isinstance(data, Pairs):
+        return WindowExamples(data, members, num_steps=num_steps, reconstructs=reconstructs)
+    if num_steps > 1 or reconstructs:
+        what = "rollout" if num_steps > 1 else "stage field"
+        raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
+    return MapExamples(data, members)
 
 
-def _example(frames: np.ndarray, target: np.ndarray, geometry: Geometry) -> Example:
-    is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(target).all(1))
+def followed(windows: Sequence[Window], num_steps: int) -> Sequence[Window]:
+    """Returns the windows that are followed by others of the same split, `num_steps` in all."""
+    if num_steps == 1:
+        return windows
+    present = {(window.trajectory, window.first) for window in windows}
+    kept = [
+        window for window in windows
+        if all((window.trajectory, window.first + ahead * window.lead) in present
+               for ahead in range(num_steps))
+    ]  # fmt: skip
+    if not kept:
+        raise ValueError(
+            f"`rollout` must fit into the training series, got {num_steps} steps: no window is "
+            "followed by so many others. Choose a smaller one."
+        )
+    return kept
+
+
+def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry) -> Example:
+    is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = np.where(is_known, geometry.weights, 0.0)
-    zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, target))
+    zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
     parts = (*zeroed, geometry.coords, weights)
     return Example(*(torch.from_numpy(part.astype(np.float32))[None] for part in parts))
 
@@ -114,6 +165,35 @@ class EpochShuffle(Sampler[int]):
         yield from torch.randperm(self.count, generator=generator).tolist()
 
 
+class Batches(Sampler[list[int]]):
+    """Batches in a given order, of which every process takes its share.
+
+    All shares together are the batch that one process alone would take. Where a batch does
+    not divide evenly, its first examples count twice.
+    """
+
+    def __init__(
+        self, order: EpochShuffle, batch_size: int, *, rank: int = 0, world: int = 1
+    ) -> None:
+        if batch_size % world:
+            raise ValueError(
+                f"`batch_size` must be a multiple of the {world} processes, got {batch_size}."
+            )
+        # Lightning tells the epoch to a sampler of this name.
+        self.sampler, self.batch_size, self.rank, self.world = order, batch_size, rank, world
+
+    def __len__(self) -> int:
+        return -(-len(self.sampler) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = list(self.sampler)
+        for start in range(0, len(order), self.batch_size):
+            batch = order[start : start + self.batch_size]
+            while len(batch) % self.world:
+                batch += batch[: self.world - len(batch) % self.world]
+            yield batch[self.rank :: self.world]
+
+
 def collate(examples: Sequence[Example]) -> Example:
     """Returns one batch; smaller sets of sites are padded with weight zero."""
     size = max(example.weights.shape[1] for example in examples)
@@ -128,7 +208,7 @@ def collate(examples: Sequence[Example]) -> Example:
 
     return Example(
         torch.cat([padded(example.frames, 2) for example in examples]),
-        torch.cat([padded(example.target, 1) for example in examples]),
+        torch.cat([padded(example.targets, 2) for example in examples]),
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
     )

@@ -1,31 +1,44 @@
 """From a configuration to a trained model in a run folder."""
 
 import logging
+import os
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.callbacks import (
+    Callback,
+    EarlyStopping,
+    EMAWeightAveraging,
+    ModelCheckpoint,
+)
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
+from gpo.baselines.base import Problem
 from gpo.data.split import Split
 from gpo.data.trajectories import Pairs, Trajectories
-from gpo.model.config import OperatorConfig
-from gpo.model.operator import GaussianParticleOperator
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
-from gpo.train.examples import EpochShuffle, collate, make_examples, training_statistics
+from gpo.train.examples import Batches, EpochShuffle, collate, make_examples, training_statistics
 from gpo.train.forecaster import Forecaster, Task
-from gpo.train.module import TrainingModule
+from gpo.train.models import build_model
+from gpo.train.module import SCORE, TrainingModule
+from gpo.train.progress import ProgressLine
+from gpo.train.ranks import global_rank, world_size
 from gpo.train.run_folder import Run, split_of
-
-SCORE = "validation/relative_l2"
 
 
 def train(
-    run: Run, data: Trajectories | Pairs, config: RunConfig, *, is_quiet: bool = False
+    run: Run,
+    data: Trajectories | Pairs,
+    config: RunConfig,
+    *,
+    devices: int = 1,
+    is_quiet: bool = False,
+    logs_tensorboard: bool = False,
 ) -> Forecaster:
     """Trains, or goes on training, and leaves the best model in the run folder.
 
@@ -33,21 +46,28 @@ def train(
         run: The folder, claimed for this configuration.
         data: What to learn from.
         config: How.
-        is_quiet: Without progress bars, for logs.
+        devices: Processes that share every batch; `torchrun` has the last word.
+        is_quiet: Without a progress bar, for logs.
+        logs_tensorboard: Whether TensorBoard gets the losses too.
     """
     split = split_of(data, config)
     lightning.seed_everything(config.seed, verbose=False)
-    forecaster = _new_forecaster(data, split, config)
-    training = make_examples(data, split.training)
-    order = EpochShuffle(len(split.training), config.seed)
-    loader = DataLoader(training, config.batch_size, sampler=order, collate_fn=collate)
-    validation = DataLoader(
-        make_examples(data, split.validation), config.batch_size, collate_fn=collate
+    forecaster = new_forecaster(data, split, config)
+    reconstructs = config.stage == "field"
+    training = make_examples(
+        data, split.training, num_steps=config.rollout, reconstructs=reconstructs
     )
-    budget = Budget(config, num_steps=config.epochs * len(loader))
+    validation = make_examples(data, split.validation, reconstructs=reconstructs)
+    rank, world = global_rank(), world_size(devices)
+    order = EpochShuffle(len(training), config.seed)
+    batches = Batches(order, config.batch_size, rank=rank, world=world)
+    loader = DataLoader(training, batch_sampler=batches, collate_fn=collate)
+    mine = torch.utils.data.Subset(validation, range(rank, len(validation), world))
+    judge = DataLoader(mine, max(1, config.batch_size // world), collate_fn=collate)
+    budget = Budget(config, num_steps=config.epochs * -(-len(loader) // config.accumulate))
     module = TrainingModule(forecaster, config, budget)
     best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
-    trainer = _trainer(run, config, best, is_quiet)
+    trainer = _trainer(run, config, best, world, is_quiet, logs_tensorboard)
     with warnings.catch_warnings():
         # Advice about worker processes, which small data in memory does not need.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -56,14 +76,15 @@ def train(
         # That a run goes on in its own folder is what we want.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
         try:
-            trainer.fit(module, loader, validation, ckpt_path=_newest(run), weights_only=True)
+            trainer.fit(module, loader, judge, ckpt_path=_newest(run), weights_only=True)
         except SystemExit as stopped:
             # Lightning turns Ctrl-C into an exit of its own.
             raise KeyboardInterrupt from stopped
     chosen = best.best_model_path or run.checkpoints / "last.ckpt"
     stored = torch.load(chosen, weights_only=True, map_location="cpu")
     module.load_state_dict(stored["state_dict"])
-    forecaster.save(run.model_folder)
+    if trainer.is_global_zero:
+        forecaster.save(run.model_folder)
     return forecaster
 
 
@@ -82,22 +103,16 @@ def _newest(run: Run) -> str | None:
     return None
 
 
-def _new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Forecaster:
-    task = make_task(data, split, config)
-    domain = data.geometry().domain
-    operator = OperatorConfig(
+def new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Forecaster:
+    """Returns an untrained model with the statistics of the training split."""
+    task, geometry = make_task(data, split, config), data.geometry()
+    problem = Problem(
         in_channels=task.history * len(task.inputs),
         out_channels=len(task.outputs),
-        dim=domain.dim,
-        domain=domain,
-        hidden_dim=config.hidden_dim,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_gaussians=config.num_gaussians,
-        centers=config.centers,
-        fourier_seed=config.seed,
+        domain=geometry.domain,
+        grid_shape=geometry.grid_shape,
     )
-    return Forecaster(GaussianParticleOperator(operator), task)
+    return Forecaster(build_model(config, problem), task)
 
 
 def make_task(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Task:
@@ -105,7 +120,7 @@ def make_task(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) 
     is_map = isinstance(data, Pairs)
     inputs, outputs, changes = training_statistics(data, split.training)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
-    return Task(
+    task = Task(
         inputs=tuple(variable.name for variable in given),
         outputs=tuple(variable.name for variable in wanted),
         units=tuple(variable.units for variable in wanted),
@@ -118,21 +133,41 @@ def make_task(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) 
         output_std=tuple(outputs.std.tolist()),
         increment_std=tuple(changes.tolist()),
     )
+    if config.stage == "field":
+        return replace(task, lead=0, predict="state")
+    return task
 
 
 def _trainer(
-    run: Run, config: RunConfig, best: ModelCheckpoint, is_quiet: bool
+    run: Run,
+    config: RunConfig,
+    best: ModelCheckpoint,
+    world: int,
+    is_quiet: bool,
+    logs_tensorboard: bool,
 ) -> lightning.Trainer:
     callbacks: list[Callback] = [best, EarlyStopping(SCORE, patience=config.patience)]
+    if config.ema:
+        callbacks.append(EMAWeightAveraging(decay=config.ema))
     if not is_quiet:
-        callbacks.append(RichProgressBar())
+        callbacks.append(ProgressLine())
+    loggers: list[Logger] = [CSVLogger(run.folder, name="log")]
+    if logs_tensorboard:
+        loggers.append(TensorBoardLogger(run.folder, name="tensorboard"))
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     return lightning.Trainer(
         max_epochs=config.epochs,
+        devices=local if world > 1 else "auto",
+        num_nodes=world // local,
+        strategy="ddp" if world > 1 else "auto",
+        use_distributed_sampler=False,
         callbacks=callbacks,
-        logger=CSVLogger(run.folder, name="log"),
+        logger=loggers,
+        precision=config.precision,
+        accumulate_grad_batches=config.accumulate,
         gradient_clip_val=config.clip,
-        enable_progress_bar=not is_quiet,
+        enable_progress_bar=False,
         enable_model_summary=False,
         log_every_n_steps=1,
         num_sanity_val_steps=0,

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
 from gpo.model.operator import GaussianParticleOperator
+from gpo.numerics.neighbours import NeighbourSearch
+from gpo.train.models import Model, load_model
 
 TASK_NAME = "task.json"
 
@@ -65,16 +67,40 @@ class Forecaster(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-    ) -> Float[Tensor, "batch points outputs"]:
-        """Returns the predicted frame in the units of the data.
+        queries: Float[Tensor, "*#batch queries dim"] | None = None,
+    ) -> Float[Tensor, "batch targets outputs"]:
+        """Returns the predicted frame in the units of the data, at the sites or at `queries`.
 
         Args:
             frames: The last frames, oldest first, in the units of the data.
             coords: The sites.
             weights: Quadrature weights; 0 masks a site.
+            queries: Any other points; baselines answer at their sites only.
         """
         values = self.normalised_input(frames)
-        return self.denormalised(self.complete(self.model(values, coords, weights=weights), values))
+        if queries is None:
+            output = self.model(values, coords, weights=weights)
+        elif isinstance(self.model, GaussianParticleOperator):
+            output = self.model(values, coords, weights=weights, queries=queries)
+            if self.task.predict == "increment":
+                values = self._blended(values, coords, weights, queries)
+        else:
+            raise ValueError(
+                f"{type(self.model).__name__} answers at its sites only; `queries` need a model gpo."
+            )
+        return self.denormalised(self.complete(output, values))
+
+    def _blended(
+        self, values: Tensor, coords: Tensor, weights: Tensor | None, queries: Tensor
+    ) -> Float[Tensor, "batch queries channels"]:
+        """Returns the input at queries, blended from their nearest sites as the particles are."""
+        assert isinstance(self.model, GaussianParticleOperator)
+        sites = self.model.field.check(values, coords, weights, queries)
+        assert sites.queries is not None
+        config = self.model.config
+        search = NeighbourSearch(config.space, config.query_neighbours)
+        neighbours = search(sites.queries, sites.coords, sites.is_counted)
+        return neighbours.blend(neighbours.gather(sites.values))
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
@@ -104,7 +130,7 @@ class Forecaster(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Writes the model's artifact and the task beside it."""
-        assert isinstance(self.model, GaussianParticleOperator)
+        assert isinstance(self.model, Model)
         self.model.save_pretrained(folder)
         text = json.dumps(asdict(self.task), indent=2) + "\n"
         write_text(folder / TASK_NAME, text)
@@ -118,4 +144,4 @@ class Forecaster(nn.Module):
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{path}: cannot be read: {error}") from error
         task = build(Task, dict(stored), str(path))
-        return cls(GaussianParticleOperator.from_pretrained(folder), task)
+        return cls(load_model(folder), task)

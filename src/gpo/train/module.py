@@ -6,36 +6,34 @@ import lightning
 import torch
 from torch import Tensor
 
-from gpo.model.losses import LossWeights, operator_losses
-from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
+from gpo.train.objective import training_losses
+
+SCORE = "validation/relative_l2"
 
 
 class TrainingModule(lightning.LightningModule):
-    """Minimises the operator's losses on normalised data; scores in the units of the data."""
+    """Minimises the losses on normalised data; scores in the units of the data."""
 
     def __init__(self, forecaster: Forecaster, config: RunConfig, budget: Budget) -> None:
         super().__init__()
         self.forecaster, self.config, self.budget = forecaster, config, budget
-        self.loss_weights = LossWeights()
+        self.progress = 0.0
 
     def training_step(self, batch: Example, index: int) -> Tensor:
         """Returns the total loss; every term is logged by name."""
-        model, forecaster = self.forecaster.model, self.forecaster
-        assert isinstance(model, GaussianParticleOperator)
-        values = forecaster.normalised_input(batch.frames)
-        losses = operator_losses(
-            model,
-            values,
-            batch.coords,
-            forecaster.normalised(batch.target),
-            weights=batch.weights,
-            complete=lambda output: forecaster.complete(output, values),
-            loss_weights=self.loss_weights,
+        # A seed for every step: a run that was killed draws the same noise when it goes on.
+        torch.manual_seed(hash((self.config.seed, self.global_step, index, self.global_rank)))
+        losses = training_losses(
+            self.forecaster,
+            batch,
+            num_steps=self.budget.rollout(self.progress),
+            pushforward=self.config.pushforward,
+            noise=self.config.noise,
         )
         if not bool(losses["total"].isfinite()):
             raise ValueError(
@@ -44,7 +42,7 @@ class TrainingModule(lightning.LightningModule):
             )
         self.log_dict(
             {f"train/{name}": value for name, value in losses.items()},
-            on_step=False, on_epoch=True, batch_size=len(batch.target),
+            on_step=False, on_epoch=True, batch_size=len(batch.target), sync_dist=True,
         )  # fmt: skip
         return losses["total"]
 
@@ -53,10 +51,21 @@ class TrainingModule(lightning.LightningModule):
         return ", ".join(f"{name} {value.item():.3g}" for name, value in losses.items())
 
     def validation_step(self, batch: Example, index: int) -> None:
-        """Logs the relative L2 error after inverse normalisation."""
+        """Takes the relative L2 error after inverse normalisation."""
         prediction = self.forecaster(batch.frames, batch.coords, weights=batch.weights)
         score = relative_l2(prediction, batch.target, batch.weights)
-        self.log("validation/relative_l2", score, batch_size=len(batch.target), prog_bar=True)
+        self._scores += torch.stack(
+            [score * len(batch.target), score.new_tensor(len(batch.target))]
+        )
+
+    def on_validation_epoch_start(self) -> None:
+        """Begins to add up scores and examples."""
+        self._scores = torch.zeros(2, device=self.device)
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the mean over the examples of all processes, which may have unequally many."""
+        total = self.trainer.strategy.reduce(self._scores, reduce_op="sum")
+        self.log(SCORE, total[0] / total[1])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Returns AdamW; the learning rate follows the budget."""
@@ -69,17 +78,27 @@ class TrainingModule(lightning.LightningModule):
     def on_train_start(self) -> None:
         """Starts to count CPU seconds."""
         self.budget.start()
+        self._measure_progress()
 
     def on_train_batch_start(self, batch: Example, batch_idx: int) -> None:
         """Sets the learning rate."""
-        rate = self.budget.learning_rate(self.global_step)
+        rate = self.budget.learning_rate(self.global_step, self.progress)
         for group in self.trainer.optimizers[0].param_groups:
             group["lr"] = rate
 
     def on_train_batch_end(self, outputs: Any, batch: Example, batch_idx: int) -> None:
         """Ends the run, after one more validation, where the budget is used up."""
-        if self.budget.progress(self.global_step) >= 1:
+        self._measure_progress()
+        if self.progress >= 1:
             self.trainer.should_stop = True
+
+    def _measure_progress(self) -> None:
+        """Takes the CPU seconds of all processes, so that they agree about the end."""
+        spent = self.budget.spent
+        if self.trainer.world_size > 1:
+            together = torch.tensor(spent, device=self.device)
+            spent = float(self.trainer.strategy.reduce(together, reduce_op="sum"))
+        self.progress = self.budget.progress(self.global_step, spent)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the CPU seconds spent."""

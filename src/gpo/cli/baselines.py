@@ -1,0 +1,41 @@
+"""`gpo baselines`: the rivals, their sizes and what they can take."""
+
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from gpo.baselines import REGISTRY, Problem, UnsupportedGeometryError
+from gpo.numerics.domain import Domain
+from gpo.train.models import count_weights
+
+PLACES = {
+    "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),
+    "points in the plane": Problem(1, 1, Domain.unit_box(2)),
+    "grid 32 x 32 x 32": Problem(1, 1, Domain.unit_box(3, periodic=True), (32, 32, 32)),
+    "points on the sphere": Problem(1, 1, Domain.sphere()),
+}
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Lists the rivals with their parameter counts, or the reason why they cannot take some sites."""
+
+    def run(self) -> None:
+        """Prints one row per model, for one field in and one field out."""
+        table = Table(title="Parameters for one field in and one out", show_lines=True)
+        table.add_column("model")
+        for place in PLACES:
+            table.add_column(place, justify="right")
+        for name in REGISTRY:
+            table.add_row(name, *(_count(name, problem) for problem in PLACES.values()))
+        Console().print(table)
+
+
+def _count(name: str, problem: Problem) -> str:
+    try:
+        with torch.device("meta"):
+            return f"{count_weights(REGISTRY[name](problem)):,}"
+    except UnsupportedGeometryError as error:
+        return f"- ({error})"

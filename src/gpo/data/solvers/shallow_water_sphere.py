@@ -1,0 +1,233 @@
+r"""Weather of a planet with days and seasons, as The Well's `planetswe` has it.
+
+Rotating shallow water with hyperdiffusion, whose height is pushed up where it is day and
+down where it is night:
+
+$F=F_0\cos(\varphi-\varphi_c)\exp(-(\lambda-\lambda_c)^2/(\pi/2)^2)$ at latitude $\lambda$,
+$\varphi_c=2\pi t/\mathrm{day}$, $\lambda_c=0.4\sin(2\pi t/\mathrm{year})$.
+
+The published trajectories start from observed winds and go over the Earth's mountains; ours
+start from two random jets with random eddies and go over random mountains.
+"""
+
+import math
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpo.data.readers.well_writer import write_well
+from gpo.data.solvers.base import AbstractSolver, BlownUpError, Portion
+from gpo.data.solvers.rotating_shallow_water import (
+    RotatingShallowWater,
+    State,
+    advance,
+    coriolis_parameter,
+)
+from gpo.data.solvers.spherical_harmonics import Coefficients, Field, SphericalHarmonics
+
+HOUR = 3600.0
+INITIAL_DEGREE = 42
+"""Degree up to which winds and mountains are drawn, whatever degree they are solved to."""
+EDDY_DEGREE = 6
+"""Degree at which eddies have most of their energy; beyond, it falls with the third power."""
+MOUNTAIN_DEGREE = 12
+"""Degree beyond which mountains have next to nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShallowWaterSphere(AbstractSolver):
+    """The Well's planet, recorded at even times after a time of settling."""
+
+    size: int = 64
+    """Stored latitudes; there are twice as many longitudes."""
+    max_degree: int = 42
+    """Highest degree of the spherical harmonics that are solved for; below `size`."""
+    num_trajectories: int = 24
+    """Trajectories to make."""
+    num_frames: int = 40
+    """Frames to record."""
+    hours_per_frame: float = 6.0
+    """Time between frames in hours; The Well has 1."""
+    burn_in: float = 240.0
+    """Hours before the first frame; The Well has half a year of 504."""
+    seed: int = 0
+    """Seed of mountains and initial winds."""
+    day: float = 24.0
+    """Hours in which the forcing goes around, eastwards as in The Well."""
+    year: float = 1008.0
+    """Hours in which the forcing goes north and south."""
+    forcing: float = 9.0
+    """Largest change of height by the forcing, in metres per hour."""
+    declination: float = 0.4
+    """Largest latitude of the forcing, in radians."""
+    mountains: float = 1500.0
+    """Height of the highest mountain in metres; 0 for none."""
+    mean_depth: float = 5960.0
+    """Mean height of the surface in metres."""
+    jet_speed: float = 30.0
+    """Mean speed of the initial jets in m/s."""
+    eddy_speed: float = 10.0
+    """Root mean square speed of the initial eddies in m/s."""
+    damping_time: float = 3.0
+    """Hours in which hyperdiffusion damps the highest degree by e; The Well has 1.33 at 255."""
+    radius: float = 6.37122e6
+    """Radius of the planet in metres."""
+    rotation: float = 7.292e-5
+    """Angular velocity of the planet in 1/s."""
+    gravity: float = 9.80616
+    """Acceleration at the surface in m/s²."""
+    courant: float = 1.8
+    """Step length: wavenumber times fastest wave times step; stability ends at 2.8."""
+    portion_size: int = 2
+    """Trajectories solved side by side, each in a thread of its own."""
+
+    suffix = ""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that no planet has."""
+        if self.size < 8 or self.size % 2:
+            raise ValueError(f"`size` must be even and at least 8, got size={self.size}.")
+        if not 2 <= self.max_degree < self.size:
+            raise ValueError(
+                "`max_degree` must be at least 2 and below `size`, "
+                f"got max_degree={self.max_degree}, size={self.size}."
+            )
+        if min(self.num_trajectories, self.num_frames, self.portion_size) < 1:
+            raise ValueError(
+                "`num_trajectories`, `num_frames` and `portion_size` must be at least 1, got "
+                f"{self.num_trajectories}, {self.num_frames} and {self.portion_size}."
+            )
+        for name in ("hours_per_frame", "day", "year", "mean_depth", "damping_time", "radius", "gravity", "courant"):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
+        for name in ("seed", "burn_in", "mountains", "jet_speed", "eddy_speed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
+
+    def solve(self, trajectories: range) -> Portion:
+        """Returns `height` and `velocity`, trajectories by times by latitudes by longitudes."""
+        planet = self.planet()
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+            solved = list(threads.map(lambda number: self._trajectory(planet, number), trajectories))
+        height, velocity = (np.stack(parts) for parts in zip(*solved, strict=True))
+        return {"height": height, "velocity": velocity}
+
+    def write(self, path: Path, portions: Iterable[Portion]) -> None:
+        """Writes a folder of The Well's files, one for every trajectory as there."""
+        path.mkdir()
+        stored = SphericalHarmonics(self.max_degree, "centers", self.size)
+        numbers = iter(range(self.num_trajectories))
+        for portion in portions:
+            for height, velocity in zip(portion["height"], portion["velocity"], strict=True):
+                write_well(
+                    path / f"planetswe_{next(numbers):03d}.hdf5",
+                    name="planetswe",
+                    axes={"theta": stored.theta, "phi": stored.phi},
+                    periodic=(False, True),
+                    time=self.times(),
+                    t0={"height": height[None]},
+                    t1={"velocity": velocity[None]},
+                    units={"height": "m", "velocity": "m s-1", "time": "h"},
+                    grid_type="equiangular",
+                )
+
+    def times(self) -> np.ndarray:
+        """Returns the hours of the frames since the start of the year, which settling is part of."""
+        return self.burn_in + self.hours_per_frame * np.arange(self.num_frames)
+
+    def planet(self) -> RotatingShallowWater:
+        """Returns the planet that all trajectories share."""
+        harmonics = SphericalHarmonics(self.max_degree)
+        return RotatingShallowWater(
+            harmonics,
+            radius=self.radius,
+            gravity=self.gravity,
+            mean_depth=self.mean_depth,
+            coriolis=coriolis_parameter(harmonics, self.rotation),
+            mountains=self.mountain_heights(harmonics),
+            damping=1 / (self.damping_time * HOUR),
+        )
+
+    def mountain_heights(self, harmonics: SphericalHarmonics) -> Field:
+        """Draws mountains: the higher part of a smooth random field, the same at every degree."""
+        drawn = SphericalHarmonics(INITIAL_DEGREE)
+        random = np.random.default_rng((self.seed, 0))
+        smooth = np.exp(-((drawn.degree / MOUNTAIN_DEGREE) ** 2.0))
+        field = drawn.field(_normal(random, drawn) * smooth * (drawn.degree > 0))
+        ridges = drawn.coefficients(np.maximum(field, 0.0) ** 2) * smooth
+        return harmonics.field(harmonics.truncated(ridges)) * (self.mountains / drawn.field(ridges).max())
+
+    def initial_vorticity(self, number: int) -> Coefficients:
+        """Draws a jet in each hemisphere and eddies everywhere, by the number alone."""
+        drawn = SphericalHarmonics(INITIAL_DEGREE)
+        random = np.random.default_rng((self.seed, 1, number))
+        latitude = np.rad2deg(math.pi / 2 - drawn.theta)
+        east = np.zeros_like(latitude)
+        for side in (-1, 1):
+            middle, width = side * random.uniform(35, 50), random.uniform(12, 18)
+            speed = self.jet_speed * random.uniform(0.7, 1.3)
+            east += speed * np.exp(-(((latitude - middle) / width) ** 2)) * np.sin(drawn.theta)
+        wind = np.stack([np.zeros(drawn.shape), np.repeat(east[:, None], drawn.shape[1], 1)])
+        jets, _ = drawn.curl_and_divergence(wind)
+        ratio = drawn.degree / EDDY_DEGREE
+        # Energy per degree is mean square vorticity / 2l(l+1), summed over 2l + 1 orders.
+        energy = ratio**2 / (1 + ratio**5)
+        share = energy[: INITIAL_DEGREE + 1] / energy[: INITIAL_DEGREE + 1].sum()
+        variance = share[drawn.degree] * -drawn.laplacian / (2 * drawn.degree + 1)
+        eddies = _normal(random, drawn) * np.sqrt(4 * math.pi * variance) * self.eddy_speed
+        return (jets + eddies) / self.radius
+
+    def heating(self, harmonics: SphericalHarmonics, time: float) -> Coefficients:
+        """Returns what is added to the height, in m/s, at a time in seconds."""
+        latitude = math.pi / 2 - harmonics.theta
+        noon = self.declination * math.sin(2 * math.pi * time / (self.year * HOUR))
+        profile = np.exp(-(((latitude - noon) / (math.pi / 2)) ** 2)) * self.forcing / HOUR
+        turn = 2 * math.pi * time / (self.day * HOUR)
+        return harmonics.first_order(profile) * complex(math.cos(turn), -math.sin(turn))
+
+    def _trajectory(self, planet: RotatingShallowWater, number: int) -> tuple[np.ndarray, ...]:
+        start = planet.balanced(planet.harmonics.truncated(self.initial_vorticity(number)))
+        courant = self.courant
+        for _ in range(4):
+            frames = self._record(planet, start, courant)
+            if frames is not None:
+                return frames
+            courant /= 2
+        raise BlownUpError(
+            f"Trajectory {number} blew up even with courant={2 * courant:g}. "
+            "Lower `jet_speed`, `eddy_speed`, `mountains` or `damping_time`."
+        )
+
+    def _record(
+        self, planet: RotatingShallowWater, state: State, courant: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns height and velocity of all frames, or nothing where the flow blew up."""
+        stored = SphericalHarmonics(self.max_degree, "centers", self.size)
+        height = np.empty((self.num_frames, *stored.shape), np.float32)
+        velocity = np.empty((*height.shape, 2), np.float32)
+        now = 0.0
+        for frame, time in enumerate(self.times() * HOUR):
+            state = advance(
+                state,
+                planet,
+                time - now,
+                start=now,
+                source=lambda moment: self.heating(planet.harmonics, moment),
+                courant=courant,
+            )
+            now = time
+            if not math.isfinite(planet.fastest_wave(state)):
+                return None
+            height[frame] = stored.field(state[2])
+            velocity[frame] = np.moveaxis(planet.wind(state, stored), 0, -1)
+        return height, velocity
+
+
+def _normal(random: np.random.Generator, harmonics: SphericalHarmonics) -> Coefficients:
+    """Draws coefficients of mean square one, those of order 0 real."""
+    real, imaginary = random.standard_normal((2, len(harmonics.degree)))
+    return np.where(harmonics.order == 0, real, (real + 1j * imaginary) / math.sqrt(2))

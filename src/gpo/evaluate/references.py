@@ -1,0 +1,76 @@
+"""Predictions that learn nothing, or nothing but a mean: what a score is to be seen beside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.data.split import Window, even_steps
+from gpo.data.trajectories import Pairs, Trajectories
+
+DAY = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
+"""Length of a day in the units that times may have."""
+
+
+@dataclass(frozen=True)
+class Climatology:
+    """The mean of the training frames at every site, for every time of day where there are days."""
+
+    means: Float[Tensor, "phases points variables"]
+    phases: np.ndarray
+    """Which mean belongs to a frame, by its number."""
+
+    @classmethod
+    def of(cls, data: Trajectories, windows: Sequence[Window]) -> "Climatology | None":
+        """Averages all frames that training windows touch; None where sites differ or move."""
+        if len(data.geometries) > 1:
+            return None
+        used: dict[int, set[int]] = {}
+        for window in windows:
+            used.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
+        phases = _times_of_day(data)
+        counts = np.bincount([phases[frame] for frames in used.values() for frame in frames])
+        if len(counts) <= phases.max() or counts.min() < 2:
+            phases = np.zeros(len(data.time), dtype=int)
+        shape = (phases.max() + 1, data.geometry().num_points, len(data.variables))
+        total, known = np.zeros(shape), np.zeros(shape)
+        for number, frames in used.items():
+            chosen = sorted(frames)
+            values = data.frames(number)[chosen]
+            np.add.at(total, phases[chosen], np.where(np.isfinite(values), values, 0.0))
+            np.add.at(known, phases[chosen], np.isfinite(values))
+        means = total / np.maximum(known, 1)
+        return cls(torch.from_numpy(means.astype(np.float32)), phases)
+
+    def at(self, frames: Sequence[int]) -> Float[Tensor, "frames points variables"]:
+        """Returns the means that belong to frames of these numbers."""
+        return self.means[torch.from_numpy(self.phases[list(frames)])]
+
+
+def _times_of_day(data: Trajectories) -> np.ndarray:
+    """Returns the number of the time of day of every frame; zeros where frames know no day."""
+    nothing = np.zeros(len(data.time), dtype=int)
+    day = DAY.get(data.time_units)
+    if day is None or len(data.time) < 2 or not even_steps(data.time).any():
+        return nothing
+    step = float(np.median(np.diff(data.time)))
+    per_day = round(day / step)
+    if per_day < 2 or abs(per_day * step - day) > 1e-6 * day:
+        return nothing
+    return np.round((data.time - data.time[0]) / step).astype(int) % per_day
+
+
+def training_mean(
+    data: Pairs, numbers: Sequence[int], overall: Tensor
+) -> Float[Tensor, "*points outputs"]:
+    """Returns the mean output of static maps site by site, or `overall` where their sites differ."""
+    counts = {data.geometry(number).num_points for number in range(data.num_samples)}
+    if len(counts) > 1:
+        return overall
+    outputs = np.stack([data.sample(number)[1] for number in numbers])
+    known = np.isfinite(outputs)
+    mean = np.where(known, outputs, 0).sum(0) / np.maximum(known.sum(0), 1)
+    return torch.from_numpy(mean.astype(np.float32))

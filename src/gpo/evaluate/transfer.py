@@ -1,0 +1,158 @@
+"""A model away from the sites it learned on: on coarser and finer grids, and between sites."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.signal import resample
+from torch import Tensor
+
+from gpo.baselines import RegisteredModel, UnsupportedGeometryError
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.thin import thinned
+from gpo.data.trajectories import Pairs, Trajectories
+from gpo.model.operator import GaussianParticleOperator
+from gpo.numerics.norms import relative_l2
+from gpo.train.examples import Example, make_examples
+from gpo.train.forecaster import Forecaster
+
+MAX_EXAMPLES = 64
+"""Test examples that are scored, evenly chosen."""
+
+Scores = dict[str, float | str]
+"""Relative L2 of the model and of the last frame, or the `reason` why there is none."""
+
+
+def resolution_transfer(
+    forecaster: Forecaster,
+    data: Trajectories | Pairs,
+    members: Sequence[Any],
+    finer: Trajectories | Pairs | None = None,
+) -> dict[str, Scores]:
+    """Returns errors at half, equal and double resolution along every axis.
+
+    Args:
+        forecaster: The trained model.
+        data: What it was trained on.
+        members: The test split.
+        finer: The same data at double resolution. Where there is none, a periodic field is
+            interpolated by its Fourier series, and the row says so.
+    """
+    rows: dict[str, Scores] = {}
+    for name, make in (
+        ("0.5x", lambda: thinned(data, 2)),
+        ("1x", lambda: data),
+        ("2x" if finer else "2x, interpolated", lambda: finer or refined(data)),
+    ):
+        try:
+            rows[name] = _score(forecaster, make(), members)
+        except UnsupportedGeometryError as error:
+            rows[name] = {"reason": str(error)}
+        except DataError as error:
+            rows[name] = {"reason": error.problem.rstrip(".")}
+    return rows
+
+
+def refined(data: Trajectories | Pairs) -> Trajectories:
+    """Returns periodic fields at double resolution, interpolated by their Fourier series."""
+    geometry = data.geometry()
+    is_periodic = all(geometry.domain.periodic) and bool(geometry.axes)
+    if isinstance(data, Pairs) or not is_periodic or len(data.geometries) > 1:
+        raise DataError(
+            data.source, "coords", "there is no finer data, and the box is not periodic"
+        )
+    shape = tuple(2 * size for size in geometry.grid_shape)
+    axes = []
+    for axis, low, high in zip(
+        geometry.axes, geometry.domain.lower, geometry.domain.upper, strict=True
+    ):
+        axes.append(axis[0] + (high - low) * np.arange(2 * len(axis)) / (2 * len(axis)))
+    ends = list(zip(geometry.domain.lower, geometry.domain.upper, strict=True))
+    fine = Geometry.rectilinear(axes, periodic=True, bounds=ends)
+
+    def fetch(number: int, times: slice) -> np.ndarray:
+        frames = data.frames(number, times)
+        fields = frames.reshape(len(frames), *geometry.grid_shape, -1)
+        for axis, size in enumerate(shape, start=1):
+            fields = resample(fields, size, axis=axis)
+        return np.asarray(fields).reshape(len(frames), fine.num_points, -1)
+
+    return replace(data, geometries=(fine,), fetch=fetch)
+
+
+@torch.no_grad()
+def between_sites(
+    forecaster: Forecaster, data: Trajectories | Pairs, members: Sequence[Any]
+) -> Scores:
+    """Returns errors at sites that were held back: the model is given the others and asked there."""
+    if not isinstance(forecaster.model, GaussianParticleOperator):
+        return {"reason": "the model answers at its sites only"}
+    chosen = _evenly(members)
+    examples = make_examples(data, chosen)
+    totals: dict[str, list[float]] = {}
+    for number, member in enumerate(chosen):
+        example, geometry = examples[number], data.geometry(_owner(member))
+        kept, weights = _half(geometry)
+        is_asked = np.ones(geometry.num_points, dtype=bool)
+        is_asked[kept] = False
+        is_asked &= example.weights[0].numpy() > 0
+        asked = torch.from_numpy(is_asked)
+        given = torch.from_numpy(weights.astype(np.float32)) * (example.weights[0, kept] > 0)
+        guess = forecaster(
+            example.frames[:, :, kept],
+            example.coords[0, kept],
+            weights=given,
+            queries=example.coords[0, asked],
+        )
+        _add_errors(totals, example, guess, asked)
+    return {name: float(np.mean(errors)) for name, errors in totals.items()}
+
+
+def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers and weights of sites to give: every second one, or a random half."""
+    try:
+        thin, numbers = geometry.thinned(2)
+    except ValueError:
+        count = geometry.num_points
+        numbers = np.sort(np.random.default_rng(0).permutation(count)[: (count + 1) // 2])
+        return numbers, geometry.weights[numbers]
+    return numbers, thin.weights
+
+
+def _add_errors(
+    totals: dict[str, list[float]], example: Example, guess: Tensor, asked: Tensor
+) -> None:
+    target, weights = example.target[:, asked], example.weights[:, asked]
+    totals.setdefault("model", []).append(relative_l2(guess, target, weights).item())
+    if example.frames.shape[-1] == target.shape[-1]:
+        last = example.frames[:, -1, asked]
+        totals.setdefault("last frame", []).append(relative_l2(last, target, weights).item())
+
+
+@torch.no_grad()
+def _score(forecaster: Forecaster, data: Trajectories | Pairs, members: Sequence[Any]) -> Scores:
+    model = forecaster.model
+    if isinstance(model, RegisteredModel):
+        shape = data.geometry().grid_shape
+        if shape != model.problem.grid_shape:
+            forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
+    totals: dict[str, list[float]] = {}
+    everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
+    examples = make_examples(data, _evenly(members))
+    for number in range(len(examples)):
+        example = examples[number]
+        guess = forecaster(example.frames, example.coords, weights=example.weights)
+        _add_errors(totals, example, guess, everywhere)
+    return {name: float(np.mean(errors)) for name, errors in totals.items()}
+
+
+def _evenly(members: Sequence[Any]) -> list[Any]:
+    numbers = np.unique(np.linspace(0, len(members) - 1, MAX_EXAMPLES).round().astype(int))
+    return [members[number] for number in numbers]
+
+
+def _owner(member: Any) -> int:
+    return member if isinstance(member, int) else member.trajectory

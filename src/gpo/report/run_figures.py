@@ -1,0 +1,123 @@
+"""The figures of a run, each of them one idea, drawn from its results or its model."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from gpo.data.geometry import Geometry
+from gpo.evaluate.results import Results
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.particles import Particles
+from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
+from gpo.report.layers import draw_layers
+from gpo.report.particles import draw_particles
+from gpo.train.examples import Example
+from gpo.train.forecaster import Forecaster
+
+STYLES = {"model": "C0", "truth": "black", "persistence": "C1", "climatology": "C2"}
+
+
+def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) -> Figure:
+    """Returns what was given, the truth, the prediction and the error, a row per variable."""
+    task = forecaster.task
+    with torch.no_grad():
+        guesses = forecaster(example.frames, example.coords, weights=example.weights)[0].numpy()
+    is_known = example.weights[0].numpy() > 0
+    given, truth = example.frames[0, -1].numpy(), example.target[0].numpy()
+    outputs = task.outputs[:4]
+    size = (14, panel_height(geometry) * len(outputs) + 0.3)
+    figure, grid = plt.subplots(len(outputs), 4, figsize=size, squeeze=False, layout="constrained")
+    for channel, (name, axes) in enumerate(zip(outputs, grid, strict=True)):
+        # A static map shows as many of its inputs as there are rows.
+        before = min(channel, given.shape[1] - 1)
+        limits = color_limits(truth[is_known, channel])
+        error = np.abs(guesses[:, channel] - truth[:, channel])
+        given_limits = color_limits(given[is_known, before])
+        panels = [
+            (f"given: {task.inputs[before]}", given[:, before], given_limits),
+            (f"truth: {name}", truth[:, channel], limits),
+            (f"predicted: {name}", guesses[:, channel], limits),
+            ("absolute error", error, (0.0, float(error[is_known].max()) or 1.0)),
+        ]
+        for (title, values, ends), panel in zip(panels, axes, strict=True):
+            shown = np.where(is_known, values, np.nan)
+            draw_panel(panel, title, task.units[channel] or name, geometry, shown, ends)
+    return figure
+
+
+def draw_inside(forecaster: Forecaster, example: Example, geometry: Geometry) -> dict[str, Figure]:
+    """Returns the particles over the field they stand for, and the layers; of gpo only."""
+    model = forecaster.model
+    if not isinstance(model, GaussianParticleOperator):
+        return {}
+    values, is_known = forecaster.normalised_input(example.frames), example.weights[0].numpy() > 0
+    with torch.no_grad():
+        trace = model.trace(values, example.coords, weights=example.weights)
+    figures = {"layers": draw_layers(trace, geometry, is_known)}
+    if isinstance(trace.particles, Particles) and geometry.domain.dim > 1:
+        size = (11, 2 * panel_height(geometry) + 1)
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        shown = np.where(is_known, example.frames[0, -1, :, 0].numpy(), np.nan)
+        name = forecaster.task.inputs[0]
+        title = f"particles over {name}"
+        draw_panel(axes, title, name, geometry, shown, color_limits(shown[is_known]))
+        draw_particles(axes, trace.particles, example.coords[0], geometry.domain)
+        axes.set_title(title)
+        figures["particles"] = figure
+    return figures
+
+
+def draw_rollout(results: Results, lead: int) -> Figure:
+    """Returns error against step; lines end where a forecast is not finite any more."""
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for who, errors in results.rollout.items():
+        steps = lead * np.arange(1, len(errors) + 1)
+        heights = [np.nan if error is None else error for error in errors]
+        axes.semilogy(steps, heights, "o-", color=STYLES.get(who), label=who, markersize=3)
+    axes.set(xlabel="frames ahead", ylabel=f"relative L2, mean of {results.num_rollouts}")
+    return _finished(figure)
+
+
+def draw_spectrum(results: Results) -> Figure | None:
+    """Returns energy by scale, a panel per variable; None where there is none."""
+    drawable = {name: part for name, part in results.spectrum.items() if "reason" not in part}
+    if not drawable:
+        return None
+    figure, grid = plt.subplots(
+        1, len(drawable), figsize=(6 * len(drawable), 4), squeeze=False, layout="constrained"
+    )
+    for (name, part), axes in zip(drawable.items(), grid[0], strict=True):
+        numbers = np.array(part["wavenumbers"])
+        is_drawn = numbers > 0
+        for who in ("truth", "model", "truth at the end", "model at the end"):
+            if who in part:
+                energy = np.array(part[who])
+                line = "--" if who.endswith("end") else "-"
+                color = STYLES[who.split()[0]]
+                label = f"{who} of the rollout" if who.endswith("end") else f"{who}, one step"
+                axes.loglog(numbers[is_drawn], energy[is_drawn], line, color=color, label=label)
+        axes.set(title=name, xlabel=part["label"], ylabel="energy E(k)")
+        top = max(max(part["truth"][1:]), 1e-300)
+        axes.set_ylim(top * 1e-12, top * 10)
+    return _finished(figure)
+
+
+def draw_training(rows: Sequence[dict[str, float]]) -> Figure:
+    """Returns losses and score by epoch."""
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for name in sorted({key for row in rows for key in row} - {"epoch", "step"}):
+        points = [(row["epoch"], row[name]) for row in rows if row.get(name, 0) > 0]
+        if points:
+            axes.semilogy(*zip(*points, strict=True), "o-", label=name, markersize=3)
+    axes.set(xlabel="epoch", ylabel="loss or score")
+    return _finished(figure)
+
+
+def _finished(figure: Figure) -> Figure:
+    for axes in figure.axes:
+        axes.grid(alpha=0.3)
+        axes.legend()
+    return figure

@@ -1,0 +1,67 @@
+"""From the name in a configuration to a model, and from a folder back to it."""
+
+from pathlib import Path
+
+from torch import nn
+
+from gpo.baselines import Problem, RegisteredModel
+from gpo.model import artifact
+from gpo.model.artifact import ArtifactError
+from gpo.model.config import OperatorConfig
+from gpo.model.field import GaussianField
+from gpo.model.operator import GaussianParticleOperator
+from gpo.train.config import RunConfig
+
+Model = GaussianParticleOperator | GaussianField | RegisteredModel
+
+
+def build_model(config: RunConfig, problem: Problem) -> Model:
+    """Returns a new model that maps normalised values to normalised values."""
+    if config.model != "gpo":
+        return RegisteredModel(config.model, problem)
+    operator = OperatorConfig(
+        in_channels=problem.in_channels,
+        out_channels=problem.out_channels,
+        dim=problem.domain.dim,
+        domain=problem.domain,
+        hidden_dim=config.hidden_dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_gaussians=config.num_gaussians,
+        centers=config.centers,
+        fourier_seed=config.seed,
+    )
+    if config.stage == "field":
+        return GaussianField(operator)
+    model = GaussianParticleOperator(operator)
+    if config.init is not None:
+        _begin_with_field(model, Path(config.init) / "model")
+    return model
+
+
+def load_model(folder: Path) -> Model:
+    """Returns the model in a folder, ours or a registered one."""
+    name = artifact.model_type(folder)
+    for ours in (GaussianParticleOperator, GaussianField):
+        if name == ours.__name__:
+            return ours.from_pretrained(folder)
+    return RegisteredModel.from_pretrained(folder)
+
+
+def count_weights(model: nn.Module) -> int:
+    """Returns the number of parameters; a complex one counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
+    field = GaussianField.from_pretrained(folder)
+    if field.config != model.config:
+        names = [
+            name for name, value in vars(model.config).items()
+            if getattr(field.config, name) != value
+        ]  # fmt: skip
+        raise ArtifactError(
+            f"{folder}: the field was learned with other settings of {', '.join(names)}; "
+            "both stages need the same."
+        )
+    model.field.load_state_dict(field.state_dict())

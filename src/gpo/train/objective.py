@@ -1,0 +1,63 @@
+"""What a training step minimises, for any model: one step ahead, or several on its own forecasts."""
+
+import torch
+from torch import Tensor
+
+from gpo.model.field import GaussianField
+from gpo.model.losses import LossWeights, field_losses, trace_losses, with_total
+from gpo.model.operator import GaussianParticleOperator
+from gpo.numerics.norms import relative_l2
+from gpo.train.examples import Example
+from gpo.train.forecaster import Forecaster
+
+LOSS_WEIGHTS = LossWeights()
+
+
+def training_losses(
+    forecaster: Forecaster,
+    batch: Example,
+    *,
+    num_steps: int = 1,
+    pushforward: bool = False,
+    noise: float = 0.0,
+) -> dict[str, Tensor]:
+    """Returns every loss by name, a mean over the steps, and their weighted sum as `total`.
+
+    Args:
+        forecaster: The model in training.
+        batch: Examples with at least `num_steps` targets.
+        num_steps: Steps to take, each on the forecasts of those before.
+        pushforward: Whether only the last step counts and no gradient reaches those before.
+        noise: Standard deviation of noise on the normalised input.
+    """
+    values = forecaster.normalised_input(batch.frames)
+    if noise:
+        values = values + noise * torch.randn_like(values)
+    steps: list[dict[str, Tensor]] = []
+    for step in range(num_steps):
+        is_last = step == num_steps - 1
+        target = forecaster.normalised(batch.targets[:, step])
+        with torch.set_grad_enabled(torch.is_grad_enabled() and (is_last or not pushforward)):
+            losses, prediction = _one_step(forecaster, values, batch, target)
+        if is_last or not pushforward:
+            steps.append(losses)
+        if not is_last:
+            values = torch.cat([values[..., prediction.shape[-1] :], prediction], dim=-1)
+    return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
+
+
+def _one_step(
+    forecaster: Forecaster, values: Tensor, batch: Example, target: Tensor
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Returns the losses of one step and its normalised prediction."""
+    model, coords, weights = forecaster.model, batch.coords, batch.weights
+    if isinstance(model, GaussianParticleOperator):
+        sites = model.field.check(values, coords, weights, None)
+        trace = model.trace_sites(sites)
+        prediction = forecaster.complete(trace.output, values)
+        return trace_losses(model, sites, trace, prediction, target, LOSS_WEIGHTS), prediction
+    if isinstance(model, GaussianField):
+        return field_losses(model, values, coords, target, weights=weights), target
+    prediction = forecaster.complete(model(values, coords, weights=weights), values)
+    terms = {"prediction": relative_l2(prediction, target, weights)}
+    return with_total(terms, LOSS_WEIGHTS), prediction
