@@ -6,8 +6,8 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test fast check validate clean
 
-demo: $(READY)  ## Encodes, predicts and draws a field; leaves a picture in runs/demo.
-	$(BIN)/python examples/plot_first_operator.py
+demo: $(READY)  ## Makes data, trains, scores and reports: open runs/demo/report.html.
+	$(BIN)/gpo run ns2d --preset quick --out runs/demo
 
 test: check  ## Everything continuous integration runs.
 	$(BIN)/pytest -n 2 -m "not slow"

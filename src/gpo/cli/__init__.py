@@ -10,6 +10,14 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from gpo.cli.baselines import Baselines
+from gpo.cli.bench import (
+    BenchAblation,
+    BenchEfficiency,
+    BenchRollout,
+    BenchScaling,
+    BenchSpectrum,
+    BenchTable1,
+)
 from gpo.cli.data import DataInfo, DataMake, DataPlot
 from gpo.cli.predict import PredictCommand
 from gpo.cli.presets import Presets
@@ -36,6 +44,24 @@ class Data:
     def run(self) -> None:
         """Runs the chosen action."""
         self.action.run()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Makes the paper's tables and figures, with all models under the same rules."""
+
+    what: (
+        Annotated[BenchTable1, subcommand("table1")]
+        | Annotated[BenchAblation, subcommand("ablation")]
+        | Annotated[BenchEfficiency, subcommand("efficiency")]
+        | Annotated[BenchRollout, subcommand("rollout")]
+        | Annotated[BenchSpectrum, subcommand("spectrum")]
+        | Annotated[BenchScaling, subcommand("scaling")]
+    )
+
+    def run(self) -> None:
+        """Makes the chosen one."""
+        self.what.run()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -78,6 +104,7 @@ def _parse_onto(settings: RunConfig, arguments: list[str] | None) -> Any:
         | Annotated[Data, subcommand("data")]
         | Annotated[Presets, subcommand("presets")]
         | Annotated[Baselines, subcommand("baselines")]
+        | Annotated[Bench, subcommand("bench")]
     )
     return tyro.cli(
         OmitSubcommandPrefixes[OmitArgPrefixes[command]],  # type: ignore[valid-type]

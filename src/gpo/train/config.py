@@ -45,6 +45,12 @@ class RunConfig:
     """Gaussians per site and modes per head of gpo."""
     centers: Literal["absolute", "displacement"] = "displacement"
     """How the encoder of gpo predicts centers."""
+    operator: tuple[str, ...] = ()
+    """Further settings of gpo by name, such as share_layers=true mixing=0.3."""
+    ablation: str | None = None
+    """A row of the paper's ablation, such as without-pg-operator; the width is refitted."""
+    loss: tuple[str, ...] = ()
+    """Weights of the losses of gpo by name, such as center=0 basis=0.1."""
     stage: Literal["operator", "field"] = "operator"
     """What is learned: the operator, or first the Gaussian field, which reconstructs its input."""
     init: str | None = None
@@ -97,7 +103,13 @@ class RunConfig:
         _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
         is_gpo = self.model == "gpo"
         _check("stage", self.stage, is_gpo or self.stage == "operator", "operator for baselines")
-        _check("init", self.init, self.init is None or is_gpo, "left out for baselines")
+        for name in ("init", "operator", "ablation", "loss"):
+            _check(
+                name,
+                getattr(self, name),
+                is_gpo or not getattr(self, name),
+                "left out for baselines",
+            )
 
     @property
     def name(self) -> str:

@@ -1,7 +1,11 @@
 """From the name in a configuration to a model, and from a folder back to it."""
 
+import typing
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import yaml
 from torch import nn
 
 from gpo.baselines import Problem, RegisteredModel
@@ -9,7 +13,9 @@ from gpo.model import artifact
 from gpo.model.artifact import ArtifactError
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
+from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.presets import ablation
 from gpo.train.config import RunConfig
 
 Model = GaussianParticleOperator | GaussianField | RegisteredModel
@@ -19,24 +25,45 @@ def build_model(config: RunConfig, problem: Problem) -> Model:
     """Returns a new model that maps normalised values to normalised values."""
     if config.model != "gpo":
         return RegisteredModel(config.model, problem)
-    operator = OperatorConfig(
-        in_channels=problem.in_channels,
-        out_channels=problem.out_channels,
-        dim=problem.domain.dim,
-        domain=problem.domain,
-        hidden_dim=config.hidden_dim,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_gaussians=config.num_gaussians,
-        centers=config.centers,
-        fourier_seed=config.seed,
-    )
+    settings: dict[str, Any] = {
+        "in_channels": problem.in_channels,
+        "out_channels": problem.out_channels,
+        "dim": problem.domain.dim,
+        "domain": problem.domain,
+        "hidden_dim": config.hidden_dim,
+        "num_layers": config.num_layers,
+        "num_heads": config.num_heads,
+        "num_gaussians": config.num_gaussians,
+        "centers": config.centers,
+        "fourier_seed": config.seed,
+        **named_values("operator", config.operator, OperatorConfig),
+    }
+    operator = OperatorConfig(**settings)
+    if config.ablation is not None:
+        operator = ablation(config.ablation, operator)
     if config.stage == "field":
         return GaussianField(operator)
     model = GaussianParticleOperator(operator)
     if config.init is not None:
         _begin_with_field(model, Path(config.init) / "model")
     return model
+
+
+def loss_weights(config: RunConfig) -> LossWeights:
+    """Returns how the losses of gpo add up."""
+    return LossWeights(**named_values("loss", config.loss, LossWeights))
+
+
+def named_values(flag: str, texts: Sequence[str], cls: type) -> dict[str, Any]:
+    """Returns what `name=value` texts say, each of the type that the field of a data class has."""
+    for text in texts:
+        if "=" not in text:
+            raise ValueError(f"--{flag} takes name=value, got {text!r}.")
+    pairs = (text.split("=", 1) for text in texts)
+    values = {name: yaml.safe_load(value) for name, value in pairs}
+    artifact.check_fields(cls, values, f"--{flag}")
+    kinds = typing.get_type_hints(cls)
+    return {name: float(v) if kinds[name] is float else v for name, v in values.items()}
 
 
 def load_model(folder: Path) -> Model:

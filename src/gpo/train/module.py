@@ -11,6 +11,7 @@ from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
+from gpo.train.models import loss_weights
 from gpo.train.objective import training_losses
 
 SCORE = "validation/relative_l2"
@@ -22,7 +23,7 @@ class TrainingModule(lightning.LightningModule):
     def __init__(self, forecaster: Forecaster, config: RunConfig, budget: Budget) -> None:
         super().__init__()
         self.forecaster, self.config, self.budget = forecaster, config, budget
-        self.progress = 0.0
+        self.loss_weights, self.progress = loss_weights(config), 0.0
 
     def training_step(self, batch: Example, index: int) -> Tensor:
         """Returns the total loss; every term is logged by name."""
@@ -34,6 +35,7 @@ class TrainingModule(lightning.LightningModule):
             num_steps=self.budget.rollout(self.progress),
             pushforward=self.config.pushforward,
             noise=self.config.noise,
+            weights=self.loss_weights,
         )
         if not bool(losses["total"].isfinite()):
             raise ValueError(

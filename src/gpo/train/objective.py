@@ -10,8 +10,6 @@ from gpo.numerics.norms import relative_l2
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
 
-LOSS_WEIGHTS = LossWeights()
-
 
 def training_losses(
     forecaster: Forecaster,
@@ -20,6 +18,7 @@ def training_losses(
     num_steps: int = 1,
     pushforward: bool = False,
     noise: float = 0.0,
+    weights: LossWeights = LossWeights(),
 ) -> dict[str, Tensor]:
     """Returns every loss by name, a mean over the steps, and their weighted sum as `total`.
 
@@ -29,6 +28,7 @@ def training_losses(
         num_steps: Steps to take, each on the forecasts of those before.
         pushforward: Whether only the last step counts and no gradient reaches those before.
         noise: Standard deviation of noise on the normalised input.
+        weights: How the losses add up.
     """
     values = forecaster.normalised_input(batch.frames)
     if noise:
@@ -38,7 +38,7 @@ def training_losses(
         is_last = step == num_steps - 1
         target = forecaster.normalised(batch.targets[:, step])
         with torch.set_grad_enabled(torch.is_grad_enabled() and (is_last or not pushforward)):
-            losses, prediction = _one_step(forecaster, values, batch, target)
+            losses, prediction = _one_step(forecaster, values, batch, target, weights)
         if is_last or not pushforward:
             steps.append(losses)
         if not is_last:
@@ -47,17 +47,18 @@ def training_losses(
 
 
 def _one_step(
-    forecaster: Forecaster, values: Tensor, batch: Example, target: Tensor
+    forecaster: Forecaster, values: Tensor, batch: Example, target: Tensor, weights: LossWeights
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Returns the losses of one step and its normalised prediction."""
-    model, coords, weights = forecaster.model, batch.coords, batch.weights
+    model, coords, q = forecaster.model, batch.coords, batch.weights
     if isinstance(model, GaussianParticleOperator):
-        sites = model.field.check(values, coords, weights, None)
+        sites = model.field.check(values, coords, q, None)
         trace = model.trace_sites(sites)
         prediction = forecaster.complete(trace.output, values)
-        return trace_losses(model, sites, trace, prediction, target, LOSS_WEIGHTS), prediction
+        return trace_losses(model, sites, trace, prediction, target, weights), prediction
     if isinstance(model, GaussianField):
-        return field_losses(model, values, coords, target, weights=weights), target
-    prediction = forecaster.complete(model(values, coords, weights=weights), values)
-    terms = {"prediction": relative_l2(prediction, target, weights)}
-    return with_total(terms, LOSS_WEIGHTS), prediction
+        losses = field_losses(model, values, coords, target, weights=q, loss_weights=weights)
+        return losses, target
+    prediction = forecaster.complete(model(values, coords, weights=q), values)
+    terms = {"prediction": relative_l2(prediction, target, q)}
+    return with_total(terms, weights), prediction

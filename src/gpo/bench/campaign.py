@@ -1,0 +1,70 @@
+"""Many cells, some at a time; a killed campaign goes on, and a failed cell is reported."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from gpo.bench.cell import Cell, CellError, Outcome
+from gpo.files import write_text
+
+
+@dataclass
+class Campaign:
+    """Cells and what became of them."""
+
+    root: Path
+    """The folder of all cells."""
+    outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    """By row and column, one per seed."""
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By row and column, the reason."""
+
+    def run(
+        self,
+        cells: Sequence[Cell],
+        *,
+        jobs: int = 1,
+        on_done: Callable[[Cell, str], None] = lambda cell, message: None,
+    ) -> None:
+        """Makes all cells that are not made yet.
+
+        Args:
+            cells: What to make.
+            jobs: How many at a time; they share the cores.
+            on_done: Called after each cell with a line about it.
+        """
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = {pool.submit(cell.make, self.root, threads): cell for cell in cells}
+            try:
+                for future in as_completed(waiting):
+                    cell = waiting[future]
+                    key = (cell.row, cell.column)
+                    try:
+                        outcome = future.result()
+                    except CellError as error:
+                        self.failures[key] = str(error)
+                        on_done(cell, f"failed: {error}")
+                    else:
+                        self.outcomes.setdefault(key, []).append(outcome)
+                        on_done(cell, f"{outcome.relative_l2:.4g} after {outcome.steps} steps")
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def save(self, path: Path) -> None:
+        """Writes every outcome and every failure, from which the tables can be made again."""
+        stored = {
+            "outcomes": [
+                {"row": row, "column": column, "seeds": [asdict(outcome) for outcome in outcomes]}
+                for (row, column), outcomes in sorted(self.outcomes.items())
+            ],
+            "failures": [
+                {"row": row, "column": column, "reason": reason}
+                for (row, column), reason in sorted(self.failures.items())
+            ],
+        }
+        write_text(path, json.dumps(stored, indent=2) + "\n")

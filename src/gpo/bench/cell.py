@@ -1,0 +1,135 @@
+"""One cell of a table: a run folder that is made once, by `gpo run`, and then read."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpo.bench.protocol import Protocol
+from gpo.evaluate.results import Results
+from gpo.files import write_text
+from gpo.train.run_folder import Run, read_log
+
+SCORE = "validation/relative_l2"
+
+
+class CellError(RuntimeError):
+    """A cell that failed; the message is what the run said last."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on the data of a column, with everything that decides the outcome."""
+
+    row: str
+    """What the row is called."""
+    column: str
+    settings: dict[str, Any]
+    """Data, model and seed: what a run sets beside the protocol."""
+    protocol: Protocol
+
+    @property
+    def digest(self) -> str:
+        """A short hash of all settings; other settings make another folder."""
+        text = json.dumps([self.settings, asdict(self.protocol)], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def folder(self, root: Path) -> Path:
+        """Returns where the cell is kept."""
+        return root / self.column / f"{self.row}-{self.digest}"
+
+    def outcome(self, root: Path) -> "Outcome | None":
+        """Returns what came out, or None where the cell is not finished."""
+        path = self.folder(root) / "outcome.json"
+        return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+    def results(self, root: Path) -> Results:
+        """Returns all numbers of a finished cell."""
+        return Results.load(Run(self.folder(root) / "run").results_file)
+
+    def make(self, root: Path, threads: int) -> "Outcome":
+        """Tunes the learning rate, trains, scores; goes on where it was interrupted.
+
+        Args:
+            root: The folder of all cells.
+            threads: Threads of the run.
+        """
+        done = self.outcome(root)
+        if done is not None:
+            return done
+        folder = self.folder(root)
+        folder.mkdir(parents=True, exist_ok=True)
+        rate = self._tuned(folder, threads)
+        settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
+        run = Run(folder / "run")
+        self._call("run", settings, run.folder, threads)
+        results, log = Results.load(run.results_file), read_log(run)
+        outcome = Outcome(
+            relative_l2=results.one_step["model"]["relative_l2"],
+            references={who: scores["relative_l2"] for who, scores in results.one_step.items() if who != "model"},
+            steps=int(max(row["step"] for row in log)) + 1,
+            epochs=len(log),
+            learning_rate=rate,
+            parameters=results.model["parameters"],
+            num_examples=results.num_examples,
+        )  # fmt: skip
+        write_text(folder / "outcome.json", json.dumps(asdict(outcome), indent=2) + "\n")
+        shutil.rmtree(run.checkpoints, ignore_errors=True)
+        return outcome
+
+    def _tuned(self, folder: Path, threads: int) -> float:
+        """Returns the learning rate with the best validation score of a short run."""
+        rates = self.protocol.learning_rates
+        if len(rates) == 1:
+            return rates[0]
+        path = folder / "tuning.json"
+        if not path.exists():
+            scores: dict[str, float] = {}
+            for rate in rates:
+                settings = {**self.protocol.tuning(), **self.settings, "learning_rate": rate}
+                run = Run(folder / f"tuning-{rate:g}")
+                self._call("train", settings, run.folder, threads)
+                scores[str(rate)] = min(row[SCORE] for row in read_log(run) if SCORE in row)
+                shutil.rmtree(run.checkpoints, ignore_errors=True)
+            write_text(path, json.dumps(scores, indent=2) + "\n")
+        scores = json.loads(path.read_text(encoding="utf-8"))
+        return float(min(scores, key=lambda rate: scores[rate]))
+
+    def _call(self, command: str, settings: dict[str, Any], out: Path, threads: int) -> None:
+        if command == "train" and (out / "model" / "model.safetensors").exists():
+            return
+        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
+        config = out.with_suffix(".yaml")
+        write_text(config, yaml.safe_dump(plain, sort_keys=False))
+        done = subprocess.run(
+            [sys.executable, "-m", "gpo", command, "--config", str(config), "--out", str(out), "--quiet"],
+            capture_output=True, text=True, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )  # fmt: skip
+        if done.returncode != 0:
+            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+            raise CellError(last[0].removeprefix("error: "))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a cell."""
+
+    relative_l2: float
+    references: dict[str, float]
+    """Relative L2 of what learns nothing, by name."""
+    steps: int
+    """Optimiser steps that were made."""
+    epochs: int
+    learning_rate: float
+    """The one that was chosen."""
+    parameters: int
+    num_examples: int
+    """Test examples."""

@@ -1,0 +1,85 @@
+"""Figures over the cells of Table 1: error against step, and energy against scale."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpo.bench.cell import Cell
+from gpo.bench.protocol import Protocol
+from gpo.bench.table import Entry, Table
+
+Curves = dict[str, tuple[list[float], list[float]]]
+"""By name, the places along the horizontal axis and the heights there."""
+
+
+def collect_rollouts(cells: Sequence[Cell], root: Path) -> Curves:
+    """Returns the error after every step of finished cells; a curve ends where it diverges."""
+    curves: Curves = {}
+    for cell in cells:
+        if cell.outcome(root) is None:
+            continue
+        rollout = cell.results(root).rollout
+        for who in ("persistence", "climatology"):
+            if who in rollout and who not in curves:
+                curves[who] = _until_none(rollout[who])
+        curves[cell.row] = _until_none(rollout["model"])
+    return curves
+
+
+def _until_none(errors: Sequence[float | None]) -> tuple[list[float], list[float]]:
+    heights: list[float] = []
+    for error in errors:
+        if error is None:
+            break
+        heights.append(error)
+    return [float(step) for step in range(1, len(heights) + 1)], heights
+
+
+def rollout_table(curves: Curves, column: str, protocol: Protocol) -> Table:
+    """Returns the error after 1, 5, 10, 15 and the last step; a dash where it diverged."""
+    longest = max((len(heights) for _, heights in curves.values()), default=1)
+    steps = [step for step in (1, 5, 10, 15) if step < longest] + [longest]
+    table = Table(
+        f"Relative L2 of a rollout on {column}, {protocol.name} protocol", "model",
+        [f"step {step}" for step in steps], unranked=frozenset(("persistence", "climatology")),
+    )  # fmt: skip
+    for name, (_, heights) in curves.items():
+        diverged = Entry(note="diverged")
+        entries = [Entry(heights[s - 1]) if s <= len(heights) else diverged for s in steps]
+        table.add(name, entries)
+    table.notes.append(f"{protocol}.")
+    return table
+
+
+def collect_spectra(cells: Sequence[Cell], root: Path) -> Curves:
+    """Returns energy by wave number at the end of a rollout, of the first variable."""
+    curves: Curves = {}
+    for cell in cells:
+        if cell.outcome(root) is None:
+            continue
+        part = next(iter(cell.results(root).spectrum.values()))
+        if "truth at the end" not in part:
+            continue
+        numbers = [float(number) for number in part["wavenumbers"][1:]]
+        for name, who in (("truth", "truth"), (cell.row, "model")):
+            if f"{who} at the end" in part:
+                energy = [float(value) for value in part[f"{who} at the end"][1:]]
+                curves.setdefault(name, (numbers, energy))
+    return curves
+
+
+def spectrum_table(cells: Sequence[Cell], root: Path, column: str, protocol: Protocol) -> Table:
+    """Returns the error of one step at low, middle and high wave numbers."""
+    bins = ("low", "middle", "high")
+    table = Table(
+        f"Spectral error of one step on {column}, {protocol.name} protocol", "model", bins
+    )
+    for cell in cells:
+        if cell.outcome(root) is None:
+            continue
+        part = next(iter(cell.results(root).spectrum.values()))
+        errors = part.get("errors", {})
+        table.add(cell.row, [Entry(errors.get(name), note="" if errors else part.get("reason", "")) for name in bins])  # fmt: skip
+    table.notes.append(
+        f"Root of the energy of the error over the energy of the truth, in bins equal in log k. {protocol}."
+    )
+    return table

@@ -1,0 +1,55 @@
+"""How models are compared. The rules are the same for all of them, ours included."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpo.train.recipes import RECIPES
+
+LEARNING_RATES = (5e-4, 2e-3)
+"""The grid that every model's learning rate is chosen from, on validation data."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What every cell of a table is given, whichever model is in it."""
+
+    name: Literal["budget", "steps", "paper"] = "budget"
+    """budget: the same CPU seconds; steps: the same optimiser steps; paper: the paper's epochs."""
+    amount: float = 120.0
+    """CPU seconds, or steps; epochs are the paper's."""
+    preset: Literal["quick", "default", "paper"] = "quick"
+    """Size of made data."""
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what a run of this protocol sets."""
+        if self.name == "paper":
+            return {**RECIPES["paper"], "preset": "paper"}
+        limit = (
+            {"budget_cpu": self.amount} if self.name == "budget" else {"steps": int(self.amount)}
+        )
+        return {"preset": self.preset, "epochs": 100_000, "patience": 100_000, **limit}
+
+    def tuning(self) -> dict[str, Any]:
+        """Returns what a run that only compares learning rates sets: a sixth of the amount."""
+        settings = self.settings()
+        for name in ("budget_cpu", "steps"):
+            if name in settings:
+                settings[name] = type(settings[name])(settings[name] / 6)
+        return settings
+
+    @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """The learning rates to choose from; the paper's protocol fixes its own."""
+        return (1e-3,) if self.name == "paper" else LEARNING_RATES
+
+    def __str__(self) -> str:
+        """Returns the rules in words, which stand below every table."""
+        if self.name == "paper":
+            return "protocol paper: AdamW from 1e-3 with StepLR, up to 500 epochs, early stopping"
+        unit = "CPU seconds of training" if self.name == "budget" else "steps"
+        rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
+        return (
+            f"protocol {self.name}: {self.amount:g} {unit} for every model, batch 8, increments, "
+            f"cosine schedule; learning rate out of {rates}, the better on validation data after "
+            f"{self.tuning().get('budget_cpu') or self.tuning().get('steps'):g} {unit}"
+        )

@@ -1,0 +1,121 @@
+"""Table 1 of the paper: relative L2 of every model on every benchmark, and on real files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpo.baselines import REGISTRY
+from gpo.bench.campaign import Campaign
+from gpo.bench.cell import Cell
+from gpo.bench.columns import COLUMNS, PAPER, NoDataError
+from gpo.bench.protocol import Protocol
+from gpo.bench.table import Entry, Table
+
+MODELS = ("gpo", *REGISTRY)
+REFERENCES = ("persistence", "climatology", "training mean")
+
+
+def table1_cells(
+    models: Sequence[str],
+    columns: Sequence[str],
+    protocol: Protocol,
+    files: Path,
+    seeds: Sequence[int],
+) -> tuple[list[Cell], dict[str, str]]:
+    """Returns the cells, column by column, and the columns without data with their reasons."""
+    for kind, names, known in (("models", models, MODELS), ("benchmarks", columns, COLUMNS)):
+        for name in names:
+            if name not in known:
+                raise ValueError(f"--{kind} must be of {', '.join(known)}, got {name!r}.")
+    cells, missing = [], {}
+    for column in columns:
+        try:
+            source = COLUMNS[column].source(column, files, protocol.preset)
+        except NoDataError as error:
+            missing[column] = str(error)
+            continue
+        cells += [
+            Cell(model, column, {**source, "model": model, "seed": seed}, protocol)
+            for seed in seeds
+            for model in models
+        ]
+    return cells, missing
+
+
+def table1(
+    campaign: Campaign,
+    models: Sequence[str],
+    columns: Sequence[str],
+    missing: dict[str, str],
+    protocol: Protocol,
+) -> Table:
+    """Returns relative L2 with the steps made; the paper's numbers beside ours, marked as its own."""
+    paper = [column for column in columns if column in PAPER["gpo"]]
+    names = [name for column in columns for name in (column, *([f"{column} (paper)"] if column in paper else []))]  # fmt: skip
+    table = Table(
+        f"Relative L2, {protocol.name} protocol", "model", names,
+        unranked=frozenset((*REFERENCES, *(f"{column} (paper)" for column in paper))),
+    )  # fmt: skip
+    for model in models:
+        entries = []
+        for column in columns:
+            entries.append(_entry(campaign, model, column, missing))
+            if column in paper:
+                entries.append(Entry(PAPER.get(model, {}).get(column)))
+        table.add(model, entries)
+    for reference in REFERENCES:
+        entries = []
+        for column in columns:
+            entries.append(_reference(campaign, reference, column))
+            if column in paper:
+                entries.append(Entry())
+        if any(entry.value is not None for entry in entries):
+            table.add(reference, entries)
+    for column, reason in missing.items():
+        table.notes.append(f"{column}: - ({reason}).")
+    counts = _test_examples(campaign, columns)
+    table.notes += [
+        f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
+        "In brackets the optimiser steps made. Test examples: "
+        + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
+        "Columns marked (paper) are the paper's numbers, on its data and hardware, not reproduced "
+        "by us.",
+    ]  # fmt: skip
+    return table
+
+
+def _entry(campaign: Campaign, model: str, column: str, missing: dict[str, str]) -> Entry:
+    key = (model, column)
+    if column in missing:
+        return Entry()
+    if key in campaign.failures:
+        return Entry(note=_short(campaign.failures[key]))
+    outcomes = campaign.outcomes.get(key)
+    if not outcomes:
+        return Entry(note="not run")
+    errors = [outcome.relative_l2 for outcome in outcomes]
+    spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
+    steps = int(np.mean([outcome.steps for outcome in outcomes]))
+    return Entry(float(np.mean(errors)), spread, f"{steps:,}")
+
+
+def _reference(campaign: Campaign, who: str, column: str) -> Entry:
+    for (_, place), outcomes in campaign.outcomes.items():
+        if place == column and who in outcomes[0].references:
+            return Entry(outcomes[0].references[who])
+    return Entry()
+
+
+def _test_examples(campaign: Campaign, columns: Sequence[str]) -> dict[str, int]:
+    return {
+        column: outcomes[0].num_examples
+        for column in columns
+        for (_, place), outcomes in campaign.outcomes.items()
+        if place == column
+    }
+
+
+def _short(reason: str) -> str:
+    """Returns the reason without the words that every refusal begins with."""
+    return reason.split("cannot take these sites: ")[-1]

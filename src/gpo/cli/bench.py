@@ -1,0 +1,209 @@
+"""`gpo bench table1 | ablation | efficiency | rollout | spectrum | scaling`."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gpo.bench.ablation import ablation_cells, ablation_table
+from gpo.bench.campaign import Campaign
+from gpo.bench.cell import Cell
+from gpo.bench.columns import COLUMNS
+from gpo.bench.curves import collect_rollouts, collect_spectra, rollout_table, spectrum_table
+from gpo.bench.efficiency import measure_efficiency
+from gpo.bench.machine import describe_machine
+from gpo.bench.protocol import Protocol
+from gpo.bench.scaling import measure_scaling
+from gpo.bench.table import Table
+from gpo.bench.table1 import MODELS, table1, table1_cells
+from gpo.cli.data import make_data
+from gpo.files import write_text
+from gpo.report.bench_figures import draw_efficiency, draw_scaling
+from gpo.report.curve_figure import draw_curves
+
+
+@dataclass(frozen=True)
+class Cells:
+    """How cells of a table are made, for all models alike."""
+
+    models: tuple[str, ...] = MODELS
+    """Rows."""
+    protocol: Literal["budget", "steps", "paper"] = "budget"
+    """Equal CPU seconds, equal steps, or the paper's epochs."""
+    amount: float = 120.0
+    """CPU seconds or steps for every cell; the tuning of the learning rate comes on top."""
+    preset: Literal["quick", "default", "paper"] = "quick"
+    """Size of made data."""
+    seeds: tuple[int, ...] = (0,)
+    """Several give mean and spread."""
+    files: Path = Path("../shared/data")
+    """Folder of real files, and of published files of benchmarks as NAME.*."""
+    runs: Path = Path("runs/bench")
+    """Where cells are kept; what is finished there is not made again."""
+    jobs: int = 1
+    """Cells at a time."""
+    out: Path = Path("benchmarks/results")
+    """Where tables and figures go."""
+
+    @property
+    def rules(self) -> Protocol:
+        """The protocol with its amount."""
+        return Protocol(self.protocol, self.amount, self.preset)
+
+    def make(self, cells: list[Cell]) -> Campaign:
+        """Makes all cells, with progress."""
+        campaign = Campaign(self.runs)
+        for name in {cell.settings["benchmark"] for cell in cells if "benchmark" in cell.settings}:
+            make_data(name, self.rules.settings()["preset"])
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        console = Console(soft_wrap=True, highlight=False)
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            task = progress.add_task("cells", total=len(cells))
+
+            def on_done(cell: Cell, message: str) -> None:
+                progress.console.print(f"{cell.column}, {cell.row}: {message}", markup=False)
+                progress.advance(task)
+
+            campaign.run(cells, jobs=self.jobs, on_done=on_done)
+        return campaign
+
+
+@dataclass(frozen=True)
+class BenchTable1:
+    """Relative L2 of all models on all benchmarks and on real files."""
+
+    cells: Cells = Cells()
+    benchmarks: tuple[str, ...] = tuple(COLUMNS)
+    """Columns; those without data are a dash with the reason."""
+
+    def run(self) -> None:
+        """Makes the cells and writes the table."""
+        make = self.cells
+        cells, missing = table1_cells(
+            make.models, self.benchmarks, make.rules, make.files, make.seeds
+        )
+        campaign = make.make(cells)
+        table = table1(campaign, make.models, self.benchmarks, missing, make.rules)
+        _write(make.out / "table1", [table])
+        campaign.save(make.out / "table1" / "cells.json")
+
+
+@dataclass(frozen=True)
+class BenchAblation:
+    """GPO with one part changed at a time."""
+
+    cells: Cells = Cells()
+    benchmark: str = "ns2d"
+    """The column it is run on."""
+
+    def run(self) -> None:
+        """Makes the cells and writes the table."""
+        make = self.cells
+        cells = ablation_cells(self.benchmark, make.rules, make.files, make.seeds)
+        campaign = make.make(cells)
+        _write(make.out / "ablation", [ablation_table(campaign, self.benchmark, make.rules)])
+        campaign.save(make.out / "ablation" / "cells.json")
+
+
+@dataclass(frozen=True)
+class BenchRollout:
+    """Error against step, to 20, of the cells of table1."""
+
+    cells: Cells = Cells()
+    benchmark: str = "ns2d"
+    """The column it is taken from."""
+
+    def run(self) -> None:
+        """Makes the cells that are missing, writes a table and a figure."""
+        make = self.cells
+        cells, _ = table1_cells(
+            make.models, (self.benchmark,), make.rules, make.files, make.seeds[:1]
+        )
+        make.make(cells)
+        curves = collect_rollouts(cells, make.runs)
+        figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
+        table = rollout_table(curves, self.benchmark, make.rules)
+        _write(make.out / "rollout", [table], {"rollout": figure})
+
+
+@dataclass(frozen=True)
+class BenchSpectrum:
+    """Energy by scale at the end of a rollout, of truth and of the cells of table1."""
+
+    cells: Cells = Cells()
+    benchmark: str = "ns2d"
+    """The column it is taken from."""
+
+    def run(self) -> None:
+        """Makes the cells that are missing, writes a table and a figure."""
+        make = self.cells
+        cells, _ = table1_cells(
+            make.models, (self.benchmark,), make.rules, make.files, make.seeds[:1]
+        )
+        make.make(cells)
+        curves = collect_spectra(cells, make.runs)
+        figure = draw_curves(
+            curves, "wave number", "energy E(k)", f"{self.benchmark} after a rollout", is_log=True
+        )
+        table = spectrum_table(cells, make.runs, self.benchmark, make.rules)
+        _write(make.out / "spectrum", [table], {"spectrum": figure})
+
+
+@dataclass(frozen=True)
+class BenchEfficiency:
+    """Parameters, memory and time of a step at 64 x 64 x 3, batch 16."""
+
+    models: tuple[str, ...] = MODELS
+    """Rows."""
+    repeats: int = 3
+    """Every time is the least of so many."""
+    out: Path = Path("benchmarks/results")
+    """Where the table goes."""
+
+    def run(self) -> None:
+        """Measures side by side and writes the table."""
+        with Console().status("measuring") as status:
+            tables, rows = measure_efficiency(
+                self.models, repeats=self.repeats, on_progress=status.update
+            )
+        _write(self.out / "efficiency", tables, {"efficiency": draw_efficiency(rows)})
+
+
+@dataclass(frozen=True)
+class BenchScaling:
+    """Time and memory against the number of sites, Gaussians, width and depth."""
+
+    max_sites: int = 2**20
+    """The largest number of sites."""
+    out: Path = Path("benchmarks/results")
+    """Where the tables go."""
+
+    def run(self) -> None:
+        """Measures side by side and writes the tables."""
+        with Console().status("measuring") as status:
+            tables, rows = measure_scaling(max_sites=self.max_sites, on_progress=status.update)
+        _write(self.out / "scaling", tables, {"scaling": draw_scaling(rows)})
+
+
+def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None = None) -> None:
+    """Writes tables in three languages and every figure; prints the first language."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["gpo", *sys.argv[1:]])
+    lines = describe_machine(command)
+    for table in tables:
+        table.notes += lines
+    write_text(folder / "table.md", "\n".join(table.markdown() for table in tables))
+    write_text(folder / "table.tex", "\n".join(table.latex() for table in tables))
+    head = '<!doctype html>\n<meta charset="utf-8">\n'
+    write_text(folder / "table.html", head + "\n".join(table.html() for table in tables))
+    for name, figure in (figures or {}).items():
+        figure.savefig(folder / f"{name}.png", dpi=110)
+    console = Console(soft_wrap=True, highlight=False)
+    for table in tables:
+        console.print(table.markdown(), markup=False)
+    console.print(f"written: {folder}", markup=False)

@@ -1,0 +1,132 @@
+"""The figures of `gpo bench`, drawn from the rows and curves that it measures."""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle, product
+from typing import Any
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+Rows = Sequence[Mapping[str, Any]]
+
+# Okabe and Ito's colours, which all kinds of colour vision tell apart.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = "os^Dvp"
+REFERENCES = {
+    "truth": ("-", "black"),
+    "persistence": ("-.", "#666666"),
+    "climatology": ("-.", "#AAAAAA"),
+}
+"""What no model made."""
+OURS, OTHERS = "#D55E00", "#0072B2"
+MEGABYTE = 2**20
+
+
+def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
+    """Returns time and memory against one thing that was varied, with the fitted exponents.
+
+    Args:
+        rows: What `measure_scaling` returns.
+        against: sites, or a field of gpo's configuration.
+    """
+    shown = [row for row in rows if row["against"] == against]
+    if not shown:
+        known = ", ".join(dict.fromkeys(row["against"] for row in rows))
+        raise ValueError(f"`against` must be one of {known or 'no rows'}, got {against!r}.")
+    unit = "CPU seconds" if shown[0]["device"] == "cpu" else "seconds"
+    batch = shown[0]["batch_size"]
+    what = f"a step of {batch} sample{'s' if batch > 1 else ''}"
+    figure, panels = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
+    _draw_lines(panels[0], shown, "seconds", 1.0)
+    _draw_lines(panels[1], shown, "bytes", 1 / MEGABYTE)
+    panels[0].set(ylabel=f"{unit} of {what}", title="time")
+    panels[1].set(ylabel=f"MB, peak of {what}", title="memory")
+    for axes in panels:
+        axes.set(xlabel=shown[0]["label"], xscale="log", yscale="log")
+        axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend(title="exponent p of y ∝ xᵖ")
+    return figure
+
+
+def draw_curves(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    *,
+    is_log: bool = False,
+) -> Figure:
+    """Returns curves by name over a logarithmic height.
+
+    Args:
+        curves: Places along the horizontal axis, and the heights there.
+        xlabel: What the places are.
+        ylabel: What the heights are.
+        title: Above all.
+        is_log: Whether the horizontal axis is logarithmic too.
+    """
+    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+    lines = cycle(product(("-", "--", ":"), COLORS))
+    for name, (places, heights) in curves.items():
+        line, color = REFERENCES.get(name) or next(lines)
+        axes.plot(places, heights, line, color=color, label=name, marker="." * (not is_log))
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title, yscale="log")
+    axes.set_xscale("log" if is_log else "linear")
+    axes.grid(alpha=0.3)
+    if curves:
+        figure.legend(loc="outside right upper")
+    return figure
+
+
+def draw_efficiency(rows: Rows) -> Figure:
+    """Returns parameters, memory and times of a step as bars, a model per line.
+
+    Args:
+        rows: What `measure_efficiency` returns; a model that was not measured shows why.
+    """
+    unit = "CPU s" if rows[0]["device"] == "cpu" else "s"
+    panels = (
+        ("parameters", "parameters, million", 1e-6),
+        ("training_bytes", "peak memory of a training step, MB", 1 / MEGABYTE),
+        ("training_seconds", f"training step, {unit}", 1.0),
+        ("inference_seconds", f"inference step, {unit}", 1.0),
+    )
+    size = (15, 1.2 + 0.35 * len(rows))
+    figure, grid = plt.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained")
+    names = [row["model"] for row in rows]
+    colors = [OURS if name == "gpo" else OTHERS for name in names]
+    for axes, (key, label, factor) in zip(grid, panels, strict=True):
+        lengths = [factor * (row[key] or 0.0) for row in rows]
+        bars = axes.barh(names, lengths, color=colors)
+        texts = [f" {length:.3g}" if length else "" for length in lengths]
+        axes.bar_label(bars, texts, fontsize=8)
+        axes.set(xlabel=label, xlim=(0, 1.2 * max(lengths, default=0.0) or 1.0))
+        axes.grid(alpha=0.3, axis="x")
+        axes.set_axisbelow(True)
+    for place, row in enumerate(rows):
+        if row["note"]:
+            grid[0].text(0, place, f" {row['note']}", va="center", fontsize=8)
+    grid[0].invert_yaxis()
+    sites, batch = "×".join(map(str, rows[0]["grid_shape"])), rows[0]["batch_size"]
+    figure.suptitle(f"{sites} sites, batch {batch}")
+    return figure
+
+
+def _draw_lines(axes: Axes, rows: Rows, unit: str, factor: float) -> None:
+    """Draws training as full lines and inference as broken ones, a colour per model."""
+    models = dict.fromkeys(row["model"] for row in rows)
+    for model, color, marker in zip(models, cycle(COLORS), cycle(MARKERS), strict=False):
+        mine = [row for row in rows if row["model"] == model]
+        for part, line in (("training", "-"), ("inference", "--")):
+            key = f"{part}_{unit}"
+            known = [row for row in mine if row[key]]
+            if not known:
+                continue
+            exponent = known[0]["exponents"][key]
+            slope = "" if exponent is None else f", p = {exponent:.2f}"
+            axes.plot(
+                [row["value"] for row in known], [factor * row[key] for row in known], line,
+                color=color, marker=marker, label=f"{model}, {part}{slope}",
+            )  # fmt: skip

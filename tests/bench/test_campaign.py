@@ -1,0 +1,189 @@
+"""Cells are made once, killed ones go on, failed ones are told; shown without training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpo.bench import cell as cell_module
+from gpo.bench.ablation import ROWS, ablation_cells, ablation_table
+from gpo.bench.campaign import Campaign
+from gpo.bench.cell import Cell, CellError
+from gpo.bench.columns import COLUMNS, PAPER, NoDataError
+from gpo.bench.curves import collect_rollouts, collect_spectra, rollout_table, spectrum_table
+from gpo.bench.protocol import LEARNING_RATES, Protocol
+from gpo.bench.table1 import MODELS, table1, table1_cells
+from gpo.cli import main
+from gpo.data.benchmarks import BENCHMARKS
+from gpo.evaluate.results import Results
+from gpo.train.config import RunConfig
+from gpo.train.models import build_model, loss_weights
+from tests.contracts.samples import ns2d
+
+PROTOCOL = Protocol("budget", 60.0)
+ERRORS = {"gpo": 0.02, "fno": 0.03, "lno": 0.5}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Stands in for `gpo`: writes what a run would leave, and remembers what was asked for."""
+    made = []
+
+    def call(self, command, settings, out, threads):
+        made.append((command, settings))
+        model, rate = settings["model"], settings["learning_rate"]
+        if model == "cno":
+            raise CellError("cno cannot take these sites: needs a grid")
+        log = out / "log" / "version_0"
+        log.mkdir(parents=True)
+        score = 0.1 if rate == LEARNING_RATES[1] else 0.2
+        log.joinpath("metrics.csv").write_text(f"epoch,step,validation/relative_l2\n0,41,{score}\n")
+        if command == "run":
+            error = ERRORS.get(model, 0.9)
+            spectrum = {"w": {"label": "wave number", "wavenumbers": [0, 1, 2], "truth at the end": [0, 2, 1],
+                              "model at the end": [0, 1, 1], "errors": {"low": error, "middle": 1.0, "high": 1.0}}}  # fmt: skip
+            Results(
+                7, {"model": {"relative_l2": error}, "persistence": {"relative_l2": 0.3}}, {},
+                rollout={"model": [error, None], "persistence": [0.3, 0.6]}, spectrum=spectrum,
+                model={"parameters": 12},
+            ).save(out)  # fmt: skip
+
+    monkeypatch.setattr(cell_module.Cell, "_call", call)
+    return made
+
+
+def make(tmp_path, models=("gpo", "fno", "cno")):
+    cells, missing = table1_cells(models, ("ns2d", "carra"), PROTOCOL, tmp_path, (0, 1))
+    campaign = Campaign(tmp_path / "runs")
+    campaign.run(cells, jobs=2)
+    return cells, missing, campaign
+
+
+def test_every_model_gets_the_same_rules(tmp_path, calls):
+    make(tmp_path)
+    runs = [settings for command, settings in calls if command == "run"]
+    assert {settings["model"] for settings in runs} == {"gpo", "fno"}
+    strange = {"model", "seed", "learning_rate"}
+    rules = [{k: v for k, v in settings.items() if k not in strange} for settings in runs]
+    assert all(rule == rules[0] for rule in rules)
+    assert rules[0]["budget_cpu"] == 60
+    tuning = [settings for command, settings in calls if command == "train"]
+    assert {settings["budget_cpu"] for settings in tuning} == {10}
+    # The rate with the better validation score is taken.
+    assert {settings["learning_rate"] for settings in runs} == {LEARNING_RATES[1]}
+
+
+def test_a_finished_cell_is_not_made_again(tmp_path, calls):
+    make(tmp_path)
+    before = len([command for command, settings in calls if settings["model"] != "cno"])
+    make(tmp_path)
+    assert len([command for command, settings in calls if settings["model"] != "cno"]) == before
+
+
+def test_other_settings_are_another_cell():
+    cells = [Cell("gpo", "ns2d", {"seed": seed}, Protocol(amount=amount)) for seed, amount in ((0, 60.0), (1, 60.0), (0, 61.0))]  # fmt: skip
+    assert len({cell.digest for cell in cells}) == 3
+
+
+def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path, calls):
+    _, missing, campaign = make(tmp_path)
+    text = table1(campaign, ("gpo", "fno", "cno", "lno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()  # fmt: skip
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    assert rows["model"] == "| model | ns2d | ns2d (paper) | carra | carra (paper) |"
+    assert rows["gpo"] == "| gpo | **0.02 ± 0 (42)** | 0.0302 | - | 0.297 |"
+    assert rows["fno"] == "| fno | *0.03 ± 0 (42)* | 0.0324 | - | 0.35 |"
+    assert rows["cno"] == "| cno | - (needs a grid) | 0.0927 | - | 0.689 |"
+    assert rows["lno"] == "| lno | - (not run) | 0.0481 | - | 0.436 |"
+    assert rows["persistence"] == "| persistence | 0.3 | - | - | - |"
+    assert "carra: - (no carra.* in the folder of --files)." in text
+    assert "60 CPU seconds of training for every model" in text
+    assert "Test examples: ns2d 7" in text
+
+
+def test_outcomes_and_failures_are_stored(tmp_path, calls):
+    _, _, campaign = make(tmp_path)
+    campaign.save(tmp_path / "cells.json")
+    stored = json.loads((tmp_path / "cells.json").read_text())
+    assert [(entry["row"], len(entry["seeds"])) for entry in stored["outcomes"]] == [("fno", 2), ("gpo", 2)]  # fmt: skip
+    assert stored["failures"][0]["reason"] == "cno cannot take these sites: needs a grid"
+
+
+def test_curves_end_where_a_model_diverges(tmp_path, calls):
+    cells, _, campaign = make(tmp_path)
+    curves = collect_rollouts(cells, campaign.root)
+    assert curves["gpo"] == ([1.0], [0.02])
+    text = rollout_table(curves, "ns2d", PROTOCOL).markdown()
+    assert "| gpo | **0.02** | - (diverged) |" in text
+    spectra = collect_spectra(cells, campaign.root)
+    assert spectra["truth"] == ([1, 2], [2, 1])
+    assert "| gpo | **0.02** |" in spectrum_table(cells, campaign.root, "ns2d", PROTOCOL).markdown()
+
+
+def test_the_paper_is_quoted_for_every_model_and_benchmark():
+    assert set(PAPER) == set(MODELS) - {"geo-fno"}
+    assert all(set(row) == set(BENCHMARKS) for row in PAPER.values())
+    assert PAPER["gpo"]["planetswe"] == 8.01e-2
+
+
+def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
+    with pytest.raises(NoDataError, match=r"no era5-temp.\* in the folder of --files"):
+        COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
+    (tmp_path / "era5-temp.nc").write_bytes(b"")
+    found = COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
+    assert found == {"data": str(tmp_path / "era5-temp.nc"), "var": ("t2m",)}
+    with pytest.raises(NoDataError, match="no cylinder_channel in the folder of --files"):
+        COLUMNS["channel"].source("channel", tmp_path, "quick")
+
+
+def test_unknown_models_and_columns_are_named(tmp_path):
+    with pytest.raises(ValueError, match="--models must be of gpo, fno"):
+        table1_cells(("fnn",), ("ns2d",), PROTOCOL, tmp_path, (0,))
+    with pytest.raises(ValueError, match="--benchmarks must be of ns2d"):
+        table1_cells(("fno",), ("ns4d",), PROTOCOL, tmp_path, (0,))
+
+
+def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls):
+    from gpo import Domain
+    from gpo.baselines import Problem
+
+    problem = Problem(1, 1, Domain.unit_box(2, periodic=True))
+    sizes = {}
+    for row, changes in ROWS.items():
+        config = RunConfig(data="x", **changes)
+        sizes[row] = sum(p.numel() for p in build_model(config, problem).parameters())
+        loss_weights(config)
+    assert sizes["shared layers"] < 0.5 * sizes["gpo"]
+    # The paper's rows are brought to the size of the full model.
+    for row in ("without PG operator", "without Gaussian field", "1 Gaussian", "64 Gaussians"):
+        assert sizes[row] == pytest.approx(sizes["gpo"], rel=0.15), row
+    campaign = Campaign(tmp_path)
+    campaign.run(ablation_cells("ns2d", PROTOCOL, tmp_path, (0,)))
+    text = ablation_table(campaign, "ns2d", PROTOCOL).markdown()
+    assert all(f"| {row} |" in text for row in ROWS)
+    assert "Persistence: 0.3" in text
+
+
+def test_protocols_say_what_they_are():
+    assert "120 CPU seconds" in str(Protocol())
+    assert Protocol("steps", 600.0).settings()["steps"] == 600
+    assert Protocol("steps", 600.0).tuning()["steps"] == 100
+    assert Protocol("paper").learning_rates == (1e-3,)
+    assert Protocol("paper").settings()["schedule"] == "step"
+
+
+@pytest.mark.thorough
+def test_a_real_table_of_two_small_cells(tmp_path, capsys):
+    """The whole way, with real runs: data, tuning, training, table."""
+    ns2d(tmp_path).rename(tmp_path / "ns3d.mat")
+    main(
+        ["bench", "table1", "--models", "fno", "gnot", "--benchmarks", "ns3d", "--protocol", "steps",
+         "--amount", "6", "--files", str(tmp_path), "--runs", str(tmp_path / "runs"), "--jobs", "2",
+         "--out", str(tmp_path / "results")]
+    )  # fmt: skip
+    text = (tmp_path / "results" / "table1" / "table.md").read_text()
+    assert "| fno |" in text
+    assert "(6)" in text
+    assert "Command: `gpo" in text
+    assert str(Path.home()) not in text
+    for name in ("table.tex", "table.html", "cells.json"):
+        assert (tmp_path / "results" / "table1" / name).is_file()

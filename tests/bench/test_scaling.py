@@ -1,0 +1,124 @@
+import json
+from dataclasses import replace
+
+import pytest
+from matplotlib import pyplot as plt
+
+from gpo.bench.efficiency import Cost
+from gpo.bench.scaling import (
+    QUANTITIES,
+    SMALL,
+    fit_exponent,
+    measure_scaling,
+    scaling_tables,
+)
+from gpo.report.bench_figures import draw_curves, draw_scaling
+
+
+def test_the_fit_recovers_an_exponent_from_the_larger_half():
+    places = [4.0**power for power in range(5, 11)]
+    assert fit_exponent(places, [3 * place**1.5 for place in places]) == pytest.approx(1.5)
+    # What costs the same at every size hides the exponent of small ones only.
+    hidden = [max(place, 16_384.0) for place in places]
+    assert fit_exponent(places, hidden) == pytest.approx(1.0)
+
+
+def test_the_fit_leaves_out_what_was_not_measured():
+    assert fit_exponent([1, 2, 4, 8], [1.0, 4.0, 16.0, None]) == pytest.approx(2.0)
+    assert fit_exponent([1, 2], [1.0, None]) is None
+    assert fit_exponent([], []) is None
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return measure_scaling(("gpo", "transolver"), min_sites=64, max_sites=300, sweeps={})
+
+
+def test_every_place_is_measured(measured):
+    tables, rows = measured
+    assert [row["value"] for row in rows] == [64, 256, 64, 256]
+    for row in rows:
+        assert row["training_seconds"] > 0
+        assert set(row["exponents"]) == set(QUANTITIES)
+    assert len(tables) == len(QUANTITIES)
+    assert list(tables[0].columns) == ["N = 64", "N = 256", "exponent"]
+    assert list(tables[0].rows) == ["gpo", "transolver"]
+    assert "gpo 78,609" in tables[0].markdown()
+
+
+def test_figures_name_the_exponent(measured):
+    rows = measured[1]
+    figure = draw_scaling(rows)
+    exponent = rows[0]["exponents"]["training_seconds"]
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert f"gpo, training, p = {exponent:.2f}" in labels
+    assert len(labels) == 4
+    figure.canvas.draw()
+    plt.close(figure)
+    with pytest.raises(ValueError, match="one of sites, got 'depth'"):
+        draw_scaling(rows, "depth")
+
+
+def test_tables_can_be_made_of_stored_rows(measured):
+    tables, rows = measured
+    again = scaling_tables(json.loads(json.dumps(rows)))
+    assert [table.markdown() for table in again] == [table.markdown() for table in tables]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Every site takes a megabyte in inference and ten in training; keeps what was measured."""
+    workloads = []
+
+    def measure(workload):
+        workloads.append(workload)
+        size = workload.grid_shape[0] ** 2 * 2**20
+        cost = Cost(parameters=1, inference_seconds=1.0, inference_bytes=size)
+        return (
+            replace(cost, training_seconds=2.0, training_bytes=10 * size)
+            if workload.trains
+            else cost
+        )
+
+    monkeypatch.setattr("gpo.bench.scaling.measure_cost", measure)
+    return workloads
+
+
+def test_gpo_is_varied_one_field_at_a_time(asked):
+    told, sweeps = [], {"num_gaussians": (8, 16), "num_layers": (1, 2)}
+    tables, rows = measure_scaling((), sweeps=sweeps, memory_limit=1e3, on_progress=told.append)
+    assert told[1] == "round 1 of 1: gpo, Gaussians G = 16"
+    built = [workload.build().config for workload in asked]
+    assert built == [replace(SMALL, **{row["against"]: row["value"]}) for row in rows]
+    assert [list(table.rows) for table in tables] == [
+        ["8", "16", "exponent"],
+        ["1", "2", "exponent"],
+    ]
+    assert tables[1].title == "Scaling of gpo with depth"
+    plt.close(draw_scaling(rows, "num_layers"))
+
+
+def test_what_memory_does_not_allow_is_left_out_and_said(asked):
+    tables, rows = measure_scaling(
+        ("gpo",), min_sites=4, max_sites=4**6, sweeps={}, memory_limit=1.0, repeats=2
+    )
+    # A gigabyte has room for 64 sites in training and for 1,024 in inference.
+    places = [(workload.grid_shape[0] ** 2, workload.trains) for workload in asked]
+    assert places == 2 * [(4, True), (16, True), (64, True), (256, False), (1024, False)]
+    assert rows[3]["note"] == "training at sites N = 256 would take about 2.5 GB"
+    assert rows[3]["inference_seconds"] == 1.0
+    assert rows[5]["note"] == "inference at sites N = 4,096 would take about 4 GB"
+    assert rows[5]["parameters"] is None
+    assert rows[0]["exponents"]["training_bytes"] == pytest.approx(1.0)
+    assert "would take about 2.5 GB" in tables[1].markdown()
+    plt.close(draw_scaling(rows))
+
+
+def test_curves_are_drawn_by_name():
+    steps = [1.0, 2.0, 4.0]
+    figure = draw_curves({"truth": (steps, steps), "gpo": (steps[:2], [1.0, 0.1])}, "k", "E", "ns2d",
+                         is_log=True)  # fmt: skip
+    assert [line.get_label() for line in figure.axes[0].lines] == ["truth", "gpo"]
+    assert figure.axes[0].get_xscale() == "log"
+    figure.canvas.draw()
+    plt.close(figure)

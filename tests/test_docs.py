@@ -1,0 +1,45 @@
+"""What the documentation shows runs as printed."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from gpo import Domain
+from gpo.baselines import REGISTRY, Problem
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_a_model_of_ones_own_is_registered_as_the_page_shows(monkeypatch):
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "baselines.md").read_text(), re.DOTALL)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    with monkeypatch.context() as patch:
+        patch.setitem(REGISTRY, "mine", None)
+        exec(compile(block, "baselines.md", "exec"), {})
+        model = REGISTRY["mine"](Problem(2, 1, Domain.unit_box(2)))
+    assert model(torch.zeros(1, 5, 2), torch.zeros(5, 2)).shape == (1, 5, 1)
+
+
+def test_every_baseline_is_in_the_list_and_its_files_exist():
+    text = (DOCS / "baselines.md").read_text()
+    source = DOCS.parent / "src" / "gpo" / "baselines"
+    for name in REGISTRY:
+        (row,) = re.findall(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
+        files = re.findall(r"`(\w+\.py)`", row)
+        assert files
+        assert all((source / file).is_file() for file in files)
+
+
+def test_every_flag_the_pages_name_exists():
+    from gpo.cli.predict import PredictCommand
+    from gpo.cli.run import TrainCommand
+    from gpo.train.config import RunConfig
+
+    known = {
+        name.replace("_", "-")
+        for cls in (RunConfig, TrainCommand, PredictCommand)
+        for name in cls.__dataclass_fields__
+    }
+    flags = set(re.findall(r"--([a-z-]+)", (DOCS / "training.md").read_text()))
+    assert flags - {"nproc-per-node", "help"} <= known
