@@ -88,6 +88,6 @@ def main(out: str, num_steps: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="runs/demo/prediction.png", help="where the picture goes")
+    parser.add_argument("--out", default="runs/first_operator.png", help="where the picture goes")
     parser.add_argument("--num-steps", type=int, default=600, help="training steps")
     main(**vars(parser.parse_args()))
