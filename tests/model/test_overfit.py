@@ -20,6 +20,7 @@ def test_a_field_can_be_learned_by_heart(make):
     assert fit_to_target(field, batch, batch.values, 1e-2, NUM_STEPS) < 1e-2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES.keys())
 def test_an_operator_can_be_learned_by_heart(make):
     batch = make()

@@ -15,6 +15,7 @@ SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--num-g
          "--epochs", "2", "--batch-size", "4", "--quiet"]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("launcher", ["torchrun", "devices"])
 def test_two_processes_have_the_losses_of_one(tmp_path, launcher):
     path = ns2d(tmp_path)

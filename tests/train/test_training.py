@@ -270,6 +270,7 @@ def test_the_order_of_examples_changes_with_the_epoch_and_not_with_the_sitting()
     assert sorted(second) == list(range(20))
 
 
+@pytest.mark.thorough
 def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
     """A real SIGKILL after the first checkpoints, then the same command again."""
     path = ns2d(tmp_path)
@@ -323,6 +324,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tm
     assert torch.load(run.checkpoints / "last.ckpt", weights_only=True)["epoch"] == 0
 
 
+@pytest.mark.thorough
 def test_static_maps_with_different_numbers_of_sites_are_learned(tmp_path):
     data, config = squares(), RunConfig(**TINY, epochs=100, learning_rate=1e-2)
     run = Run(tmp_path / "run")

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpo.data.solvers.base import AbstractSolver
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
+from gpo.data.solvers.shallow_water_sphere import ShallowWaterSphere
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,25 @@ BENCHMARKS: dict[str, Benchmark] = {
     "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
     "airfoil": Benchmark("airfoil", "transonic flow around deformed airfoils (Geo-FNO's files)"),
     "turbulent": Benchmark("well", "turbulent_radiative_layer_2D of The Well"),
-    "planetswe": Benchmark("well", "planetswe of The Well: shallow water on the sphere"),
+    "planetswe": Benchmark(
+        reader="well",
+        about="planetswe of The Well: shallow water on the sphere",
+        solvers={
+            "quick": ShallowWaterSphere(),
+            "default": ShallowWaterSphere(
+                size=256, max_degree=170, damping_time=6.7, num_trajectories=20, num_frames=48
+            ),
+            "paper": ShallowWaterSphere(
+                size=256,
+                max_degree=255,
+                damping_time=1.33,
+                num_trajectories=40,
+                num_frames=3024,
+                hours_per_frame=1.0,
+                burn_in=504.0,
+            ),
+        },
+    ),
 }
 
 

@@ -15,16 +15,18 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Complex, Float
+from jaxtyping import Complex
 
 from gpo.data.solvers.spherical_harmonics import Coefficients, Field, SphericalHarmonics, Vector
 
 State = Complex[np.ndarray, "3 modes"]
 """Vorticity, divergence (both 1/s) and the height of the surface over its mean (m)."""
-Source = Callable[[float], Coefficients]
-"""What is added to the height per second, as a function of the time in seconds."""
+Source = Callable[[float, State], State]
+"""What else changes the state per second, as a function of the time in seconds and the state."""
 STEPS_PER_LOOK = 8
 """Steps after which the fastest wave is looked up again."""
+BEYOND_REASON = 100
+"""How many times faster than waves at rest no flow is."""
 
 
 class RotatingShallowWater:
@@ -55,7 +57,8 @@ class RotatingShallowWater:
         self.radius = radius
         self.gravity = gravity
         self.coriolis = coriolis
-        self.depth_at_rest = mean_depth - (np.zeros(harmonics.shape) if mountains is None else mountains)  # fmt: skip
+        ground = np.zeros(harmonics.shape) if mountains is None else mountains
+        self.depth_at_rest = mean_depth - ground
         relative = harmonics.laplacian / harmonics.laplacian[harmonics.max_degree]
         self.damping = damping * relative**2
 
@@ -84,12 +87,14 @@ class RotatingShallowWater:
         return np.stack([vorticity, still, height])
 
     def fastest_wave(self, state: State) -> float:
-        """Returns the largest speed of wind plus gravity waves; NaN where the ground is dry."""
+        """Returns the largest speed of wind plus gravity waves; NaN where the flow has blown up."""
         depth = self.depth_at_rest + self.harmonics.field(state[2])
         if not depth.min() > 0:
             return math.nan
         south, east = self.wind(state)
-        return float((np.sqrt(self.gravity * depth) + np.hypot(south, east)).max())
+        fastest = float((np.sqrt(self.gravity * depth) + np.hypot(south, east)).max())
+        at_rest = math.sqrt(self.gravity * self.depth_at_rest.max())
+        return fastest if fastest < BEYOND_REASON * at_rest else math.nan
 
     def _momentum(
         self, vorticity: Coefficients, wind: Vector
@@ -118,7 +123,7 @@ def advance(
         flow: The planet.
         duration: How long to go on.
         start: What time it is now, for the source.
-        source: What is added to the height; nothing when not given.
+        source: What changes the state from outside; nothing when not given.
         courant: Highest wavenumber times fastest wave times step; stability ends at 2.8.
         step: A fixed step instead, for measuring the order of convergence.
     """
@@ -131,7 +136,9 @@ def advance(
         count = max(1, math.ceil(remaining / longest - 1e-9))
         for _ in range(min(count, STEPS_PER_LOOK)):
             time = start + duration - remaining
-            state = runge_kutta_step(state, remaining / count, flow, time, source)
+            # What overflows is seen at the next look.
+            with np.errstate(over="ignore", invalid="ignore"):
+                state = runge_kutta_step(state, remaining / count, flow, time, source)
             remaining -= remaining / count
             count -= 1
     return state
@@ -145,9 +152,7 @@ def runge_kutta_step(
 
     def tendency(state: State, time: float) -> State:
         rate = flow.tendency(state)
-        if source is not None:
-            rate[2] += source(time)
-        return rate
+        return rate if source is None else rate + source(time, state)
 
     middle = time + step / 2
     decayed = half * state
@@ -158,9 +163,7 @@ def runge_kutta_step(
     return half * (decayed + step / 6 * (first + 2 * (second + third))) + step / 6 * fourth
 
 
-def coriolis_parameter(
-    harmonics: SphericalHarmonics, rotation: float, tilt: float = 0.0
-) -> Float[np.ndarray, "latitudes longitudes"]:
+def coriolis_parameter(harmonics: SphericalHarmonics, rotation: float, tilt: float = 0.0) -> Field:
     r"""Returns $f=2\Omega\cos\theta'$ with the angle $\theta'$ from the axis of rotation.
 
     Args:

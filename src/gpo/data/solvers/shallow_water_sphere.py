@@ -7,14 +7,18 @@ $F=F_0\cos(\varphi-\varphi_c)\exp(-(\lambda-\lambda_c)^2/(\pi/2)^2)$ at latitude
 $\varphi_c=2\pi t/\mathrm{day}$, $\lambda_c=0.4\sin(2\pi t/\mathrm{year})$.
 
 The published trajectories start from observed winds and go over the Earth's mountains; ours
-start from two random jets with random eddies and go over random mountains.
+start from two random jets with random eddies and go over random mountains. While they settle,
+divergence is damped, ever less, so that what starts out of balance leaves no gravity waves.
 """
 
 import math
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import torch
@@ -23,6 +27,7 @@ from gpo.data.readers.well_writer import write_well
 from gpo.data.solvers.base import AbstractSolver, BlownUpError, Portion
 from gpo.data.solvers.rotating_shallow_water import (
     RotatingShallowWater,
+    Source,
     State,
     advance,
     coriolis_parameter,
@@ -52,8 +57,10 @@ class ShallowWaterSphere(AbstractSolver):
     """Frames to record."""
     hours_per_frame: float = 6.0
     """Time between frames in hours; The Well has 1."""
-    burn_in: float = 240.0
-    """Hours before the first frame; The Well has half a year of 504."""
+    burn_in: float = 144.0
+    """Hours of settling before the first frame; The Well has 504, half a year."""
+    calming_time: float = 3.0
+    """Hours in which divergence is damped by e at first; the damping fades out in `burn_in`."""
     seed: int = 0
     """Seed of mountains and initial winds."""
     day: float = 24.0
@@ -72,7 +79,7 @@ class ShallowWaterSphere(AbstractSolver):
     """Mean speed of the initial jets in m/s."""
     eddy_speed: float = 10.0
     """Root mean square speed of the initial eddies in m/s."""
-    damping_time: float = 3.0
+    damping_time: float = 12.0
     """Hours in which hyperdiffusion damps the highest degree by e; The Well has 1.33 at 255."""
     radius: float = 6.37122e6
     """Radius of the planet in metres."""
@@ -80,7 +87,7 @@ class ShallowWaterSphere(AbstractSolver):
     """Angular velocity of the planet in 1/s."""
     gravity: float = 9.80616
     """Acceleration at the surface in m/s²."""
-    courant: float = 1.8
+    courant: float = 2.2
     """Step length: wavenumber times fastest wave times step; stability ends at 2.8."""
     portion_size: int = 2
     """Trajectories solved side by side, each in a thread of its own."""
@@ -101,7 +108,10 @@ class ShallowWaterSphere(AbstractSolver):
                 "`num_trajectories`, `num_frames` and `portion_size` must be at least 1, got "
                 f"{self.num_trajectories}, {self.num_frames} and {self.portion_size}."
             )
-        for name in ("hours_per_frame", "day", "year", "mean_depth", "damping_time", "radius", "gravity", "courant"):  # fmt: skip
+        if not 0 < self.courant <= 2.5:
+            raise ValueError(f"`courant` must be positive and at most 2.5, got {self.courant}.")
+        positive = ("hours_per_frame", "calming_time", "day", "year", "damping_time")
+        for name in (*positive, "mean_depth", "radius", "gravity"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
         for name in ("seed", "burn_in", "mountains", "jet_speed", "eddy_speed"):
@@ -111,9 +121,11 @@ class ShallowWaterSphere(AbstractSolver):
     def solve(self, trajectories: range) -> Portion:
         """Returns `height` and `velocity`, trajectories by times by latitudes by longitudes."""
         planet = self.planet()
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-            solved = list(threads.map(lambda number: self._trajectory(planet, number), trajectories))
-        height, velocity = (np.stack(parts) for parts in zip(*solved, strict=True))
+        height = np.empty((len(trajectories), self.num_frames, self.size, 2 * self.size), "f4")
+        velocity = np.empty((*height.shape, 2), "f4")
+        # The transforms let go of Python's lock; each trajectory fills its own part.
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads, _set_on_error() as stop:
+            list(threads.map(partial(self._fill, planet, stop), trajectories, height, velocity))
         return {"height": height, "velocity": velocity}
 
     def write(self, path: Path, portions: Iterable[Portion]) -> None:
@@ -159,7 +171,8 @@ class ShallowWaterSphere(AbstractSolver):
         smooth = np.exp(-((drawn.degree / MOUNTAIN_DEGREE) ** 2.0))
         field = drawn.field(_normal(random, drawn) * smooth * (drawn.degree > 0))
         ridges = drawn.coefficients(np.maximum(field, 0.0) ** 2) * smooth
-        return harmonics.field(harmonics.truncated(ridges)) * (self.mountains / drawn.field(ridges).max())
+        scale = self.mountains / drawn.field(ridges).max()
+        return harmonics.field(harmonics.truncated(ridges)) * scale
 
     def initial_vorticity(self, number: int) -> Coefficients:
         """Draws a jet in each hemisphere and eddies everywhere, by the number alone."""
@@ -189,42 +202,65 @@ class ShallowWaterSphere(AbstractSolver):
         turn = 2 * math.pi * time / (self.day * HOUR)
         return harmonics.first_order(profile) * complex(math.cos(turn), -math.sin(turn))
 
-    def _trajectory(self, planet: RotatingShallowWater, number: int) -> tuple[np.ndarray, ...]:
+    def influence(self, harmonics: SphericalHarmonics, time: float, state: State) -> State:
+        """Returns what forcing and calming do to the state, per second."""
+        calming = max(0.0, 1 - time / (self.burn_in * HOUR)) if self.burn_in else 0.0
+        rate = np.zeros_like(state)
+        rate[1] = state[1] * (-calming / (self.calming_time * HOUR))
+        rate[2] = self.heating(harmonics, time)
+        return rate
+
+    def _fill(
+        self,
+        planet: RotatingShallowWater,
+        stop: Event,
+        number: int,
+        height: np.ndarray,
+        velocity: np.ndarray,
+    ) -> None:
+        """Solves one trajectory, with shorter steps where it blows up."""
+
+        def source(time: float, state: State) -> State:
+            if stop.is_set():
+                raise CancelledError
+            return self.influence(planet.harmonics, time, state)
+
+        stored = SphericalHarmonics(self.max_degree, "centers", self.size)
         start = planet.balanced(planet.harmonics.truncated(self.initial_vorticity(number)))
-        courant = self.courant
-        for _ in range(4):
-            frames = self._record(planet, start, courant)
-            if frames is not None:
-                return frames
-            courant /= 2
+        courants = [self.courant / 2**attempt for attempt in range(4)]
+        for courant in courants:
+            for frame, state in enumerate(self._states(planet, start, source, courant)):
+                if not math.isfinite(planet.fastest_wave(state)):
+                    break
+                height[frame] = stored.field(state[2])
+                velocity[frame] = np.moveaxis(planet.wind(state, stored), 0, -1)
+            else:
+                return
         raise BlownUpError(
-            f"Trajectory {number} blew up even with courant={2 * courant:g}. "
+            f"Trajectory {number} blew up even with courant={courants[-1]:g}. "
             "Lower `jet_speed`, `eddy_speed`, `mountains` or `damping_time`."
         )
 
-    def _record(
-        self, planet: RotatingShallowWater, state: State, courant: float
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns height and velocity of all frames, or nothing where the flow blew up."""
-        stored = SphericalHarmonics(self.max_degree, "centers", self.size)
-        height = np.empty((self.num_frames, *stored.shape), np.float32)
-        velocity = np.empty((*height.shape, 2), np.float32)
+    def _states(
+        self, planet: RotatingShallowWater, state: State, source: Source, courant: float
+    ) -> Iterator[State]:
+        """Yields the state at every frame."""
         now = 0.0
-        for frame, time in enumerate(self.times() * HOUR):
-            state = advance(
-                state,
-                planet,
-                time - now,
-                start=now,
-                source=lambda moment: self.heating(planet.harmonics, moment),
-                courant=courant,
-            )
+        for time in self.times() * HOUR:
+            state = advance(state, planet, time - now, start=now, source=source, courant=courant)
             now = time
-            if not math.isfinite(planet.fastest_wave(state)):
-                return None
-            height[frame] = stored.field(state[2])
-            velocity[frame] = np.moveaxis(planet.wind(state, stored), 0, -1)
-        return height, velocity
+            yield state
+
+
+@contextmanager
+def _set_on_error() -> Iterator[Event]:
+    """Yields what tells the other threads that one failed, or that the user has had enough."""
+    event = Event()
+    try:
+        yield event
+    except BaseException:
+        event.set()
+        raise
 
 
 def _normal(random: np.random.Generator, harmonics: SphericalHarmonics) -> Coefficients:

@@ -48,7 +48,9 @@ class SphericalHarmonics:
         self.laplacian = -self.degree * (self.degree + 1.0)
         self._slope = np.sqrt(-self.laplacian)
         # There is no vector of degree 0; its entry is multiplied by zero.
-        self._inverse_slope = np.divide(1.0, self._slope, where=self._slope > 0, out=0 * self._slope)
+        self._inverse_slope = np.divide(
+            1.0, self._slope, where=self._slope > 0, out=0 * self._slope
+        )
 
     def field(self, coefficients: Coefficients) -> Field:
         """Returns a scalar on the grid."""
