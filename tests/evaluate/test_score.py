@@ -101,3 +101,20 @@ def test_the_reference_of_static_maps_is_the_training_mean_site_by_site():
     mean = np.mean([data.sample(number)[1] for number in split.training], axis=0)
     expected = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (data.sample(n)[1] for n in split.test)]  # fmt: skip
     assert results.one_step["training mean"]["relative_l2"] == pytest.approx(np.mean(expected), rel=1e-5)  # fmt: skip
+
+
+def test_a_rollout_that_leaves_all_bounds_has_diverged():
+    data = decaying_waves()
+    # Every step multiplies by thirty: the error passes ten times the truth at once.
+    results = evaluate(Forecaster(Times(30.0), TASK), data, split_windows(data))
+    assert results.diverged_at == [1] * results.num_rollouts
+    calm = evaluate(Forecaster(Times(0.9), TASK), data, split_windows(data))
+    assert calm.diverged_at == []
+
+
+def test_errors_after_a_rollout_is_not_finite_are_none():
+    data = decaying_waves(num_times=12)
+    results = evaluate(Forecaster(Times(1e12), TASK), data, split_windows(data))
+    assert results.rollout["model"][0] is not None
+    assert results.rollout["model"][-1] is None
+    assert len(results.diverged_at) == results.num_rollouts

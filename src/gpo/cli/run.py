@@ -145,6 +145,9 @@ def _evaluate(run: OpenRun, *, is_quiet: bool = False) -> None:
     results = evaluate(forecaster, run.data, run.split, finer=finer, is_quiet=is_quiet)
     results.save(run.folder.folder)
     Console().print(_table(results))
+    if results.diverged_at:
+        count, first = len(results.diverged_at), min(results.diverged_at)
+        _say(f"{count} of {results.num_rollouts} rollouts diverged, the first at step {first}")
     _say(f"results: {run.folder.results_file}")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpo.train.examples import Example
 from gpo.train.module import SCORE, TrainingModule
@@ -16,11 +16,9 @@ class ProgressLine(Callback):
     def __init__(self) -> None:
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=12),
             TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[losses]}"),
         )
 
@@ -43,7 +41,7 @@ class ProgressLine(Callback):
         """Moves the bar on."""
         if trainer.is_global_zero:
             assert isinstance(pl_module, TrainingModule)
-            text = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}"
+            text = f"epoch {trainer.current_epoch + 1}"
             self._bar.update(self._task, completed=pl_module.progress, description=text)
 
     def on_validation_end(
@@ -51,12 +49,11 @@ class ProgressLine(Callback):
     ) -> None:
         """Shows the losses of the epoch and the score."""
         if trainer.is_global_zero:
-            named = {
+            named = {"validation": float(trainer.callback_metrics[SCORE])} | {
                 name.removeprefix("train/"): float(value)
                 for name, value in trainer.callback_metrics.items()
                 if name.startswith("train/") and name != "train/total"
             }
-            named["validation"] = float(trainer.callback_metrics[SCORE])
             self._bar.update(
                 self._task, losses=", ".join(f"{name} {value:.3g}" for name, value in named.items())
             )
