@@ -6,6 +6,7 @@ from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
+from matplotlib.patheffects import withStroke
 from torch import Tensor
 
 from gpo.model.particles import Particles
@@ -58,9 +59,11 @@ def draw_particles(
         offset_transform=axes.transData,
         array=weights[chosen].numpy(),
         cmap="viridis",
-        linewidths=0.8,
+        linewidths=1.0,
     )
     ellipses.set_facecolor("none")
+    # A light rim keeps dark ellipses apart from a dark field.
+    ellipses.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
     axes.add_collection(ellipses)
     plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction} σ)")
     label_plane(axes, coords, domain)

@@ -100,8 +100,9 @@ def draw_spectrum(results: Results) -> Figure | None:
                 label = f"{who} of the rollout" if who.endswith("end") else f"{who}, one step"
                 axes.loglog(numbers[is_drawn], energy[is_drawn], line, color=color, label=label)
         axes.set(title=name, xlabel=part["label"], ylabel="energy E(k)")
-        top = max(max(part["truth"][1:]), 1e-300)
-        axes.set_ylim(top * 1e-12, top * 10)
+        # Rounding errors far below the truth would squeeze everything else.
+        positive = [value for value in part["truth"][1:] if value > 0] or [1.0]
+        axes.set_ylim(max(1e-12 * max(positive), 0.1 * min(positive)), 10 * max(positive))
     return _finished(figure)
 
 
