@@ -12,7 +12,7 @@ from gpo.bench.scaling import (
     measure_scaling,
     scaling_tables,
 )
-from gpo.report.bench_figures import draw_curves, draw_scaling
+from gpo.report.bench_figures import draw_scaling
 
 
 def test_the_fit_recovers_an_exponent_from_the_larger_half():
@@ -112,13 +112,3 @@ def test_what_memory_does_not_allow_is_left_out_and_said(asked):
     assert rows[0]["exponents"]["training_bytes"] == pytest.approx(1.0)
     assert "would take about 2.5 GB" in tables[1].markdown()
     plt.close(draw_scaling(rows))
-
-
-def test_curves_are_drawn_by_name():
-    steps = [1.0, 2.0, 4.0]
-    figure = draw_curves({"truth": (steps, steps), "gpo": (steps[:2], [1.0, 0.1])}, "k", "E", "ns2d",
-                         is_log=True)  # fmt: skip
-    assert [line.get_label() for line in figure.axes[0].lines] == ["truth", "gpo"]
-    assert figure.axes[0].get_xscale() == "log"
-    figure.canvas.draw()
-    plt.close(figure)

@@ -1,7 +1,7 @@
-"""The figures of `gpo bench`, drawn from the rows and curves that it measures."""
+"""The figures of `gpo bench efficiency` and `gpo bench scaling`, drawn from their rows."""
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle, product
+from itertools import cycle
 from typing import Any
 
 from matplotlib import pyplot as plt
@@ -13,12 +13,6 @@ Rows = Sequence[Mapping[str, Any]]
 # Okabe and Ito's colours, which all kinds of colour vision tell apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = "os^Dvp"
-REFERENCES = {
-    "truth": ("-", "black"),
-    "persistence": ("-.", "#666666"),
-    "climatology": ("-.", "#AAAAAA"),
-}
-"""What no model made."""
 OURS, OTHERS = "#D55E00", "#0072B2"
 MEGABYTE = 2**20
 
@@ -50,36 +44,6 @@ def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
     return figure
 
 
-def draw_curves(
-    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    xlabel: str,
-    ylabel: str,
-    title: str,
-    *,
-    is_log: bool = False,
-) -> Figure:
-    """Returns curves by name over a logarithmic height.
-
-    Args:
-        curves: Places along the horizontal axis, and the heights there.
-        xlabel: What the places are.
-        ylabel: What the heights are.
-        title: Above all.
-        is_log: Whether the horizontal axis is logarithmic too.
-    """
-    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
-    lines = cycle(product(("-", "--", ":"), COLORS))
-    for name, (places, heights) in curves.items():
-        line, color = REFERENCES.get(name) or next(lines)
-        axes.plot(places, heights, line, color=color, label=name, marker="." * (not is_log))
-    axes.set(xlabel=xlabel, ylabel=ylabel, title=title, yscale="log")
-    axes.set_xscale("log" if is_log else "linear")
-    axes.grid(alpha=0.3)
-    if curves:
-        figure.legend(loc="outside right upper")
-    return figure
-
-
 def draw_efficiency(rows: Rows) -> Figure:
     """Returns parameters, memory and times of a step as bars, a model per line.
 
@@ -100,9 +64,10 @@ def draw_efficiency(rows: Rows) -> Figure:
     for axes, (key, label, factor) in zip(grid, panels, strict=True):
         lengths = [factor * (row[key] or 0.0) for row in rows]
         bars = axes.barh(names, lengths, color=colors)
-        texts = [f" {length:.3g}" if length else "" for length in lengths]
-        axes.bar_label(bars, texts, fontsize=8)
-        axes.set(xlabel=label, xlim=(0, 1.2 * max(lengths, default=0.0) or 1.0))
+        texts = [f"{length:,.0f}" if length >= 100 else f"{length:.3g}" for length in lengths]
+        texts = [text if length else "" for text, length in zip(texts, lengths, strict=True)]
+        axes.bar_label(bars, texts, fontsize=8, padding=3)
+        axes.set(xlabel=label, xlim=(0, 1.25 * max(lengths, default=0.0) or 1.0))
         axes.grid(alpha=0.3, axis="x")
         axes.set_axisbelow(True)
     for place, row in enumerate(rows):
