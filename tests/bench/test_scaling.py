@@ -1,13 +1,15 @@
 import json
+import platform
 from dataclasses import replace
 
 import pytest
 from matplotlib import pyplot as plt
 
-from gpo.bench.efficiency import Cost
+from gpo.bench.efficiency import Cost, measure_cost
 from gpo.bench.scaling import (
     QUANTITIES,
     SMALL,
+    _at_sites,
     fit_exponent,
     measure_scaling,
     scaling_tables,
@@ -67,11 +69,19 @@ def test_tables_can_be_made_of_stored_rows(measured):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Every site takes a megabyte in inference and ten in training; keeps what was measured."""
+    """A site takes a megabyte in inference and ten in training; keeps what was measured.
+
+    An allocator that keeps memory would take ten times as much, and one that returns it the time.
+    """
     workloads = []
 
     def measure(workload):
+        if workload.allocator == "releasing":
+            return replace(measured(workload), inference_seconds=10.0)
         workloads.append(workload)
+        return replace(measured(workload), inference_bytes=2**40)
+
+    def measured(workload):
         size = workload.grid_shape[0] ** 2 * 2**20
         cost = Cost(parameters=1, inference_seconds=1.0, inference_bytes=size)
         return (
@@ -100,15 +110,25 @@ def test_gpo_is_varied_one_field_at_a_time(asked):
 
 def test_what_memory_does_not_allow_is_left_out_and_said(asked):
     tables, rows = measure_scaling(
-        ("gpo",), min_sites=4, max_sites=4**6, sweeps={}, memory_limit=1.0, repeats=2
+        ("gpo",), min_sites=4, max_sites=4**6, sweeps={}, memory_limit=2.0, repeats=2
     )
-    # A gigabyte has room for 64 sites in training and for 1,024 in inference.
+    # Kept memory is twice as much: 64 sites fit in training and 1,024 in inference.
     places = [(workload.grid_shape[0] ** 2, workload.trains) for workload in asked]
     assert places == 2 * [(4, True), (16, True), (64, True), (256, False), (1024, False)]
-    assert rows[3]["note"] == "training at sites N = 256 would take about 2.5 GB"
+    assert rows[3]["note"] == "training at sites N = 256 would take about 5 GB"
     assert rows[3]["inference_seconds"] == 1.0
-    assert rows[5]["note"] == "inference at sites N = 4,096 would take about 4 GB"
+    assert rows[5]["note"] == "inference at sites N = 4,096 would take about 8 GB"
     assert rows[5]["parameters"] is None
     assert rows[0]["exponents"]["training_bytes"] == pytest.approx(1.0)
-    assert "would take about 2.5 GB" in tables[1].markdown()
+    assert "would take about 5 GB" in tables[1].markdown()
     plt.close(draw_scaling(rows))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators cannot be set")
+def test_released_memory_is_that_of_tensors_and_grows_with_the_sites():
+    small, large = (
+        measure_cost(replace(_at_sites("gpo", side, "cpu").workload, allocator="releasing"))
+        for side in (32, 64)
+    )
+    # Four times the sites.
+    assert large.training_bytes == pytest.approx(4 * small.training_bytes, rel=0.3)

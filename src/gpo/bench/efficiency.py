@@ -5,6 +5,7 @@ to a time and never takes away from it: of all repeats the smallest counts, and 
 one model lie between those of the others.
 """
 
+import ctypes
 import multiprocessing
 import sys
 import time
@@ -33,6 +34,7 @@ from gpo.train.objective import training_losses
 Row = dict[str, Any]
 """A measurement as plain values, which JSON can hold and a figure can be drawn from."""
 Device = Literal["cpu", "cuda"]
+Allocator = Literal["default", "keeping", "releasing"]
 
 MEGABYTE = 2**20
 EPOCH = 1000
@@ -56,6 +58,8 @@ class Workload:
     trains: bool = True
     """Whether training steps are made, or inference alone."""
     device: Device = "cpu"
+    allocator: Allocator = "default"
+    """What the C library does with freed memory of the CPU: as it likes, keep it, or return it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +130,7 @@ def _measure_here(workload: Workload) -> Cost:
     """Runs a workload in this process, which should be new: its peak of memory is the peak."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    _set_allocator(workload.allocator)
     device = workload.device
     _warm_up(device)
     model = workload.build()
@@ -155,6 +160,25 @@ def _measure_here(workload: Workload) -> Cost:
     forecaster.train()
     seconds = _shortest(train, device)
     return replace(cost, training_bytes=_memory(device)[1] - before, training_seconds=seconds)
+
+
+def _set_allocator(allocator: Allocator) -> None:
+    """Fixes what glibc otherwise decides by the size of a tensor; elsewhere does nothing.
+
+    By default a tensor above 32 MB gets new pages from the system every time, which can take
+    as long as the arithmetic, and leaves none behind; a smaller one is cut from pages that
+    were kept. Times and peaks then bend where tensors of a model pass 32 MB.
+    """
+    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # Of malloc.h.
+    options = {
+        "default": {},
+        "keeping": {mmap_max: 0, trim_threshold: -1},
+        "releasing": {mmap_threshold: 2**16},
+    }
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for option, value in options[allocator].items():
+            mallopt(option, value)
 
 
 def _warm_up(device: Device) -> None:
@@ -293,7 +317,8 @@ def efficiency_tables(rows: Sequence[Row]) -> list[Table]:
         f"Times are {kind}, the smallest of all repeats; an epoch is {EPOCH:,} samples, that is "
         f"{EPOCH / batch:g} steps. A training step is forward, backward and AdamW.",
         "Peak memory is that of a training step above the model and its batch: activations, "
-        "gradients, the state of AdamW and what the allocator keeps. A MB has 2^20 bytes.",
+        "gradients, the state of AdamW and what the allocator keeps. A MB has 2^20 bytes. Under "
+        "glibc, tensors above 32 MB get new pages every time: a part of the time of large models.",
     ]
     ratios.notes += [
         "The paper measured at 64×64 and batch 16 on an NVIDIA RTX 4090, with epochs of a size it does "

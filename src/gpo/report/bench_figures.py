@@ -31,7 +31,7 @@ def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
     unit = "CPU seconds" if shown[0]["device"] == "cpu" else "seconds"
     batch = shown[0]["batch_size"]
     what = f"a step of {batch} sample{'s' if batch > 1 else ''}"
-    figure, panels = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(12, 6), layout="constrained")
     _draw_lines(panels[0], shown, "seconds", 1.0)
     _draw_lines(panels[1], shown, "bytes", 1 / MEGABYTE)
     panels[0].set(ylabel=f"{unit} of {what}", title="time")
@@ -40,7 +40,8 @@ def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
         axes.set(xlabel=shown[0]["label"], xscale="log", yscale="log")
         axes.grid(alpha=0.3)
         if axes.lines:
-            axes.legend(title="exponent p of y ∝ xᵖ")
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2}
+            axes.legend(title="exponent p of y ∝ xᵖ", **below)
     return figure
 
 
