@@ -90,6 +90,8 @@ def test_the_recipe_is_kept_beside_the_file(tmp_path):
 def test_single_numbers_of_a_preset_can_be_set():
     solver = solver_for("ns2d", "quick", {"viscosity": "1e-3", "num-trajectories": "8"})
     assert (solver.viscosity, solver.num_trajectories, solver.size) == (1e-3, 8, 64)
+    layer = solver_for("turbulent", "quick", {"cooling_times": "0.1,1"})
+    assert layer.cooling_times == (0.1, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,7 @@ def test_single_numbers_of_a_preset_can_be_set():
         (("ns2d", "tiny", {}), "`preset` must be one of quick, default, paper, got 'tiny'"),
         (("ns2d", "quick", {"visosity": "1"}), "`visosity` is not a number of this solver"),
         (("ns2d", "quick", {"size": "big"}), "`size` must be int, got 'big'"),
+        (("turbulent", "quick", {"cooling_times": "1;2"}), "must be float, several with commas"),
     ],
 )
 def test_what_cannot_be_made_is_said(arguments, message):

@@ -8,6 +8,8 @@ from typing import Any
 
 from gpo.data.solvers.base import AbstractSolver
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
+from gpo.data.solvers.navier_stokes_3d import NavierStokes3D
+from gpo.data.solvers.radiative_layer import RadiativeLayer
 from gpo.data.solvers.shallow_water_sphere import ShallowWaterSphere
 
 
@@ -35,12 +37,41 @@ BENCHMARKS: dict[str, Benchmark] = {
             "paper": NavierStokes2D(viscosity=1e-5, num_trajectories=1200, refinement=4),
         },
     ),
-    "ns3d": Benchmark("pdebench", "compressible turbulence in a periodic cube (PDEBench's files)"),
+    "ns3d": Benchmark(
+        reader="pdebench",
+        about="compressible turbulence in a periodic cube (PDEBench's files)",
+        solvers={
+            "quick": NavierStokes3D(
+                size=32, num_trajectories=20, shear_viscosity=1e-3, bulk_viscosity=1e-3
+            ),
+            "default": NavierStokes3D(num_trajectories=32),
+            "paper": NavierStokes3D(num_trajectories=100),
+        },
+    ),
     "era5-temp": Benchmark("gridded", "ERA5 temperature at 2 m", ("t2m",)),
     "era5-wind": Benchmark("gridded", "ERA5 zonal wind at 10 m", ("u10",)),
     "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
     "airfoil": Benchmark("airfoil", "transonic flow around deformed airfoils (Geo-FNO's files)"),
-    "turbulent": Benchmark("well", "turbulent_radiative_layer_2D of The Well"),
+    "turbulent": Benchmark(
+        reader="well",
+        about="turbulent_radiative_layer_2D of The Well",
+        solvers={
+            "quick": RadiativeLayer(
+                size=64,
+                cooling_times=(3.16, 0.03, 0.32),
+                shear=0.2,
+                noise=0.3,
+                num_trajectories=12,
+                num_frames=21,
+                frame_step=0.8,
+                portion_size=4,
+            ),
+            "default": RadiativeLayer(
+                shear=0.2, noise=0.3, num_trajectories=18, num_frames=51, frame_step=0.8
+            ),
+            "paper": RadiativeLayer(),
+        },
+    ),
     "planetswe": Benchmark(
         reader="well",
         about="planetswe of The Well: shallow water on the sphere",
@@ -94,8 +125,14 @@ def _parse(solver: AbstractSolver, name: str, text: str) -> Any:
     if name not in getattr(solver, "__dataclass_fields__", {}):
         known = ", ".join(getattr(solver, "__dataclass_fields__", {}))
         raise ValueError(f"`{name}` is not a number of this solver, which has {known}.")
-    kind = type(getattr(solver, name))
+    usual = getattr(solver, name)
+    kind = type(usual[0]) if isinstance(usual, tuple) else type(usual)
     try:
+        if isinstance(usual, tuple):
+            return tuple(kind(part) for part in text.split(","))
         return kind(text)
     except ValueError as error:
-        raise ValueError(f"`{name}` must be {kind.__name__}, got {text!r}.") from error
+        what = (
+            f"{kind.__name__}, several with commas" if isinstance(usual, tuple) else kind.__name__
+        )
+        raise ValueError(f"`{name}` must be {what}, got {text!r}.") from error

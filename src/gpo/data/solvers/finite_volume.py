@@ -1,0 +1,175 @@
+r"""Compressible flow in a box of equal cells, in one, two or three dimensions.
+
+$\partial_t U+\nabla\cdot F(U)=S$ for mass, momentum and energy of an ideal gas: what crosses the
+faces of a cell (`riemann.py`) changes what is in it. What leaves through open ends and what
+cooling takes is counted with the very numbers that the state is changed by, so that budgets
+close to rounding. Steps in time are those of `runge_kutta.py`.
+
+Arrays are channels by trajectories by grid. Conserved channels are density, momentum along
+every axis, energy; primitive ones are density, velocity, pressure. Device and precision are
+those of the state.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gpo.data.solvers.ghost_cells import pad_ends, surround
+from gpo.data.solvers.riemann import hllc, reconstruct
+from gpo.data.solvers.viscosity import Viscosity
+
+
+class AbstractCooling(ABC):
+    """Energy that a gas radiates away."""
+
+    @abstractmethod
+    def loss(
+        self, density: Float[Tensor, " batch *grid"], pressure: Float[Tensor, " batch *grid"]
+    ) -> Float[Tensor, " batch *grid"]:
+        """Returns energy lost per volume and time."""
+
+    @abstractmethod
+    def fastest(self) -> Float[Tensor, " batch"]:
+        """Returns the largest rate at which anything cools."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What has left the box, or leaves it per time, by trajectory; in double precision."""
+
+    outflow: Float[Tensor, "channels batch"]
+    """Mass, momenta and energy that crossed open ends outwards, with the work of pressure."""
+    cooled: Float[Tensor, " batch"]
+    """Energy radiated away."""
+
+    def add(self, other: "Losses", weight: Float[Tensor, " batch"]) -> "Losses":
+        """Returns the sum of these and a multiple of others."""
+        return Losses(self.outflow + weight * other.outflow, self.cooled + weight * other.cooled)
+
+    def mean(self, other: "Losses") -> "Losses":
+        """Returns the mean of both."""
+        outflow, cooled = self.outflow + other.outflow, self.cooled + other.cooled
+        return Losses(outflow / 2, cooled / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """The gas and its box."""
+
+    spacing: tuple[float, ...]
+    """Length of a cell along every axis."""
+    periodic: tuple[bool, ...]
+    """Which axes close on themselves; at the ends of others nothing changes across the face."""
+    gamma: float = 5 / 3
+    """Ratio of specific heats."""
+    viscosity: Viscosity | None = None
+    """Friction; none when not given."""
+    cooling: AbstractCooling | None = None
+    """Energy radiated away; none when not given."""
+
+    def primitive(
+        self, conserved: Float[Tensor, "channels batch *grid"]
+    ) -> Float[Tensor, "channels batch *grid"]:
+        """Returns density, velocity and pressure."""
+        out = torch.empty_like(conserved)
+        out[0] = conserved[0]
+        torch.div(conserved[1:-1], conserved[0], out=out[1:-1])
+        kinetic = torch.mul(out[1:-1], conserved[1:-1]).sum(0)
+        torch.sub(conserved[-1], kinetic, alpha=0.5, out=out[-1]).mul_(self.gamma - 1)
+        return out
+
+    def conserved(
+        self, primitive: Float[Tensor, "channels batch *grid"]
+    ) -> Float[Tensor, "channels batch *grid"]:
+        """Returns mass, momentum and energy per volume."""
+        density, velocity, pressure = primitive[0], primitive[1:-1], primitive[-1]
+        kinetic = density * velocity.square().sum(0) / 2
+        energy = pressure / (self.gamma - 1) + kinetic
+        return torch.cat([density[None], density * velocity, energy[None]])
+
+    def fastest(self, primitive: Float[Tensor, "channels batch *grid"]) -> Float[Tensor, " batch"]:
+        """Returns cells crossed per time, summed over axes, where that is largest.
+
+        Friction and cooling count as what must not happen faster than that, either.
+        """
+        density = primitive[0]
+        rates = (primitive[-1] / density).mul_(self.gamma).sqrt_()
+        rates *= sum(1 / length for length in self.spacing)
+        for velocity, length in zip(primitive[1:-1], self.spacing, strict=True):
+            rates.add_(velocity.abs(), alpha=1 / length)
+        if self.viscosity is not None:
+            rates += self.viscosity.fastest(self.spacing) / density
+        largest = rates.flatten(1).amax(1).double()
+        return largest if self.cooling is None else largest + self.cooling.fastest()
+
+    def tendency(
+        self,
+        primitive: Float[Tensor, "channels batch *grid"],
+        is_troubled: Bool[Tensor, " batch *grid"] | None = None,
+    ) -> tuple[Float[Tensor, "channels batch *grid"], Losses]:
+        """Returns how fast conserved variables change, and what leaves.
+
+        Args:
+            primitive: The state.
+            is_troubled: Cells whose faces shall have fluxes of first order, the sturdiest.
+        """
+        rate = torch.zeros_like(primitive)
+        num_channels, batch = primitive.shape[:2]
+        outflow = primitive.new_zeros(num_channels, batch, dtype=torch.float64)
+        cooled = primitive.new_zeros(batch, dtype=torch.float64)
+        for axis, length in enumerate(self.spacing):
+            flux, order = self._flux(primitive, axis, is_troubled)
+            for row, channel in enumerate(order):
+                along = rate[channel].movedim(1 + axis, 0)
+                along.sub_(flux[row, 1:] - flux[row, :-1], alpha=1 / length)
+            if not self.periodic[axis]:
+                ends = flux[:, -1].double() - flux[:, 0].double()
+                outflow[list(order)] += _sum_sites(ends) * (self.cell_volume / length)
+        if self.viscosity is not None:
+            velocity = surround(primitive[1:-1], self.periodic)
+            for axis, length in enumerate(self.spacing):
+                stress = self.viscosity.stress(velocity, axis, self.spacing)
+                rate[1:].add_(stress.diff(dim=2 + axis), alpha=1 / length)
+                if not self.periodic[axis]:
+                    first, last = (stress.select(2 + axis, end).double() for end in (0, -1))
+                    outflow[1:] += _sum_sites(first - last) * (self.cell_volume / length)
+        if self.cooling is not None:
+            loss = self.cooling.loss(primitive[0], primitive[-1])
+            rate[-1] -= loss
+            cooled = loss.double().flatten(1).sum(1) * self.cell_volume
+        return rate, Losses(outflow, cooled)
+
+    @property
+    def cell_volume(self) -> float:
+        """Length, area or volume of a cell."""
+        return math.prod(self.spacing)
+
+    def total(
+        self, conserved: Float[Tensor, "channels batch *grid"]
+    ) -> Float[Tensor, "channels batch"]:
+        """Returns mass, momenta and energy in the box, in double precision."""
+        return _sum_sites(conserved.double()) * self.cell_volume
+
+    def _flux(
+        self, primitive: Tensor, axis: int, is_troubled: Tensor | None
+    ) -> tuple[Float[Tensor, "channels faces *rest"], tuple[int, ...]]:
+        """Returns fluxes through the faces across an axis, and which channel each row is."""
+        across = [1 + other for other in range(len(self.spacing)) if other != axis]
+        order = (0, 1 + axis, *across, len(primitive) - 1)
+        wraps = self.periodic[axis]
+        padded = pad_ends([primitive[channel] for channel in order], axis, wraps)
+        is_level = None
+        if is_troubled is not None:
+            around = pad_ends([is_troubled.to(primitive.dtype)], axis, wraps)[0]
+            is_level = around.clone()
+            is_level[1:-1] += around[2:] + around[:-2]
+            is_level.clamp_(max=1)
+        return hllc(reconstruct(padded, is_level), self.gamma), order
+
+
+def _sum_sites(values: Float[Tensor, "channels batch *sites"]) -> Float[Tensor, "channels batch"]:
+    return values.reshape(*values.shape[:2], -1).sum(2)

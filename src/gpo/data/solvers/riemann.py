@@ -1,0 +1,107 @@
+r"""Fluxes through the faces of cells: limited reconstruction and an approximate Riemann solver.
+
+Arrays here are channels by cells along one line by anything else. Channels are density,
+velocity across the faces, other velocities, pressure; fluxes are those of mass, momentum
+(in the order of velocities) and energy. Operations are in place where they can be: on a
+processor their number is what a step costs.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+TINY = 1e-30
+"""Keeps 0/0 away where a field is level; far below any slope that matters."""
+
+
+def reconstruct(
+    padded: Float[Tensor, "channels cells *rest"],
+    is_level: Float[Tensor, " cells *rest"] | None = None,
+) -> Float[Tensor, "2 channels faces *rest"]:
+    r"""Returns the states on both sides of every face between inner cells, left ones first.
+
+    Primitive variables are linear inside a cell. With the jumps $a$ and $b$ to both
+    neighbours, half a cell's slope is van Leer's $ab/(a+b)$ where both have one sign and
+    zero elsewhere; so no face value lies outside those of the two cells it separates.
+
+    Args:
+        padded: Primitive variables with two cells beyond either end.
+        is_level: One where a cell's slope shall be zero, zero elsewhere.
+    """
+    jumps = padded[:, 1:] - padded[:, :-1]
+    before, after = jumps[:, :-1], jumps[:, 1:]
+    half = (before * after).clamp_(min=0).div_((before + after).add_(TINY))
+    if is_level is not None:
+        half *= 1 - is_level[1:-1]
+    channels, cells, *rest = padded.shape
+    faces = padded.new_empty(2, channels, cells - 3, *rest)
+    torch.add(padded[:, 1:-2], half[:, :-1], out=faces[0])
+    torch.sub(padded[:, 2:-1], half[:, 1:], out=faces[1])
+    return faces
+
+
+def hllc(
+    faces: Float[Tensor, "2 channels faces *rest"], gamma: float
+) -> Float[Tensor, "channels faces *rest"]:
+    r"""Returns the flux of Harten, Lax, van Leer with the contact wave restored.
+
+    The outer waves move at $u_L-Z_L/\rho_L$ and $u_R+Z_R/\rho_R$ with
+    $Z^2=\rho(\gamma p+\frac{\gamma+1}2\max(p_*-p,0))$, which is exact for a shock that leads
+    to pressure $p_*$; that is the estimate $p_*$ of linear acoustics. Contact and shear
+    waves stay sharp. The flux is that of the one state which the face lies in.
+
+    Args:
+        faces: Primitive variables on both sides of every face.
+        gamma: Ratio of specific heats.
+    """
+    density, pressure = faces[:, 0], faces[:, -1]
+    (u_left, u_right), (p_left, p_right) = faces[:, 1], pressure
+    squared = (density * pressure).mul_(gamma)
+    z_left, z_right = squared.sqrt()
+    p_star = (u_left - u_right).mul_(z_left).add_(p_left).mul_(z_right)
+    p_star.addcmul_(z_left, p_right).div_(z_left + z_right)
+    excess = (p_star - pressure).clamp_(min=0).mul_(density)
+    z_left, z_right = squared.add_(excess, alpha=(gamma + 1) / 2).sqrt_()
+    contact = (p_left - p_right).addcmul_(z_left, u_left).addcmul_(z_right, u_right)
+    contact.div_(z_left + z_right)
+    # A choice by interpolation with weights 0 and 1 is exact, and faster than `where`.
+    is_left = contact.sign().clamp_(min=0)
+    chosen = torch.lerp(faces[1], faces[0], is_left)
+    impedance = torch.lerp(z_right, z_left.neg_(), is_left)
+    return _flux_of_fan(chosen, impedance, contact, gamma)
+
+
+def _flux_of_fan(
+    chosen: Float[Tensor, "channels faces *rest"],
+    impedance: Float[Tensor, " faces *rest"],
+    contact: Float[Tensor, " faces *rest"],
+    gamma: float,
+) -> Float[Tensor, "channels faces *rest"]:
+    r"""Returns the flux of the state beside the contact wave, or beyond the outer wave.
+
+    Args:
+        chosen: The state $\rho,u,\ldots,p$ on the side where the contact wave is not.
+        impedance: $\rho(S-u)$ with $S$ the speed of that side's outer wave.
+        contact: Speed of the contact wave.
+        gamma: Ratio of specific heats.
+    """
+    density, u, *others, pressure = chosen
+    momentum = density * u
+    is_inside = (momentum + impedance).mul_(impedance).sign_().clamp_(min=0)
+    speed = torch.lerp(u, contact, is_inside)
+    p_star = torch.addcmul(pressure, impedance, speed - u)
+    # v / (rho (S - v)): what mass, energy and work behind the outer wave are divided by.
+    share = speed / torch.addcmul(momentum.add_(impedance), density, speed, value=-1)
+    flux = torch.empty_like(chosen)
+    carried = share * impedance
+    mass = torch.mul(carried, density, out=flux[0])
+    torch.addcmul(p_star, mass, speed, out=flux[1])
+    kinetic = u.square()
+    for row, other in enumerate(others, start=2):
+        torch.mul(mass, other, out=flux[row])
+        kinetic.addcmul_(other, other)
+    work = torch.mul(p_star, speed, out=flux[-1])
+    gained = torch.addcmul(work, pressure, u, value=-1).mul_(density).mul_(share)
+    work += gained
+    work.addcmul_(carried, pressure, value=1 / (gamma - 1)).addcmul_(mass, kinetic, value=0.5)
+    return flux
