@@ -228,6 +228,18 @@ main({["train", "--data", str(path), *SIZES[:-3], "--epochs", "9", "--quiet", "-
     assert (folder / "model" / "model.safetensors").is_file()
 
 
+def test_the_field_stage_says_that_it_forecasts_nothing(trained, tmp_path, capsys):
+    path = trained / "ns.mat"
+    main(["run", "--data", str(path), "--stage", "field", *SIZES, "--out", str(tmp_path / "run")])
+    assert "reconstructed through particles, nothing is forecast" in capsys.readouterr().out
+    assert (tmp_path / "run" / "report.html").is_file()
+    code, printed = failure(
+        capsys, "predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "x.nc")
+    )  # fmt: skip
+    assert code == 1
+    assert "does not forecast: there is nothing to continue" in printed
+
+
 def test_tensorboard_gets_the_losses_when_asked(tmp_path):
     main(["train", "--data", str(ns2d(tmp_path)), *SIZES, "--tensorboard", "--out", str(tmp_path / "run")])  # fmt: skip
     assert list((tmp_path / "run" / "tensorboard").rglob("events.out.tfevents*"))

@@ -192,6 +192,8 @@ def _summary(run: OpenRun) -> str:
         names = ", ".join(variable.name for variable in data.variables)
         step = f"{config.history} frame(s) predict the one {config.lead} step(s) later"
         what = f"{names}; {step} (as {config.predict})"
+        if config.stage == "field":
+            what = f"{names}; reconstructed through particles, nothing is forecast"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
     return (
         f"{data.source}: {data.geometry().num_points:,} sites; {what}; "
