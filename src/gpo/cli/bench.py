@@ -55,6 +55,16 @@ class Cells:
         """The protocol with its amount."""
         return Protocol(self.protocol, self.amount, self.preset)
 
+    def column(self, benchmark: str) -> list[Cell]:
+        """Makes the cells of one column of table1, with the first seed, and returns them."""
+        cells, missing = table1_cells(
+            self.models, (benchmark,), self.rules, self.files, self.seeds[:1]
+        )
+        if missing:
+            raise ValueError(f"{benchmark} has no data: {missing[benchmark]}.")
+        self.make(cells)
+        return cells
+
     def make(self, cells: list[Cell]) -> Campaign:
         """Makes all cells, with progress."""
         campaign = Campaign(self.runs)
@@ -121,10 +131,7 @@ class BenchRollout:
     def run(self) -> None:
         """Makes the cells that are missing, writes a table and a figure."""
         make = self.cells
-        cells, _ = table1_cells(
-            make.models, (self.benchmark,), make.rules, make.files, make.seeds[:1]
-        )
-        make.make(cells)
+        cells = make.column(self.benchmark)
         curves = collect_rollouts(cells, make.runs)
         figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
         table = rollout_table(curves, self.benchmark, make.rules)
@@ -142,10 +149,7 @@ class BenchSpectrum:
     def run(self) -> None:
         """Makes the cells that are missing, writes a table and a figure."""
         make = self.cells
-        cells, _ = table1_cells(
-            make.models, (self.benchmark,), make.rules, make.files, make.seeds[:1]
-        )
-        make.make(cells)
+        cells = make.column(self.benchmark)
         curves = collect_spectra(cells, make.runs)
         figure = draw_curves(
             curves, "wave number", "energy E(k)", f"{self.benchmark} after a rollout", is_log=True

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import Positional
 
+from gpo.assignments import assignments
 from gpo.cli.describe import print_description
 from gpo.data.benchmarks import cache_folder, solver_for
 from gpo.data.generate import generate
@@ -104,11 +105,3 @@ class DataPlot:
 def _open(path: Path, reading: Reading) -> Trajectories | Pairs:
     select = assignments("select", reading.select)
     return open_data(path, ReadOptions(variables=reading.var, select=select), reading.reader)
-
-
-def assignments(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
-    """Returns what `name=value` arguments say."""
-    for text in texts:
-        if "=" not in text:
-            raise ValueError(f"--{flag} takes name=value, got {text!r}.")
-    return dict(text.split("=", 1) for text in texts)

@@ -10,7 +10,7 @@ from rich.progress import track
 from torch import Tensor
 from tyro.conf import Positional
 
-from gpo.cli.data import assignments
+from gpo.assignments import assignments
 from gpo.data.errors import DataError
 from gpo.data.forecast_file import write_forecast
 from gpo.data.geometry import Geometry

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from gpo.cli.data import assignments, data_file, make_data
+from gpo.assignments import assignments
+from gpo.cli.data import data_file, make_data
 from gpo.data.benchmarks import BENCHMARKS
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data

@@ -48,6 +48,25 @@ class Split(Generic[Member]):
     """trajectory, time or sample."""
 
 
+def owner(member: Window | int) -> int:
+    """Returns the number of the trajectory of a window; a sample of static maps owns itself."""
+    return member.trajectory if isinstance(member, Window) else member
+
+
+def touched_frames(windows: Sequence[Window]) -> dict[int, list[int]]:
+    """Returns, by trajectory, the frames that windows predict from or predict, each once."""
+    touched: dict[int, set[int]] = {}
+    for window in windows:
+        touched.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
+    return {number: sorted(frames) for number, frames in touched.items()}
+
+
+def evenly(members: Sequence[Member], most: int) -> list[Member]:
+    """Returns at most so many members, evenly chosen, the first and the last among them."""
+    numbers = np.unique(np.linspace(0, len(members) - 1, most).round().astype(int))
+    return [members[number] for number in numbers.tolist()]
+
+
 def split_windows(
     data: Trajectories,
     *,

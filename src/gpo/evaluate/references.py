@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.split import Window, even_steps
+from gpo.data.split import Window, even_steps, touched_frames
 from gpo.data.trajectories import Pairs, Trajectories
 
 DAY = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
@@ -28,17 +28,14 @@ class Climatology:
         """Averages all frames that training windows touch; None where sites differ or move."""
         if len(data.geometries) > 1:
             return None
-        used: dict[int, set[int]] = {}
-        for window in windows:
-            used.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
+        used = touched_frames(windows)
         phases = _times_of_day(data)
         counts = np.bincount([phases[frame] for frames in used.values() for frame in frames])
         if len(counts) <= phases.max() or counts.min() < 2:
             phases = np.zeros(len(data.time), dtype=int)
         shape = (phases.max() + 1, data.geometry().num_points, len(data.variables))
         total, known = np.zeros(shape), np.zeros(shape)
-        for number, frames in used.items():
-            chosen = sorted(frames)
+        for number, chosen in used.items():
             values = data.frames(number)[chosen]
             np.add.at(total, phases[chosen], np.where(np.isfinite(values), values, 0.0))
             np.add.at(known, phases[chosen], np.isfinite(values))

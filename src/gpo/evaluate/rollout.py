@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.geometry import Geometry
-from gpo.data.split import Window
+from gpo.data.split import Window, evenly
 from gpo.data.trajectories import Trajectories
 from gpo.evaluate.references import Climatology
 from gpo.numerics.norms import relative_l2
@@ -102,10 +102,9 @@ def make_rollouts(
     # A series split by time is short: half its length, so that there are several starts.
     num_steps = min(num_steps, reach if data.num_trajectories > 2 else max(1, reach // 2))
     starts = [w for w in windows if w.last + num_steps * lead <= end[w.trajectory]]
-    chosen = np.unique(np.linspace(0, len(starts) - 1, MAX_ROLLOUTS).round().astype(int)).tolist()
     rows: dict[str, list[list[float]]] = {}
     rollouts = Rollouts({}, [], [], [])
-    for window in track([starts[number] for number in chosen]):
+    for window in track(evenly(starts, MAX_ROLLOUTS)):
         geometry = data.geometry(window.trajectory)
         stop = window.last + num_steps * lead + 1
         frames = data.frames(window.trajectory, slice(window.first, stop, lead))

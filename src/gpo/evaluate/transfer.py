@@ -12,6 +12,7 @@ from torch import Tensor
 from gpo.baselines import RegisteredModel, UnsupportedGeometryError
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.split import evenly, owner
 from gpo.data.thin import thinned
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.model.operator import GaussianParticleOperator
@@ -90,11 +91,11 @@ def between_sites(
     """Returns errors at sites that were held back: the model is given the others and asked there."""
     if not isinstance(forecaster.model, GaussianParticleOperator):
         return {"reason": "the model answers at its sites only"}
-    chosen = _evenly(members)
+    chosen = evenly(members, MAX_EXAMPLES)
     examples = make_examples(data, chosen)
     totals: dict[str, list[float]] = {}
     for number, member in enumerate(chosen):
-        example, geometry = examples[number], data.geometry(_owner(member))
+        example, geometry = examples[number], data.geometry(owner(member))
         kept, weights = _half(geometry)
         is_asked = np.ones(geometry.num_points, dtype=bool)
         is_asked[kept] = False
@@ -141,18 +142,9 @@ def _score(forecaster: Forecaster, data: Trajectories | Pairs, members: Sequence
             forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
     totals: dict[str, list[float]] = {}
     everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
-    examples = make_examples(data, _evenly(members))
+    examples = make_examples(data, evenly(members, MAX_EXAMPLES))
     for number in range(len(examples)):
         example = examples[number]
         guess = forecaster(example.frames, example.coords, weights=example.weights)
         _add_errors(totals, example, guess, everywhere)
     return {name: float(np.mean(errors)) for name, errors in totals.items()}
-
-
-def _evenly(members: Sequence[Any]) -> list[Any]:
-    numbers = np.unique(np.linspace(0, len(members) - 1, MAX_EXAMPLES).round().astype(int))
-    return [members[number] for number in numbers]
-
-
-def _owner(member: Any) -> int:
-    return member if isinstance(member, int) else member.trajectory

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from gpo.data.geometry import Geometry
+from gpo.data.split import evenly
 from gpo.model.trace import Trace
 from gpo.report.contact_sheet import draw_panel, panel_height
 
@@ -27,7 +28,7 @@ def draw_layers(trace: Trace, geometry: Geometry, is_known: np.ndarray) -> Figur
         is_known: False at masked sites, which stay white.
     """
     last = len(trace.bases) - 1
-    shown = np.unique(np.linspace(0, last, min(MAX_LAYERS, last + 1)).round().astype(int)).tolist()
+    shown = evenly(range(last + 1), MAX_LAYERS)
     size = (3.6 * len(shown), 2 * panel_height(geometry) + 0.4)
     figure, grid = plt.subplots(2, len(shown), figsize=size, squeeze=False, layout="constrained")
     for column, layer in enumerate(shown):

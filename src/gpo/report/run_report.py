@@ -10,7 +10,7 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from gpo.data.split import Window
+from gpo.data.split import owner
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.results import Results
 from gpo.files import write_text
@@ -52,7 +52,7 @@ def write_report(
     forecaster = Forecaster.load(run.model_folder).eval()
     reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
     example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
-    geometry = data.geometry(_owner(members[-1]))
+    geometry = data.geometry(owner(members[-1]))
     figures = {"forecast": run_figures.draw_forecast(forecaster, example, geometry)}
     figures |= run_figures.draw_inside(forecaster, example, geometry)
     if results.rollout:
@@ -160,7 +160,3 @@ def _save(figures: Mapping[str, Figure], folder: Path) -> dict[str, str]:
         content = base64.b64encode(path.read_bytes()).decode()
         images[name] = f'<img alt="{name}" src="data:image/png;base64,{content}">'
     return images
-
-
-def _owner(member: Window | int) -> int:
-    return member if isinstance(member, int) else member.trajectory

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from gpo.data.geometry import Geometry
-from gpo.data.split import Window
+from gpo.data.split import Window, touched_frames
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.normalize import Normalizer
 
@@ -237,11 +237,8 @@ def training_statistics(
 def _used_frames(
     data: Trajectories, windows: Sequence[Window]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    used: dict[int, set[int]] = {}
-    for window in windows:
-        used.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
-    for number, frames in used.items():
-        yield data.frames(number)[sorted(frames)], data.geometry(number).weights
+    for number, frames in touched_frames(windows).items():
+        yield data.frames(number)[frames], data.geometry(number).weights
 
 
 def _changes(

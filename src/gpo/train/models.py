@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from torch import nn
 
+from gpo.assignments import assignments
 from gpo.baselines import Problem, RegisteredModel
 from gpo.model import artifact
 from gpo.model.artifact import ArtifactError
@@ -56,11 +57,7 @@ def loss_weights(config: RunConfig) -> LossWeights:
 
 def named_values(flag: str, texts: Sequence[str], cls: type) -> dict[str, Any]:
     """Returns what `name=value` texts say, each of the type that the field of a data class has."""
-    for text in texts:
-        if "=" not in text:
-            raise ValueError(f"--{flag} takes name=value, got {text!r}.")
-    pairs = (text.split("=", 1) for text in texts)
-    values = {name: yaml.safe_load(value) for name, value in pairs}
+    values = {name: yaml.safe_load(value) for name, value in assignments(flag, texts).items()}
     artifact.check_fields(cls, values, f"--{flag}")
     kinds = typing.get_type_hints(cls)
     return {name: float(v) if kinds[name] is float else v for name, v in values.items()}
