@@ -240,6 +240,13 @@ def test_the_field_stage_says_that_it_forecasts_nothing(trained, tmp_path, capsy
     assert "does not forecast: there is nothing to continue" in printed
 
 
+def test_a_run_whose_training_has_not_ended_is_not_scored(trained, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text((trained / "run" / "config.yaml").read_text())
+    code, printed = failure(capsys, "evaluate", str(tmp_path))
+    assert code == 1
+    assert f"{tmp_path} holds no trained model: gpo train makes one" in printed
+
+
 def test_tensorboard_gets_the_losses_when_asked(tmp_path):
     main(["train", "--data", str(ns2d(tmp_path)), *SIZES, "--tensorboard", "--out", str(tmp_path / "run")])  # fmt: skip
     assert list((tmp_path / "run" / "tensorboard").rglob("events.out.tfevents*"))

@@ -50,9 +50,7 @@ class PredictCommand:
         if self.queries and self.grid:
             raise ValueError("Give either --queries or --grid, not both.")
         run = Run(self.folder)
-        if not run.model_folder.exists():
-            raise ValueError(f"{self.folder} holds no trained model: gpo train makes one.")
-        forecaster = Forecaster.load(run.model_folder).eval()
+        forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, RunConfig.load(run.config_file)
         data = open_data(
             self.input,

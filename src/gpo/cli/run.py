@@ -142,7 +142,7 @@ def _evaluate(run: OpenRun, *, is_quiet: bool = False) -> None:
     coarsen, finer = run.config.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
         finer = _read(run.config, coarsen // 2)
-    forecaster = Forecaster.load(run.folder.model_folder)
+    forecaster = Forecaster.load(run.folder.trained_model())
     results = evaluate(forecaster, run.data, run.split, finer=finer, is_quiet=is_quiet)
     results.save(run.folder.folder)
     Console().print(_table(results))

@@ -26,6 +26,12 @@ class Run:
         """The artifact: operator and task."""
         return self.folder / "model"
 
+    def trained_model(self) -> Path:
+        """Returns the folder of the model; raises an error where training has not ended."""
+        if not self.model_folder.exists():
+            raise ValueError(f"{self.folder} holds no trained model: gpo train makes one.")
+        return self.model_folder
+
     @property
     def checkpoints(self) -> Path:
         """Where training goes on from."""
