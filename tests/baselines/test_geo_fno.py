@@ -249,3 +249,13 @@ def test_mixed_precision_is_close_to_single():
 def test_other_geometries_are_refused(domain, grid, reason):
     with pytest.raises(UnsupportedGeometryError, match=reason):
         GeoFNO(Problem(1, 1, domain, grid))
+
+
+def test_samples_that_share_their_points_are_answered_as_if_they_did_not():
+    model = make_points()
+    values, coords = random_field(3, 30)
+    shared = coords[:1].expand(2, -1, -1)
+    mixed = torch.cat([shared, coords[2:]])
+    assert model.network.deformation(shared).shape == (1, 30, 2)
+    expected = model(values, mixed)[:2]
+    torch.testing.assert_close(model(values[:2], shared), expected, rtol=1e-12, atol=1e-12)

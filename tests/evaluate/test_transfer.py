@@ -54,8 +54,38 @@ def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
 def test_what_cannot_be_thinned_says_so():
     with pytest.raises(ValueError, match="an axis of 9 sites cannot be taken in steps of 2"):
         Geometry.rectilinear([np.arange(9) / 9], periodic=True).thinned(2)
-    with pytest.raises(ValueError, match="scattered points have no axes"):
-        Geometry.scattered(np.random.default_rng(0).random((9, 2))).thinned(2)
+    cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
+    kept = cloud.thinned(2)[1]
+    with pytest.raises(ValueError, match="all of the 3 sites that would be left are masked"):
+        cloud.masked(np.isin(np.arange(9), kept)).thinned(2)
+
+
+def test_scattered_points_are_thinned_evenly_and_keep_their_density_and_weight():
+    random = np.random.default_rng(0)
+    dense, sparse = random.random((1200, 2)), random.uniform((1, 0), (2, 1), (400, 2))
+    cloud = Geometry.scattered(np.concatenate([dense, sparse]))
+    thin, numbers = cloud.thinned(2)
+    assert thin.num_points == 400
+    np.testing.assert_array_equal(thin.coords, cloud.coords[numbers])
+    in_dense = thin.coords[:, 0] < 1
+    assert abs(in_dense.sum() - 300) <= 2, "dense where it was dense"
+    np.testing.assert_allclose(thin.weights[in_dense].sum(), 0.75, rtol=0.02)
+    np.testing.assert_allclose(thin.weights.sum(), 1)
+    gaps = np.sort(np.linalg.norm(dense[:, None] - thin.coords[None], axis=-1).min(1))
+    by_chance = random.permutation(1200)[:300]
+    chance = np.linalg.norm(dense[:, None] - dense[None, by_chance], axis=-1).min(1)
+    assert np.sqrt((gaps**2).mean()) < 0.9 * np.sqrt((chance**2).mean()), "no holes"
+
+
+def test_masked_points_inherit_nothing():
+    points = Geometry.on_sphere(
+        np.random.default_rng(0).uniform(0, 360, 800), np.linspace(-80, 80, 800)
+    )
+    points = points.masked(points.coords[:, 2] > 0.5)
+    thin, numbers = points.thinned(2)
+    assert thin.num_points == 200
+    np.testing.assert_array_equal(thin.is_masked, points.is_masked[numbers])
+    np.testing.assert_allclose(thin.weights.sum(), 1)
 
 
 def test_thinned_data_is_every_second_value():

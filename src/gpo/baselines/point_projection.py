@@ -59,8 +59,13 @@ class DeformationNetwork(nn.Module):
         octaves = torch.arange(width // 4, dtype=torch.get_default_dtype())
         self.register_buffer("octaves", 2**octaves, persistent=False)
 
-    def forward(self, coords: Float[Tensor, "batch points 2"]) -> Float[Tensor, "batch points 2"]:
-        """Returns the place of every point on the latent torus of period one."""
+    def forward(self, coords: Float[Tensor, "batch points 2"]) -> Float[Tensor, "image points 2"]:
+        """Returns the place of every point on the latent torus of period one.
+
+        Samples that share their points share one image: the waves at it cost the most.
+        """
+        if (coords == coords[:1]).all():
+            coords = coords[:1]
         x, y = (coords - CENTER).unbind(-1)
         features = torch.cat(
             [coords, torch.stack([torch.atan2(y, x), torch.hypot(x, y)], dim=-1)], dim=-1
@@ -82,7 +87,7 @@ class PointsToGrid(nn.Module):
     def forward(
         self,
         values: Float[Tensor, "batch points width"],
-        image: Float[Tensor, "batch points 2"],
+        image: Float[Tensor, "image points 2"],
         is_counted: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch width rows columns"]:
         """Returns the field on the latent grid; points that are not counted are not summed."""
@@ -104,7 +109,7 @@ class GridToPoints(nn.Module):
     def forward(
         self,
         latent: Float[Tensor, "batch width rows columns"],
-        image: Float[Tensor, "batch points 2"],
+        image: Float[Tensor, "image points 2"],
         coords: Float[Tensor, "batch points 2"],
     ) -> Float[Tensor, "batch points width"]:
         """Returns the field at points, given their places on the torus and in the plane."""
@@ -114,14 +119,14 @@ class GridToPoints(nn.Module):
 
 def modes_of_points(
     values: Float[Tensor, "batch points channels"],
-    image: Float[Tensor, "batch points 2"],
+    image: Float[Tensor, "image points 2"],
     modes: tuple[int, ...],
 ) -> Complex[Tensor, "batch channels rows columns"]:
     r"""Returns $\hat u_k=\sum_n u_n e^{-2\pi i\langle k,\xi_n\rangle}$, a sum and not a mean.
 
     Args:
         values: $u_n$, zero where a point is not to be summed.
-        image: $\xi_n$.
+        image: $\xi_n$, once where all samples share their points.
         modes: Modes kept along both axes.
     """
 
@@ -135,7 +140,7 @@ def modes_of_points(
 
 def points_of_modes(
     coefficients: Complex[Tensor, "batch channels rows columns"],
-    image: Float[Tensor, "batch points 2"],
+    image: Float[Tensor, "image points 2"],
 ) -> Float[Tensor, "batch points channels"]:
     r"""Returns $\mathrm{Re}\sum_k\hat u_k e^{2\pi i\langle k,\xi\rangle}$ at the points $\xi$.
 
@@ -155,8 +160,8 @@ def points_of_modes(
 
 
 def plane_waves(
-    image: Float[Tensor, "batch points 2"], modes: tuple[int, ...]
-) -> Float[Tensor, "batch points parts"]:
+    image: Float[Tensor, "image points 2"], modes: tuple[int, ...]
+) -> Float[Tensor, "image points parts"]:
     r"""Returns $e^{2\pi i\langle k,\xi\rangle}$ for every kept mode, real and imaginary parts in turn."""
     rows, columns = (torch.arange(count, dtype=image.dtype, device=image.device) for count in modes)
     along = (2 * math.pi * image).unsqueeze(-1)
@@ -173,7 +178,7 @@ def _unit(phase: Tensor) -> Tensor:
 
 def _by_chunks(function: Callable[..., Tensor], *tensors: Tensor) -> Iterator[Tensor]:
     """Yields the function of successive points; if these are many, training recomputes each."""
-    batch, points = tensors[0].shape[:2]
+    batch, points = tensors[-1].shape[:2]
     size = max(1, MAX_SITES // batch)
     if points <= size:
         yield function(*tensors)

@@ -106,7 +106,7 @@ class Cell:
         if command == "train" and (out / "model" / "model.safetensors").exists():
             return
         plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
-        config = out.with_suffix(".yaml")
+        config = out.with_name(f"{out.name}.yaml")
         write_text(config, yaml.safe_dump(plain, sort_keys=False))
         done = subprocess.run(
             [sys.executable, "-m", "gpo", command, "--config", str(config), "--out", str(out), "--quiet"],

@@ -51,13 +51,13 @@ COLUMNS: dict[str, Column] = {
         "era5/era5-2mt-2019-03-uk.grib",
     ),
     "cylinder": Column(
-        "wake of a cylinder at 5,000 scattered points, 0.5 time units ahead",
-        {"lead": 5},
+        "wake of a cylinder at scattered points, 0.5 time units ahead",
+        {"coarsen": 2, "lead": 5},
         "cylinder_wake/cylinder_nektar_wake.mat",
     ),
     "channel": Column(
-        "start-up flow past a cylinder on a triangular mesh of 3,067 nodes",
-        {},
+        "start-up flow past a cylinder at nodes of a triangular mesh",
+        {"coarsen": 2},
         "cylinder_channel",
     ),
     "med-wind": Column(
@@ -67,7 +67,8 @@ COLUMNS: dict[str, Column] = {
     ),
 }
 
-COLUMNS["ns2d"] = Column(COLUMNS["ns2d"].about, {"coarsen": 2})
+for name in ("ns2d", "ns3d", "turbulent", "planetswe"):
+    COLUMNS[name] = Column(COLUMNS[name].about, {"coarsen": 2})
 
 PAPER: dict[str, dict[str, float]] = {
     "fno": dict(zip(BENCHMARKS, (3.24e-2, 5.07e-1, 7.09e-3, 1.02e-1, 3.50e-1, 5.12e-3, 4.82e-1, 9.23e-2), strict=True)),

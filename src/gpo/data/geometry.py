@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.spatial import KDTree
 
 from gpo.numerics.domain import Domain, unit_vectors
 
@@ -49,10 +50,12 @@ class Geometry:
     def thinned(self, factor: int) -> tuple["Geometry", np.ndarray]:
         """Returns every n-th site along each axis of a grid, and the numbers of these sites.
 
-        Raises a `ValueError` for scattered points, and where a periodic axis does not divide.
+        Of scattered points as many are left as of a grid, dense where they were dense; each
+        takes over the weight of the dropped sites it is nearest to. Raises a `ValueError` where
+        a periodic axis does not divide.
         """
         if not self.grid_shape:
-            raise ValueError("scattered points have no axes along which to take every n-th site")
+            return self._thinned_points(factor)
         wraps = self._wraps()
         for size, is_periodic in zip(self.grid_shape, wraps, strict=True):
             if (is_periodic and size % factor) or size < 2 * factor:
@@ -83,6 +86,17 @@ class Geometry:
             ("x", "y", "z")[: self.domain.dim],
             ("",) * self.domain.dim,
         )
+
+    def _thinned_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
+        dim = self.domain.dim - self.domain.is_sphere
+        # Neighbours in space are neighbours in the order of a tree.
+        numbers = np.sort(KDTree(self.coords, leafsize=1).indices[:: factor**dim])
+        heirs = numbers[~self.is_masked[numbers]]
+        if not len(heirs):
+            raise ValueError(f"all of the {len(numbers)} sites that would be left are masked")
+        nearest = heirs[KDTree(self.coords[heirs]).query(self.coords)[1]]
+        weights = np.bincount(nearest, self.weights, minlength=self.num_points)
+        return replace(self.chosen(numbers), weights=weights[numbers]), numbers
 
     def _wraps(self) -> list[bool]:
         """Tells of every axis of the grid whether it closes on itself."""
