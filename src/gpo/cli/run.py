@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from gpo.assignments import assignments
 from gpo.cli.data import data_file, make_data
-from gpo.data.benchmarks import BENCHMARKS
+from gpo.data.benchmarks import DATA_SETS
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.split import Split
@@ -169,7 +169,7 @@ def _read(config: RunConfig, coarsen: int | None = None) -> Trajectories | Pairs
     variables, path = config.var, Path(config.data or "")
     if config.benchmark is not None:
         path = _data_of(config.benchmark, config.preset)
-        variables = variables or BENCHMARKS[config.benchmark].variables
+        variables = variables or DATA_SETS[config.benchmark].variables
     options = ReadOptions(variables=variables, select=assignments("select", config.select))
     return thinned(open_data(path, options), coarsen or config.coarsen)
 

@@ -1,4 +1,4 @@
-"""The paper's benchmarks by name: how each is read, and how each can be made."""
+"""Data sets by name, the paper's benchmarks first: how each is read, and how it can be made."""
 
 import os
 from collections.abc import Mapping
@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpo.data.solvers.airfoil_vortex import AirfoilVortex
 from gpo.data.solvers.base import AbstractSolver
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
 from gpo.data.solvers.navier_stokes_3d import NavierStokes3D
 from gpo.data.solvers.radiative_layer import RadiativeLayer
 from gpo.data.solvers.shallow_water_sphere import ShallowWaterSphere
+from gpo.data.solvers.transonic_airfoil import TransonicAirfoil
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,15 @@ BENCHMARKS: dict[str, Benchmark] = {
     "era5-temp": Benchmark("gridded", "ERA5 temperature at 2 m", ("t2m",)),
     "era5-wind": Benchmark("gridded", "ERA5 zonal wind at 10 m", ("u10",)),
     "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
-    "airfoil": Benchmark("airfoil", "transonic flow around deformed airfoils (Geo-FNO's files)"),
+    "airfoil": Benchmark(
+        reader="airfoil",
+        about="transonic flow around deformed airfoils (Geo-FNO's files)",
+        solvers={
+            "quick": TransonicAirfoil(num_trajectories=40),
+            "default": TransonicAirfoil(num_trajectories=400),
+            "paper": TransonicAirfoil(num_trajectories=2490),
+        },
+    ),
     "turbulent": Benchmark(
         reader="well",
         about="turbulent_radiative_layer_2D of The Well",
@@ -93,14 +103,28 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
 }
 
+DATA_SETS: dict[str, Benchmark] = {
+    **BENCHMARKS,
+    "airfoil-series": Benchmark(
+        reader="mesh-series",
+        about="a vortex drifts past an airfoil, on triangular meshes (MeshGraphNets' layout)",
+        solvers={
+            "quick": AirfoilVortex(num_trajectories=10),
+            "default": AirfoilVortex(num_trajectories=60),
+            "paper": AirfoilVortex(num_trajectories=1000, num_around=220, num_out=80),
+        },
+    ),
+}
+"""All that can be made or is read by name: the benchmarks, and what goes beyond them."""
+
 
 def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> AbstractSolver:
-    """Returns the solver of a benchmark at one size, with single numbers set otherwise."""
-    if name not in BENCHMARKS:
-        raise ValueError(f"`name` must be one of {', '.join(BENCHMARKS)}, got {name!r}.")
-    solvers = BENCHMARKS[name].solvers
+    """Returns the solver of a data set at one size, with single numbers set otherwise."""
+    if name not in DATA_SETS:
+        raise ValueError(f"`name` must be one of {', '.join(DATA_SETS)}, got {name!r}.")
+    solvers = DATA_SETS[name].solvers
     if not solvers:
-        able = ", ".join(key for key, benchmark in BENCHMARKS.items() if benchmark.solvers)
+        able = ", ".join(key for key, benchmark in DATA_SETS.items() if benchmark.solvers)
         raise ValueError(
             f"{name} cannot be made here: it is read from its published files "
             f"(gpo data info FILE). Can be made: {able}."

@@ -26,7 +26,7 @@ class RunConfig:
     preset: Literal["quick", "default", "paper"] = "default"
     """Size of a benchmark's data, and the recipe: settings that further flags change."""
     coarsen: int = 1
-    """Learns on every n-th site along each axis of a grid; scores also on the finer ones."""
+    """Learns on every n-th site along each axis, of scattered points on as many; scores also on the finer."""
     history: int = 1
     """Frames that predict, `lead` steps apart."""
     lead: int = 1

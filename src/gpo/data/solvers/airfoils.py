@@ -1,0 +1,94 @@
+"""What all flows around airfoils share: shapes, meshes, and the way to a steady flow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from gpo.data.solvers.airfoil_section import Section, deformed, named_section
+from gpo.data.solvers.base import AbstractSolver
+from gpo.data.solvers.body_fitted_flow import BodyFittedFlow, Cells
+from gpo.data.solvers.c_mesh import c_mesh, num_wake
+from gpo.data.solvers.steady_state import steady_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractAirfoils(AbstractSolver):
+    """Deformed sections in a stream, one mesh each."""
+
+    section: str = "0012"
+    """Four digits of a NACA section, or a file of coordinates."""
+    deformation: float = 0.025
+    """Strength of the deformation, see `airfoil_section.py`; 0 for none."""
+    mach: float = 0.8
+    """Mach number of the stream."""
+    angle: float = 0.0
+    """Angle of attack in degrees."""
+    num_around: int = 220
+    """Cells around the airfoil and along both sides of its wake; nodes are one more."""
+    num_out: int = 50
+    """Cells from the airfoil outwards."""
+    radius: float = 25.0
+    """Distance of the outer boundary, in chords."""
+    drop: float = 1e-4
+    """What is left, in a steady flow, of the imbalance of mass that the uniform stream has."""
+    steady_courant: float = 30.0
+    """Cells that the fastest wave crosses in a step to the steady flow."""
+    seed: int = 0
+    """Seed of all that is random."""
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that no flow has."""
+        if self.num_around % 4 or self.num_around < 44 or self.num_out % 2 or self.num_out < 8:
+            raise ValueError(
+                "`num_around` must be a multiple of 4 from 44 on and `num_out` an even number "
+                f"from 8 on, got {self.num_around} and {self.num_out}."
+            )
+        if not 0 < self.mach < 1 or abs(self.angle) > 10 or self.deformation < 0:
+            raise ValueError(
+                "`mach` must lie between 0 and 1, `angle` between -10 and 10 degrees, and "
+                "`deformation` must not be negative, "
+                f"got {self.mach}, {self.angle} and {self.deformation}."
+            )
+        if self.radius < 3 or not 0 < self.drop < 1 or self.steady_courant <= 0:
+            raise ValueError(
+                "`radius` must be at least 3, `drop` between 0 and 1 and `steady_courant` "
+                f"positive, got {self.radius}, {self.drop} and {self.steady_courant}."
+            )
+        if self.num_trajectories < 1:
+            raise ValueError(f"`num_trajectories` must be at least 1, got {self.num_trajectories}.")
+
+    def generator(self, number: int) -> np.random.Generator:
+        """Returns the randomness of one sample, which the seed and its number alone fix."""
+        return np.random.default_rng((self.seed, number))
+
+    def shape(self, number: int) -> Section:
+        """Returns the section of one sample."""
+        base = named_section(self.section)
+        if self.deformation == 0:
+            return base
+        return deformed(base, self.generator(number), self.deformation)
+
+    def mesh(self, number: int) -> Float[np.ndarray, "around out 2"]:
+        """Returns the nodes of one sample's mesh."""
+        return c_mesh(self.shape(number), self.num_around, self.num_out, radius=self.radius)
+
+    def flow(self, numbers: Sequence[int], dtype: torch.dtype = torch.float64) -> BodyFittedFlow:
+        """Returns the gas around some of the airfoils; a steady flow needs double precision."""
+        nodes = torch.from_numpy(np.stack([self.mesh(number) for number in numbers]))
+        nodes = nodes.to(torch.get_default_device())
+        wake = num_wake(self.num_around)
+        return BodyFittedFlow(nodes, wake, mach=self.mach, angle=self.angle, dtype=dtype)
+
+    def steady_flow(self, flow: BodyFittedFlow, courant: float) -> Cells:
+        """Returns the steady flow: first on every second mesh line, and from there on all.
+
+        Not-a-number where it was not reached.
+        """
+        coarse = flow.on(flow.nodes[:, ::2, ::2], flow.num_wake // 2)
+        rough, _ = steady_state(coarse, coarse.uniform(), courant=courant, drop=1e-2)
+        start = rough.repeat_interleave(2, 2).repeat_interleave(2, 3)
+        start = torch.where(start.isnan(), flow.uniform(), start)
+        return steady_state(flow, start, courant=courant, drop=self.drop)[0]
