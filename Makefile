@@ -32,7 +32,7 @@ $(READY): requirements.txt pyproject.toml
 	touch $@
 
 $(VENV)/.ready-to-validate: $(READY) requirements-validate.txt
-	$(BIN)/python -m pip install --quiet --requirement requirements-validate.txt
+	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-validate.txt
 	touch $@
 
 clean:
