@@ -31,8 +31,6 @@ from gpo.report.curve_figure import draw_curves
 class Cells:
     """How cells of a table are made, for all models alike."""
 
-    models: tuple[str, ...] = MODELS
-    """Rows."""
     protocol: Literal["budget", "steps", "paper"] = "budget"
     """Equal CPU seconds, equal steps, or the paper's epochs."""
     amount: float = 120.0
@@ -55,11 +53,9 @@ class Cells:
         """The protocol with its amount."""
         return Protocol(self.protocol, self.amount, self.preset)
 
-    def column(self, benchmark: str) -> list[Cell]:
+    def column(self, benchmark: str, models: tuple[str, ...]) -> list[Cell]:
         """Makes the cells of one column of table1, with the first seed, and returns them."""
-        cells, missing = table1_cells(
-            self.models, (benchmark,), self.rules, self.files, self.seeds[:1]
-        )
+        cells, missing = table1_cells(models, (benchmark,), self.rules, self.files, self.seeds[:1])
         if missing:
             raise ValueError(f"{benchmark} has no data: {missing[benchmark]}.")
         self.make(cells)
@@ -88,6 +84,8 @@ class BenchTable1:
     """Relative L2 of all models on all benchmarks and on real files."""
 
     cells: Cells = Cells()
+    models: tuple[str, ...] = MODELS
+    """Rows."""
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Columns; those without data are a dash with the reason."""
 
@@ -95,10 +93,10 @@ class BenchTable1:
         """Makes the cells and writes the table."""
         make = self.cells
         cells, missing = table1_cells(
-            make.models, self.benchmarks, make.rules, make.files, make.seeds
+            self.models, self.benchmarks, make.rules, make.files, make.seeds
         )
         campaign = make.make(cells)
-        table = table1(campaign, make.models, self.benchmarks, missing, make.rules)
+        table = table1(campaign, self.models, self.benchmarks, missing, make.rules)
         _write(make.out / "table1", [table])
         campaign.save(make.out / "table1" / "cells.json")
 
@@ -125,13 +123,15 @@ class BenchRollout:
     """Error against step, to 20, of the cells of table1."""
 
     cells: Cells = Cells()
+    models: tuple[str, ...] = MODELS
+    """Curves."""
     benchmark: str = "ns2d"
     """The column it is taken from."""
 
     def run(self) -> None:
         """Makes the cells that are missing, writes a table and a figure."""
         make = self.cells
-        cells = make.column(self.benchmark)
+        cells = make.column(self.benchmark, self.models)
         curves = collect_rollouts(cells, make.runs)
         figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
         table = rollout_table(curves, self.benchmark, make.rules)
@@ -143,13 +143,15 @@ class BenchSpectrum:
     """Energy by scale at the end of a rollout, of truth and of the cells of table1."""
 
     cells: Cells = Cells()
+    models: tuple[str, ...] = MODELS
+    """Curves."""
     benchmark: str = "ns2d"
     """The column it is taken from."""
 
     def run(self) -> None:
         """Makes the cells that are missing, writes a table and a figure."""
         make = self.cells
-        cells = make.column(self.benchmark)
+        cells = make.column(self.benchmark, self.models)
         curves = collect_spectra(cells, make.runs)
         figure = draw_curves(
             curves, "wave number", "energy E(k)", f"{self.benchmark} after a rollout", is_log=True
