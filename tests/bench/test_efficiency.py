@@ -4,17 +4,8 @@ import pytest
 from matplotlib import pyplot as plt
 from torch import nn
 
-from gpo.bench.efficiency import (
-    COLUMNS,
-    PAPER,
-    STEPS,
-    Cost,
-    Workload,
-    efficiency_tables,
-    make_workload,
-    measure_cost,
-    measure_efficiency,
-)
+from gpo.bench.cost import Cost, Workload, make_workload, measure_cost
+from gpo.bench.efficiency import COLUMNS, PAPER, STEPS, efficiency_tables, measure_efficiency
 from gpo.bench.scaling import SMALL
 from gpo.report.bench_figures import draw_efficiency
 

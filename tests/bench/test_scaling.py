@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from matplotlib import pyplot as plt
 
-from gpo.bench.efficiency import Cost, measure_cost
+from gpo.bench.cost import Cost, measure_cost
 from gpo.bench.scaling import (
     QUANTITIES,
     SMALL,

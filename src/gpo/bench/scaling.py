@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from gpo.bench.efficiency import (
+from gpo.bench.cost import (
     MEGABYTE,
     Cost,
     Device,
