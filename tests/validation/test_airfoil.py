@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from gpo.data.solvers.transonic_airfoil import TransonicAirfoil
+from tests.validation import openfoam
 
 pytestmark = pytest.mark.slow
 
@@ -43,3 +45,20 @@ def test_the_far_field_does_not_decide_the_outcome():
     near, far = (flow.forces(state) for flow, state in (solved(angle=1.25, radius=r) for r in (25.0, 50.0)))  # fmt: skip
     assert abs(near[0].item() - far[0].item()) < 0.012
     assert abs(near[1].item() - far[1].item()) < 0.001
+
+
+@pytest.mark.skipif(openfoam.SOLVER is None, reason="needs rhoCentralFoam of OpenFOAM")
+def test_openfoam_stays_close_to_the_flow(tmp_path):
+    """Another code, given our flow, drifts to a steady state of its own that is near."""
+    numbers = {"num_around": 132, "num_out": 40, "angle": 1.25}
+    flow, ours = solved(**numbers)
+    theirs = openfoam.solve(
+        tmp_path, flow.nodes[0].numpy(), ours[:, 0].numpy(), mach=0.8, angle=1.25, steps=4000
+    )
+    state = torch.from_numpy(theirs)[:, None]
+    lift, drag = (force.item() for force in flow.forces(ours))
+    its_lift, its_drag = (force.item() for force in flow.forces(state))
+    near = (slice(None), slice(24, 108), slice(0, 20))
+    change = (theirs[3] - ours[3, 0].numpy())[near[1:]]
+    scale = ours[3, 0].numpy()[near[1:]] - 1 / 1.4
+    print(f"lift {lift:.4f} {its_lift:.4f} drag {drag:.5f} {its_drag:.5f} pressure {np.linalg.norm(change) / np.linalg.norm(scale):.3f}")

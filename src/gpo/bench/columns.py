@@ -62,7 +62,7 @@ COLUMNS: dict[str, Column] = {
     ),
     "med-wind": Column(
         "daily wind at 10 m over the Mediterranean and its surface temperature, land masked",
-        {"coarsen": 3, "var": ("u10", "v10", "sst")},
+        {"coarsen": 4, "var": ("u10", "v10", "sst")},
         "era5/era5_u10v10sst_med_daily12z_2022-01.nc",
     ),
 }
