@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 REFERENCES = {"truth": ("black", "-"), "persistence": ("0.5", "--"), "climatology": ("0.5", ":")}
 """Colours and lines of what is no model."""
@@ -40,6 +41,7 @@ def draw_curves(
         marker = markers[number % len(markers)]
         axes.plot(places, heights, color=color, linewidth=width, marker=marker, markersize=4, label=name)  # fmt: skip
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title, yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if is_log:
         axes.set_xscale("log")
         # Models may blow noise up or damp it away; the truth sets the range.
