@@ -49,7 +49,7 @@ def test_the_far_field_does_not_decide_the_outcome():
 
 @pytest.mark.skipif(openfoam.SOLVER is None, reason="needs rhoCentralFoam of OpenFOAM")
 def test_openfoam_agrees_where_it_is_given_our_flow(tmp_path):
-    """Another code moves shocks by less than a cell, and stays within the published spread."""
+    """Another code, begun at our flow, stays near it and within the published spread."""
     flow, ours = solved(angle=1.25, num_around=132, num_out=40)
     nodes, start = flow.nodes[0].numpy(), ours[:, 0].numpy()
     theirs = openfoam.solve(tmp_path, nodes, start, mach=0.8, angle=1.25, steps=5000)
