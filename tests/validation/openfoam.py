@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.solvers.c_mesh import num_wake
+from gpo.data.solvers.c_mesh import joined_at_wake, num_wake
 
 SOLVER = shutil.which("rhoCentralFoam")
 
@@ -103,11 +103,8 @@ def _write_mesh(folder: Path, nodes: np.ndarray) -> None:
     """Writes one layer of cells; both sides of the wake become one."""
     around, out = nodes.shape[0] - 1, nodes.shape[1] - 1
     wake = num_wake(around)
-    number = np.arange(nodes[..., 0].size).reshape(nodes.shape[:2])
-    number[around - wake :, 0] = number[wake::-1, 0]
-    used, number = np.unique(number, return_inverse=True)
-    number = number.reshape(nodes.shape[:2])
-    flat = nodes.reshape(-1, 2)[used]
+    kept, number = joined_at_wake(around, out)
+    flat = nodes.reshape(-1, 2)[kept]
     count = len(flat)
     points = np.concatenate(
         [np.column_stack([flat, np.full(count, height)]) for height in (0.0, 0.1)]

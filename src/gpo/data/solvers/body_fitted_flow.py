@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.data.solvers.ideal_gas import to_conserved, to_primitive
 from gpo.data.solvers.riemann import hllc
 
 SMOOTH = 1e-3
@@ -111,8 +112,7 @@ class BodyFittedFlow:
         # Nothing crosses the airfoil, whose pressure alone acts.
         wall = outward[:, :, self.body, 0]
         wall.zero_()
-        push = self.wall_pressure(state) * self.outward.lengths[:, self.body, 0]
-        wall[1:3] = push * self.outward.normals[:, :, self.body, 0]
+        wall[1:3] = self._push(state)
         return around.diff(dim=2) + outward.diff(dim=3)
 
     def advanced(self, state: Cells, duration: float, courant: float) -> Cells:
@@ -125,23 +125,11 @@ class BodyFittedFlow:
             step = remaining / math.ceil(remaining / longest)
             remaining = remaining - step if step < remaining else 0.0
             ratio = step / self.areas
-            conserved = self.conserved(state)
-            first = self.primitive(conserved - ratio * self.imbalance(state))
-            second = self.conserved(first) - ratio * self.imbalance(first)
-            state = self.primitive((conserved + second) / 2)
+            conserved = to_conserved(state, self.gamma)
+            first = to_primitive(conserved - ratio * self.imbalance(state), self.gamma)
+            second = to_conserved(first, self.gamma) - ratio * self.imbalance(first)
+            state = to_primitive((conserved + second) / 2, self.gamma)
         return state
-
-    def conserved(self, state: Cells) -> Cells:
-        """Returns mass, momenta and energy per area."""
-        density, u, v, pressure = state
-        energy = pressure / (self.gamma - 1) + density * (u**2 + v**2) / 2
-        return torch.stack([density, density * u, density * v, energy])
-
-    def primitive(self, conserved: Cells) -> Cells:
-        """Returns density, velocities and pressure."""
-        density, x, y, energy = conserved
-        pressure = (self.gamma - 1) * (energy - (x**2 + y**2) / (2 * density))
-        return torch.stack([density, x / density, y / density, pressure])
 
     def wall_pressure(self, state: Cells) -> Float[Tensor, "batch body"]:
         """Returns the pressure on the airfoil, carried on from the two cells above it."""
@@ -149,9 +137,7 @@ class BodyFittedFlow:
 
     def forces(self, state: Cells) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
         """Returns the coefficients of lift and drag."""
-        normals, lengths = self.outward.normals, self.outward.lengths
-        push = self.wall_pressure(state) * lengths[:, self.body, 0]
-        x, y = -(push * normals[:, :, self.body, 0]).sum(-1) / (self.mach**2 / 2)
+        x, y = -self._push(state).sum(-1) / (self.mach**2 / 2)
         cosine, sine = math.cos(self.angle), math.sin(self.angle)
         return y * cosine - x * sine, x * cosine + y * sine
 
@@ -173,6 +159,11 @@ class BodyFittedFlow:
         inner[:, :, self.body, 0] = beyond
         rows = (padded[:, :, 1:] + padded[:, :, :-1]) / 2
         return (rows[..., 1:] + rows[..., :-1]) / 2
+
+    def _push(self, state: Cells) -> Float[Tensor, "2 batch body"]:
+        """Returns the force of the airfoil's faces on the gas."""
+        push = self.wall_pressure(state) * self.outward.lengths[:, self.body, 0]
+        return push * self.outward.normals[:, :, self.body, 0]
 
     def _padded(self, state: Cells) -> Float[Tensor, "channels batch _ _"]:
         """Returns the state with two cells beyond every boundary."""

@@ -63,8 +63,8 @@ def num_wake(num_around: int) -> int:
     return 2 * round(num_around * 3 / 44)
 
 
-def mesh_triangles(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which nodes are kept when those on the wake count once, and triangles of these.
+def joined_at_wake(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which nodes are left when those on the wake count once, and every node's new number.
 
     Args:
         num_around: Cells around.
@@ -72,17 +72,17 @@ def mesh_triangles(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarra
     """
     numbers = np.arange((num_around + 1) * (num_out + 1)).reshape(num_around + 1, num_out + 1)
     wake = num_wake(num_around)
-    kept = np.ones(numbers.shape, dtype=bool)
-    kept[num_around - wake + 1 :, 0] = False
-    same = numbers.copy()
-    same[num_around - wake :, 0] = numbers[wake::-1, 0]
-    kept[num_around - wake, 0] = False
-    place = np.cumsum(kept.ravel()) - 1
-    corners = place[same]
-    a, b = corners[:-1, :-1].ravel(), corners[1:, :-1].ravel()
-    c, d = corners[1:, 1:].ravel(), corners[:-1, 1:].ravel()
-    triangles = np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])
-    return numbers[kept], triangles
+    numbers[num_around - wake :, 0] = numbers[wake::-1, 0]
+    kept, renumbered = np.unique(numbers, return_inverse=True)
+    return kept, renumbered.reshape(numbers.shape)
+
+
+def mesh_triangles(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the nodes that `joined_at_wake` leaves, and triangles of these."""
+    kept, numbers = joined_at_wake(num_around, num_out)
+    a, b = numbers[:-1, :-1].ravel(), numbers[1:, :-1].ravel()
+    c, d = numbers[1:, 1:].ravel(), numbers[:-1, 1:].ravel()
+    return kept, np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])
 
 
 def _wake(upper: np.ndarray, lower: np.ndarray, count: int, radius: float) -> np.ndarray:

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpo.data.solvers.ghost_cells import pad_ends, surround
+from gpo.data.solvers.ideal_gas import to_conserved, to_primitive
 from gpo.data.solvers.riemann import hllc, reconstruct
 from gpo.data.solvers.viscosity import Viscosity
 
@@ -75,21 +76,13 @@ class Flow:
         self, conserved: Float[Tensor, "channels batch *grid"]
     ) -> Float[Tensor, "channels batch *grid"]:
         """Returns density, velocity and pressure."""
-        out = torch.empty_like(conserved)
-        out[0] = conserved[0]
-        torch.div(conserved[1:-1], conserved[0], out=out[1:-1])
-        kinetic = torch.mul(out[1:-1], conserved[1:-1]).sum(0)
-        torch.sub(conserved[-1], kinetic, alpha=0.5, out=out[-1]).mul_(self.gamma - 1)
-        return out
+        return to_primitive(conserved, self.gamma)
 
     def conserved(
         self, primitive: Float[Tensor, "channels batch *grid"]
     ) -> Float[Tensor, "channels batch *grid"]:
         """Returns mass, momentum and energy per volume."""
-        density, velocity, pressure = primitive[0], primitive[1:-1], primitive[-1]
-        kinetic = density * velocity.square().sum(0) / 2
-        energy = pressure / (self.gamma - 1) + kinetic
-        return torch.cat([density[None], density * velocity, energy[None]])
+        return to_conserved(primitive, self.gamma)
 
     def fastest(self, primitive: Float[Tensor, "channels batch *grid"]) -> Float[Tensor, " batch"]:
         """Returns cells crossed per time, summed over axes, where that is largest.
