@@ -49,7 +49,7 @@ class Protocol:
         unit = "CPU seconds of training" if self.name == "budget" else "steps"
         rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
         return (
-            f"protocol {self.name}: {self.amount:g} {unit} for every model, batch 8, increments, "
+            f"protocol {self.name}: {self.amount:g} {unit} for every model, increments, "
             f"cosine schedule; learning rate out of {rates}, the better on validation data after "
             f"{self.tuning().get('budget_cpu') or self.tuning().get('steps'):g} {unit}"
         )

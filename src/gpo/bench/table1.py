@@ -1,6 +1,6 @@
 """Table 1 of the paper: relative L2 of every model on every benchmark, and on real files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,8 @@ def table1(
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
         "In brackets the optimiser steps made. Test examples: "
         + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
+        "Coarsened by: " + _listed("coarsen", 1, counts) + ". Examples in a batch: "
+        + _listed("batch_size", 8, counts) + ".",
         "Columns marked (paper) are the paper's numbers, on its data and hardware, not reproduced "
         "by us.",
     ]  # fmt: skip
@@ -114,6 +116,11 @@ def _test_examples(campaign: Campaign, columns: Sequence[str]) -> dict[str, int]
         for (_, place), outcomes in campaign.outcomes.items()
         if place == column
     }
+
+
+def _listed(name: str, usual: int, columns: Iterable[str]) -> str:
+    """Returns a setting of every column in words."""
+    return ", ".join(f"{column} {COLUMNS[column].settings.get(name, usual)}" for column in columns)
 
 
 def _short(reason: str) -> str:
