@@ -41,7 +41,7 @@ def ablation_cells(
     column: str, protocol: Protocol, files: Path, seeds: Sequence[int]
 ) -> list[Cell]:
     """Returns one cell per row and seed."""
-    source = COLUMNS[column].source(column, files, protocol.preset)
+    source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
     return [
         Cell(row, column, {**source, **changes, "model": "gpo", "seed": seed}, protocol)
         for row, changes in ROWS.items()

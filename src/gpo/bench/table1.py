@@ -31,7 +31,7 @@ def table1_cells(
     cells, missing = [], {}
     for column in columns:
         try:
-            source = COLUMNS[column].source(column, files, protocol.preset)
+            source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
         except NoDataError as error:
             missing[column] = str(error)
             continue
@@ -79,8 +79,7 @@ def table1(
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
         "In brackets the optimiser steps made. Test examples: "
         + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
-        "Coarsened by: " + _listed("coarsen", 1, counts) + ". Examples in a batch: "
-        + _listed("batch_size", 8, counts) + ".",
+        *_sizes(protocol, counts),
         "Columns marked (paper) are the paper's numbers, on its data and hardware, not reproduced "
         "by us.",
     ]  # fmt: skip
@@ -118,9 +117,17 @@ def _test_examples(campaign: Campaign, columns: Sequence[str]) -> dict[str, int]
     }
 
 
-def _listed(name: str, usual: int, columns: Iterable[str]) -> str:
-    """Returns a setting of every column in words."""
-    return ", ".join(f"{column} {COLUMNS[column].settings.get(name, usual)}" for column in columns)
+def _sizes(protocol: Protocol, columns: Iterable[str]) -> list[str]:
+    """Returns in words what makes the columns of the quick preset small."""
+    if protocol.settings()["preset"] != "quick":
+        return []
+    sizes = {name: {"coarsen": 1, "batch_size": 8, **COLUMNS[name].quick} for name in columns}
+    return [
+        "Every n-th site along each axis: "
+        + ", ".join(f"{name} {size['coarsen']}" for name, size in sizes.items())
+        + ". Examples in a batch: "
+        + ", ".join(f"{name} {size['batch_size']}" for name, size in sizes.items()) + "."
+    ]  # fmt: skip
 
 
 def _short(reason: str) -> str:

@@ -15,6 +15,8 @@ from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.domain import longitude_latitude
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
+CROWDED = 0.2
+"""Sites crowd where the denser half of them needs less than this part of every axis."""
 
 
 def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
@@ -37,10 +39,26 @@ def panel_height(geometry: Geometry) -> float:
     if geometry.domain.is_sphere and geometry.axes:
         up, across = (float(np.ptp(axis)) for axis in geometry.axes)
     elif geometry.coords.shape[1] > 1 and not geometry.domain.is_sphere:
-        across, up = (float(extent) for extent in np.ptp(geometry.coords, axis=0)[:2])
+        across, up = (float(extent) for extent in np.ptp(crowded_box(geometry), axis=0))
     else:
         return 2.6
     return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
+
+
+def crowded_box(geometry: Geometry) -> np.ndarray:
+    """Returns the lower and upper corner of what to show: where the sites are.
+
+    A mesh that is fitted to a body and reaches many times its length would show the body as a
+    dot: where the denser half of the sites crowds in a small part, that part is shown.
+    """
+    coords = geometry.coords[:, :2]
+    everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
+    denser = coords[np.argsort(geometry.weights, kind="stable")[: (len(coords) + 1) // 2]]
+    crowd = np.quantile(denser, [0.05, 0.95], axis=0)
+    extent = np.ptp(crowd, axis=0)
+    if (extent > CROWDED * np.ptp(everything, axis=0)).any():
+        return everything
+    return crowd + np.array([[-0.5], [0.5]]) * extent
 
 
 def draw_panel(
@@ -112,24 +130,23 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
     if places.shape[1] == 1:
         axes.plot(places[:, 0], shown, ".")
         return
-    if (
-        geometry.triangles is not None
-        and geometry.triangles.shape[1] == 3
-        and not np.ma.is_masked(shown)
-    ):
+    is_whole, is_sphere = not np.ma.is_masked(shown), geometry.domain.is_sphere
+    if is_whole and geometry.triangles is not None and geometry.triangles.shape[1] == 3:
         corners = Triangulation(places[:, 0], places[:, 1], geometry.triangles)
         axes.tripcolor(corners, shown, **style)
-    elif len(geometry.grid_shape) == 2 and not geometry.domain.is_sphere:
+    elif is_whole and len(geometry.grid_shape) == 2 and not is_sphere:
         across, up, plane = (part.reshape(geometry.grid_shape) for part in (*places.T, shown))
-        axes.pcolormesh(across, up, plane, shading="nearest", **style)
+        axes.pcolormesh(across, up, plane, shading="gouraud", **style)
     else:
         is_known = ~np.ma.getmaskarray(shown)
         size = min(max(1.0, 20_000 / len(places)), 20.0)
         known = places[is_known, :2].T
         axes.scatter(*known, c=shown[is_known].data, s=size, linewidths=0, **style)
-    is_sphere = geometry.domain.is_sphere
     names = ("longitude", "latitude") if is_sphere else geometry.axis_names
     axes.set(xlabel=names[0], ylabel=names[1], aspect="auto" if is_sphere else "equal")
+    if not is_sphere:
+        low, high = crowded_box(geometry)
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
 
 
 def _frames(data: Trajectories) -> list[list[tuple]]:
