@@ -55,7 +55,10 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 
 COLUMNS: dict[str, Column] = {
-    **{name: Column(benchmark.about, quick=QUICK.get(name, {})) for name, benchmark in BENCHMARKS.items()},
+    **{
+        name: Column(benchmark.about, quick=QUICK.get(name, {}))
+        for name, benchmark in BENCHMARKS.items()
+    },
     "era5-uk": Column(
         "ERA5 temperature at 2 m around the UK, 6 h ahead from two frames",
         {"lead": 6, "history": 2},
