@@ -49,7 +49,7 @@ class Column:
 QUICK: dict[str, dict[str, Any]] = {
     "ns2d": {"coarsen": 2},
     "ns3d": {"coarsen": 4},
-    "airfoil": {"coarsen": 2, "batch_size": 4},
+    "airfoil": {"coarsen": 2, "batch_size": 2},
     "turbulent": {"coarsen": 2, "batch_size": 4},
     "planetswe": {"coarsen": 2, "batch_size": 4},
 }

@@ -64,7 +64,7 @@ class Geometry:
         numbers = np.arange(self.num_points).reshape(self.grid_shape)[steps]
         axes = [axis[::factor] for axis in self.axes]
         if not self.axes:
-            weights = _quadrilateral_weights(self.coords[numbers])
+            weights = self.weights[numbers].ravel()
         elif self.domain.is_sphere:
             weights = Geometry.latitude_longitude(*axes).weights
         else:

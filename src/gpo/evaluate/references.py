@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gpo.data.split import Window, even_steps, touched_frames
 from gpo.data.trajectories import Pairs, Trajectories
+from gpo.train.site_means import SiteMeans
 
 DAY = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
 """Length of a day in the units that times may have."""
@@ -64,10 +65,5 @@ def training_mean(
     data: Pairs, numbers: Sequence[int], overall: Tensor
 ) -> Float[Tensor, "*points outputs"]:
     """Returns the mean output of static maps site by site, or `overall` where their sites differ."""
-    counts = {data.geometry(number).num_points for number in range(data.num_samples)}
-    if len(counts) > 1:
-        return overall
-    outputs = np.stack([data.sample(number)[1] for number in numbers])
-    known = np.isfinite(outputs)
-    mean = np.where(known, outputs, 0).sum(0) / np.maximum(known.sum(0), 1)
-    return torch.from_numpy(mean.astype(np.float32))
+    means = SiteMeans.of(data, numbers)
+    return overall if means is None else means.outputs

@@ -32,7 +32,7 @@ class RunConfig:
     lead: int = 1
     """Steps from the last of them to the predicted frame."""
     predict: Literal["state", "increment"] = "increment"
-    """Whether the model gives the next state, or what is to be added to the last one."""
+    """Whether the model gives the next state, or what is to be added to the last one; to the mean of all samples in static maps."""
     model: str = "gpo"
     """gpo, or the name of a baseline: gpo baselines lists them."""
     hidden_dim: int = 64

@@ -14,6 +14,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.split import Window, touched_frames
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.normalize import Normalizer
+from gpo.train.site_means import SiteMeans
 
 MAX_BYTES = 2**30
 """A data set up to this size is kept in memory."""
@@ -215,18 +216,22 @@ def collate(examples: Sequence[Example]) -> Example:
 
 
 def training_statistics(
-    data: Trajectories | Pairs, members: Sequence[Any]
+    data: Trajectories | Pairs, members: Sequence[Any], means: SiteMeans | None = None
 ) -> tuple[Normalizer, Normalizer, np.ndarray]:
     """Returns the normalisers of inputs and outputs, and the size of changes in units of the latter.
 
     Args:
         data: The data set.
         members: Its training split; nothing else is looked at.
+        means: Means of static maps site by site; sizes are then those of what differs from them.
     """
     if isinstance(data, Pairs):
         samples = [(data.sample(number), data.geometry(number).weights) for number in members]
-        inputs = Normalizer.fit((given[None], weights) for (given, _), weights in samples)
-        outputs = Normalizer.fit((wanted[None], weights) for (_, wanted), weights in samples)
+        common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
+        inputs, outputs = (
+            Normalizer.fit(((pair[part] - common[part])[None], weights) for pair, weights in samples)
+            for part in (0, 1)
+        )
         return inputs, outputs, np.ones(len(data.outputs))
     normalizer = Normalizer.fit(_used_frames(data, members))
     changes = Normalizer.fit(_changes(data, members))

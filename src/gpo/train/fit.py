@@ -29,6 +29,7 @@ from gpo.train.module import SCORE, TrainingModule
 from gpo.train.progress import ProgressLine
 from gpo.train.ranks import global_rank, world_size
 from gpo.train.run_folder import Run, split_of
+from gpo.train.site_means import SiteMeans
 
 
 def train(
@@ -105,20 +106,24 @@ def _newest(run: Run) -> str | None:
 
 def new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
-    task, geometry = make_task(data, split, config), data.geometry()
+    is_relative = isinstance(data, Pairs) and config.predict == "increment"
+    means = SiteMeans.of(data, split.training) if is_relative else None
+    task, geometry = make_task(data, split, config, means), data.geometry()
     problem = Problem(
         in_channels=task.history * len(task.inputs),
         out_channels=len(task.outputs),
         domain=geometry.domain,
         grid_shape=geometry.grid_shape,
     )
-    return Forecaster(build_model(config, problem), task)
+    return Forecaster(build_model(config, problem), task, means)
 
 
-def make_task(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Task:
+def make_task(
+    data: Trajectories | Pairs, split: Split[Any], config: RunConfig, means: SiteMeans | None = None
+) -> Task:
     """Returns what is predicted from what, with statistics of the training split."""
     is_map = isinstance(data, Pairs)
-    inputs, outputs, changes = training_statistics(data, split.training)
+    inputs, outputs, changes = training_statistics(data, split.training, means)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
     task = Task(
         inputs=tuple(variable.name for variable in given),
@@ -132,6 +137,7 @@ def make_task(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) 
         output_mean=tuple(outputs.mean.tolist()),
         output_std=tuple(outputs.std.tolist()),
         increment_std=tuple(changes.tolist()),
+        is_per_site=means is not None,
     )
     if config.stage == "field":
         return replace(task, lead=0, predict="state")

@@ -1,6 +1,7 @@
 """A trained operator with its units: frames in, the frame `lead` steps later out.
 
-A static map is the same with one input frame, other outputs and no lead.
+A static map is the same with one input frame, other outputs and no lead. Where the sites of
+all samples correspond, it is learned relative to their means (`site_means.py`).
 """
 
 import json
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
 from gpo.model.operator import GaussianParticleOperator
-from gpo.numerics.neighbours import NeighbourSearch
+from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 from gpo.train.models import Model, load_model
+from gpo.train.site_means import SiteMeans
 
 TASK_NAME = "task.json"
 
@@ -41,6 +43,8 @@ class Task:
     output_std: tuple[float, ...]
     increment_std: tuple[float, ...]
     """Size of the change over `lead` steps, in units of `output_std`."""
+    is_per_site: bool = False
+    """Whether means are taken site by site; those above are then means over all sites."""
 
 
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
@@ -55,11 +59,15 @@ class Forecaster(nn.Module):
     output_std: Tensor
     increment_std: Tensor
 
-    def __init__(self, model: nn.Module, task: Task) -> None:
+    def __init__(self, model: nn.Module, task: Task, means: SiteMeans | None = None) -> None:
         super().__init__()
         self.model, self.task = model, task
-        for name in STATISTICS:
-            self.register_buffer(name, torch.tensor(getattr(task, name)), persistent=False)
+        statistics = {name: torch.tensor(getattr(task, name)) for name in STATISTICS}
+        if task.is_per_site:
+            assert means is not None
+            statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
+        for name, values in statistics.items():
+            self.register_buffer(name, values, persistent=False)
 
     def forward(
         self,
@@ -80,32 +88,40 @@ class Forecaster(nn.Module):
         values = self.normalised_input(frames)
         if queries is None:
             output = self.model(values, coords, weights=weights)
-        elif isinstance(self.model, GaussianParticleOperator):
-            output = self.model(values, coords, weights=weights, queries=queries)
-            if self.task.predict == "increment":
-                values = self._blended(values, coords, weights, queries)
-        else:
+            return self.denormalised(self.complete(output, values))
+        if not isinstance(self.model, GaussianParticleOperator):
             raise ValueError(
                 f"{type(self.model).__name__} answers at its sites only; `queries` need a model gpo."
             )
-        return self.denormalised(self.complete(output, values))
+        output = self.model(values, coords, weights=weights, queries=queries)
+        neighbours = self._neighbours(values, coords, weights, queries)
+        if self.task.predict == "increment":
+            values = neighbours.blend(neighbours.gather(values))
+        mean = self.output_mean
+        if self.task.is_per_site:
+            mean = neighbours.blend(neighbours.gather(mean.expand(len(values), -1, -1)))
+        return self.complete(output, values) * self.output_std + mean
 
-    def _blended(
+    def _neighbours(
         self, values: Tensor, coords: Tensor, weights: Tensor | None, queries: Tensor
-    ) -> Float[Tensor, "batch queries channels"]:
-        """Returns the input at queries, blended from their nearest sites as the particles are."""
+    ) -> Neighbours:
+        """Returns the sites next to queries, which blend fields there as they do particles."""
         assert isinstance(self.model, GaussianParticleOperator)
         sites = self.model.field.check(values, coords, weights, queries)
         assert sites.queries is not None
         config = self.model.config
         search = NeighbourSearch(config.space, config.query_neighbours)
-        neighbours = search(sites.queries, sites.coords, sites.is_counted)
-        return neighbours.blend(neighbours.gather(sites.values))
+        return search(sites.queries, sites.coords, sites.is_counted)
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
     ) -> Float[Tensor, "batch points channels"]:
         """Returns what the model sees: all frames side by side, the last one last."""
+        if self.task.is_per_site and frames.shape[2] != len(self.input_mean):
+            raise ValueError(
+                f"The model was trained on maps of {len(self.input_mean):,} corresponding sites, "
+                f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
+            )
         normal = (frames - self.input_mean) / self.input_std
         return normal.permute(0, 2, 1, 3).flatten(2)
 
@@ -134,6 +150,8 @@ class Forecaster(nn.Module):
         self.model.save_pretrained(folder)
         text = json.dumps(asdict(self.task), indent=2) + "\n"
         write_text(folder / TASK_NAME, text)
+        if self.task.is_per_site:
+            SiteMeans(self.input_mean, self.output_mean).save(folder)
 
     @classmethod
     def load(cls, folder: Path) -> "Forecaster":
@@ -144,4 +162,5 @@ class Forecaster(nn.Module):
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{path}: cannot be read: {error}") from error
         task = build(Task, dict(stored), str(path))
-        return cls(load_model(folder), task)
+        means = SiteMeans.load(folder) if task.is_per_site else None
+        return cls(load_model(folder), task, means)
