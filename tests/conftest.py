@@ -40,7 +40,7 @@ def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Ten
 def make_config(domain: Domain, **changes) -> OperatorConfig:
     """A model small enough to check number by number."""
     defaults = {
-        "in_channels": 2, "out_channels": 3, "hidden_dim": 8, "num_layers": 2,
+        "in_channels": 2, "out_channels": 3, "variant": "paper", "hidden_dim": 8, "num_layers": 2,
         "num_heads": 2, "num_gaussians": 5, "num_frequencies": 4,
     }  # fmt: skip
     return OperatorConfig(dim=domain.dim, domain=domain, **{**defaults, **changes})

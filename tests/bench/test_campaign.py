@@ -63,7 +63,7 @@ def test_every_model_gets_the_same_rules(tmp_path, calls):
     make(tmp_path)
     runs = [settings for command, settings in calls if command == "run"]
     assert {settings["model"] for settings in runs} == {"gpo", "fno"}
-    strange = {"model", "seed", "learning_rate"}
+    strange = {"model", "variant", "seed", "learning_rate"}
     rules = [{k: v for k, v in settings.items() if k not in strange} for settings in runs]
     assert all(rule == rules[0] for rule in rules)
     assert rules[0]["budget_cpu"] == 60
@@ -87,10 +87,11 @@ def test_other_settings_are_another_cell():
 
 def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path, calls):
     _, missing, campaign = make(tmp_path)
-    text = table1(campaign, ("gpo", "fno", "cno", "lno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()  # fmt: skip
+    text = table1(campaign, ("gpo", "gpo-paper", "fno", "cno", "lno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()  # fmt: skip
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
     assert rows["model"] == "| model | ns2d | ns2d (paper) | carra | carra (paper) |"
-    assert rows["gpo"] == "| gpo | **0.02 ± 0 (42)** | 0.0302 | - | 0.297 |"
+    assert rows["gpo"] == "| gpo | **0.02 ± 0 (42)** | - | - | - |"
+    assert rows["gpo-paper"] == "| gpo-paper | - (not run) | 0.0302 | - | 0.297 |"
     assert rows["fno"] == "| fno | *0.03 ± 0 (42)* | 0.0324 | - | 0.35 |"
     assert rows["cno"] == "| cno | - (needs a grid) | 0.0927 | - | 0.689 |"
     assert rows["lno"] == "| lno | - (not run) | 0.0481 | - | 0.436 |"
@@ -120,9 +121,9 @@ def test_curves_end_where_a_model_diverges(tmp_path, calls):
 
 
 def test_the_paper_is_quoted_for_every_model_and_benchmark():
-    assert set(PAPER) == set(MODELS) - {"geo-fno"}
+    assert set(PAPER) == set(MODELS) - {"geo-fno", "gpo"}
     assert all(set(row) == set(BENCHMARKS) for row in PAPER.values())
-    assert PAPER["gpo"]["planetswe"] == 8.01e-2
+    assert PAPER["gpo-paper"]["planetswe"] == 8.01e-2
 
 
 def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
@@ -136,7 +137,7 @@ def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
 
 
 def test_unknown_models_and_columns_are_named(tmp_path):
-    with pytest.raises(ValueError, match="--models must be of gpo, fno"):
+    with pytest.raises(ValueError, match="--models must be of gpo, gpo-paper, fno"):
         table1_cells(("fnn",), ("ns2d",), PROTOCOL, tmp_path, (0,))
     with pytest.raises(ValueError, match="--benchmarks must be of ns2d"):
         table1_cells(("fno",), ("ns4d",), PROTOCOL, tmp_path, (0,))
@@ -149,7 +150,7 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls):
     problem = Problem(1, 1, Domain.unit_box(2, periodic=True))
     sizes = {}
     for row, changes in ROWS.items():
-        config = RunConfig(data="x", **changes)
+        config = RunConfig(data="x", **{"variant": "paper", **changes})
         sizes[row] = sum(p.numel() for p in build_model(config, problem).parameters())
         loss_weights(config)
     assert sizes["shared layers"] < 0.5 * sizes["gpo"]

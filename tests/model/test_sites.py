@@ -91,11 +91,14 @@ def test_coordinates_take_the_type_of_the_values():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_dim": 30, "num_heads": 4}, "multiple of `num_heads`, got hidden_dim=30, num_heads=4. Nearest valid hidden_dim: 32"),
+        ({"variant": "paper", "hidden_dim": 30, "num_heads": 4}, "multiple of `num_heads`, got hidden_dim=30, num_heads=4. Nearest valid hidden_dim: 32"),
         ({"sigma_min": -0.1}, "`sigma_min` must be positive, got sigma_min=-0.1"),
         ({"sigma_min": 0.5, "sigma_max": 0.2}, "`sigma_max` must be above sigma_min=0.5, got sigma_max=0.2"),
         ({"sigma_max": -1.0}, "`sigma_max`"),
         ({"num_gaussians": 0}, "`num_gaussians` must be a whole number, at least 1, got num_gaussians=0"),
+        ({"variant": "new"}, "`variant` must be one of geometric, paper, got variant='new'"),
+        ({"num_waves": 0}, "`num_waves` must be at least 1, got num_waves=0"),
+        ({"mesh_shape": (5,)}, "`mesh_shape` must be two or three counts, each at least 2"),
         ({"hidden_dim": 64.0}, "`hidden_dim` must be a whole number, at least 1, got hidden_dim=64.0"),
         ({"centers": "relative"}, "`centers` must be one of absolute, displacement, got centers='relative'"),
         ({"features": "wavelet"}, "`features` must be one of fourier, mlp, none, got features='wavelet'"),

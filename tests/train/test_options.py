@@ -144,8 +144,8 @@ def test_the_field_stage_reconstructs_and_hands_its_weights_on(tmp_path):
     assert results.rollout == {}
     config = RunConfig(**TINY, init=str(tmp_path / "field"))
     operator = new_forecaster(data, split, config).model
-    for name, value in field.model.state_dict().items():
-        assert torch.equal(operator.field.state_dict()[name], value)
+    for name, value in field.model.encoder.state_dict().items():
+        assert torch.equal(operator.field.encoder.state_dict()[name], value)
     with pytest.raises(ArtifactError, match="other settings of num_gaussians; both stages need"):
         new_forecaster(data, split, RunConfig(**{**TINY, "num_gaussians": 5}, init=config.init))
 

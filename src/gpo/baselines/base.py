@@ -20,6 +20,8 @@ class Problem:
     domain: Domain
     grid_shape: tuple[int, ...] = ()
     """Sites along every axis of a structured grid, last axis fastest; empty for scattered points."""
+    is_fitted: bool = False
+    """Whether that grid is a mesh that follows a body, with coordinates of its own in every sample."""
 
 
 class UnsupportedGeometryError(ValueError):

@@ -1,4 +1,4 @@
-"""The paper's ablation, and the rows its readers asked for, on one column."""
+"""The paper's ablation of its variant, and the rows its readers asked for, on one column."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +43,12 @@ def ablation_cells(
     """Returns one cell per row and seed."""
     source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
     return [
-        Cell(row, column, {**source, **changes, "model": "gpo", "seed": seed}, protocol)
+        Cell(
+            row,
+            column,
+            {**source, "variant": "paper", **changes, "model": "gpo", "seed": seed},
+            protocol,
+        )
         for row, changes in ROWS.items()
         for seed in seeds
     ]

@@ -94,6 +94,6 @@ PAPER: dict[str, dict[str, float]] = {
     "transolver": dict(zip(BENCHMARKS, (3.76e-2, 5.29e-1, 4.18e-3, 1.06e-1, 3.76e-1, 9.46e-3, 5.33e-1, 1.05e-1), strict=True)),
     "ono": dict(zip(BENCHMARKS, (4.26e-2, 8.83e-1, 1.45e-2, 3.49e-1, 7.25e-1, 5.26e-3, 8.27e-1, 1.69e-1), strict=True)),
     "lno": dict(zip(BENCHMARKS, (4.81e-2, 3.68e-1, 7.32e-3, 1.31e-1, 4.36e-1, 4.39e-3, 5.69e-1, 9.12e-2), strict=True)),
-    "gpo": dict(zip(BENCHMARKS, (3.02e-2, 3.44e-1, 2.26e-3, 6.68e-2, 2.97e-1, 1.12e-3, 3.95e-1, 8.01e-2), strict=True)),
+    "gpo-paper": dict(zip(BENCHMARKS, (3.02e-2, 3.44e-1, 2.26e-3, 6.68e-2, 2.97e-1, 1.12e-3, 3.95e-1, 8.01e-2), strict=True)),
 }  # fmt: skip
 """The paper's Table 1, not reproduced by us; its (Geo-)FNO stands under fno."""

@@ -12,7 +12,9 @@ from gpo.bench.columns import COLUMNS, PAPER, NoDataError
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 
-MODELS = ("gpo", *REGISTRY)
+VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
+"""The rows that are ours, by name."""
+MODELS = (*VARIANTS, *REGISTRY)
 REFERENCES = ("persistence", "climatology", "training mean")
 
 
@@ -36,11 +38,15 @@ def table1_cells(
             missing[column] = str(error)
             continue
         cells += [
-            Cell(model, column, {**source, "model": model, "seed": seed}, protocol)
+            Cell(model, column, {**source, **_model(model), "seed": seed}, protocol)
             for seed in seeds
             for model in models
         ]
     return cells, missing
+
+
+def _model(name: str) -> dict[str, str]:
+    return {"model": "gpo", "variant": VARIANTS[name]} if name in VARIANTS else {"model": name}
 
 
 def table1(
@@ -51,7 +57,7 @@ def table1(
     protocol: Protocol,
 ) -> Table:
     """Returns relative L2 with the steps made; the paper's numbers beside ours, marked as its own."""
-    paper = [column for column in columns if column in PAPER["gpo"]]
+    paper = [column for column in columns if column in PAPER["gpo-paper"]]
     names = [name for column in columns for name in (column, *([f"{column} (paper)"] if column in paper else []))]  # fmt: skip
     table = Table(
         f"Relative L2, {protocol.name} protocol", "model", names,

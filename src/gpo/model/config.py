@@ -21,14 +21,20 @@ class OperatorConfig:
     """Values per site in the output field."""
     dim: int
     """Coordinates per site: 1, 2 or 3 (3 on the sphere, whose points are unit vectors)."""
-    hidden_dim: int = 64
-    """Width of the encoder, of the decoder, and of all heads of a layer together."""
+    variant: Literal["geometric", "paper"] = "geometric"
+    """geometric: windows are waves, which know where sites are; paper: the method as published."""
+    hidden_dim: int = 32
+    """Width of the encoder, of the state, and of all heads of a layer together."""
     num_layers: int = 4
-    """Stages of PG Gaussian attention; 0 leaves encoder, basis and decoder."""
+    """Layers; 0 leaves encoder, basis and decoder."""
+    num_gaussians: int = 8
+    """Gaussians per site; in the paper's variant also modes per head."""
+    num_waves: int | None = None
+    """geometric: largest wave number along every axis; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
+    mesh_shape: tuple[int, ...] = ()
+    """geometric: nodes along the axes of a mesh that is fitted to a body; waves follow the mesh."""
     num_heads: int = 4
-    """Heads per stage; must divide `hidden_dim`."""
-    num_gaussians: int = 16
-    """Gaussians per site, and modes per head."""
+    """paper: heads per stage; must divide `hidden_dim`."""
     domain: Domain | None = None
     """Where the field lives; the open unit box when not given."""
     has_gaussian_field: bool = True
@@ -70,13 +76,21 @@ class OperatorConfig:
             )
         _require(self.dim in (1, 2, 3), "dim", "1, 2 or 3", self.dim)
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
-        for name in ("features", "centers"):
+        for name in ("variant", "features", "centers"):
             choices, value = get_args(type(self).__annotations__[name]), getattr(self, name)
             _require(value in choices, name, f"one of {', '.join(choices)}", repr(value))
         _require(
             math.isfinite(self.fourier_std) and self.fourier_std > 0,
             "fourier_std", "finite and positive", self.fourier_std,
         )  # fmt: skip
+        _require(
+            self.num_waves is None or self.num_waves >= 1, "num_waves", "at least 1", self.num_waves
+        )
+        _require(
+            len(self.mesh_shape) in (0, 2, 3) and all(count >= 2 for count in self.mesh_shape),
+            "mesh_shape", "two or three counts, each at least 2", self.mesh_shape,
+        )  # fmt: skip
+        object.__setattr__(self, "mesh_shape", tuple(self.mesh_shape))
         _require(0 <= self.mixing <= 1, "mixing", "in [0, 1]", self.mixing)
         _require(
             not self.learns_mixing or 0 < self.mixing < 1,
@@ -87,7 +101,7 @@ class OperatorConfig:
             self.sigma_max > self.sigma_min,
             "sigma_max", f"above sigma_min={self.sigma_min}", self.sigma_max,
         )  # fmt: skip
-        if self.hidden_dim % self.num_heads:
+        if self.variant == "paper" and self.hidden_dim % self.num_heads:
             nearest = self.num_heads * max(1, round(self.hidden_dim / self.num_heads))
             raise ValueError(
                 f"`hidden_dim` must be a multiple of `num_heads`, got hidden_dim={self.hidden_dim}, "
@@ -110,6 +124,17 @@ class OperatorConfig:
     def head_dim(self) -> int:
         """Channels of one token."""
         return self.hidden_dim // self.num_heads
+
+    @property
+    def waves_per_axis(self) -> int:
+        """Largest wave number of the geometric variant along every axis."""
+        num_axes = len(self.mesh_shape) or self.dim - self.space.is_sphere
+        return self.num_waves or {1: 32, 2: 8, 3: 4}[num_axes]
+
+    @property
+    def state_channels(self) -> int:
+        """Numbers per point that are decoded: the basis, or the state of the geometric variant."""
+        return self.num_gaussians if self.variant == "paper" else self.hidden_dim
 
     @property
     def num_modes(self) -> int:

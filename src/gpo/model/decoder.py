@@ -7,18 +7,18 @@ from gpo.model.config import OperatorConfig
 
 
 class Decoder(nn.Module):
-    """Regresses the value of the field at a point from its basis."""
+    """Regresses the value of the field at a point from its basis, or from its state."""
 
-    def __init__(self, config: OperatorConfig) -> None:
+    def __init__(self, config: OperatorConfig, channels: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(config.num_gaussians, config.hidden_dim),
+            nn.Linear(channels, config.hidden_dim),
             nn.ReLU(),
             nn.Linear(config.hidden_dim, config.out_channels),
         )
 
     def forward(
-        self, basis: Float[Tensor, "batch points gaussians"]
-    ) -> Float[Tensor, "batch points channels"]:
+        self, state: Float[Tensor, "batch points channels"]
+    ) -> Float[Tensor, "batch points out_channels"]:
         """Returns the field's values."""
-        return self.layers(basis)
+        return self.layers(state)

@@ -35,7 +35,23 @@ class Encoder(nn.Module):
         coords: Float[Tensor, "batch points dim"],
     ) -> Particles:
         """Returns the particles of every site."""
-        hidden = torch.relu(self.lift(torch.cat([values, self.features(coords)], dim=-1)))
+        return self.read(self.describe(values, coords), coords)
+
+    def describe(
+        self,
+        values: Float[Tensor, "batch points channels"],
+        coords: Float[Tensor, "batch points dim"],
+    ) -> Float[Tensor, "batch points described"]:
+        r"""Returns $\eta_j=[a_j,\gamma(x_j)]$."""
+        return torch.cat([values, self.features(coords)], dim=-1)
+
+    def read(
+        self,
+        described: Float[Tensor, "batch points described"],
+        coords: Float[Tensor, "batch points dim"],
+    ) -> Particles:
+        """Returns the particles of sites that were described already."""
+        hidden = torch.relu(self.lift(described))
         shape = (*coords.shape[:2], self.num_gaussians, self.domain.dim)
         centers = self.centers(hidden).reshape(shape)
         scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR

@@ -14,17 +14,17 @@ from gpo.model.latent import AbstractLatent
 from gpo.model.particles import Particles
 from gpo.model.plain import PlainEncoder
 from gpo.model.sites import Sites, check_sites
-from gpo.numerics.neighbours import NeighbourSearch
+from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 
 
 class GaussianField(nn.Module):
     r"""$\hat a(x)=f^{\mathrm{dec}}_\phi(\mathcal{Z}(x;E_\theta(a)))$: a field as Gaussian particles."""
 
-    def __init__(self, config: OperatorConfig) -> None:
+    def __init__(self, config: OperatorConfig, decoded_channels: int | None = None) -> None:
         super().__init__()
         self.config = config
         self.encoder = Encoder(config) if config.has_gaussian_field else PlainEncoder(config)
-        self.decoder = Decoder(config)
+        self.decoder = Decoder(config, decoded_channels or config.num_gaussians)
         self._find_neighbours = NeighbourSearch(config.space, config.query_neighbours)
 
     @property
@@ -82,8 +82,12 @@ class GaussianField(nn.Module):
         """Returns the state that the queries see: that of their nearest sites, blended."""
         if sites.queries is None:
             return latent
-        neighbours = self._find_neighbours(sites.queries, sites.coords, sites.is_counted)
-        return latent.blend(neighbours, self.config.space)
+        return latent.blend(self.neighbours(sites), self.config.space)
+
+    def neighbours(self, sites: Sites) -> Neighbours:
+        """Returns the sites next to every query."""
+        assert sites.queries is not None
+        return self._find_neighbours(sites.queries, sites.coords, sites.is_counted)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

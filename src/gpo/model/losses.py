@@ -165,6 +165,12 @@ def scale_loss(
 def _check_reconstruction(model: GaussianParticleOperator, loss_weights: LossWeights) -> None:
     config = model.config
     for name in ("input_reconstruction", "target_reconstruction", "basis"):
+        if getattr(loss_weights, name) and config.variant == "geometric":
+            raise ValueError(
+                f"`loss_weights.{name}` must be 0 in the geometric variant, got "
+                f"{getattr(loss_weights, name)}: its decoder reads the state of a site, not the "
+                "basis. Choose variant='paper', or learn the field first with --stage field."
+            )
         if getattr(loss_weights, name) and config.in_channels != config.out_channels:
             raise ValueError(
                 f"`loss_weights.{name}` must be 0 where input and target differ in channels, got "

@@ -13,6 +13,7 @@ from gpo.model import artifact
 from gpo.model.attention import PGGaussianAttention, Stage
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
+from gpo.model.geometric import GeometricLayers, Start
 from gpo.model.particles import Particles
 from gpo.model.sites import Sites
 from gpo.model.trace import Trace
@@ -24,9 +25,13 @@ class GaussianParticleOperator(nn.Module):
     def __init__(self, config: OperatorConfig) -> None:
         super().__init__()
         self.config = config
-        self.field = GaussianField(config)
-        num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
-        self.layers = nn.ModuleList(PGGaussianAttention(config) for _ in range(num_owned))
+        self.field = GaussianField(config, config.state_channels)
+        if config.variant == "geometric":
+            num_described = config.in_channels + self.field.encoder.features.num_features
+            self.layers = GeometricLayers(config, num_described)
+        else:
+            num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
+            self.layers = nn.ModuleList(PGGaussianAttention(config) for _ in range(num_owned))
 
     def forward(
         self,
@@ -47,6 +52,8 @@ class GaussianParticleOperator(nn.Module):
             queries: Any other points at which to predict.
         """
         sites = self.field.check(values, coords, weights, queries)
+        if isinstance(self.layers, GeometricLayers):
+            return self._geometric_trace(sites, self.layers).output
         domain = self.config.space
         latent = self.field.encoder(sites.values, sites.coords)
         basis, descriptor = latent.basis(sites.coords, domain), latent.descriptor(domain)
@@ -65,6 +72,7 @@ class GaussianParticleOperator(nn.Module):
     @property
     def stages(self) -> list[PGGaussianAttention]:
         """The layers in the order of application; the same one n times where they are shared."""
+        assert isinstance(self.layers, nn.ModuleList)
         layers = [layer for layer in self.layers if isinstance(layer, PGGaussianAttention)]
         return layers * self.config.num_layers if self.config.share_layers else layers
 
@@ -90,6 +98,8 @@ class GaussianParticleOperator(nn.Module):
 
     def trace_sites(self, sites: Sites) -> Trace:
         """Returns the same for sites that were checked already."""
+        if isinstance(self.layers, GeometricLayers):
+            return self._geometric_trace(sites, self.layers)
         domain = self.config.space
         latent = self.field.encoder(sites.values, sites.coords)
         bases, descriptor = [latent.basis(sites.coords, domain)], latent.descriptor(domain)
@@ -98,6 +108,20 @@ class GaussianParticleOperator(nn.Module):
             stages.append(layer.measure_and_couple(bases[-1], descriptor, sites.weights))
             bases.append(layer.update(bases[-1], stages[-1].windows, stages[-1].coupled))
         return Trace(latent, tuple(bases), tuple(stages), self.field.decoder(bases[-1]))
+
+    def _geometric_trace(self, sites: Sites, layers: GeometricLayers) -> Trace:
+        encoder, domain = self.field.encoder, self.config.space
+        described = encoder.describe(sites.values, sites.coords)
+        latent = encoder.read(described, sites.coords)
+        start = Start(latent.basis(sites.coords, domain), described)
+        queries = None
+        if sites.queries is not None:
+            neighbours = self.field.neighbours(sites)
+            values = neighbours.blend(neighbours.gather(sites.values))
+            basis = latent.blend(neighbours, domain).basis(sites.queries, domain)
+            queries = Start(basis, encoder.describe(values, sites.queries)), neighbours
+        states, stages = layers(sites, start, queries)
+        return Trace(latent, tuple(states), tuple(stages), self.field.decoder(states[-1]))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

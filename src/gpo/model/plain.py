@@ -60,6 +60,20 @@ class PlainEncoder(nn.Module):
         coords: Float[Tensor, "batch points dim"],
     ) -> PlainLatent:
         """Returns the features of every site."""
-        return PlainLatent(
-            softplus(self.layers(torch.cat([values, self.features(coords)], dim=-1)))
-        )
+        return self.read(self.describe(values, coords), coords)
+
+    def describe(
+        self,
+        values: Float[Tensor, "batch points channels"],
+        coords: Float[Tensor, "batch points dim"],
+    ) -> Float[Tensor, "batch points described"]:
+        """Returns what a site is known by: its values and its place."""
+        return torch.cat([values, self.features(coords)], dim=-1)
+
+    def read(
+        self,
+        described: Float[Tensor, "batch points described"],
+        coords: Float[Tensor, "batch points dim"],
+    ) -> PlainLatent:
+        """Returns the features of sites that were described already."""
+        return PlainLatent(softplus(self.layers(described)))

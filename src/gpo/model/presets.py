@@ -15,6 +15,7 @@ def _config(
         in_channels=channels[0],
         out_channels=channels[1],
         dim=domain.dim,
+        variant="paper",
         hidden_dim=hidden_dim,
         num_layers=num_layers,
         num_heads=hidden_dim // 16,

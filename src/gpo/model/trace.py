@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.model.attention import Stage
+from gpo.model.geometric import WaveStage
 from gpo.model.latent import AbstractLatent
 
 
@@ -15,24 +16,24 @@ class Trace:
 
     particles: AbstractLatent
     """The particles at the sites (plain features in the ablation without them)."""
-    bases: tuple[Float[Tensor, "batch points gaussians"], ...]
-    r"""$Z^{(0)},\ldots,Z^{(n)}$: the basis before and after every stage."""
-    stages: tuple[Stage, ...]
+    bases: tuple[Float[Tensor, "batch points channels"], ...]
+    r"""$Z^{(0)},\ldots,Z^{(n)}$: the basis before and after every stage; the state, where geometric."""
+    stages: tuple[Stage, ...] | tuple[WaveStage, ...]
     """Windows, tokens and couplings of every stage."""
-    output: Float[Tensor, "batch points channels"]
+    output: Float[Tensor, "batch points out_channels"]
     """The predicted field at the sites."""
 
     @property
     def windows(self) -> tuple[Float[Tensor, "batch heads points modes"], ...]:
-        """The windows of every stage."""
-        return tuple(stage.windows for stage in self.stages)
+        """The windows of every stage; none where they are waves, which no field changes."""
+        return tuple(stage.windows for stage in self.stages if isinstance(stage, Stage))
 
     @property
-    def tokens(self) -> tuple[Float[Tensor, "batch heads modes head_dim"], ...]:
+    def tokens(self) -> tuple[Tensor, ...]:
         """What the windows of every stage measured."""
         return tuple(stage.tokens for stage in self.stages)
 
     @property
     def couplings(self) -> tuple[Float[Tensor, "batch heads modes modes"], ...]:
-        """The coupling between modes in every stage."""
-        return tuple(stage.coupling for stage in self.stages)
+        """The coupling between modes in every stage; none where every mode is filtered on its own."""
+        return tuple(stage.coupling for stage in self.stages if isinstance(stage, Stage))

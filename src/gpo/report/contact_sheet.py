@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from gpo.data.geometry import Geometry
 from gpo.data.trajectories import Pairs, Trajectories
@@ -54,7 +54,7 @@ def crowded_box(geometry: Geometry) -> np.ndarray:
     """
     coords = geometry.coords[:, :2]
     everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
-    reach = cKDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
+    reach = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
     denser = coords[np.argsort(reach, kind="stable")[: (len(coords) + 1) // 2]]
     crowd = np.quantile(denser, [0.05, 0.95], axis=0)
     extent = np.ptp(crowd, axis=0)

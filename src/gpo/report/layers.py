@@ -1,7 +1,8 @@
 r"""What happens between the encoder and the decoder, layer by layer, on the sites.
 
 The paper draws $A^{(k)}(x)=\sum_gz^{(k)}_g(x)$. Row renormalisation keeps that sum, so with it
-all layers look alike; the sum of squares shows how the mass is spread over the Gaussians.
+all layers look alike; the sum of squares shows how the mass is spread over the Gaussians. The
+geometric variant has no basis after the encoder but a state $h$, and windows that no field changes.
 """
 
 import numpy as np
@@ -29,12 +30,16 @@ def draw_layers(trace: Trace, geometry: Geometry, is_known: np.ndarray) -> Figur
     """
     last = len(trace.bases) - 1
     shown = evenly(range(last + 1), MAX_LAYERS)
-    size = (3.6 * len(shown), 2 * panel_height(geometry) + 0.4)
-    figure, grid = plt.subplots(2, len(shown), figsize=size, squeeze=False, layout="constrained")
+    rows = 2 if trace.windows else 1
+    size = (3.6 * len(shown), rows * panel_height(geometry) + 0.4)
+    figure, grid = plt.subplots(rows, len(shown), figsize=size, squeeze=False, layout="constrained")
+    what = "Σ z²" if trace.windows else "Σ h²"
     for column, layer in enumerate(shown):
         spread = trace.bases[layer][0].square().sum(-1)
-        title = "Σ z² of the encoder" if layer == 0 else f"Σ z² after layer {layer}"
+        title = f"{what} of the encoder" if layer == 0 else f"{what} after layer {layer}"
         _panel(grid[0, column], title, "activation", geometry, spread, is_known)
+        if not trace.windows:
+            continue
         if layer == 0:
             grid[1, column].set_axis_off()
             continue

@@ -53,7 +53,7 @@ def draw_prediction(
         # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.
         spread = trace.bases[layer][0].square().sum(-1)
         draw_field(
-            axes, coords, spread, domain, title=f"Σ z² after layer {layer}",
+            axes, coords, spread, domain, title=f"Σ {'z' if trace.windows else 'h'}² after layer {layer}",
             limits=(0.0, spread.max().item()), color_map="viridis",
         )  # fmt: skip
     if trace.windows:
@@ -64,6 +64,8 @@ def draw_prediction(
             title=f"window of mode {widest.item()}, layer {last}",
             limits=(0.0, window[:, widest].max().item()), color_map="viridis",
         )  # fmt: skip
+    else:
+        grid[1, 3].set_axis_off()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -35,14 +35,16 @@ class RunConfig:
     """Whether the model gives the next state, or what is to be added to the last one; to the mean of all samples in static maps."""
     model: str = "gpo"
     """gpo, or the name of a baseline: gpo baselines lists them."""
-    hidden_dim: int = 64
-    """Width of gpo."""
+    variant: Literal["geometric", "paper"] = "geometric"
+    """Of gpo: windows that know where sites are, or the method as published."""
+    hidden_dim: int | None = None
+    """Width of gpo; 32, or 64 of the paper's variant, when not given."""
     num_layers: int = 4
-    """Stages of gpo."""
+    """Layers of gpo."""
+    num_gaussians: int | None = None
+    """Gaussians per site of gpo; 8, or 16 of the paper's variant, when not given."""
     num_heads: int = 4
-    """Heads per stage of gpo."""
-    num_gaussians: int = 16
-    """Gaussians per site and modes per head of gpo."""
+    """Heads per stage of the paper's variant of gpo."""
     centers: Literal["absolute", "displacement"] = "displacement"
     """How the encoder of gpo predicts centers."""
     operator: tuple[str, ...] = ()

@@ -229,7 +229,9 @@ def training_statistics(
         samples = [(data.sample(number), data.geometry(number).weights) for number in members]
         common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
         inputs, outputs = (
-            Normalizer.fit(((pair[part] - common[part])[None], weights) for pair, weights in samples)
+            Normalizer.fit(
+                ((pair[part] - common[part])[None], weights) for pair, weights in samples
+            )
             for part in (0, 1)
         )
         return inputs, outputs, np.ones(len(data.outputs))

@@ -106,14 +106,16 @@ def _newest(run: Run) -> str | None:
 
 def new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
-    is_relative = isinstance(data, Pairs) and config.predict == "increment"
-    means = SiteMeans.of(data, split.training) if is_relative else None
+    means = None
+    if isinstance(data, Pairs) and config.predict == "increment":
+        means = SiteMeans.of(data, split.training)
     task, geometry = make_task(data, split, config, means), data.geometry()
     problem = Problem(
         in_channels=task.history * len(task.inputs),
         out_channels=len(task.outputs),
         domain=geometry.domain,
         grid_shape=geometry.grid_shape,
+        is_fitted=bool(geometry.grid_shape) and not geometry.axes,
     )
     return Forecaster(build_model(config, problem), task, means)
 

@@ -22,6 +22,10 @@ from gpo.train.config import RunConfig
 Model = GaussianParticleOperator | GaussianField | RegisteredModel
 
 
+WIDTHS = {"geometric": (32, 8), "paper": (64, 16)}
+"""Width and Gaussians per site of the variants of gpo, where a run does not set them."""
+
+
 def build_model(config: RunConfig, problem: Problem) -> Model:
     """Returns a new model that maps normalised values to normalised values."""
     if config.model != "gpo":
@@ -31,10 +35,12 @@ def build_model(config: RunConfig, problem: Problem) -> Model:
         "out_channels": problem.out_channels,
         "dim": problem.domain.dim,
         "domain": problem.domain,
-        "hidden_dim": config.hidden_dim,
+        "variant": config.variant,
+        "mesh_shape": problem.grid_shape if problem.is_fitted else (),
+        "hidden_dim": config.hidden_dim or WIDTHS[config.variant][0],
         "num_layers": config.num_layers,
         "num_heads": config.num_heads,
-        "num_gaussians": config.num_gaussians,
+        "num_gaussians": config.num_gaussians or WIDTHS[config.variant][1],
         "centers": config.centers,
         "fourier_seed": config.seed,
         **named_values("operator", config.operator, OperatorConfig),
@@ -88,4 +94,8 @@ def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
             f"{folder}: the field was learned with other settings of {', '.join(names)}; "
             "both stages need the same."
         )
-    model.field.load_state_dict(field.state_dict())
+    learned = field.state_dict()
+    if model.config.variant == "geometric":
+        # Its decoder reads the state of a site, not the basis alone.
+        learned = {name: part for name, part in learned.items() if name.startswith("encoder.")}
+    model.field.load_state_dict(learned, strict=model.config.variant == "paper")

@@ -11,7 +11,13 @@ RECIPES: dict[str, dict[str, Any]] = {
     "quick": {"budget_cpu": 240.0},
     "default": {},
     # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
-    "paper": {"predict": "state", "centers": "absolute", "schedule": "step", "batch_size": 16},
+    "paper": {
+        "variant": "paper",
+        "predict": "state",
+        "centers": "absolute",
+        "schedule": "step",
+        "batch_size": 16,
+    },
 }
 
 

@@ -1,0 +1,103 @@
+r"""The geometric operator: particles first, then layers of wave windows on what they carry.
+
+A site starts with $h=W[Gz,a,\gamma(x)]$: its Gaussian basis, its values and its place. Layers
+(`gated_layer.py`) couple all sites through modes. Tokens are measured at the sites only, so
+queries never change each other's answers.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gpo.model.config import OperatorConfig
+from gpo.model.gated_layer import GatedLayer
+from gpo.model.projection import AbstractProjection, project, scatter_at
+from gpo.model.sites import Sites
+from gpo.model.wave_windows import WaveWindows
+from gpo.numerics.neighbours import Neighbours
+
+
+@dataclass(frozen=True)
+class WaveStage:
+    """What one layer measured and made of it."""
+
+    tokens: Float[Tensor, "2 modes batch channels"]
+    """Real and imaginary part of what every window measured."""
+    filtered: Float[Tensor, "2 modes batch fields"]
+    """What is scattered back: the gate in the first half of the fields, what it lets pass in the second."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a set of points begins with."""
+
+    basis: Float[Tensor, "batch points gaussians"]
+    described: Float[Tensor, "batch points features"]
+    """Values and features of the place."""
+
+
+class GeometricLayers(nn.Module):
+    """Everything between the encoder and the decoder."""
+
+    def __init__(self, config: OperatorConfig, num_described: int) -> None:
+        super().__init__()
+        self.windows = WaveWindows.of(config)
+        self.num_gaussians = config.num_gaussians
+        self.lift = nn.Linear(config.num_gaussians + num_described, config.hidden_dim)
+        self.stages = nn.ModuleList(
+            GatedLayer(self.windows.num_modes, config.hidden_dim) for _ in range(config.num_layers)
+        )
+        self._last: tuple[Tensor, Tensor, AbstractProjection] | None = None
+
+    def forward(
+        self, sites: Sites, start: Start, queries: tuple[Start, Neighbours] | None = None
+    ) -> tuple[list[Float[Tensor, "batch targets channels"]], list[WaveStage]]:
+        """Returns the state before and after every layer, at the sites or at queries.
+
+        Args:
+            sites: The context.
+            start: What the sites begin with.
+            queries: What other points begin with, and the sites next to them.
+        """
+        windows: AbstractProjection = self._windows_at(sites)
+        state = self._lifted(start)
+        states, stages = [state], []
+        asked, places = None, windows
+        if queries is not None:
+            asked, places = self._lifted(queries[0]), self._windows_between(sites, queries[1])
+            states = [asked]
+        for layer in self.stages:
+            assert isinstance(layer, GatedLayer)
+            stage = WaveStage(*layer.couple(state, windows))
+            state = layer.update(state, windows, stage.filtered)
+            if asked is not None:
+                asked = layer.update(asked, places, stage.filtered)
+            states.append(state if asked is None else asked)
+            stages.append(stage)
+        return [state.transpose(0, 1) for state in states], stages
+
+    def _lifted(self, start: Start) -> Float[Tensor, "points batch channels"]:
+        basis = self.num_gaussians * start.basis
+        state = self.lift(torch.cat([basis, start.described], dim=-1))
+        return state.transpose(0, 1).contiguous()
+
+    def _windows_at(self, sites: Sites) -> AbstractProjection:
+        """Returns the windows at the sites, remembered from the last batch where these are the same."""
+        # What kind of sites these are is looked up, which no graph can hold.
+        torch._dynamo.graph_break()
+        if self._last is not None:
+            coords, weights, windows = self._last
+            if torch.equal(coords, sites.coords) and torch.equal(weights, sites.weights):
+                return windows
+        windows = project(self.windows, sites.coords, sites.weights)
+        self._last = sites.coords.clone(), sites.weights.clone(), windows
+        return windows
+
+    def _windows_between(self, sites: Sites, neighbours: Neighbours) -> AbstractProjection:
+        assert sites.queries is not None
+        if not self.windows.mesh_shape:
+            return scatter_at(self.windows, self.windows.places(sites.queries))
+        places = self.windows.places(sites.coords)
+        return scatter_at(self.windows, neighbours.blend(neighbours.gather(places)))

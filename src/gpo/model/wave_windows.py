@@ -1,0 +1,105 @@
+r"""Windows with geometry: $\psi_k(x)=e^{2\pi i\,k\cdot x/P}$ for a set of wave vectors $k$.
+
+A window of the paper sees what a site holds, not where it is. A wave knows: what it measures
+depends on where things are relative to each other, which transport needs. Windows live on the
+unit coordinates of a box, on latitude and longitude of a sphere, or on the indices of a mesh that
+is fitted to a body. Along an axis that does not close on itself the period is longer than the
+axis, so that a field need not be equal at both ends.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpo.model.axis_basis import AxisBasis
+from gpo.model.config import OperatorConfig
+from gpo.numerics.domain import Domain, longitude_latitude
+
+OPEN_PERIOD = 1.5
+"""Period of the windows along an open axis, in lengths of the axis."""
+
+
+@dataclass(frozen=True)
+class WaveWindows:
+    """Which waves there are, and where a site lies among them."""
+
+    domain: Domain
+    mesh_shape: tuple[int, ...]
+    """Nodes along the axes of a body-fitted mesh; empty where coordinates place the windows."""
+    limits: tuple[int, ...]
+    """Largest wave number along every axis."""
+    periods: tuple[float, ...]
+    """Period along every axis; 1 where the axis closes on itself."""
+
+    @classmethod
+    def of(cls, config: OperatorConfig) -> "WaveWindows":
+        """Returns the windows of a configuration."""
+        domain, mesh = config.space, config.mesh_shape
+        if mesh:
+            closes = (False,) * len(mesh)
+        elif domain.is_sphere:
+            closes = (False, domain == Domain.sphere())
+        else:
+            closes = domain.periodic
+        periods = tuple(1.0 if is_closed else OPEN_PERIOD for is_closed in closes)
+        return cls(domain, mesh, (config.waves_per_axis,) * len(closes), periods)
+
+    @cached_property
+    def bases(self) -> tuple[AxisBasis, ...]:
+        """What fields are measured in along every axis."""
+        pairs = zip(self.limits, self.periods, strict=True)
+        return tuple(AxisBasis.of(limit, period) for limit, period in pairs)
+
+    @property
+    def num_modes(self) -> int:
+        """How many there are: of every pair of opposite wave vectors one, on an axis both."""
+        return math.prod(len(numbers) for numbers in self.numbers)
+
+    @property
+    def numbers(self) -> tuple[Int[Tensor, " waves"], ...]:
+        """Wave numbers along every axis; a real field needs the last axis from zero on."""
+        *others, last = self.limits
+        return (*(torch.arange(-limit, limit + 1) for limit in others), torch.arange(last + 1))
+
+    @property
+    def vectors(self) -> Float[Tensor, "modes axes"]:
+        """The wave vectors of all modes, in turns per unit length."""
+        vectors = torch.cartesian_prod(*self.numbers).reshape(-1, len(self.limits))
+        return vectors / torch.tensor(self.periods, dtype=torch.double)
+
+    @property
+    def multiplicities(self) -> Float[Tensor, " modes"]:
+        """How many of a real field's waves a mode stands for: two, or one where its own partner is there."""
+        return torch.where(self.vectors[:, -1] == 0, 1.0, 2.0)
+
+    def places(
+        self, coords: Float[Tensor, "*batch points dim"]
+    ) -> Float[Tensor, "*batch points axes"]:
+        """Returns where points lie along the axes of the windows; the domain is from 0 to 1."""
+        if self.mesh_shape:
+            return self._mesh_places(coords)
+        if not self.domain.is_sphere:
+            return self.domain.to_unit(coords)
+        longitude, latitude = longitude_latitude(coords)
+        if self.domain == Domain.sphere():
+            return torch.stack([0.5 - latitude / 180, longitude / 360], dim=-1)
+        middle = (torch.tensor(self.domain.lower) + torch.tensor(self.domain.upper)).double() / 2
+        east, north = (part.item() for part in longitude_latitude(middle))
+        extent = 2 * math.degrees(self.domain.unit_lengths(coords)[0].item())
+        across = torch.remainder(longitude - east + 180, 360) - 180
+        across = across * math.cos(math.radians(north))
+        return torch.stack([0.5 - (latitude - north) / extent, 0.5 + across / extent], dim=-1)
+
+    def _mesh_places(self, coords: Tensor) -> Tensor:
+        if coords.shape[-2] != math.prod(self.mesh_shape):
+            raise ValueError(
+                f"`coords` must be the {' x '.join(map(str, self.mesh_shape))} nodes of the mesh "
+                f"that the model was built for, got {coords.shape[-2]} sites."
+            )
+        axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
+        places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
+        return places.expand(*coords.shape[:-2], -1, -1)

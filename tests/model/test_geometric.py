@@ -1,0 +1,218 @@
+"""The geometric variant: waves that know where sites are."""
+
+import math
+
+import pytest
+import torch
+
+from gpo import Domain, GaussianParticleOperator, OperatorConfig
+from gpo.model.projection import GridProjection, PointProjection, project
+from gpo.model.wave_windows import WaveWindows
+from tests.conftest import DOMAINS, make_model, random_points
+
+CHANGES = {"variant": "geometric", "num_waves": 3}
+PLANES = {name: DOMAINS[name] for name in ("square", "torus", "channel")}
+
+
+def fields(coords, domain, channels=2):
+    """Smooth fields: a few long waves of the domain itself."""
+    unit = domain.embed(coords)
+    return torch.stack([torch.sin(2 * unit.sum(-1) + shift) for shift in range(channels)], -1)
+
+
+def direct_tokens(windows, places, field):
+    """The inner products of a field with every wave, one by one."""
+    tokens = []
+    for vector in windows.vectors.double():
+        phase = 2 * math.pi * (places * vector).sum(-1)
+        tokens.append(torch.stack([(field * phase.cos()).mean(), -(field * phase.sin()).mean()]))
+    return torch.stack(tokens, 1)
+
+
+def test_on_a_periodic_grid_tokens_are_fourier_coefficients():
+    domain = DOMAINS["torus"]
+    model = make_model(domain, **CHANGES)
+    coords, weights = (part.double() for part in domain.grid(12, 10))
+    windows = model.layers.windows
+    field = torch.randn(120, dtype=torch.double)
+    projection = project(windows, coords[None], weights[None])
+    assert isinstance(projection, GridProjection)
+    tokens = projection.measure(field[:, None, None])[..., 0, 0]
+    expected = direct_tokens(windows, windows.places(coords), field)
+    torch.testing.assert_close(tokens, expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_a_field_of_the_windows_comes_back_from_any_sites(name):
+    domain = PLANES[name]
+    windows = make_model(domain, **CHANGES).layers.windows
+    coords = random_points(domain, 400)
+    weights = torch.full((1, 400), 1 / 400, dtype=torch.double)
+    projection = project(windows, coords[None], weights)
+    assert isinstance(projection, PointProjection)
+    field = projection.scatter(torch.randn(2, windows.num_modes, 1, 2, dtype=torch.double))
+    again = projection.scatter(projection.measure(field))
+    error = (again - field).norm() / field.norm()
+    assert error < (1e-5 if name == "torus" else 0.02), error
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_a_grid_and_the_same_sites_as_points_agree_on_smooth_fields(name):
+    domain = PLANES[name]
+    model = make_model(domain, **CHANGES)
+    coords, weights = (part.double() for part in domain.grid(14, 13))
+    values = fields(coords, domain)[None]
+    on_grid = model(values, coords, weights=weights)
+    extra = domain.from_unit(torch.tensor([[0.33, 0.77]], dtype=torch.double))
+    outside = torch.cat([coords, extra]), torch.cat([weights, weights.new_zeros(1)])
+    padded = torch.cat([values, values[:, :1]], 1)
+    as_points = model(padded, outside[0], weights=outside[1])[:, :-1]
+    error = (as_points - on_grid).norm() / on_grid.norm()
+    assert error < (1e-5 if name == "torus" else 0.02), error
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_sites_may_come_in_any_order(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES)
+    coords, values = random_points(domain, 500), torch.randn(2, 500, 2, dtype=torch.double)
+    order = torch.randperm(500)
+    straight = model(values, coords)[:, order]
+    torch.testing.assert_close(model(values[:, order], coords[order]), straight)
+
+
+def test_nodes_of_a_grid_may_come_in_any_order():
+    domain = DOMAINS["channel"]
+    model = make_model(domain, **CHANGES)
+    coords, weights = (part.double() for part in domain.grid(9, 8))
+    values, order = torch.randn(1, 72, 2, dtype=torch.double), torch.randperm(72)
+    straight = model(values, coords, weights=weights)[:, order]
+    torch.testing.assert_close(
+        model(values[:, order], coords[order], weights=weights[order]), straight
+    )
+    assert isinstance(model.layers._last[2], GridProjection)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_masked_sites_change_nothing(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES)
+    coords, values = random_points(domain, 40), torch.randn(2, 40, 2, dtype=torch.double)
+    weights = torch.rand(40, dtype=torch.double)
+    weights[30:] = 0
+    other = values.clone()
+    other[:, 30:] = 7.0
+    first, second = (model(part, coords, weights=weights)[:, :30] for part in (values, other))
+    torch.testing.assert_close(first, second)
+    alone = model(values[:, :30], coords[:30], weights=weights[:30])
+    torch.testing.assert_close(first, alone)
+
+
+def test_masked_nodes_of_a_grid_change_nothing():
+    domain = DOMAINS["torus"]
+    model = make_model(domain, **CHANGES)
+    coords, weights = (part.double() for part in domain.grid(8, 8))
+    weights[::3] = 0
+    values = torch.randn(1, 64, 2, dtype=torch.double)
+    other = torch.where(weights[:, None] > 0, values, 9.0)
+    first, second = (model(part, coords, weights=weights) for part in (values, other))
+    torch.testing.assert_close(first[:, weights > 0], second[:, weights > 0])
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_queries_do_not_change_each_other_and_sites_are_queries(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES)
+    coords, values = random_points(domain, 40), torch.randn(2, 40, 2, dtype=torch.double)
+    torch.testing.assert_close(model(values, coords, queries=coords), model(values, coords))
+    queries = random_points(domain, 9)
+    together = model(values, coords, queries=queries)
+    torch.testing.assert_close(model(values, coords, queries=queries[4:5]), together[:, 4:5])
+
+
+def test_samples_with_sites_of_their_own_do_not_change_each_other():
+    domain = DOMAINS["torus"]
+    model = make_model(domain, **CHANGES)
+    coords = random_points(domain, 3, 40)
+    values = torch.randn(3, 40, 2, dtype=torch.double)
+    together = model(values, coords)
+    for number in range(3):
+        alone = model(values[number : number + 1], coords[number : number + 1])
+        torch.testing.assert_close(together[number : number + 1], alone)
+
+
+def test_a_translated_field_is_translated():
+    """Without features of the place, all that a periodic grid knows is what lies beside what."""
+    domain = Domain.unit_box(2, periodic=True)
+    model = make_model(domain, **CHANGES, features="none", centers="displacement")
+    coords, weights = (part.double() for part in domain.grid(8, 8))
+    values = torch.randn(1, 8, 8, 2, dtype=torch.double)
+    moved = values.roll((3, 5), (1, 2))
+    first = model(values.flatten(1, 2), coords, weights=weights).unflatten(1, (8, 8))
+    second = model(moved.flatten(1, 2), coords, weights=weights).unflatten(1, (8, 8))
+    torch.testing.assert_close(first.roll((3, 5), (1, 2)), second)
+
+
+def test_doubling_the_resolution_of_a_smooth_field_changes_little():
+    domain = Domain.unit_box(2, periodic=True)
+    model = make_model(domain, **CHANGES)
+    answers = []
+    for size in (16, 32):
+        coords, weights = (part.double() for part in domain.grid(size, size))
+        output = model(fields(coords, domain)[None], coords, weights=weights)
+        step = size // 16
+        answers.append(output.unflatten(1, (size, size))[:, ::step, ::step])
+    assert (answers[0] - answers[1]).norm() < 0.02 * answers[0].norm()
+
+
+def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
+    domain = DOMAINS["square"]
+    model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
+    coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
+    model(values, coords)
+    assert isinstance(model.layers._last[2], GridProjection)
+    torch.testing.assert_close(
+        model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
+    )
+    with pytest.raises(ValueError, match="must be the 6 x 5 nodes of the mesh"):
+        model(values[:, :29], coords[:, :29])
+
+
+def test_a_layer_is_its_equation():
+    domain = DOMAINS["torus"]
+    model = make_model(domain, **CHANGES, num_layers=1)
+    coords, weights = (part.double() for part in domain.grid(7, 7))
+    values = torch.randn(1, 49, 2, dtype=torch.double)
+    trace = model.trace(values, coords, weights=weights)
+    layer, before = model.layers.stages[0], trace.bases[0][0]
+    tokens = torch.complex(*trace.tokens[0][:, :, 0])
+    response = torch.complex(*(4.0 * layer.filter.response[:, :, 0]))
+    filtered = response * (tokens @ layer.filter.mix.to(tokens))
+    windows = model.layers.windows
+    phase = 2 * math.pi * windows.places(coords) @ windows.vectors.double().T
+    waves = windows.multiplicities.double() * torch.exp(1j * phase)
+    gate, carried = ((waves @ filtered).real + before @ layer.local).chunk(2, -1)
+    after = before + (gate.tanh() * carried) @ layer.out
+    torch.testing.assert_close(trace.bases[1][0], after)
+    torch.testing.assert_close(trace.output, model.field.decoder(trace.bases[1]))
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_gradients_reach_every_parameter(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES)
+    model(
+        torch.randn(2, 40, 2, dtype=torch.double), random_points(domain, 40)
+    ).square().sum().backward()
+    assert all(part.grad is not None and part.grad.abs().sum() > 0 for part in model.parameters())
+
+
+def test_the_number_of_waves_suits_the_dimension():
+    counts = {}
+    for dim in (1, 2, 3):
+        config = OperatorConfig(in_channels=1, out_channels=1, dim=dim)
+        counts[dim] = WaveWindows.of(config).num_modes
+    assert counts == {1: 33, 2: 17 * 9, 3: 9 * 9 * 5}
+    sphere = OperatorConfig(in_channels=1, out_channels=1, dim=3, domain=Domain.sphere())
+    assert WaveWindows.of(sphere).num_modes == 17 * 9
+    assert sum(p.numel() for p in GaussianParticleOperator(sphere).parameters()) < 120_000
