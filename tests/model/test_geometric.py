@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gpo import Domain, GaussianParticleOperator, OperatorConfig
+from gpo.model.mode_filter import STRIDE
 from gpo.model.projection import GridProjection, PointProjection, project
 from gpo.model.wave_windows import WaveWindows
 from tests.conftest import DOMAINS, make_model, random_points
@@ -186,7 +187,7 @@ def test_a_layer_is_its_equation():
     trace = model.trace(values, coords, weights=weights)
     layer, before = model.layers.stages[0], trace.bases[0][0]
     tokens = torch.complex(*trace.tokens[0][:, :, 0])
-    response = torch.complex(*(4.0 * layer.filter.response[:, :, 0]))
+    response = torch.complex(*(STRIDE * layer.filter.response[:, :, 0]))
     filtered = response * (tokens @ layer.filter.mix.to(tokens))
     windows = model.layers.windows
     phase = 2 * math.pi * windows.places(coords) @ windows.vectors.double().T

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-STRIDE = 4.0
+STRIDE = 16.0
 """How much faster than other parameters the filters learn; there are many, each of which matters little."""
 
 
