@@ -57,6 +57,21 @@ def test_a_field_of_the_windows_comes_back_from_any_sites(name):
     assert error < (1e-5 if name == "torus" else 0.02), error
 
 
+def test_what_sites_do_not_see_is_not_made_up():
+    """Half of a box is masked; a rough field there must not become a huge token."""
+    domain = DOMAINS["torus"]
+    windows = make_model(domain, **CHANGES).layers.windows
+    coords, weights = (part.double() for part in domain.grid(16, 16))
+    weights = torch.where(coords[:, 0] < 0.5, weights, 0.0)
+    projection = project(windows, coords[None], weights[None] / weights.sum())
+    tokens = projection.measure(torch.randn(256, 1, 50, dtype=torch.double))
+    again = projection.scatter(tokens)
+    assert again.abs().max() < 20
+    smooth = torch.sin(2 * math.pi * coords[:, :1])[:, None]
+    error = (projection.scatter(projection.measure(smooth)) - smooth)[coords[:, 0] < 0.5]
+    assert error.abs().max() < 0.05
+
+
 @pytest.mark.parametrize("name", PLANES)
 def test_a_grid_and_the_same_sites_as_points_agree_on_smooth_fields(name):
     domain = PLANES[name]

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from gpo.model.wave_windows import WaveWindows
 
-RIDGE = 1e-6
-"""What keeps the least squares solvable where sites are too few for the windows."""
+FADED = 0.1
+"""Mean square over the sites, below which a function of mean square one counts as hardly seen."""
 
 RESOLUTION = 1e-5
 """Places that differ less than this lie on the same line of a grid."""
@@ -134,11 +134,16 @@ def project(
 
 
 def _least_squares(functions: Tensor, weights: Tensor) -> Tensor:
-    """Returns the matrix that takes values at sites to coefficients of functions."""
+    """Returns the matrix that takes values at sites to coefficients of functions.
+
+    Functions are orthonormal where sites are spread evenly. A combination of them that sites
+    hardly see, behind a mask or between points that are too few, is faded out: its coefficient
+    would be mostly error.
+    """
     measured = functions.mT * weights.unsqueeze(-2)
-    gram = measured @ functions
-    gram.diagonal(dim1=-2, dim2=-1).add_(RIDGE)
-    return torch.cholesky_solve(measured, torch.linalg.cholesky(gram))
+    seen, directions = torch.linalg.eigh(measured @ functions)
+    inverse = torch.where(seen > FADED, 1 / seen.clamp_min(FADED), seen / FADED**2)
+    return directions @ (inverse.unsqueeze(-1) * (directions.mT @ measured))
 
 
 def scatter_at(windows: WaveWindows, places: Float[Tensor, "batch points axes"]) -> PointProjection:
