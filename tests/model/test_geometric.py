@@ -124,6 +124,19 @@ def test_masked_sites_change_nothing(name):
     torch.testing.assert_close(first, alone)
 
 
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_site_doubled_at_half_its_weight_changes_nothing(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES)
+    coords, values = random_points(domain, 500), torch.randn(1, 500, 2, dtype=torch.double)
+    weights = 0.5 + torch.rand(500, dtype=torch.double)
+    halved = weights.clone()
+    halved[:3] /= 2
+    twice = torch.cat([torch.arange(500), torch.arange(3)])
+    doubled = model(values[:, twice], coords[twice], weights=halved[twice])
+    torch.testing.assert_close(doubled[:, :500], model(values, coords, weights=weights))
+
+
 def test_masked_nodes_of_a_grid_change_nothing():
     domain = DOMAINS["torus"]
     model = make_model(domain, **CHANGES)

@@ -76,6 +76,11 @@ class WaveWindows:
         """How many of a real field's waves a mode stands for: two, or one where its own partner is there."""
         return torch.where(self.vectors[:, -1] == 0, 1.0, 2.0)
 
+    def at(self, coords: Float[Tensor, "points dim"], mode: int) -> Float[Tensor, " points"]:
+        """Returns the real part of one window, which can be drawn."""
+        places = self.places(coords.unsqueeze(0))[0].double()
+        return torch.cos(2 * math.pi * places @ self.vectors[mode].to(places)).to(coords)
+
     def places(
         self, coords: Float[Tensor, "*batch points dim"]
     ) -> Float[Tensor, "*batch points axes"]:

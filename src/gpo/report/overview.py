@@ -7,6 +7,7 @@ from jaxtyping import Float
 from matplotlib import pyplot as plt
 from torch import Tensor
 
+from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.report.fields import draw_field
@@ -64,8 +65,15 @@ def draw_prediction(
             title=f"window of mode {widest.item()}, layer {last}",
             limits=(0.0, window[:, widest].max().item()), color_map="viridis",
         )  # fmt: skip
-    else:
-        grid[1, 3].set_axis_off()
+    elif isinstance(model.layers, GeometricLayers) and isinstance(trace.stages[-1], WaveStage):
+        windows = model.layers.windows
+        energy = trace.stages[-1].filtered[:, :, 0].square().sum((0, 2))
+        mode = int((energy * windows.vectors.any(-1)).argmax())
+        vector = ", ".join(f"{part:.3g}" for part in windows.vectors[mode].tolist())
+        draw_field(
+            grid[1, 3], coords, windows.at(coords, mode), domain,
+            title=f"strongest window of layer {last}, k = ({vector})",
+        )  # fmt: skip
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
