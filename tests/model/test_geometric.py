@@ -36,7 +36,7 @@ def test_on_a_periodic_grid_tokens_are_fourier_coefficients():
     coords, weights = (part.double() for part in domain.grid(12, 10))
     windows = model.layers.windows
     field = torch.randn(120, dtype=torch.double)
-    projection = project(windows, coords[None], weights[None])
+    projection = project(windows, windows.places(coords[None]), weights[None])
     assert isinstance(projection, GridProjection)
     tokens = projection.measure(field[:, None, None])[..., 0, 0]
     expected = direct_tokens(windows, windows.places(coords), field)
@@ -49,7 +49,7 @@ def test_a_field_of_the_windows_comes_back_from_any_sites(name):
     windows = make_model(domain, **CHANGES).layers.windows
     coords = random_points(domain, 400)
     weights = torch.full((1, 400), 1 / 400, dtype=torch.double)
-    projection = project(windows, coords[None], weights)
+    projection = project(windows, windows.places(coords[None]), weights)
     assert isinstance(projection, PointProjection)
     field = projection.scatter(torch.randn(2, windows.num_modes, 1, 2, dtype=torch.double))
     again = projection.scatter(projection.measure(field))
@@ -63,7 +63,7 @@ def test_what_sites_do_not_see_is_not_made_up():
     windows = make_model(domain, **CHANGES).layers.windows
     coords, weights = (part.double() for part in domain.grid(16, 16))
     weights = torch.where(coords[:, 0] < 0.5, weights, 0.0)
-    projection = project(windows, coords[None], weights[None] / weights.sum())
+    projection = project(windows, windows.places(coords[None]), weights[None] / weights.sum())
     tokens = projection.measure(torch.randn(256, 1, 50, dtype=torch.double))
     again = projection.scatter(tokens)
     assert again.abs().max() < 20
@@ -106,7 +106,7 @@ def test_nodes_of_a_grid_may_come_in_any_order():
     torch.testing.assert_close(
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
-    assert isinstance(model.layers._last[2], GridProjection)
+    assert isinstance(model.layers._last.projection, GridProjection)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -199,7 +199,7 @@ def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
     model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
     coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
     model(values, coords)
-    assert isinstance(model.layers._last[2], GridProjection)
+    assert isinstance(model.layers._last.projection, GridProjection)
     torch.testing.assert_close(
         model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
     )
@@ -245,3 +245,16 @@ def test_the_number_of_waves_suits_the_dimension():
     sphere = OperatorConfig(in_channels=1, out_channels=1, dim=3, domain=Domain.sphere())
     assert WaveWindows.of(sphere).num_modes == 17 * 9
     assert sum(p.numel() for p in GaussianParticleOperator(sphere).parameters()) < 120_000
+
+
+def test_windows_that_were_placed_while_scoring_serve_in_training():
+    domain = DOMAINS["torus"]
+    model = make_model(domain, **CHANGES)
+    coords, values = random_points(domain, 40), torch.randn(3, 40, 2, dtype=torch.double)
+    with torch.inference_mode():
+        model(values, coords)
+    placed = model.layers._last
+    model(values[:2], coords).sum().backward()
+    assert model.layers._last is placed, "another number of samples has the same sites"
+    model.float()(values.float(), coords.float())
+    assert model.layers._last is not placed

@@ -38,6 +38,39 @@ class Start:
     """Values and features of the place."""
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Windows at sites, and the sites they were placed at."""
+
+    places: Float[Tensor, "sets points axes"]
+    """One set where all samples have the same."""
+    weights: Float[Tensor, "sets points"]
+    projection: AbstractProjection
+
+    @classmethod
+    def at(
+        cls,
+        windows: WaveWindows,
+        places: Float[Tensor, "batch points axes"],
+        weights: Float[Tensor, "batch points"],
+    ) -> "Placed":
+        """Places windows at sites, only once where all samples have the same."""
+        is_shared = bool((places == places[:1]).all()) and bool((weights == weights[:1]).all())
+        sets = slice(0, 1) if is_shared else slice(None)
+        places, weights = places[sets].clone(), weights[sets].clone()
+        return cls(places, weights, project(windows, places, weights))
+
+    def suits(
+        self, places: Float[Tensor, "batch points axes"], weights: Float[Tensor, "batch points"]
+    ) -> bool:
+        """Tells whether a batch has these sites."""
+        if self.places.device != places.device or self.places.dtype != places.dtype:
+            return False
+        if self.places.shape[1:] != places.shape[1:] or len(self.places) not in (1, len(places)):
+            return False
+        return bool((self.places == places).all()) and bool((self.weights == weights).all())
+
+
 class GeometricLayers(nn.Module):
     """Everything between the encoder and the decoder."""
 
@@ -49,7 +82,7 @@ class GeometricLayers(nn.Module):
         self.stages = nn.ModuleList(
             GatedLayer(self.windows.num_modes, config.hidden_dim) for _ in range(config.num_layers)
         )
-        self._last: tuple[Tensor, Tensor, AbstractProjection] | None = None
+        self._last: Placed | None = None
 
     def forward(
         self, sites: Sites, start: Start, queries: tuple[Start, Neighbours] | None = None
@@ -84,16 +117,15 @@ class GeometricLayers(nn.Module):
         return state.transpose(0, 1).contiguous()
 
     def _windows_at(self, sites: Sites) -> AbstractProjection:
-        """Returns the windows at the sites, remembered from the last batch where these are the same."""
+        """Returns the windows at the sites, those of the last batch where its sites were the same."""
         # What kind of sites these are is looked up, which no graph can hold.
         torch._dynamo.graph_break()
-        if self._last is not None:
-            coords, weights, windows = self._last
-            if torch.equal(coords, sites.coords) and torch.equal(weights, sites.weights):
-                return windows
-        windows = project(self.windows, sites.coords, sites.weights)
-        self._last = sites.coords.clone(), sites.weights.clone(), windows
-        return windows
+        places = self.windows.places(sites.coords)
+        if self._last is None or not self._last.suits(places, sites.weights):
+            # Windows that were placed while scoring serve in training too.
+            with torch.inference_mode(False), torch.no_grad():
+                self._last = Placed.at(self.windows, places, sites.weights)
+        return self._last.projection
 
     def _windows_between(self, sites: Sites, neighbours: Neighbours) -> AbstractProjection:
         assert sites.queries is not None

@@ -110,18 +110,21 @@ def _by_set(matrix: Tensor, field: Tensor) -> Tensor:
 
 def project(
     windows: WaveWindows,
-    coords: Float[Tensor, "batch points dim"],
-    weights: Float[Tensor, "batch points"],
+    places: Float[Tensor, "sets points axes"],
+    weights: Float[Tensor, "sets points"],
 ) -> AbstractProjection:
-    """Returns the windows at sites; those of one sample where all samples have the same sites."""
-    places = windows.places(coords).double()
-    if bool((places == places[:1]).all()) and bool((weights == weights[:1]).all()):
-        places, weights = places[:1], weights[:1]
-    weights = weights.double()
+    """Returns the windows at places along their axes.
+
+    Args:
+        windows: The waves.
+        places: Where the sites are: one set that all samples share, or one per sample.
+        weights: Quadrature weights; 0 masks a site.
+    """
+    like, places, weights = places, places.double(), weights.double()
     if len(places) == 1:
         grid = _tensor_grid(places[0], weights[0])
         if grid is not None:
-            return _grid_projection(windows, grid, coords)
+            return _grid_projection(windows, grid, like)
     functions, tokens = torch.ones_like(places[..., :1]), torch.ones(1, 1, dtype=torch.cdouble)
     for axis, basis in enumerate(windows.bases):
         along = basis.at(places[..., axis])
@@ -130,7 +133,7 @@ def project(
         tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
     measured = _least_squares(functions, weights)
     analysis = torch.cat([tokens.real, tokens.imag]).to(places) @ measured
-    return PointProjection(analysis.to(coords), _synthesis(windows, places).to(coords))
+    return PointProjection(analysis.to(like), _synthesis(windows, places).to(like))
 
 
 def _least_squares(functions: Tensor, weights: Tensor) -> Tensor:
