@@ -118,8 +118,9 @@ class GeometricLayers(nn.Module):
 
     def _windows_at(self, sites: Sites) -> AbstractProjection:
         """Returns the windows at the sites, those of the last batch where its sites were the same."""
-        # What kind of sites these are is looked up, which no graph can hold.
-        torch._dynamo.graph_break()
+        if torch.compiler.is_compiling():
+            # What kind of sites these are is looked up, which no graph can hold.
+            torch._dynamo.graph_break()
         places = self.windows.places(sites.coords)
         if self._last is None or not self._last.suits(places, sites.weights):
             # Windows that were placed while scoring serve in training too.
