@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from gpo import Domain, GaussianParticleOperator, OperatorConfig
+from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.mode_filter import STRIDE
 from gpo.model.projection import GridProjection, PointProjection, project
 from gpo.model.wave_windows import WaveWindows
-from tests.conftest import DOMAINS, make_model, random_points
+from tests.conftest import DOMAINS, make_config, make_model, random_points
 
 CHANGES = {"variant": "geometric", "num_waves": 3}
 PLANES = {name: DOMAINS[name] for name in ("square", "torus", "channel")}
@@ -107,6 +107,34 @@ def test_nodes_of_a_grid_may_come_in_any_order():
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
     assert isinstance(model.layers._last.projection, GridProjection)
+
+
+def test_a_patch_may_lie_anywhere():
+    for west, east, south, north in ((170, 200, -30, 10), (-40, 40, 50, 89), (80, 100, -90, -60)):
+        longitude, latitude = torch.linspace(west, east, 9), torch.linspace(south, north, 9)
+        points = torch.cartesian_prod(latitude, longitude).double()
+        domain = Domain.sphere(unit_vectors(points[:, 1], points[:, 0]))
+        places = WaveWindows.of(make_config(domain, **CHANGES)).places(
+            unit_vectors(points[:, 1], points[:, 0])[None]
+        )
+        # A pole has every longitude.
+        places = places[:, points[:, 0].abs() < 90]
+        assert places.min() > -1e-4, (west, places.min())
+        assert places.max() < 1 + 1e-4, (west, places.max())
+
+
+@pytest.mark.parametrize("shape", [(33, 49), (72, 144)])
+def test_latitudes_and_longitudes_are_a_grid_whatever_their_rounding(shape):
+    latitude, longitude = torch.linspace(62, 48, shape[0]), torch.linspace(-13, 5, shape[1])
+    points = torch.cartesian_prod(latitude, longitude)
+    coords = unit_vectors(points[:, 1], points[:, 0])
+    weights = points[:, 0].deg2rad().cos()
+    domain = Domain.sphere(coords)
+    windows = WaveWindows.of(make_config(domain, **CHANGES))
+    places = windows.places(coords[None])
+    assert places.min() > -1e-4
+    assert places.max() < 1 + 1e-4
+    assert isinstance(project(windows, places, weights[None] / weights.sum()), GridProjection)
 
 
 @pytest.mark.parametrize("name", DOMAINS)

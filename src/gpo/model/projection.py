@@ -1,9 +1,10 @@
 r"""From fields to modes and back: the Galerkin projection onto a set of wave windows.
 
 $T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
-$h$. On a periodic grid that is a discrete Fourier transform cut off at the last wave; on any
-other sites it is what comes closest, so that tokens say as little as can be about where the
-sites are. On a tensor grid it is one small matrix product per axis.
+$h$, where `axis_basis.py` decides between equals. On a periodic grid that is a discrete Fourier
+transform cut off at the last wave; on any other sites it is what comes closest, so that tokens
+say as little as can be about where the sites are. On a tensor grid it is one small matrix
+product per axis.
 
 Sites come first in all arrays here, then samples, then channels: products with matrices that
 all samples share then need no copies. Real and imaginary parts are an axis of length two.
@@ -23,7 +24,7 @@ FADED = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
 
 RESOLUTION = 1e-5
-"""Places that differ less than this lie on the same line of a grid."""
+"""Neighbouring places that differ less than this lie on the same line of a grid."""
 
 SEPARABLE = 1e-3
 """How far, relatively, weights may be from a product of weights along the axes."""
@@ -179,14 +180,12 @@ def _tensor_grid(places: Tensor, weights: Tensor) -> TensorGrid | None:
     number = torch.zeros(len(places), dtype=torch.long, device=places.device)
     expected = torch.ones_like(weights)
     for along in places.unbind(-1):
-        _, lines, counts = torch.unique(
-            (along / RESOLUTION).round(), return_inverse=True, return_counts=True
-        )
-        nothing = torch.zeros_like(counts, dtype=along.dtype)
-        axes.append(nothing.index_add(0, lines, along) / counts)
+        lines = _lines(along)
+        nothing = along.new_zeros(int(lines.max()) + 1)
+        axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
         shares.append(nothing.index_add(0, lines, weights))
         expected = expected * shares[-1][lines]
-        number = number * len(counts) + lines
+        number = number * len(nothing) + lines
     if math.prod(len(axis) for axis in axes) != len(places):
         return None
     order = torch.argsort(number)
@@ -196,6 +195,13 @@ def _tensor_grid(places: Tensor, weights: Tensor) -> TensorGrid | None:
         return None
     is_straight = bool((order == straight).all())
     return TensorGrid(tuple(axes), tuple(shares), None if is_straight else order)
+
+
+def _lines(along: Tensor) -> Tensor:
+    """Returns the number of the line that every place along an axis lies on."""
+    ordered, order = along.sort()
+    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
+    return torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
 
 
 def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> GridProjection:

@@ -42,7 +42,7 @@ class WaveWindows:
         if mesh:
             closes = (False,) * len(mesh)
         elif domain.is_sphere:
-            closes = (False, domain == Domain.sphere())
+            closes = (False, Region.of(domain).is_round)
         else:
             closes = domain.periodic
         periods = tuple(1.0 if is_closed else OPEN_PERIOD for is_closed in closes)
@@ -89,15 +89,10 @@ class WaveWindows:
             return self._mesh_places(coords)
         if not self.domain.is_sphere:
             return self.domain.to_unit(coords)
-        longitude, latitude = longitude_latitude(coords)
-        if self.domain == Domain.sphere():
-            return torch.stack([0.5 - latitude / 180, longitude / 360], dim=-1)
-        middle = (torch.tensor(self.domain.lower) + torch.tensor(self.domain.upper)).double() / 2
-        east, north = (part.item() for part in longitude_latitude(middle))
-        extent = 2 * math.degrees(self.domain.unit_lengths(coords)[0].item())
-        across = torch.remainder(longitude - east + 180, 360) - 180
-        across = across * math.cos(math.radians(north))
-        return torch.stack([0.5 - (latitude - north) / extent, 0.5 + across / extent], dim=-1)
+        region, (longitude, latitude) = Region.of(self.domain), longitude_latitude(coords)
+        down = (region.north - latitude) / (region.north - region.south)
+        east = torch.remainder(longitude - region.middle + 180, 360) - 180
+        return torch.stack([down, 0.5 + east / region.width], dim=-1)
 
     def _mesh_places(self, coords: Tensor) -> Tensor:
         if coords.shape[-2] != math.prod(self.mesh_shape):
@@ -108,3 +103,39 @@ class WaveWindows:
         axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
         places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
         return places.expand(*coords.shape[:-2], -1, -1)
+
+
+@dataclass(frozen=True)
+class Region:
+    """The latitudes and longitudes that hold a sphere, or a patch of it, in degrees."""
+
+    south: float
+    north: float
+    middle: float
+    """Longitude halfway between its ends."""
+    width: float
+    """In longitude; 360 all the way round."""
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it goes all the way round."""
+        return self.width == 360
+
+    @classmethod
+    def of(cls, domain: Domain) -> "Region":
+        """Returns the region of a spherical domain, from the box around its points."""
+        south, north = (
+            math.degrees(math.asin(min(max(end[2], -1.0), 1.0)))
+            for end in (domain.lower, domain.upper)
+        )
+        sides = [(domain.lower[axis], domain.upper[axis]) for axis in (0, 1)]
+        if all(low <= 0 <= high for low, high in sides):
+            return cls(south, north, 0.0, 360.0)
+        middle = math.atan2(sum(sides[1]) / 2, sum(sides[0]) / 2)
+        turns = [
+            math.remainder(math.atan2(y, x) - middle, 2 * math.pi)
+            for x in sides[0]
+            for y in sides[1]
+        ]
+        middle, width = middle + (min(turns) + max(turns)) / 2, max(turns) - min(turns)
+        return cls(south, north, math.degrees(middle), math.degrees(width))
