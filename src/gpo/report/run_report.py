@@ -33,6 +33,15 @@ img { max-width: 100%; } pre { background: #f4f4f4; padding: 1rem; overflow-x: a
 """
 
 
+LAYERS = {
+    "paper": "How the mass of a site is spread over its Gaussians (their sum does not change from "
+    "layer to layer), and one of the windows through which a layer measures.",
+    "geometric": "How strongly the state of every site is excited, before the first layer and "
+    "after each: where the layers are at work.",
+}
+"""What the picture of the layers shows, by variant."""
+
+
 def write_report(
     run: Run,
     config: RunConfig,
@@ -62,7 +71,7 @@ def write_report(
         figures["spectrum"] = spectrum
     figures["training"] = run_figures.draw_training(read_log(run))
     images = _save(figures, run.folder / "figures")
-    sections = _sections(results, images, run)
+    sections = _sections(results, images, run, config)
     body = "\n".join(f"<h2>{title}</h2>\n{content}" for title, content in sections if content)
     title = html.escape(f"gpo: {config.name}")
     page = (
@@ -75,7 +84,9 @@ def write_report(
     return path
 
 
-def _sections(results: Results, images: Mapping[str, str], run: Run) -> list[tuple[str, str]]:
+def _sections(
+    results: Results, images: Mapping[str, str], run: Run, config: RunConfig
+) -> list[tuple[str, str]]:
     plain = run.config_file.read_text(encoding="utf-8")
     settings = html.escape(yaml.safe_dump(yaml.safe_load(plain), sort_keys=False))
     diverged = ""
@@ -92,10 +103,7 @@ def _sections(results: Results, images: Mapping[str, str], run: Run) -> list[tup
         ("Through which particles", images.get("particles", "")),
         (
             "Layer by layer",
-            images.get("layers", "")
-            and "<p>How the mass of a site is spread over its Gaussians (their sum does not change "
-            "from layer to layer), and one of the windows through which a layer measures.</p>"
-            + images["layers"],
+            images.get("layers", "") and f"<p>{LAYERS[config.variant]}</p>{images['layers']}",
         ),
         ("Error of a rollout", images.get("rollout", "") and diverged + images["rollout"]),
         ("Energy by scale", _spectrum(results, images.get("spectrum", ""))),
