@@ -5,45 +5,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from gpo.model.abstract_encoder import AbstractEncoder
 from gpo.model.config import OperatorConfig
-from gpo.model.features import make_features
 from gpo.model.particles import Particles
 
 SCALE_FLOOR = 1e-4
 """Added to every scale, in unit lengths: a softplus may underflow, a division may not."""
 
 
-class Encoder(nn.Module):
+class Encoder(AbstractEncoder):
     r"""Predicts $(\mu,\sigma,w)$ at every site from $\eta_j=[a_j,\gamma(x_j)]$."""
 
     def __init__(self, config: OperatorConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.domain = config.space
         self.is_displacement = config.centers == "displacement"
         self.num_gaussians = config.num_gaussians
         hidden, per_axis = config.hidden_dim, config.num_gaussians * config.dim
-        self.features = make_features(config)
-        self.lift = nn.Linear(config.in_channels + self.features.num_features, hidden)
+        self.lift = nn.Linear(self.num_described, hidden)
         self.centers = Head(hidden, per_axis)
         self.scales = Head(hidden, per_axis)
         self.weights = Head(hidden, config.num_gaussians)
         self._spread_out()
-
-    def forward(
-        self,
-        values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "batch points dim"],
-    ) -> Particles:
-        """Returns the particles of every site."""
-        return self.read(self.describe(values, coords), coords)
-
-    def describe(
-        self,
-        values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "batch points dim"],
-    ) -> Float[Tensor, "batch points described"]:
-        r"""Returns $\eta_j=[a_j,\gamma(x_j)]$."""
-        return torch.cat([values, self.features(coords)], dim=-1)
 
     def read(
         self,

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from gpo.model.abstract_encoder import AbstractEncoder
 from gpo.model.config import OperatorConfig
-from gpo.model.features import make_features
 from gpo.model.latent import AbstractLatent
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
@@ -35,15 +34,14 @@ class PlainLatent(AbstractLatent):
         return PlainLatent(neighbours.blend(neighbours.gather(self.features)))
 
 
-class PlainEncoder(nn.Module):
+class PlainEncoder(AbstractEncoder):
     """As deep as the particle encoder's three heads; positive, so that mass keeps its meaning."""
 
     def __init__(self, config: OperatorConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         hidden = config.hidden_dim
-        self.features = make_features(config)
         self.layers = nn.Sequential(
-            nn.Linear(config.in_channels + self.features.num_features, hidden),
+            nn.Linear(self.num_described, hidden),
             nn.ReLU(),
             nn.Linear(hidden, hidden),
             nn.ReLU(),
@@ -53,22 +51,6 @@ class PlainEncoder(nn.Module):
             nn.ReLU(),
             nn.Linear(hidden, config.num_gaussians),
         )
-
-    def forward(
-        self,
-        values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "batch points dim"],
-    ) -> PlainLatent:
-        """Returns the features of every site."""
-        return self.read(self.describe(values, coords), coords)
-
-    def describe(
-        self,
-        values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "batch points dim"],
-    ) -> Float[Tensor, "batch points described"]:
-        """Returns what a site is known by: its values and its place."""
-        return torch.cat([values, self.features(coords)], dim=-1)
 
     def read(
         self,
