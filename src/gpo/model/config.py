@@ -6,6 +6,9 @@ from typing import Literal, get_args
 
 from gpo.numerics.domain import Domain
 
+PAPER_ONLY = ("mixing", "learns_mixing", "renormalises", "signed_readout", "share_layers")
+"""Settings that the geometric variant knows nothing of."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorConfig:
@@ -101,6 +104,10 @@ class OperatorConfig:
             self.sigma_max > self.sigma_min,
             "sigma_max", f"above sigma_min={self.sigma_min}", self.sigma_max,
         )  # fmt: skip
+        if self.variant == "geometric":
+            for name in PAPER_ONLY:
+                usual, value = getattr(type(self), name), getattr(self, name)
+                _require(value == usual, name, f"{usual} in the geometric variant", value)
         if self.variant == "paper" and self.hidden_dim % self.num_heads:
             nearest = self.num_heads * max(1, round(self.hidden_dim / self.num_heads))
             raise ValueError(

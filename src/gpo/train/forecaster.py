@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
 from gpo.model.operator import GaussianParticleOperator
-from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 from gpo.train.models import Model, load_model
 from gpo.train.site_means import SiteMeans
 
@@ -94,24 +93,14 @@ class Forecaster(nn.Module):
                 f"{type(self.model).__name__} answers at its sites only; `queries` need a model gpo."
             )
         output = self.model(values, coords, weights=weights, queries=queries)
-        neighbours = self._neighbours(values, coords, weights, queries)
+        field = self.model.field
+        neighbours = field.neighbours(field.check(values, coords, weights, queries))
         if self.task.predict == "increment":
             values = neighbours.blend(neighbours.gather(values))
         mean = self.output_mean
         if self.task.is_per_site:
             mean = neighbours.blend(neighbours.gather(mean.expand(len(values), -1, -1)))
         return self.complete(output, values) * self.output_std + mean
-
-    def _neighbours(
-        self, values: Tensor, coords: Tensor, weights: Tensor | None, queries: Tensor
-    ) -> Neighbours:
-        """Returns the sites next to queries, which blend fields there as they do particles."""
-        assert isinstance(self.model, GaussianParticleOperator)
-        sites = self.model.field.check(values, coords, weights, queries)
-        assert sites.queries is not None
-        config = self.model.config
-        search = NeighbourSearch(config.space, config.query_neighbours)
-        return search(sites.queries, sites.coords, sites.is_counted)
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
