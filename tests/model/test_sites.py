@@ -98,7 +98,7 @@ def test_coordinates_take_the_type_of_the_values():
         ({"num_gaussians": 0}, "`num_gaussians` must be a whole number, at least 1, got num_gaussians=0"),
         ({"variant": "new"}, "`variant` must be one of geometric, paper, got variant='new'"),
         ({"variant": "geometric", "share_layers": True}, "`share_layers` must be False in the geometric variant, got share_layers=True"),
-        ({"num_waves": 0}, "`num_waves` must be at least 1, got num_waves=0"),
+        ({"num_waves": 0}, "`num_waves` must be at least 1, for all 2 axes or for each, got num_waves=0"),
         ({"mesh_shape": (5,)}, "`mesh_shape` must be two or three counts, each at least 2"),
         ({"hidden_dim": 64.0}, "`hidden_dim` must be a whole number, at least 1, got hidden_dim=64.0"),
         ({"centers": "relative"}, "`centers` must be one of absolute, displacement, got centers='relative'"),

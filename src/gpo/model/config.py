@@ -32,8 +32,8 @@ class OperatorConfig:
     """Layers; 0 leaves encoder, basis and decoder."""
     num_gaussians: int = 8
     """Gaussians per site; in the paper's variant also modes per head."""
-    num_waves: int | None = None
-    """geometric: largest wave number along every axis; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
+    num_waves: int | tuple[int, ...] | None = None
+    """geometric: largest wave number, of all axes or of each; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
     mesh_shape: tuple[int, ...] = ()
     """geometric: nodes along the axes of a mesh that is fitted to a body; waves follow the mesh."""
     num_heads: int = 4
@@ -87,9 +87,6 @@ class OperatorConfig:
             "fourier_std", "finite and positive", self.fourier_std,
         )  # fmt: skip
         _require(
-            self.num_waves is None or self.num_waves >= 1, "num_waves", "at least 1", self.num_waves
-        )
-        _require(
             len(self.mesh_shape) in (0, 2, 3) and all(count >= 2 for count in self.mesh_shape),
             "mesh_shape", "two or three counts, each at least 2", self.mesh_shape,
         )  # fmt: skip
@@ -121,6 +118,10 @@ class OperatorConfig:
                 f"`domain` must have dim={self.dim} coordinates, got {self.domain.dim}"
                 f"{' (a point of the sphere is a unit vector: dim=3)' * self.domain.is_sphere}."
             )
+        _require(
+            len(self.waves) == self.num_axes and all(count >= 1 for count in self.waves),
+            "num_waves", f"at least 1, for all {self.num_axes} axes or for each", self.num_waves,
+        )  # fmt: skip
         if self.features == "none" and self.centers == "absolute" and self.has_gaussian_field:
             raise ValueError(
                 "`features` must be 'fourier' or 'mlp' where centers are absolute, got 'none': "
@@ -133,10 +134,17 @@ class OperatorConfig:
         return self.hidden_dim // self.num_heads
 
     @property
-    def waves_per_axis(self) -> int:
+    def num_axes(self) -> int:
+        """Axes that waves run along: of a mesh, of a sphere two, of a box all."""
+        return len(self.mesh_shape) or self.dim - self.space.is_sphere
+
+    @property
+    def waves(self) -> tuple[int, ...]:
         """Largest wave number of the geometric variant along every axis."""
-        num_axes = len(self.mesh_shape) or self.dim - self.space.is_sphere
-        return self.num_waves or {1: 32, 2: 8, 3: 4}[num_axes]
+        if isinstance(self.num_waves, tuple):
+            return self.num_waves
+        count = {1: 32, 2: 8, 3: 4}[self.num_axes] if self.num_waves is None else self.num_waves
+        return (count,) * self.num_axes
 
     @property
     def state_channels(self) -> int:

@@ -22,6 +22,9 @@ from gpo.numerics.domain import Domain, longitude_latitude
 OPEN_PERIOD = 1.5
 """Period of the windows along an open axis, in lengths of the axis."""
 
+MOST_WAVES = {1: 32, 2: 16, 3: 8}
+"""Largest wave number along an axis of a grid, by the number of its axes: more cost more than they tell."""
+
 
 @dataclass(frozen=True)
 class WaveWindows:
@@ -39,14 +42,8 @@ class WaveWindows:
     def of(cls, config: OperatorConfig) -> "WaveWindows":
         """Returns the windows of a configuration."""
         domain, mesh = config.space, config.mesh_shape
-        if mesh:
-            closes = (False,) * len(mesh)
-        elif domain.is_sphere:
-            closes = (False, Region.of(domain).is_round)
-        else:
-            closes = domain.periodic
-        periods = tuple(1.0 if is_closed else OPEN_PERIOD for is_closed in closes)
-        return cls(domain, mesh, (config.waves_per_axis,) * len(closes), periods)
+        periods = (OPEN_PERIOD,) * len(mesh) if mesh else _periods(domain)
+        return cls(domain, mesh, config.waves, periods)
 
     @cached_property
     def bases(self) -> tuple[AxisBasis, ...]:
@@ -103,6 +100,24 @@ class WaveWindows:
         axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
         places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
         return places.expand(*coords.shape[:-2], -1, -1)
+
+
+def resolved_waves(domain: Domain, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the largest wave number along every axis that a model of fields on a grid should have.
+
+    A grid resolves two sites per wave. Three quarters of that are taken: the product of two
+    fields has shorter waves than either.
+    """
+    most = MOST_WAVES[len(grid_shape)]
+    return tuple(
+        max(1, min(most, int(0.375 * count * period)))
+        for count, period in zip(grid_shape, _periods(domain), strict=True)
+    )
+
+
+def _periods(domain: Domain) -> tuple[float, ...]:
+    closes = (False, Region.of(domain).is_round) if domain.is_sphere else domain.periodic
+    return tuple(1.0 if is_closed else OPEN_PERIOD for is_closed in closes)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import ablation
+from gpo.model.wave_windows import resolved_waves
 from gpo.train.config import RunConfig
 
 Model = GaussianParticleOperator | GaussianField | RegisteredModel
@@ -37,6 +38,7 @@ def build_model(config: RunConfig, problem: Problem) -> Model:
         "domain": problem.domain,
         "variant": config.variant,
         "mesh_shape": problem.grid_shape if problem.is_fitted else (),
+        "num_waves": _num_waves(problem),
         "hidden_dim": config.hidden_dim or WIDTHS[config.variant][0],
         "num_layers": config.num_layers,
         "num_heads": config.num_heads,
@@ -54,6 +56,13 @@ def build_model(config: RunConfig, problem: Problem) -> Model:
     if config.init is not None:
         _begin_with_field(model, Path(config.init) / "model")
     return model
+
+
+def _num_waves(problem: Problem) -> tuple[int, ...] | None:
+    """Returns as many waves as a grid can tell apart; None leaves it to the model."""
+    if problem.is_fitted or not problem.grid_shape:
+        return None
+    return resolved_waves(problem.domain, problem.grid_shape)
 
 
 def loss_weights(config: RunConfig) -> LossWeights:
