@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpo.bench import cell as cell_module
+from gpo.bench import protocol
 from gpo.bench.ablation import ROWS, ablation_cells, ablation_table
 from gpo.bench.campaign import Campaign
 from gpo.bench.cell import Cell, CellError
@@ -21,6 +22,7 @@ from gpo.train.models import build_model, loss_weights
 from tests.contracts.samples import ns2d
 
 PROTOCOL = Protocol("budget", 60.0)
+BETTER_RATE = 6e-3
 ERRORS = {"gpo": 0.02, "fno": 0.03, "lno": 0.5}
 
 
@@ -36,7 +38,8 @@ def calls(monkeypatch):
             raise CellError("cno cannot take these sites: needs a grid")
         log = out / "log" / "version_0"
         log.mkdir(parents=True)
-        score = 0.1 if rate == LEARNING_RATES[1] else 0.2
+        RunConfig(**settings).save(out / "config.yaml")
+        score = {LEARNING_RATES[1]: 0.1, BETTER_RATE: 0.05}.get(rate, 0.2)
         log.joinpath("metrics.csv").write_text(f"epoch,step,validation/relative_l2\n0,41,{score}\n")
         if command == "run":
             error = ERRORS.get(model, 0.9)
@@ -78,6 +81,21 @@ def test_a_finished_cell_is_not_made_again(tmp_path, calls):
     before = len([command for command, settings in calls if settings["model"] != "cno"])
     make(tmp_path)
     assert len([command for command, settings in calls if settings["model"] != "cno"]) == before
+
+
+@pytest.mark.parametrize(("added", "then"), [(9e-3, []), (BETTER_RATE, ["run", "run"])])
+def test_a_cell_tries_what_was_added_to_the_learning_rates(
+    tmp_path, calls, monkeypatch, added, then
+):
+    make(tmp_path, ["gpo"])
+    before = len(calls)
+    monkeypatch.setattr(protocol, "LEARNING_RATES", (*LEARNING_RATES, added))
+    _, _, campaign = make(tmp_path, ["gpo"])
+    # Two seeds try the new rate; only where it is better they run again.
+    assert sorted(command for command, _ in calls[before:]) == [*then, "train", "train"]
+    assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
+    best = added if then else LEARNING_RATES[1]
+    assert {outcome.learning_rate for outcome in campaign.outcomes["gpo", "ns2d"]} == {best}
 
 
 def test_other_settings_are_another_cell():

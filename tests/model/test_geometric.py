@@ -8,7 +8,7 @@ import torch
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.mode_filter import STRIDE
 from gpo.model.projection import GridProjection, PointProjection, project
-from gpo.model.wave_windows import WaveWindows
+from gpo.model.wave_windows import WaveWindows, resolved_waves
 from tests.conftest import DOMAINS, make_config, make_model, random_points
 
 CHANGES = {"variant": "geometric", "num_waves": 3}
@@ -55,6 +55,25 @@ def test_a_field_of_the_windows_comes_back_from_any_sites(name):
     again = projection.scatter(projection.measure(field))
     error = (again - field).norm() / field.norm()
     assert error < (1e-5 if name == "torus" else 0.02), error
+
+
+def test_a_grid_has_the_waves_that_it_can_tell_apart():
+    # Three quarters of half the sites; an open axis is two thirds of its longest wave.
+    assert resolved_waves(DOMAINS["torus"], (32, 20)) == (12, 7)
+    assert resolved_waves(DOMAINS["square"], (16, 500)) == (9, 16)
+    assert resolved_waves(Domain.sphere(), (24, 40)) == (13, 15)
+    assert resolved_waves(Domain.unit_box(3), (2, 2, 2)) == (1, 1, 1)
+
+
+def test_axes_may_have_waves_of_their_own():
+    model = make_model(DOMAINS["torus"], **{**CHANGES, "num_waves": (2, 5)})
+    numbers = model.layers.windows.numbers
+    assert [int(axis.max()) for axis in numbers] == [2, 5]
+    coords, weights = DOMAINS["torus"].grid(12, 14)
+    values = torch.randn(1, 168, 2, dtype=torch.double)
+    assert model(values, coords, weights=weights).shape[:2] == (1, 168)
+    with pytest.raises(ValueError, match="for all 2 axes or for each, got num_waves="):
+        make_config(DOMAINS["torus"], **{**CHANGES, "num_waves": (2, 5, 3)})
 
 
 def test_what_sites_do_not_see_is_not_made_up():

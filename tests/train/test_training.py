@@ -180,7 +180,7 @@ def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path):
 
 def test_the_learning_rate_follows_the_budget():
     def rate(step, **settings):
-        budget = Budget(RunConfig(data="x", **settings), num_steps=1000)
+        budget = Budget(RunConfig(data="x", model="fno", **settings), num_steps=1000)
         return budget.learning_rate(step, budget.progress(step, 0.0))
 
     assert rate(0) == pytest.approx(1e-3 / 50)
@@ -190,6 +190,13 @@ def test_the_learning_rate_follows_the_budget():
     assert rate(900, schedule="constant") == pytest.approx(1e-3)
     cycle = [rate(step, schedule="one-cycle") for step in (0, 150, 300, 650, 1000)]
     assert cycle == pytest.approx([4e-5, 0.52e-3, 1e-3, 0.5e-3, 0])
+
+
+def test_the_learning_rate_suits_the_model_where_none_is_given():
+    assert RunConfig(data="x").highest_rate == 6e-3
+    for settings in ({"variant": "paper"}, {"stage": "field"}, {"model": "fno"}):
+        assert RunConfig(data="x", **settings).highest_rate == 1e-3
+    assert RunConfig(data="x", learning_rate=2e-3).highest_rate == 2e-3
 
 
 def test_a_budget_ends_with_whatever_comes_first():
@@ -252,7 +259,7 @@ def test_a_configuration_file_holds_only_what_differs(tmp_path):
 def test_the_paper_preset_is_the_papers_recipe():
     settings = recipe("paper", "ns2d")
     assert (settings.hidden_dim, settings.num_layers, settings.num_gaussians) == (128, 8, 32)
-    assert (settings.learning_rate, settings.schedule, settings.epochs) == (1e-3, "step", 500)
+    assert (settings.highest_rate, settings.schedule, settings.epochs) == (1e-3, "step", 500)
     assert (settings.predict, settings.centers) == ("state", "absolute")
     assert recipe("quick", None).budget_cpu == 240
 

@@ -15,9 +15,11 @@ import yaml
 from gpo.bench.protocol import Protocol
 from gpo.evaluate.results import Results
 from gpo.files import write_text
+from gpo.train.config import RunConfig
 from gpo.train.run_folder import Run, read_log
 
 SCORE = "validation/relative_l2"
+TUNING_NAME = "tuning.json"
 
 
 class CellError(RuntimeError):
@@ -48,7 +50,9 @@ class Cell:
     def outcome(self, root: Path) -> "Outcome | None":
         """Returns what came out, or None where the cell is not finished."""
         path = self.folder(root) / "outcome.json"
-        return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        if not path.exists() or self._untried(path.parent):
+            return None
+        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
 
     def results(self, root: Path) -> Results:
         """Returns all numbers of a finished cell."""
@@ -59,16 +63,20 @@ class Cell:
 
         Args:
             root: The folder of all cells.
-            threads: Threads of the run.
+            threads: Threads that the run may have.
         """
-        done = self.outcome(root)
-        if done is not None:
-            return done
+        threads = self.protocol.threads(threads)
         folder = self.folder(root)
         folder.mkdir(parents=True, exist_ok=True)
         rate = self._tuned(folder, threads)
+        done = self.outcome(root)
+        if done is not None and done.learning_rate == rate:
+            return done
         settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
         run = Run(folder / "run")
+        if run.config_file.exists() and RunConfig.load(run.config_file).learning_rate != rate:
+            # Another learning rate turned out better since.
+            shutil.rmtree(run.folder)
         self._call("run", settings, run.folder, threads)
         results, log = Results.load(run.results_file), read_log(run)
         outcome = Outcome(
@@ -86,21 +94,23 @@ class Cell:
 
     def _tuned(self, folder: Path, threads: int) -> float:
         """Returns the learning rate with the best validation score of a short run."""
-        rates = self.protocol.learning_rates
-        if len(rates) == 1:
-            return rates[0]
-        path = folder / "tuning.json"
-        if not path.exists():
-            scores: dict[str, float] = {}
-            for rate in rates:
-                settings = {**self.protocol.tuning(), **self.settings, "learning_rate": rate}
-                run = Run(folder / f"tuning-{rate:g}")
-                self._call("train", settings, run.folder, threads)
-                scores[str(rate)] = min(row[SCORE] for row in read_log(run) if SCORE in row)
-                shutil.rmtree(run.checkpoints, ignore_errors=True)
-            write_text(path, json.dumps(scores, indent=2) + "\n")
-        scores = json.loads(path.read_text(encoding="utf-8"))
-        return float(min(scores, key=lambda rate: scores[rate]))
+        if len(self.protocol.learning_rates) == 1:
+            return self.protocol.learning_rates[0]
+        scores = _tuning_scores(folder)
+        for rate in self._untried(folder):
+            settings = {**self.protocol.tuning(), **self.settings, "learning_rate": rate}
+            run = Run(folder / f"tuning-{rate:g}")
+            self._call("train", settings, run.folder, threads)
+            scores[rate] = min(row[SCORE] for row in read_log(run) if SCORE in row)
+            shutil.rmtree(run.checkpoints, ignore_errors=True)
+            text = json.dumps({str(tried): score for tried, score in scores.items()}, indent=2)
+            write_text(folder / TUNING_NAME, text + "\n")
+        return min(self.protocol.learning_rates, key=lambda rate: scores[rate])
+
+    def _untried(self, folder: Path) -> list[float]:
+        """Returns the learning rates that have no score yet; a grid may grow after a cell was made."""
+        rates, scores = self.protocol.learning_rates, _tuning_scores(folder)
+        return [rate for rate in rates if len(rates) > 1 and rate not in scores]
 
     def _call(self, command: str, settings: dict[str, Any], out: Path, threads: int) -> None:
         if command == "train" and (out / "model" / "model.safetensors").exists():
@@ -116,6 +126,15 @@ class Cell:
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()[-1:] or ["no message"]
             raise CellError(last[0].removeprefix("error: "))
+
+
+def _tuning_scores(folder: Path) -> dict[float, float]:
+    """Returns the validation score of every learning rate that was tried."""
+    path = folder / TUNING_NAME
+    if not path.exists():
+        return {}
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return {float(rate): score for rate, score in stored.items()}
 
 
 @dataclass(frozen=True)

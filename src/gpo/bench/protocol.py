@@ -37,6 +37,10 @@ class Protocol:
                 settings[name] = type(settings[name])(settings[name] / 6)
         return settings
 
+    def threads(self, available: int) -> int:
+        """Returns how many threads a run takes: CPU seconds of several would count their waiting."""
+        return 1 if self.name == "budget" else available
+
     @property
     def learning_rates(self) -> tuple[float, ...]:
         """The learning rates to choose from; the paper's protocol fixes its own."""

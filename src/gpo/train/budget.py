@@ -59,7 +59,7 @@ class Budget:
             fall = 0.5 ** int(5 * progress)
         elif self.config.schedule == "constant":
             fall = 1.0
-        return self.config.learning_rate * rise * fall
+        return self.config.highest_rate * rise * fall
 
     def rollout(self, progress: float) -> int:
         """Returns how many steps on its own forecasts an example takes: more as training goes on."""

@@ -61,8 +61,8 @@ class RunConfig:
     """Examples per step, over all devices."""
     accumulate: int = 1
     """Batches whose gradients are added up for one step."""
-    learning_rate: float = 1e-3
-    """Of AdamW."""
+    learning_rate: float | None = None
+    """Of AdamW; 6e-3 for the operator of gpo, 1e-3 for its paper's variant and all others, when not given."""
     weight_decay: float = 1e-4
     """Of AdamW."""
     schedule: Literal["cosine", "one-cycle", "step", "constant"] = "cosine"
@@ -95,9 +95,8 @@ class RunConfig:
         counts = ("history", "lead", "batch_size", "epochs", "patience", "coarsen", "accumulate")
         for name in (*counts, "rollout"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        for name in ("learning_rate", "clip"):
-            _check(name, getattr(self, name), getattr(self, name) > 0, "positive")
-        for name in ("budget_cpu", "steps"):
+        _check("clip", self.clip, self.clip > 0, "positive")
+        for name in ("learning_rate", "budget_cpu", "steps"):
             value = getattr(self, name)
             _check(name, value, value is None or value > 0, "positive")
         for name in ("noise", "weight_decay"):
@@ -131,6 +130,12 @@ class RunConfig:
     def load(cls, path: Path) -> "RunConfig":
         """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
         return build(cls, _mapping(path), str(path))
+
+    @property
+    def highest_rate(self) -> float:
+        """The learning rate that schedules start from."""
+        is_fast = (self.model, self.variant, self.stage) == ("gpo", "geometric", "operator")
+        return self.learning_rate or (6e-3 if is_fast else 1e-3)
 
     def changed_by(self, path: Path) -> "RunConfig":
         """Returns this configuration with the fields that a YAML file holds."""

@@ -73,7 +73,7 @@ class TrainingModule(lightning.LightningModule):
         """Returns AdamW; the learning rate follows the budget."""
         return torch.optim.AdamW(
             self.parameters(),
-            lr=self.config.learning_rate,
+            lr=self.config.highest_rate,
             weight_decay=self.config.weight_decay,
         )
 
