@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from gpo.bench import cell as cell_module
 from gpo.bench import protocol
@@ -96,6 +97,16 @@ def test_a_cell_tries_what_was_added_to_the_learning_rates(
     assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
     best = added if then else LEARNING_RATES[1]
     assert {outcome.learning_rate for outcome in campaign.outcomes["gpo", "ns2d"]} == {best}
+
+
+def test_two_campaigns_do_not_make_the_same_cell(tmp_path, calls):
+    cells, _ = table1_cells(["gpo"], ["ns2d"], PROTOCOL, tmp_path, [0])
+    folder = cells[0].folder(tmp_path / "runs")
+    folder.mkdir(parents=True)
+    with FileLock(folder / "cell.lock"):
+        _, _, campaign = make(tmp_path, ["gpo"])
+    assert "another gpo bench is at work on it" in campaign.failures["gpo", "ns2d"]
+    assert {settings["seed"] for _, settings in calls} == {1}
 
 
 def test_other_settings_are_another_cell():

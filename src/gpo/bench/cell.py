@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from gpo.bench.protocol import Protocol
 from gpo.evaluate.results import Results
@@ -65,9 +66,19 @@ class Cell:
             root: The folder of all cells.
             threads: Threads that the run may have.
         """
-        threads = self.protocol.threads(threads)
         folder = self.folder(root)
         folder.mkdir(parents=True, exist_ok=True)
+        try:
+            # The lock ends with the process, however that ends.
+            with FileLock(folder / "cell.lock", blocking=False):
+                return self._made(root, self.protocol.threads(threads))
+        except Timeout:
+            raise CellError(
+                "another gpo bench is at work on it; run again when that is done"
+            ) from None
+
+    def _made(self, root: Path, threads: int) -> "Outcome":
+        folder = self.folder(root)
         rate = self._tuned(folder, threads)
         done = self.outcome(root)
         if done is not None and done.learning_rate == rate:
