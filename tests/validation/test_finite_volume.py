@@ -15,6 +15,12 @@ from tests.data.solvers.test_finite_volume import DOUBLE, centres, vortex
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Pyro leaves a file where it runs."""
+    monkeypatch.chdir(tmp_path)
+
+
 def pyro_run(problem, size, duration, options):
     """Start and end of a run of pyro's unsplit solver: density, velocity, pressure."""
     pyro = pytest.importorskip("pyro", reason="needs the package pyro-hydro")
