@@ -22,7 +22,7 @@ from gpo.numerics.domain import Domain, longitude_latitude
 OPEN_PERIOD = 1.5
 """Period of the windows along an open axis, in lengths of the axis."""
 
-MOST_WAVES = {1: 32, 2: 16, 3: 8}
+MOST_WAVES = {1: 32, 2: 16, 3: 4}
 """Largest wave number along an axis of a grid, by the number of its axes: more cost more than they tell."""
 
 
