@@ -51,9 +51,10 @@ class Cell:
     def outcome(self, root: Path) -> "Outcome | None":
         """Returns what came out, or None where the cell is not finished."""
         path = self.folder(root) / "outcome.json"
-        if not path.exists() or self._untried(path.parent):
+        if not path.exists():
             return None
-        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        return outcome if outcome.learning_rate == self._best_rate(path.parent) else None
 
     def results(self, root: Path) -> Results:
         """Returns all numbers of a finished cell."""
@@ -66,23 +67,23 @@ class Cell:
             root: The folder of all cells.
             threads: Threads that the run may have.
         """
+        done = self.outcome(root)
+        if done is not None:
+            return done
         folder = self.folder(root)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             # The lock ends with the process, however that ends.
             with FileLock(folder / "cell.lock", blocking=False):
-                return self._made(root, self.protocol.threads(threads))
+                threads = self.protocol.threads(threads)
+                rate = self._best_rate(folder) or self._tuned(folder, threads)
+                return self.outcome(root) or self._made(folder, rate, threads)
         except Timeout:
             raise CellError(
                 "another gpo bench is at work on it; run again when that is done"
             ) from None
 
-    def _made(self, root: Path, threads: int) -> "Outcome":
-        folder = self.folder(root)
-        rate = self._tuned(folder, threads)
-        done = self.outcome(root)
-        if done is not None and done.learning_rate == rate:
-            return done
+    def _made(self, folder: Path, rate: float, threads: int) -> "Outcome":
         settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
         run = Run(folder / "run")
         if run.config_file.exists() and RunConfig.load(run.config_file).learning_rate != rate:
@@ -103,12 +104,21 @@ class Cell:
         shutil.rmtree(run.checkpoints, ignore_errors=True)
         return outcome
 
+    def _best_rate(self, folder: Path) -> float | None:
+        """Returns the learning rate with the best validation score, None where one was not tried yet."""
+        rates, scores = self.protocol.learning_rates, _tuning_scores(folder)
+        if len(rates) == 1:
+            return rates[0]
+        if not scores.keys() >= set(rates):
+            return None
+        return min(rates, key=lambda rate: scores[rate])
+
     def _tuned(self, folder: Path, threads: int) -> float:
-        """Returns the learning rate with the best validation score of a short run."""
-        if len(self.protocol.learning_rates) == 1:
-            return self.protocol.learning_rates[0]
-        scores = _tuning_scores(folder)
-        for rate in self._untried(folder):
+        """Tries the learning rates that were not tried yet in a short run each; returns the best."""
+        rates, scores = self.protocol.learning_rates, _tuning_scores(folder)
+        for rate in rates:
+            if rate in scores:
+                continue
             settings = {**self.protocol.tuning(), **self.settings, "learning_rate": rate}
             run = Run(folder / f"tuning-{rate:g}")
             self._call("train", settings, run.folder, threads)
@@ -116,12 +126,7 @@ class Cell:
             shutil.rmtree(run.checkpoints, ignore_errors=True)
             text = json.dumps({str(tried): score for tried, score in scores.items()}, indent=2)
             write_text(folder / TUNING_NAME, text + "\n")
-        return min(self.protocol.learning_rates, key=lambda rate: scores[rate])
-
-    def _untried(self, folder: Path) -> list[float]:
-        """Returns the learning rates that have no score yet; a grid may grow after a cell was made."""
-        rates, scores = self.protocol.learning_rates, _tuning_scores(folder)
-        return [rate for rate in rates if len(rates) > 1 and rate not in scores]
+        return min(rates, key=lambda rate: scores[rate])
 
     def _call(self, command: str, settings: dict[str, Any], out: Path, threads: int) -> None:
         if command == "train" and (out / "model" / "model.safetensors").exists():
