@@ -1,18 +1,19 @@
 """Cells are made once, killed ones go on, failed ones are told; shown without training."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from gpo.bench import cell as cell_module
-from gpo.bench import protocol
+from gpo.bench import invoke, protocol
 from gpo.bench.ablation import ROWS, ablation_cells, ablation_table
 from gpo.bench.campaign import Campaign
-from gpo.bench.cell import Cell, CellError
+from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
 from gpo.bench.curves import collect_rollouts, collect_spectra, rollout_table, spectrum_table
+from gpo.bench.invoke import CellError
 from gpo.bench.protocol import LEARNING_RATES, Protocol
 from gpo.bench.table1 import MODELS, table1, table1_cells
 from gpo.cli import main
@@ -23,7 +24,7 @@ from gpo.train.models import build_model, loss_weights
 from tests.contracts.samples import ns2d
 
 PROTOCOL = Protocol("budget", 60.0)
-BETTER_RATE = 6e-3
+BETTER_RATE = 8e-3
 ERRORS = {"gpo": 0.02, "fno": 0.03, "lno": 0.5}
 
 
@@ -32,7 +33,7 @@ def calls(monkeypatch):
     """Stands in for `gpo`: writes what a run would leave, and remembers what was asked for."""
     made = []
 
-    def call(self, command, settings, out, threads):
+    def call(command, settings, out, threads):
         made.append((command, settings))
         model, rate = settings["model"], settings["learning_rate"]
         if model == "cno":
@@ -52,7 +53,7 @@ def calls(monkeypatch):
                 model={"parameters": 12},
             ).save(out)  # fmt: skip
 
-    monkeypatch.setattr(cell_module.Cell, "_call", call)
+    monkeypatch.setattr(invoke, "run_gpo", call)
     return made
 
 
@@ -73,6 +74,11 @@ def test_every_model_gets_the_same_rules(tmp_path, calls):
     assert rules[0]["budget_cpu"] == 60
     tuning = [settings for command, settings in calls if command == "train"]
     assert {settings["budget_cpu"] for settings in tuning} == {10}
+    # All seeds of a model share one choice of the learning rate.
+    tried = [(settings["model"], settings["learning_rate"]) for settings in tuning]
+    assert sorted(pair for pair in tried if pair[0] != "cno") == sorted(
+        product(("gpo", "fno"), LEARNING_RATES)
+    )
     # The rate with the better validation score is taken.
     assert {settings["learning_rate"] for settings in runs} == {LEARNING_RATES[1]}
 
@@ -92,8 +98,8 @@ def test_a_cell_tries_what_was_added_to_the_learning_rates(
     before = len(calls)
     monkeypatch.setattr(protocol, "LEARNING_RATES", (*LEARNING_RATES, added))
     _, _, campaign = make(tmp_path, ["gpo"])
-    # Two seeds try the new rate; only where it is better they run again.
-    assert sorted(command for command, _ in calls[before:]) == [*then, "train", "train"]
+    # The new rate is tried once for both seeds; only where it is better they run again.
+    assert sorted(command for command, _ in calls[before:]) == [*then, "train"]
     assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
     best = added if then else LEARNING_RATES[1]
     assert {outcome.learning_rate for outcome in campaign.outcomes["gpo", "ns2d"]} == {best}
@@ -106,12 +112,14 @@ def test_two_campaigns_do_not_make_the_same_cell(tmp_path, calls):
     with FileLock(folder / "cell.lock"):
         _, _, campaign = make(tmp_path, ["gpo"])
     assert "another gpo bench is at work on it" in campaign.failures["gpo", "ns2d"]
-    assert {settings["seed"] for _, settings in calls} == {1}
+    assert {settings["seed"] for command, settings in calls if command == "run"} == {1}
 
 
 def test_other_settings_are_another_cell():
     cells = [Cell("gpo", "ns2d", {"seed": seed}, Protocol(amount=amount)) for seed, amount in ((0, 60.0), (1, 60.0), (0, 61.0))]  # fmt: skip
-    assert len({cell.digest for cell in cells}) == 3
+    assert len({cell.folder(Path()) for cell in cells}) == 3
+    # All seeds share the choice of the learning rate.
+    assert len({cell.tuning(Path()).folder for cell in cells}) == 2
 
 
 def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path, calls):
@@ -163,6 +171,16 @@ def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
     assert found == {"data": str(tmp_path / "era5-temp.nc"), "var": ("t2m",)}
     with pytest.raises(NoDataError, match="no cylinder_channel in the folder of --files"):
         COLUMNS["channel"].source("channel", tmp_path, "quick")
+
+
+def test_only_repeated_rows_get_all_seeds(tmp_path):
+    rows = ("gpo", "fno", "lno")
+    cells, _ = table1_cells(rows, ("ns2d",), PROTOCOL, tmp_path, (3, 4, 5), ("gpo", "fno"))
+    assert [(cell.row, cell.settings["seed"]) for cell in cells] == [
+        ("gpo", 3), ("fno", 3), ("lno", 3), ("gpo", 4), ("fno", 4), ("gpo", 5), ("fno", 5)
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="--repeated must be of gpo, gpo-paper, fno"):
+        table1_cells(rows, ("ns2d",), PROTOCOL, tmp_path, (0,), ("fnn",))
 
 
 def test_unknown_models_and_columns_are_named(tmp_path):

@@ -126,8 +126,11 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     results = evaluate(forecaster, data, split_of(data, config))
     # Persistence is wrong by the decay; the mean of `a` makes both look small.
     assert results.per_variable["model"]["b"] < 0.7 * results.per_variable["persistence"]["b"]
-    assert len(read_log(run)) == 40
-    assert {"train/prediction", "train/center", "validation/relative_l2"} <= set(read_log(run)[0])
+    log = read_log(run)
+    assert len(log) == 40
+    assert {"train/prediction", "train/center", "validation/relative_l2"} <= set(log[0])
+    spent = [row["cpu_seconds"] for row in log]
+    assert 0 < spent[0] < spent[-1]
     again = Forecaster.load(run.model_folder)
     assert evaluate(again, data, split_of(data, config)) == results
 

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gpo.bench.cell import Cell, CellError, Outcome
+from gpo.bench.cell import Cell, Outcome
+from gpo.bench.invoke import CellError
 from gpo.files import write_text
 
 

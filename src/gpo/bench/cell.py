@@ -2,29 +2,21 @@
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 
+from gpo.bench import invoke
+from gpo.bench.invoke import CellError
 from gpo.bench.protocol import Protocol
+from gpo.bench.tuning import Tuning
 from gpo.evaluate.results import Results
 from gpo.files import write_text
 from gpo.train.config import RunConfig
 from gpo.train.run_folder import Run, read_log
-
-SCORE = "validation/relative_l2"
-TUNING_NAME = "tuning.json"
-
-
-class CellError(RuntimeError):
-    """A cell that failed; the message is what the run said last."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +30,15 @@ class Cell:
     """Data, model and seed: what a run sets beside the protocol."""
     protocol: Protocol
 
-    @property
-    def digest(self) -> str:
-        """A short hash of all settings; other settings make another folder."""
-        text = json.dumps([self.settings, asdict(self.protocol)], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
-
     def folder(self, root: Path) -> Path:
-        """Returns where the cell is kept."""
-        return root / self.column / f"{self.row}-{self.digest}"
+        """Returns where the cell is kept; other settings make another folder."""
+        return root / self.column / f"{self.row}-{_digest(self.settings, self.protocol)}"
+
+    def tuning(self, root: Path) -> Tuning:
+        """Returns the choice of the learning rate, which all seeds share."""
+        settings = {name: value for name, value in self.settings.items() if name != "seed"}
+        folder = root / self.column / f"{self.row}-rates-{_digest(settings, self.protocol)}"
+        return Tuning(folder, settings, self.protocol)
 
     def outcome(self, root: Path) -> "Outcome | None":
         """Returns what came out, or None where the cell is not finished."""
@@ -54,7 +46,7 @@ class Cell:
         if not path.exists():
             return None
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
-        return outcome if outcome.learning_rate == self._best_rate(path.parent) else None
+        return outcome if outcome.learning_rate == self.tuning(root).best else None
 
     def results(self, root: Path) -> Results:
         """Returns all numbers of a finished cell."""
@@ -70,13 +62,13 @@ class Cell:
         done = self.outcome(root)
         if done is not None:
             return done
+        threads = self.protocol.threads(threads)
+        rate = self.tuning(root).choose(threads)
         folder = self.folder(root)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             # The lock ends with the process, however that ends.
             with FileLock(folder / "cell.lock", blocking=False):
-                threads = self.protocol.threads(threads)
-                rate = self._best_rate(folder) or self._tuned(folder, threads)
                 return self.outcome(root) or self._made(folder, rate, threads)
         except Timeout:
             raise CellError(
@@ -89,7 +81,7 @@ class Cell:
         if run.config_file.exists() and RunConfig.load(run.config_file).learning_rate != rate:
             # Another learning rate turned out better since.
             shutil.rmtree(run.folder)
-        self._call("run", settings, run.folder, threads)
+        invoke.run_gpo("run", settings, run.folder, threads)
         results, log = Results.load(run.results_file), read_log(run)
         outcome = Outcome(
             relative_l2=results.one_step["model"]["relative_l2"],
@@ -104,53 +96,11 @@ class Cell:
         shutil.rmtree(run.checkpoints, ignore_errors=True)
         return outcome
 
-    def _best_rate(self, folder: Path) -> float | None:
-        """Returns the learning rate with the best validation score, None where one was not tried yet."""
-        rates, scores = self.protocol.learning_rates, _tuning_scores(folder)
-        if len(rates) == 1:
-            return rates[0]
-        if not scores.keys() >= set(rates):
-            return None
-        return min(rates, key=lambda rate: scores[rate])
 
-    def _tuned(self, folder: Path, threads: int) -> float:
-        """Tries the learning rates that were not tried yet in a short run each; returns the best."""
-        rates, scores = self.protocol.learning_rates, _tuning_scores(folder)
-        for rate in rates:
-            if rate in scores:
-                continue
-            settings = {**self.protocol.tuning(), **self.settings, "learning_rate": rate}
-            run = Run(folder / f"tuning-{rate:g}")
-            self._call("train", settings, run.folder, threads)
-            scores[rate] = min(row[SCORE] for row in read_log(run) if SCORE in row)
-            shutil.rmtree(run.checkpoints, ignore_errors=True)
-            text = json.dumps({str(tried): score for tried, score in scores.items()}, indent=2)
-            write_text(folder / TUNING_NAME, text + "\n")
-        return min(rates, key=lambda rate: scores[rate])
-
-    def _call(self, command: str, settings: dict[str, Any], out: Path, threads: int) -> None:
-        if command == "train" and (out / "model" / "model.safetensors").exists():
-            return
-        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
-        config = out.with_name(f"{out.name}.yaml")
-        write_text(config, yaml.safe_dump(plain, sort_keys=False))
-        done = subprocess.run(
-            [sys.executable, "-m", "gpo", command, "--config", str(config), "--out", str(out), "--quiet"],
-            capture_output=True, text=True, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-        )  # fmt: skip
-        if done.returncode != 0:
-            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise CellError(last[0].removeprefix("error: "))
-
-
-def _tuning_scores(folder: Path) -> dict[float, float]:
-    """Returns the validation score of every learning rate that was tried."""
-    path = folder / TUNING_NAME
-    if not path.exists():
-        return {}
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return {float(rate): score for rate, score in stored.items()}
+def _digest(settings: dict[str, Any], protocol: Protocol) -> str:
+    """Returns a short hash of all settings."""
+    text = json.dumps([settings, asdict(protocol)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from gpo.train.recipes import RECIPES
 
-LEARNING_RATES = (5e-4, 2e-3)
+LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""
 
 
@@ -54,6 +54,6 @@ class Protocol:
         rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
         return (
             f"protocol {self.name}: {self.amount:g} {unit} for every model, increments, "
-            f"cosine schedule; learning rate out of {rates}, the better on validation data after "
+            f"cosine schedule; learning rate out of {rates}, the best on validation data after "
             f"{self.tuning().get('budget_cpu') or self.tuning().get('steps'):g} {unit}"
         )

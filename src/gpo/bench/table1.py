@@ -24,9 +24,21 @@ def table1_cells(
     protocol: Protocol,
     files: Path,
     seeds: Sequence[int],
+    repeated: Sequence[str] = MODELS,
 ) -> tuple[list[Cell], dict[str, str]]:
-    """Returns the cells, column by column, and the columns without data with their reasons."""
-    for kind, names, known in (("models", models, MODELS), ("benchmarks", columns, COLUMNS)):
+    """Returns the cells, column by column, and the columns without data with their reasons.
+
+    Args:
+        models: Rows.
+        columns: Columns.
+        protocol: What every cell is given.
+        files: Folder of real files.
+        seeds: Seeds of repeated rows.
+        repeated: Rows that get all seeds; the others get the first.
+    """
+    names_of = {"models": models, "repeated": repeated, "benchmarks": columns}
+    for kind, names in names_of.items():
+        known = COLUMNS if kind == "benchmarks" else MODELS
         for name in names:
             if name not in known:
                 raise ValueError(f"--{kind} must be of {', '.join(known)}, got {name!r}.")
@@ -41,6 +53,7 @@ def table1_cells(
             Cell(model, column, {**source, **_model(model), "seed": seed}, protocol)
             for seed in seeds
             for model in models
+            if model in repeated or seed == seeds[0]
         ]
     return cells, missing
 

@@ -86,6 +86,8 @@ class BenchTable1:
     cells: Cells = Cells()
     models: tuple[str, ...] = MODELS
     """Rows."""
+    repeated: tuple[str, ...] = MODELS
+    """Rows that get all seeds; the others get the first."""
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Columns; those without data are a dash with the reason."""
 
@@ -93,7 +95,7 @@ class BenchTable1:
         """Makes the cells and writes the table."""
         make = self.cells
         cells, missing = table1_cells(
-            self.models, self.benchmarks, make.rules, make.files, make.seeds
+            self.models, self.benchmarks, make.rules, make.files, make.seeds, self.repeated
         )
         campaign = make.make(cells)
         table = table1(campaign, self.models, self.benchmarks, missing, make.rules)

@@ -9,12 +9,14 @@ from torch import Tensor
 from gpo.numerics.norms import relative_l2
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
+from gpo.train.example_means import ExampleMeans
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
 from gpo.train.models import loss_weights
 from gpo.train.objective import training_losses
 
 SCORE = "validation/relative_l2"
+SPENT = "cpu_seconds"
 
 
 class TrainingModule(lightning.LightningModule):
@@ -42,11 +44,17 @@ class TrainingModule(lightning.LightningModule):
                 f"The loss is not finite at step {self.global_step} ({self._spell(losses)}). The last "
                 "good checkpoint is kept; a new run with a lower --learning-rate may do better."
             )
-        self.log_dict(
-            {f"train/{name}": value for name, value in losses.items()},
-            on_step=False, on_epoch=True, batch_size=len(batch.target), sync_dist=True,
-        )  # fmt: skip
+        self._losses.add(losses, len(batch.target))
         return losses["total"]
+
+    def on_train_epoch_start(self) -> None:
+        """Begins to add up losses."""
+        self._losses = ExampleMeans()
+
+    def on_train_epoch_end(self) -> None:
+        """Logs the mean of every loss over the examples of all processes."""
+        means = self._losses.of_all(self.trainer.strategy)
+        self.log_dict({f"train/{name}": mean for name, mean in means.items()})
 
     @staticmethod
     def _spell(losses: dict[str, Tensor]) -> str:
@@ -56,18 +64,16 @@ class TrainingModule(lightning.LightningModule):
         """Takes the relative L2 error after inverse normalisation."""
         prediction = self.forecaster(batch.frames, batch.coords, weights=batch.weights)
         score = relative_l2(prediction, batch.target, batch.weights)
-        self._scores += torch.stack(
-            [score * len(batch.target), score.new_tensor(len(batch.target))]
-        )
+        self._scores.add({SCORE: score}, len(batch.target))
 
     def on_validation_epoch_start(self) -> None:
-        """Begins to add up scores and examples."""
-        self._scores = torch.zeros(2, device=self.device)
+        """Begins to add up scores."""
+        self._scores = ExampleMeans()
 
     def on_validation_epoch_end(self) -> None:
-        """Logs the mean over the examples of all processes, which may have unequally many."""
-        total = self.trainer.strategy.reduce(self._scores, reduce_op="sum")
-        self.log(SCORE, total[0] / total[1])
+        """Logs the score over the examples of all processes, and what it cost to get there."""
+        self.log_dict(self._scores.of_all(self.trainer.strategy))
+        self.log(SPENT, self._spent())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Returns AdamW; the learning rate follows the budget."""
@@ -95,12 +101,15 @@ class TrainingModule(lightning.LightningModule):
             self.trainer.should_stop = True
 
     def _measure_progress(self) -> None:
-        """Takes the CPU seconds of all processes, so that they agree about the end."""
+        self.progress = self.budget.progress(self.global_step, self._spent())
+
+    def _spent(self) -> float:
+        """Returns the CPU seconds of all processes, so that they agree about the end."""
         spent = self.budget.spent
-        if self.trainer.world_size > 1:
-            together = torch.tensor(spent, device=self.device)
-            spent = float(self.trainer.strategy.reduce(together, reduce_op="sum"))
-        self.progress = self.budget.progress(self.global_step, spent)
+        if self.trainer.world_size == 1:
+            return spent
+        together = torch.tensor(spent, device=self.device)
+        return float(self.trainer.strategy.reduce(together, reduce_op="sum"))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps the CPU seconds spent."""

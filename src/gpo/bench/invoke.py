@@ -1,0 +1,39 @@
+"""A run as a process of its own: `gpo` with a file of settings, so that cells are what users get."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from gpo.files import write_text
+
+
+class CellError(RuntimeError):
+    """A cell that failed; the message is what the run said last."""
+
+
+def run_gpo(
+    command: Literal["run", "train"], settings: dict[str, Any], out: Path, threads: int
+) -> None:
+    """Runs `gpo` and waits.
+
+    Args:
+        command: What to do.
+        settings: The configuration; it stays beside the run.
+        out: The run folder.
+        threads: Threads that the run may have.
+    """
+    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
+    config = out.with_name(f"{out.name}.yaml")
+    write_text(config, yaml.safe_dump(plain, sort_keys=False))
+    done = subprocess.run(
+        [sys.executable, "-m", "gpo", command, "--config", str(config), "--out", str(out), "--quiet"],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )  # fmt: skip
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise CellError(last[0].removeprefix("error: "))
