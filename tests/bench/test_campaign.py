@@ -12,10 +12,18 @@ from gpo.bench.ablation import ROWS, ablation_cells, ablation_table
 from gpo.bench.campaign import Campaign
 from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
-from gpo.bench.curves import collect_rollouts, collect_spectra, rollout_table, spectrum_table
+from gpo.bench.curves import (
+    collect_convergence,
+    collect_rollouts,
+    collect_spectra,
+    convergence_table,
+    rollout_table,
+    spectrum_table,
+)
 from gpo.bench.invoke import CellError
+from gpo.bench.models import MODELS
 from gpo.bench.protocol import LEARNING_RATES, Protocol
-from gpo.bench.table1 import MODELS, table1, table1_cells
+from gpo.bench.table1 import table1, table1_cells
 from gpo.cli import main
 from gpo.data.benchmarks import BENCHMARKS
 from gpo.evaluate.results import Results
@@ -42,14 +50,19 @@ def calls(monkeypatch):
         log.mkdir(parents=True)
         RunConfig(**settings).save(out / "config.yaml")
         score = {LEARNING_RATES[1]: 0.1, BETTER_RATE: 0.05}.get(rate, 0.2)
-        log.joinpath("metrics.csv").write_text(f"epoch,step,validation/relative_l2\n0,41,{score}\n")
+        lines = [
+            "epoch,step,validation/relative_l2,cpu_seconds",
+            f"0,20,{2 * score},7.5",
+            f"1,41,{score},60.2",
+        ]
+        log.joinpath("metrics.csv").write_text("\n".join(lines))
         if command == "run":
             error = ERRORS.get(model, 0.9)
             spectrum = {"w": {"label": "wave number", "wavenumbers": [0, 1, 2], "truth at the end": [0, 2, 1],
                               "model at the end": [0, 1, 1], "errors": {"low": error, "middle": 1.0, "high": 1.0}}}  # fmt: skip
             Results(
                 7, {"model": {"relative_l2": error}, "persistence": {"relative_l2": 0.3}}, {},
-                rollout={"model": [error, None], "persistence": [0.3, 0.6]}, spectrum=spectrum,
+                rollout={"model": [error * (1 + settings["seed"]), None], "persistence": [0.3, 0.6]}, spectrum=spectrum,
                 model={"parameters": 12},
             ).save(out)  # fmt: skip
 
@@ -149,12 +162,24 @@ def test_outcomes_and_failures_are_stored(tmp_path, calls):
 def test_curves_end_where_a_model_diverges(tmp_path, calls):
     cells, _, campaign = make(tmp_path)
     curves = collect_rollouts(cells, campaign.root)
-    assert curves["gpo"] == ([1.0], [0.02])
+    # The mean over two seeds; the references are the same for all.
+    assert curves["gpo"] == ([1.0], [0.03])
+    assert curves["persistence"] == ([1.0, 2.0], [0.3, 0.6])
     text = rollout_table(curves, "ns2d", PROTOCOL).markdown()
-    assert "| gpo | **0.02** | - (diverged) |" in text
+    assert "| gpo | **0.03** | - (diverged) |" in text
     spectra = collect_spectra(cells, campaign.root)
     assert spectra["truth"] == ([1, 2], [2, 1])
     assert "| gpo | **0.02** |" in spectrum_table(cells, campaign.root, "ns2d", PROTOCOL).markdown()
+
+
+def test_error_against_cpu_time_is_that_of_the_log(tmp_path, calls):
+    cells, _, campaign = make(tmp_path, ["gpo"])
+    curves = collect_convergence(cells, campaign.root)
+    assert curves == {"gpo": ([7.5, 60.2], [0.2, 0.1])}
+    text = convergence_table(curves, "ns2d", PROTOCOL).markdown()
+    assert "| model | 7.5 s | 15 s | 30 s | 60 s |" in text
+    # The last step ends a little after the budget.
+    assert "| gpo | **0.2** | **0.2** | **0.2** | **0.1** |" in text
 
 
 def test_the_paper_is_quoted_for_every_model_and_benchmark():

@@ -4,25 +4,31 @@ import pytest
 from matplotlib import pyplot as plt
 from torch import nn
 
-from gpo.bench.cost import Cost, Workload, make_workload, measure_cost
+from gpo.bench.cost import DOMAIN, Cost, Workload, make_workload, measure_cost
 from gpo.bench.efficiency import COLUMNS, PAPER, STEPS, efficiency_tables, measure_efficiency
 from gpo.bench.scaling import SMALL
+from gpo.model.config import OperatorConfig
+from gpo.model.operator import count_parameters
 from gpo.report.bench_figures import draw_efficiency
 
 
 @pytest.fixture(scope="module")
 def measured():
     """On a grid that is no power of two."""
-    models = ("gpo", "fno", "m2no")
+    models = ("gpo-paper", "fno", "m2no", "gpo")
     return measure_efficiency(models, repeats=1, grid_shape=(12, 12), batch_size=2)
 
 
 def test_every_model_is_measured_that_can_be_built(measured):
-    gpo, fno, m2no = measured[1]
-    for row in (gpo, fno):
+    gpo_paper, fno, m2no, gpo = measured[1]
+    for row in (gpo_paper, fno, gpo):
         assert row["training_seconds"] > row["inference_seconds"] > 0
         assert row["training_bytes"] >= row["inference_bytes"] >= 0
-    assert (gpo["parameters"], gpo["weight_bytes"]) == (489_505, 4 * 489_505)
+    assert (gpo_paper["parameters"], gpo_paper["weight_bytes"]) == (489_505, 4 * 489_505)
+    # As many waves as a run takes on such a grid: four along both axes.
+    assert gpo["parameters"] == count_parameters(
+        OperatorConfig(in_channels=1, out_channels=1, dim=2, domain=DOMAIN, num_waves=4)
+    )
     assert m2no["training_seconds"] is None
     assert m2no["note"] == "needs grid sizes that are powers of two"
 
@@ -59,7 +65,7 @@ def test_the_table_shows_ours_beside_the_paper_and_why_a_model_is_missing(measur
 def test_the_figure_draws_a_bar_for_every_model(measured):
     figure = draw_efficiency(measured[1])
     for axes in figure.axes:
-        assert len(axes.patches) == 3
+        assert len(axes.patches) == 4
     figure.canvas.draw()
     plt.close(figure)
 
@@ -70,7 +76,10 @@ def rows_of() -> list[dict]:
     gpo = {"parameters": 100, "weight_bytes": 2**21, "training_bytes": 2**30,
            "inference_bytes": 2**20, "training_seconds": 4.0, "inference_seconds": 1.0}  # fmt: skip
     fno = {name: type(value)(value / 2) for name, value in gpo.items()}
-    return [{"model": "gpo", **setting, **gpo}, {"model": "fno", **setting, **fno}]
+    return [
+        {"model": name, **setting, **costs}
+        for name, costs in (("gpo", gpo), ("gpo-paper", gpo), ("fno", fno))
+    ]
 
 
 def test_numbers_are_in_the_units_of_the_paper():
@@ -86,7 +95,7 @@ def test_numbers_are_in_the_units_of_the_paper():
 
 def test_the_numbers_of_the_paper_are_those_of_its_table():
     costs, ratios = efficiency_tables(rows_of())
-    columns = dict(zip(costs.columns, costs.rows["gpo"], strict=True))
+    columns = dict(zip(costs.columns, costs.rows["gpo-paper"], strict=True))
     stated = [columns[f"{name} (paper)"].text for name in COLUMNS]
     assert stated == ["1,598,257", "6.1", "2,313", "44.66", "1.67"]
     assert ratios.rows["fno"][7].value == pytest.approx(28.27 / 44.66)
@@ -110,7 +119,7 @@ def test_of_two_measurements_the_shorter_time_and_the_higher_peak_count():
 
 def test_a_bigger_batch_takes_more_memory():
     small, large = (
-        measure_cost(make_workload("gpo", SMALL, grid_shape=(16, 16), batch_size=batch))
+        measure_cost(make_workload("gpo-paper", SMALL, grid_shape=(16, 16), batch_size=batch))
         for batch in (1, 16)
     )
     # Sixteen times the activations; the rest does not grow.
@@ -129,5 +138,5 @@ def test_a_model_that_fails_is_reported_and_not_raised():
 
 
 def test_a_name_that_is_not_registered_is_refused():
-    with pytest.raises(ValueError, match=r"must be of gpo, fno, .* got 'unet'"):
+    with pytest.raises(ValueError, match=r"must be of gpo, gpo-paper, fno, .* got 'unet'"):
         measure_efficiency(("unet",))

@@ -33,7 +33,7 @@ def test_the_fit_leaves_out_what_was_not_measured():
 
 @pytest.fixture(scope="module")
 def measured():
-    return measure_scaling(("gpo", "transolver"), min_sites=64, max_sites=300, sweeps={})
+    return measure_scaling(("gpo-paper", "transolver"), min_sites=64, max_sites=300, sweeps={})
 
 
 def test_every_place_is_measured(measured):
@@ -44,8 +44,8 @@ def test_every_place_is_measured(measured):
         assert set(row["exponents"]) == set(QUANTITIES)
     assert len(tables) == len(QUANTITIES)
     assert list(tables[0].columns) == ["N = 64", "N = 256", "exponent"]
-    assert list(tables[0].rows) == ["gpo", "transolver"]
-    assert "gpo 78,609" in tables[0].markdown()
+    assert list(tables[0].rows) == ["gpo-paper", "transolver"]
+    assert "gpo-paper 78,609" in tables[0].markdown()
 
 
 def test_figures_name_the_exponent(measured):
@@ -53,7 +53,7 @@ def test_figures_name_the_exponent(measured):
     figure = draw_scaling(rows)
     exponent = rows[0]["exponents"]["training_seconds"]
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert f"gpo, training, p = {exponent:.2f}" in labels
+    assert f"gpo-paper, training, p = {exponent:.2f}" in labels
     assert len(labels) == 4
     figure.canvas.draw()
     plt.close(figure)
@@ -97,14 +97,14 @@ def asked(monkeypatch):
 def test_gpo_is_varied_one_field_at_a_time(asked):
     told, sweeps = [], {"num_gaussians": (8, 16), "num_layers": (1, 2)}
     tables, rows = measure_scaling((), sweeps=sweeps, memory_limit=1e3, on_progress=told.append)
-    assert told[1] == "round 1 of 1: gpo, Gaussians G = 16"
+    assert told[1] == "round 1 of 1: gpo-paper, Gaussians G = 16"
     built = [workload.build().config for workload in asked]
     assert built == [replace(SMALL, **{row["against"]: row["value"]}) for row in rows]
     assert [list(table.rows) for table in tables] == [
         ["8", "16", "exponent"],
         ["1", "2", "exponent"],
     ]
-    assert tables[1].title == "Scaling of gpo with depth"
+    assert tables[1].title == "Scaling of gpo-paper with depth"
     plt.close(draw_scaling(rows, "num_layers"))
 
 
@@ -127,7 +127,7 @@ def test_what_memory_does_not_allow_is_left_out_and_said(asked):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators cannot be set")
 def test_released_memory_is_that_of_tensors_and_grows_with_the_sites():
     small, large = (
-        measure_cost(replace(_at_sites("gpo", side, "cpu").workload, allocator="releasing"))
+        measure_cost(replace(_at_sites("gpo-paper", side, "cpu").workload, allocator="releasing"))
         for side in (32, 64)
     )
     # Four times the sites.

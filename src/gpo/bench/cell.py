@@ -48,9 +48,13 @@ class Cell:
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
         return outcome if outcome.learning_rate == self.tuning(root).best else None
 
+    def run(self, root: Path) -> Run:
+        """Returns the run folder."""
+        return Run(self.folder(root) / "run")
+
     def results(self, root: Path) -> Results:
         """Returns all numbers of a finished cell."""
-        return Results.load(Run(self.folder(root) / "run").results_file)
+        return Results.load(self.run(root).results_file)
 
     def make(self, root: Path, threads: int) -> "Outcome":
         """Tunes the learning rate, trains, scores; goes on where it was interrupted.

@@ -19,13 +19,15 @@ import torch
 from torch import nn
 
 from gpo.baselines import REGISTRY, Problem, UnsupportedGeometryError
+from gpo.bench.models import MODELS
 from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
+from gpo.train.config import RunConfig
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster, Task
-from gpo.train.models import count_weights
+from gpo.train.models import build_model, count_weights
 from gpo.train.objective import training_losses
 
 Row = dict[str, Any]
@@ -91,17 +93,20 @@ def make_workload(
     """Returns the workload of a model by name, for one field in and one out.
 
     Args:
-        model: gpo, or a name in the registry.
-        config: Architecture of gpo; the others are built as registered.
+        model: A name of `MODELS`.
+        config: Architecture of gpo-paper; the others are built as a run builds them.
         is_scattered: Whether the model is to take the sites of the grid as mere points.
         **settings: Further fields of `Workload`.
     """
-    if model == "gpo":
+    if model not in MODELS:
+        raise ValueError(f"`models` must be of {', '.join(MODELS)}, got {model!r}.")
+    if model == "gpo-paper":
         return Workload(build=partial(GaussianParticleOperator, config), **settings)
-    if model not in REGISTRY:
-        raise ValueError(f"`models` must be of gpo, {', '.join(REGISTRY)}, got {model!r}.")
     shape = () if is_scattered else settings.get("grid_shape", Workload.grid_shape)
-    return Workload(build=partial(REGISTRY[model], Problem(1, 1, DOMAIN, shape)), **settings)
+    problem = Problem(1, 1, DOMAIN, shape)
+    if model in REGISTRY:
+        return Workload(build=partial(REGISTRY[model], problem), **settings)
+    return Workload(build=partial(build_model, RunConfig(data=""), problem), **settings)
 
 
 def measure_cost(workload: Workload) -> Cost:

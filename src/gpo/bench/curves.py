@@ -1,4 +1,4 @@
-"""Figures over the cells of Table 1: error against step, and energy against scale."""
+"""Figures over cells: error against step, error against CPU time, and energy against scale."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,32 +6,73 @@ from pathlib import Path
 from gpo.bench.cell import Cell
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
+from gpo.train.module import SCORE, SPENT
+from gpo.train.run_folder import read_log
 
 Curves = dict[str, tuple[list[float], list[float]]]
 """By name, the places along the horizontal axis and the heights there."""
 
 
 def collect_rollouts(cells: Sequence[Cell], root: Path) -> Curves:
-    """Returns the error after every step of finished cells; a curve ends where it diverges."""
-    curves: Curves = {}
+    """Returns the error after every step of finished cells, the mean over their seeds.
+
+    A curve ends where the forecasts of a seed are no longer finite.
+    """
+    errors: dict[str, list[list[float]]] = {}
     for cell in cells:
         if cell.outcome(root) is None:
             continue
         rollout = cell.results(root).rollout
         for who in ("persistence", "climatology"):
-            if who in rollout and who not in curves:
-                curves[who] = _until_none(rollout[who])
-        curves[cell.row] = _until_none(rollout["model"])
+            if who in rollout:
+                errors.setdefault(who, [_until_none(rollout[who])])
+        errors.setdefault(cell.row, []).append(_until_none(rollout["model"]))
+    curves: Curves = {}
+    for name, seeds in errors.items():
+        heights = [sum(step) / len(step) for step in zip(*seeds, strict=False)]
+        curves[name] = [float(step) for step in range(1, len(heights) + 1)], heights
     return curves
 
 
-def _until_none(errors: Sequence[float | None]) -> tuple[list[float], list[float]]:
-    heights: list[float] = []
+def _until_none(errors: Sequence[float | None]) -> list[float]:
+    finite: list[float] = []
     for error in errors:
         if error is None:
             break
-        heights.append(error)
-    return [float(step) for step in range(1, len(heights) + 1)], heights
+        finite.append(error)
+    return finite
+
+
+def collect_convergence(cells: Sequence[Cell], root: Path) -> Curves:
+    """Returns the validation error of the first seed of finished cells after every epoch, against CPU seconds."""
+    curves: Curves = {}
+    for cell in cells:
+        if cell.outcome(root) is None or cell.row in curves:
+            continue
+        log = [row for row in read_log(cell.run(root)) if SPENT in row and SCORE in row]
+        curves[cell.row] = [row[SPENT] for row in log], [row[SCORE] for row in log]
+    return curves
+
+
+def convergence_table(curves: Curves, column: str, protocol: Protocol) -> Table:
+    """Returns the validation error after an eighth, a quarter, half and all of the budget."""
+    moments = [protocol.amount * share for share in (0.125, 0.25, 0.5, 1.0)]
+    table = Table(
+        f"Validation error on {column} against CPU time, {protocol.name} protocol", "model",
+        [f"{moment:g} s" for moment in moments],
+    )  # fmt: skip
+    for name, (seconds, heights) in curves.items():
+        entries = []
+        for moment in moments:
+            # The last step may end a little after the budget.
+            known = [h for s, h in zip(seconds, heights, strict=True) if s <= 1.05 * moment]
+            entries.append(Entry(known[-1]) if known else Entry(note="no epoch yet"))
+        table.add(name, entries)
+    table.notes.append(
+        f"Relative L2 on validation data after the last epoch before a moment, while the learning "
+        f"rate still falls: a run with a smaller budget would end lower. First seed. {protocol}."
+    )
+    return table
 
 
 def rollout_table(curves: Curves, column: str, protocol: Protocol) -> Table:

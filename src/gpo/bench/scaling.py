@@ -1,4 +1,4 @@
-r"""How time and memory grow with the sites, and with the size of gpo.
+r"""How time and memory grow with the sites, and with the size of gpo-paper.
 
 The paper claims a cost linear in the number of sites (section 2.2, "Complexity"); the fitted
 exponent $p$ of $y\propto x^p$ says how nearly. The allocator of the C library changes its ways at
@@ -25,13 +25,13 @@ from gpo.bench.table import Entry, Table
 from gpo.model.presets import preset
 
 SMALL = preset("ns2d", hidden_dim=64, num_layers=4, num_heads=4, num_gaussians=16)
-"""The gpo whose cost is followed."""
+"""The gpo-paper whose cost is followed; gpo is as runs build it."""
 SWEEPS: Mapping[str, Sequence[int]] = {
     "num_gaussians": (8, 16, 32, 64, 128),
     "hidden_dim": (32, 64, 128, 256),
     "num_layers": (1, 2, 4, 8, 16),
 }
-"""Fields of gpo's configuration and the values they take, one field at a time."""
+"""Fields of gpo-paper's configuration and the values they take, one field at a time."""
 SCATTERED = frozenset(("transolver",))
 """Models that take the sites as points, not as a grid."""
 NAMES = {
@@ -59,7 +59,7 @@ class Point:
 
     model: str
     against: str
-    """What is varied: sites, or a field of gpo's configuration."""
+    """What is varied: sites, or a field of gpo-paper's configuration."""
     value: int
     workload: Workload
 
@@ -68,7 +68,7 @@ class Point:
 
 
 def measure_scaling(
-    models: Sequence[str] = ("gpo", "fno", "transolver"),
+    models: Sequence[str] = ("gpo", "gpo-paper", "fno", "transolver"),
     *,
     min_sites: int = 4**5,
     max_sites: int = 4**10,
@@ -85,7 +85,7 @@ def measure_scaling(
             them as points, the others as a square grid.
         min_sites: The first power of four is not below it.
         max_sites: The last power of four is not above it.
-        sweeps: Fields of gpo's configuration with their values, smallest first; at 64×64 sites
+        sweeps: Fields of gpo-paper's configuration with their values, smallest first; at 64×64 sites
             and batch 16.
         repeats: Rounds over all places, each with two steps of training and of inference.
         memory_limit: Gigabytes of memory; a step that should take more, judged by the place
@@ -134,7 +134,7 @@ def fit_exponent(
 
 
 def scaling_tables(rows: Sequence[Row]) -> list[Table]:
-    """Returns a table per quantity against the sites, and one per field of gpo's configuration."""
+    """Returns a table per quantity against the sites, and one per field of gpo-paper's configuration."""
     over_sites = [row for row in rows if row["against"] == "sites"]
     fields = dict.fromkeys(row["against"] for row in rows if row["against"] != "sites")
     tables = [_site_table(over_sites, name) for name in QUANTITIES if over_sites]
@@ -153,7 +153,7 @@ def _at_sites(model: str, side: int, device: Device) -> Point:
 
 def _at_size(name: str, value: int, device: Device) -> Point:
     config = replace(SMALL, **{name: value})
-    return Point("gpo", name, value, make_workload("gpo", config, device=device))
+    return Point("gpo-paper", name, value, make_workload("gpo-paper", config, device=device))
 
 
 def _measure_steady(workload: Workload) -> Cost:
@@ -229,7 +229,7 @@ def _site_table(rows: Sequence[Row], quantity: str) -> Table:
 def _size_table(rows: Sequence[Row]) -> Table:
     name = _spell(rows[0]["against"])
     columns = [_title(quantity, rows[0]) for quantity in QUANTITIES]
-    table = Table(f"Scaling of gpo with {name}", name, ["parameters", *columns], best="none")
+    table = Table(f"Scaling of gpo-paper with {name}", name, ["parameters", *columns], best="none")
     for row in rows:
         entries = [_entry(row, quantity) for quantity in QUANTITIES]
         table.add(f"{row['value']:,}", [Entry(row["parameters"]), *entries])

@@ -5,16 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.baselines import REGISTRY
 from gpo.bench.campaign import Campaign
 from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
+from gpo.bench.models import MODELS, run_settings
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 
-VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
-"""The rows that are ours, by name."""
-MODELS = (*VARIANTS, *REGISTRY)
 REFERENCES = ("persistence", "climatology", "training mean")
 
 
@@ -50,16 +47,12 @@ def table1_cells(
             missing[column] = str(error)
             continue
         cells += [
-            Cell(model, column, {**source, **_model(model), "seed": seed}, protocol)
+            Cell(model, column, {**source, **run_settings(model), "seed": seed}, protocol)
             for seed in seeds
             for model in models
             if model in repeated or seed == seeds[0]
         ]
     return cells, missing
-
-
-def _model(name: str) -> dict[str, str]:
-    return {"model": "gpo", "variant": VARIANTS[name]} if name in VARIANTS else {"model": name}
 
 
 def table1(

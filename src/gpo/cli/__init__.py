@@ -12,6 +12,7 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 from gpo.cli.baselines import Baselines
 from gpo.cli.bench import (
     BenchAblation,
+    BenchConvergence,
     BenchEfficiency,
     BenchRollout,
     BenchScaling,
@@ -55,6 +56,7 @@ class Bench:
         | Annotated[BenchAblation, subcommand("ablation")]
         | Annotated[BenchEfficiency, subcommand("efficiency")]
         | Annotated[BenchRollout, subcommand("rollout")]
+        | Annotated[BenchConvergence, subcommand("convergence")]
         | Annotated[BenchSpectrum, subcommand("spectrum")]
         | Annotated[BenchScaling, subcommand("scaling")]
     )

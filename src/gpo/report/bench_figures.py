@@ -22,7 +22,7 @@ def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
 
     Args:
         rows: What `measure_scaling` returns.
-        against: sites, or a field of gpo's configuration.
+        against: sites, or a field of gpo-paper's configuration.
     """
     shown = [row for row in rows if row["against"] == against]
     if not shown:
@@ -61,7 +61,7 @@ def draw_efficiency(rows: Rows) -> Figure:
     size = (15, 1.2 + 0.35 * len(rows))
     figure, grid = plt.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained")
     names = [row["model"] for row in rows]
-    colors = [OURS if name == "gpo" else OTHERS for name in names]
+    colors = [OURS if name.startswith("gpo") else OTHERS for name in names]
     for axes, (key, label, factor) in zip(grid, panels, strict=True):
         lengths = [factor * (row[key] or 0.0) for row in rows]
         bars = axes.barh(names, lengths, color=colors)
