@@ -9,6 +9,7 @@ from gpo.model.losses import LossWeights, operator_losses
 from gpo.model.operator import GaussianParticleOperator, count_parameters
 from gpo.model.particles import Particles
 from gpo.model.presets import ablation, preset
+from gpo.model.silence import Silence
 from gpo.model.trace import Trace
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
@@ -23,6 +24,7 @@ __all__ = [
     "LossWeights",
     "OperatorConfig",
     "Particles",
+    "Silence",
     "Trace",
     "ablation",
     "count_parameters",

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
+from gpo.model.gated_layer import BoundedProduct
 from gpo.model.mode_filter import STRIDE
 from gpo.model.projection import GridProjection, PointProjection, project
 from gpo.model.wave_windows import WaveWindows, resolved_waves
@@ -305,3 +306,23 @@ def test_windows_that_were_placed_while_scoring_serve_in_training():
     assert model.layers._last is placed, "another number of samples has the same sites"
     model.float()(values.float(), coords.float())
     assert model.layers._last is not placed
+
+
+def test_the_bounded_product_has_the_derivative_of_tanh():
+    fields = torch.randn(5, 6, dtype=torch.double, requires_grad=True)
+    gate, carried = fields.chunk(2, dim=-1)
+    torch.testing.assert_close(BoundedProduct.apply(fields), torch.tanh(gate) * carried)
+    assert torch.autograd.gradcheck(BoundedProduct.apply, (fields,))
+
+
+def test_sites_that_samples_share_are_described_once():
+    model = make_model(DOMAINS["square"], **CHANGES)
+    coords, values = random_points(DOMAINS["square"], 30), torch.randn(2, 30, 2, dtype=torch.double)
+    shared = model.field.encoder.describe(values, coords.expand(2, -1, -1))
+    assert shared.place.shape[0] == 1
+    apart = model.field.encoder.describe(values, torch.stack([coords, coords.flip(0)]))
+    assert apart.place.shape[0] == 2
+    lift = model.field.encoder.lift
+    whole = torch.cat([values, shared.place.expand(2, -1, -1)], dim=-1)
+    torch.testing.assert_close(shared.through(lift), lift(whole))
+    torch.testing.assert_close(apart.through(lift)[:1], lift(whole)[:1])

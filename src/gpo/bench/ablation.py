@@ -1,4 +1,4 @@
-"""The paper's ablation of its variant, and the rows its readers asked for, on one column."""
+"""One part changed at a time, on one column: of gpo, and of the paper's variant as the paper did."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,69 +9,91 @@ import numpy as np
 from gpo.bench.campaign import Campaign
 from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS
+from gpo.bench.models import run_settings
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 
-ROWS: dict[str, dict[str, Any]] = {
-    "gpo": {},
-    "without PG operator": {"ablation": "without-pg-operator"},
-    "without Gaussian field": {"ablation": "without-gaussian-field"},
-    "1 Gaussian": {"ablation": "gaussians-1"},
-    "32 Gaussians": {"ablation": "gaussians-32"},
-    "64 Gaussians": {"ablation": "gaussians-64"},
-    "without L_mu": {"loss": ("center=0",)},
-    "without L_sigma, the scale bounds": {"loss": ("scale=0",)},
-    "learned lambda": {"operator": ("learns_mixing=true",)},
-    "without renormalisation": {"operator": ("renormalises=false",)},
-    "absolute centers": {"centers": "absolute"},
-    "shared layers": {"operator": ("share_layers=true",)},
-    "signed readout": {"operator": ("signed_readout=true",)},
-    "predicting the state": {"predict": "state"},
+ROWS: dict[str, dict[str, dict[str, Any]]] = {
+    "gpo": {
+        "gpo": {},
+        "without layers": {"num_layers": 0},
+        "2 layers": {"num_layers": 2},
+        "without particles": {"operator": ("has_gaussian_field=false",)},
+        "1 Gaussian": {"num_gaussians": 1},
+        "without place": {"operator": ("features=none",)},
+        "8 waves": {"operator": ("num_waves=8",)},
+        "4 waves": {"operator": ("num_waves=4",)},
+        "unbounded gate": {"operator": ("gate=product",)},
+        "GELU for the gate": {"operator": ("gate=none",)},
+        "without L_mu": {"loss": ("center=0",)},
+        "without L_sigma, the scale bounds": {"loss": ("scale=0",)},
+        "noisy input": {"noise": 0.03},
+        "predicting the state": {"predict": "state"},
+    },
+    "gpo-paper": {
+        "gpo-paper": {},
+        "without PG operator": {"ablation": "without-pg-operator"},
+        "without Gaussian field": {"ablation": "without-gaussian-field"},
+        "1 Gaussian": {"ablation": "gaussians-1"},
+        "32 Gaussians": {"ablation": "gaussians-32"},
+        "64 Gaussians": {"ablation": "gaussians-64"},
+        "without L_mu": {"loss": ("center=0",)},
+        "without L_sigma, the scale bounds": {"loss": ("scale=0",)},
+        "learned lambda": {"operator": ("learns_mixing=true",)},
+        "without renormalisation": {"operator": ("renormalises=false",)},
+        "absolute centers": {"centers": "absolute"},
+        "shared layers": {"operator": ("share_layers=true",)},
+        "signed readout": {"operator": ("signed_readout=true",)},
+        "predicting the state": {"predict": "state"},
+    },
 }
-"""Changes to the configuration of gpo; the full one has 16 Gaussians and fixed lambda."""
+"""By model, changes to its configuration. The full gpo-paper has 16 Gaussians and fixed lambda."""
 
 PAPER = {
-    "gpo": 3.90e-2, "without PG operator": 8.57e-2, "without Gaussian field": 7.44e-2,
+    "gpo-paper": 3.90e-2, "without PG operator": 8.57e-2, "without Gaussian field": 7.44e-2,
     "1 Gaussian": 6.28e-2, "64 Gaussians": 3.84e-2,
 }  # fmt: skip
 """The paper's numbers; its baseline has 32 Gaussians, and 4.21e-2 with 16."""
 
 
 def ablation_cells(
-    column: str, protocol: Protocol, files: Path, seeds: Sequence[int]
+    model: str, column: str, protocol: Protocol, files: Path, seeds: Sequence[int]
 ) -> list[Cell]:
-    """Returns one cell per row and seed."""
+    """Returns one cell per row and seed.
+
+    Args:
+        model: Whose parts are changed, gpo or gpo-paper.
+        column: The data.
+        protocol: What every cell is given.
+        files: Folder of real files.
+        seeds: Seeds of every row.
+    """
     source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
     return [
-        Cell(
-            row,
-            column,
-            {**source, "variant": "paper", **changes, "model": "gpo", "seed": seed},
-            protocol,
-        )
-        for row, changes in ROWS.items()
+        Cell(row, column, {**source, **changes, **run_settings(model), "seed": seed}, protocol)
+        for row, changes in ROWS[model].items()
         for seed in seeds
     ]
 
 
-def ablation_table(campaign: Campaign, column: str, protocol: Protocol) -> Table:
-    """Returns relative L2, parameters and steps of every row."""
-    columns = ("relative L2", "steps", "parameters", "relative L2 (paper)")
+def ablation_table(campaign: Campaign, model: str, column: str, protocol: Protocol) -> Table:
+    """Returns relative L2, parameters and steps of every row; beside the paper's, where it has some."""
+    columns = ("relative L2", "steps", "parameters") + ("relative L2 (paper)",) * (model != "gpo")
     table = Table(
-        f"Ablation on {column}, {protocol.name} protocol", "row", columns,
+        f"Ablation of {model} on {column}, {protocol.name} protocol", "row", columns,
         unranked=frozenset(columns[1:]),
     )  # fmt: skip
-    for row in ROWS:
+    for row in ROWS[model]:
         outcomes = campaign.outcomes.get((row, column), [])
-        paper = Entry(PAPER.get(row))
-        if not outcomes:
+        if outcomes:
+            errors = [outcome.relative_l2 for outcome in outcomes]
+            spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
+            steps = int(np.mean([outcome.steps for outcome in outcomes]))
+            entries = [Entry(float(np.mean(errors)), spread), Entry(steps), Entry(outcomes[0].parameters)]  # fmt: skip
+        else:
             reason = campaign.failures.get((row, column), "not run")
-            table.add(row, [Entry(note=reason), Entry(), Entry(), paper])
-            continue
-        errors = [outcome.relative_l2 for outcome in outcomes]
-        spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
-        steps = int(np.mean([outcome.steps for outcome in outcomes]))
-        table.add(row, [Entry(float(np.mean(errors)), spread), Entry(steps), Entry(outcomes[0].parameters), paper])  # fmt: skip
+            entries = [Entry(note=reason), Entry(), Entry()]
+        table.add(row, entries if model == "gpo" else [*entries, Entry(PAPER.get(row))])
     table.notes.append(f"{protocol}. Persistence: {_persistence(campaign, column)}.")
     return table
 

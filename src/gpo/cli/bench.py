@@ -121,16 +121,19 @@ class BenchAblation:
     """GPO with one part changed at a time."""
 
     cells: Cells = Cells()
+    model: Literal["gpo", "gpo-paper"] = "gpo"
+    """Whose parts."""
     benchmark: str = "ns2d"
     """The column it is run on."""
 
     def run(self) -> None:
         """Makes the cells and writes the table."""
         make = self.cells
-        cells = ablation_cells(self.benchmark, make.rules, make.files, make.seeds)
+        cells = ablation_cells(self.model, self.benchmark, make.rules, make.files, make.seeds)
         campaign = make.make(cells)
-        _write(make.out / "ablation", [ablation_table(campaign, self.benchmark, make.rules)])
-        campaign.save(make.out / "ablation" / "cells.json")
+        folder = make.out / f"ablation-{self.model}"
+        _write(folder, [ablation_table(campaign, self.model, self.benchmark, make.rules)])
+        campaign.save(folder / "cells.json")
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ class OperatorConfig:
     """Width of the encoder, of the state, and of all heads of a layer together."""
     num_layers: int = 4
     """Layers; 0 leaves encoder, basis and decoder."""
-    num_gaussians: int = 8
+    num_gaussians: int = 4
     """Gaussians per site; in the paper's variant also modes per head."""
     num_waves: int | tuple[int, ...] | None = None
     """geometric: largest wave number, of all axes or of each; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
+    gate: Literal["bounded", "product", "none"] = "bounded"
+    """geometric: what becomes of two filtered fields: tanh(p) r, p r, or a GELU of one field alone."""
     mesh_shape: tuple[int, ...] = ()
     """geometric: nodes along the axes of a mesh that is fitted to a body; waves follow the mesh."""
     num_heads: int = 4
@@ -79,7 +81,7 @@ class OperatorConfig:
             )
         _require(self.dim in (1, 2, 3), "dim", "1, 2 or 3", self.dim)
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
-        for name in ("variant", "features", "centers"):
+        for name in ("variant", "gate", "features", "centers"):
             choices, value = get_args(type(self).__annotations__[name]), getattr(self, name)
             _require(value in choices, name, f"one of {', '.join(choices)}", repr(value))
         _require(

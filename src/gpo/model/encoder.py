@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from gpo.model.abstract_encoder import AbstractEncoder
+from gpo.model.abstract_encoder import AbstractEncoder, Described
 from gpo.model.config import OperatorConfig
 from gpo.model.particles import Particles
 
@@ -28,13 +28,9 @@ class Encoder(AbstractEncoder):
         self.weights = Head(hidden, config.num_gaussians)
         self._spread_out()
 
-    def read(
-        self,
-        described: Float[Tensor, "batch points described"],
-        coords: Float[Tensor, "batch points dim"],
-    ) -> Particles:
+    def read(self, described: Described, coords: Float[Tensor, "batch points dim"]) -> Particles:
         """Returns the particles of sites that were described already."""
-        hidden = torch.relu(self.lift(described))
+        hidden = torch.relu(described.through(self.lift))
         shape = (*coords.shape[:2], self.num_gaussians, self.domain.dim)
         centers = self.centers(hidden).reshape(shape)
         scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR

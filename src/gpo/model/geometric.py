@@ -5,15 +5,17 @@ A site starts with $h=W[Gz,a,\gamma(x)]$: its Gaussian basis, its values and its
 queries never change each other's answers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpo.model.abstract_encoder import Described
 from gpo.model.config import OperatorConfig
 from gpo.model.gated_layer import GatedLayer
 from gpo.model.projection import AbstractProjection, project, scatter_at
+from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.model.wave_windows import WaveWindows
 from gpo.numerics.neighbours import Neighbours
@@ -25,8 +27,10 @@ class WaveStage:
 
     tokens: Float[Tensor, "2 modes batch channels"]
     """Real and imaginary part of what every window measured."""
+    response: Float[Tensor, "2 modes fields"]
+    """The coupling: by what every mode of every field is multiplied, real and imaginary part."""
     filtered: Float[Tensor, "2 modes batch fields"]
-    """What is scattered back: the gate in the first half of the fields, what it lets pass in the second."""
+    """What is scattered back: the gate p in the first half of the fields, what it lets pass, r, in the second."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Start:
     """What a set of points begins with."""
 
     basis: Float[Tensor, "batch points gaussians"]
-    described: Float[Tensor, "batch points features"]
+    described: Described
     """Values and features of the place."""
 
 
@@ -80,12 +84,17 @@ class GeometricLayers(nn.Module):
         self.num_gaussians = config.num_gaussians
         self.lift = nn.Linear(config.num_gaussians + num_described, config.hidden_dim)
         self.stages = nn.ModuleList(
-            GatedLayer(self.windows.num_modes, config.hidden_dim) for _ in range(config.num_layers)
+            GatedLayer(self.windows.num_modes, config.hidden_dim, config.gate)
+            for _ in range(config.num_layers)
         )
         self._last: Placed | None = None
 
     def forward(
-        self, sites: Sites, start: Start, queries: tuple[Start, Neighbours] | None = None
+        self,
+        sites: Sites,
+        start: Start,
+        queries: tuple[Start, Neighbours] | None = None,
+        silence: Silence = Silence(),
     ) -> tuple[list[Float[Tensor, "batch targets channels"]], list[WaveStage]]:
         """Returns the state before and after every layer, at the sites or at queries.
 
@@ -93,6 +102,7 @@ class GeometricLayers(nn.Module):
             sites: The context.
             start: What the sites begin with.
             queries: What other points begin with, and the sites next to them.
+            silence: Modes and layers that are switched off.
         """
         windows: AbstractProjection = self._windows_at(sites)
         state = self._lifted(start)
@@ -101,19 +111,23 @@ class GeometricLayers(nn.Module):
         if queries is not None:
             asked, places = self._lifted(queries[0]), self._windows_between(sites, queries[1])
             states = [asked]
-        for layer in self.stages:
+        for number, layer in enumerate(self.stages):
             assert isinstance(layer, GatedLayer)
-            stage = WaveStage(*layer.couple(state, windows))
-            state = layer.update(state, windows, stage.filtered)
-            if asked is not None:
-                asked = layer.update(asked, places, stage.filtered)
+            tokens, filtered = layer.couple(state, windows)
+            stage = WaveStage(
+                tokens, layer.filter.transfer, silence.tokens(number, filtered, dim=1)
+            )
+            if number not in silence.layers:
+                state = layer.update(state, windows, stage.filtered)
+                if asked is not None:
+                    asked = layer.update(asked, places, stage.filtered)
             states.append(state if asked is None else asked)
             stages.append(stage)
         return [state.transpose(0, 1) for state in states], stages
 
     def _lifted(self, start: Start) -> Float[Tensor, "points batch channels"]:
-        basis = self.num_gaussians * start.basis
-        state = self.lift(torch.cat([basis, start.described], dim=-1))
+        held = torch.cat([self.num_gaussians * start.basis, start.described.values], dim=-1)
+        state = replace(start.described, values=held).through(self.lift)
         return state.transpose(0, 1).contiguous()
 
     def _windows_at(self, sites: Sites) -> AbstractProjection:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.model.silence import Silence
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 
@@ -25,3 +26,7 @@ class AbstractLatent(ABC):
     @abstractmethod
     def blend(self, neighbours: Neighbours, domain: Domain) -> "AbstractLatent":
         """Returns the state that free queries see: that of their neighbours, blended."""
+
+    @abstractmethod
+    def silenced(self, silence: Silence) -> "AbstractLatent":
+        """Returns the state in which silent sites hold nothing."""

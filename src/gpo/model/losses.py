@@ -158,7 +158,7 @@ def scale_loss(
 ) -> Float[Tensor, ""]:
     r"""Returns $L_\sigma$, the mean excess of scales over `bounds`, in unit lengths."""
     scales = particles.scales / domain.unit_lengths(particles.scales)
-    excess = torch.relu(scales - bounds[1]) + torch.relu(bounds[0] - scales)
+    excess = (scales - scales.clamp(*bounds)).abs()
     return (weights * excess.mean((-1, -2))).sum(-1).mean()
 
 

@@ -22,10 +22,20 @@ class ModeFilter(nn.Module):
         spread = (2 * channels) ** -0.5 / STRIDE
         self.response = nn.Parameter(torch.randn(2, num_modes, 1, out_channels) * spread)
 
+    @property
+    def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
+        r"""The numbers $\hat d_k$ of every channel, real and imaginary part."""
+        return STRIDE * self.response.squeeze(2)
+
     def forward(
         self, tokens: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "2 modes batch out_channels"]:
         """Returns the filtered tokens."""
         real, imaginary = (tokens @ self.mix).unbind(0)
-        gain, turn = (STRIDE * self.response).unbind(0)
-        return torch.stack([real * gain - imaginary * turn, real * turn + imaginary * gain])
+        gain, turn = self.transfer.unsqueeze(2).unbind(0)
+        return torch.stack(
+            [
+                torch.addcmul(real * gain, imaginary, turn, value=-1),
+                torch.addcmul(real * turn, imaginary, gain),
+            ]
+        )

@@ -3,6 +3,7 @@ r"""The Gaussian Particle Operator (section 2.3, eq. op-def).
 $\mathcal{G}_\Theta = f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\mathcal{Z}\circ E_\theta$
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.geometric import GeometricLayers, Start
 from gpo.model.particles import Particles
+from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.model.trace import Trace
 
@@ -39,6 +41,7 @@ class GaussianParticleOperator(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
+        silence: Silence = Silence(),
     ) -> Float[Tensor, "batch targets out_channels"]:
         """Returns the predicted field at the sites, or at `queries`.
 
@@ -49,23 +52,26 @@ class GaussianParticleOperator(nn.Module):
             coords: The sites, shared by the batch or one set per sample.
             weights: Quadrature weights; 0 masks a site, whatever it holds.
             queries: Any other points at which to predict.
+            silence: Parts that are switched off.
         """
-        sites = self.field.check(values, coords, weights, queries)
+        sites = self._silenced(self.field.check(values, coords, weights, queries), silence)
         if isinstance(self.layers, GeometricLayers):
-            return self._geometric_trace(sites, self.layers).output
+            return self._geometric_trace(sites, self.layers, silence).output
         domain = self.config.space
-        latent = self.field.encoder(sites.values, sites.coords)
+        latent = self.field.encoder(sites.values, sites.coords).silenced(silence)
         basis, descriptor = latent.basis(sites.coords, domain), latent.descriptor(domain)
         if sites.queries is None:
-            for layer in self.stages:
-                basis = layer(basis, descriptor, sites.weights)
+            for number, layer in enumerate(self.stages):
+                stage = layer.measure_and_couple(basis, descriptor, sites.weights)
+                basis = self._updated(number, basis, stage.windows, stage, silence)
             return self.field.decoder(basis)
         seen = self.field.seen_from(sites, latent)
         asked, seen_descriptor = seen.basis(sites.queries, domain), seen.descriptor(domain)
-        for layer in self.stages:
+        for number, layer in enumerate(self.stages):
             stage = layer.measure_and_couple(basis, descriptor, sites.weights)
-            asked = layer.update(asked, layer.windows(asked, seen_descriptor), stage.coupled)
-            basis = layer.update(basis, stage.windows, stage.coupled)
+            windows = layer.windows(asked, seen_descriptor)
+            asked = self._updated(number, asked, windows, stage, silence)
+            basis = self._updated(number, basis, stage.windows, stage, silence)
         return self.field.decoder(asked)
 
     @property
@@ -91,27 +97,50 @@ class GaussianParticleOperator(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
+        silence: Silence = Silence(),
     ) -> Trace:
         """Returns every intermediate of the forward pass together with its output."""
-        return self.trace_sites(self.field.check(values, coords, weights, None))
+        return self.trace_sites(self.field.check(values, coords, weights, None), silence)
 
-    def trace_sites(self, sites: Sites) -> Trace:
+    def trace_sites(self, sites: Sites, silence: Silence = Silence()) -> Trace:
         """Returns the same for sites that were checked already."""
+        sites = self._silenced(sites, silence)
         if isinstance(self.layers, GeometricLayers):
-            return self._geometric_trace(sites, self.layers)
+            return self._geometric_trace(sites, self.layers, silence)
         domain = self.config.space
-        latent = self.field.encoder(sites.values, sites.coords)
+        latent = self.field.encoder(sites.values, sites.coords).silenced(silence)
         bases, descriptor = [latent.basis(sites.coords, domain)], latent.descriptor(domain)
         stages: list[Stage] = []
-        for layer in self.stages:
-            stages.append(layer.measure_and_couple(bases[-1], descriptor, sites.weights))
-            bases.append(layer.update(bases[-1], stages[-1].windows, stages[-1].coupled))
+        for number, layer in enumerate(self.stages):
+            stage = layer.measure_and_couple(bases[-1], descriptor, sites.weights)
+            bases.append(self._updated(number, bases[-1], stage.windows, stage, silence))
+            stages.append(stage)
         return Trace(latent, tuple(bases), tuple(stages), self.field.decoder(bases[-1]))
 
-    def _geometric_trace(self, sites: Sites, layers: GeometricLayers) -> Trace:
+    @property
+    def num_modes(self) -> int:
+        """Modes of a layer, of all its heads."""
+        if isinstance(self.layers, GeometricLayers):
+            return self.layers.windows.num_modes
+        return self.config.num_heads * self.config.num_modes
+
+    def _silenced(self, sites: Sites, silence: Silence) -> Sites:
+        silence.check(self.config.num_layers, self.num_modes, sites.values.shape[1])
+        return replace(sites, values=silence.at_sites(sites.values))
+
+    def _updated(
+        self, number: int, basis: Tensor, windows: Tensor, stage: Stage, silence: Silence
+    ) -> Tensor:
+        """Returns the basis at some points after a layer, with what is silent left out."""
+        if number in silence.layers:
+            return basis
+        coupled = silence.tokens(number, stage.coupled.flatten(1, 2), dim=1)
+        return self.stages[number].update(basis, windows, coupled.view_as(stage.coupled))
+
+    def _geometric_trace(self, sites: Sites, layers: GeometricLayers, silence: Silence) -> Trace:
         encoder, domain = self.field.encoder, self.config.space
         described = encoder.describe(sites.values, sites.coords)
-        latent = encoder.read(described, sites.coords)
+        latent = encoder.read(described, sites.coords).silenced(silence)
         start = Start(latent.basis(sites.coords, domain), described)
         queries = None
         if sites.queries is not None:
@@ -119,8 +148,9 @@ class GaussianParticleOperator(nn.Module):
             values = neighbours.blend(neighbours.gather(sites.values))
             basis = latent.blend(neighbours, domain).basis(sites.queries, domain)
             queries = Start(basis, encoder.describe(values, sites.queries)), neighbours
-        states, stages = layers(sites, start, queries)
-        return Trace(latent, tuple(states), tuple(stages), self.field.decoder(states[-1]))
+        states, stages = layers(sites, start, queries, silence)
+        output = self.field.decoder(states[-1])
+        return Trace(latent, tuple(states), tuple(stages), output, layers.windows)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

@@ -1,12 +1,13 @@
 """Gaussian particles: the state of the field (section 2.1, eq. 1 and 2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gpo.model.latent import AbstractLatent
+from gpo.model.silence import Silence
 from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
 from gpo.numerics.neighbours import Neighbours
@@ -47,3 +48,7 @@ class Particles(AbstractLatent):
             neighbours.blend(neighbours.gather(self.scales)),
             neighbours.blend(neighbours.gather(self.weights)),
         )
+
+    def silenced(self, silence: Silence) -> "Particles":
+        """Returns the same particles; those of silent sites weigh nothing."""
+        return replace(self, weights=silence.at_sites(self.weights))

@@ -6,9 +6,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from gpo.model.abstract_encoder import AbstractEncoder
+from gpo.model.abstract_encoder import AbstractEncoder, Described
 from gpo.model.config import OperatorConfig
 from gpo.model.latent import AbstractLatent
+from gpo.model.silence import Silence
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 
@@ -33,6 +34,10 @@ class PlainLatent(AbstractLatent):
         """Interpolates the features."""
         return PlainLatent(neighbours.blend(neighbours.gather(self.features)))
 
+    def silenced(self, silence: Silence) -> "PlainLatent":
+        """Returns the same features, zero at silent sites."""
+        return PlainLatent(silence.at_sites(self.features))
+
 
 class PlainEncoder(AbstractEncoder):
     """As deep as the particle encoder's three heads; positive, so that mass keeps its meaning."""
@@ -52,10 +57,11 @@ class PlainEncoder(AbstractEncoder):
             nn.Linear(hidden, config.num_gaussians),
         )
 
-    def read(
-        self,
-        described: Float[Tensor, "batch points described"],
-        coords: Float[Tensor, "batch points dim"],
-    ) -> PlainLatent:
+    def read(self, described: Described, coords: Float[Tensor, "batch points dim"]) -> PlainLatent:
         """Returns the features of sites that were described already."""
-        return PlainLatent(softplus(self.layers(described)))
+        first, *others = self.layers
+        assert isinstance(first, nn.Linear)
+        hidden = described.through(first)
+        for layer in others:
+            hidden = layer(hidden)
+        return PlainLatent(softplus(hidden))

@@ -8,6 +8,7 @@ from torch import Tensor
 from gpo.model.attention import Stage
 from gpo.model.geometric import WaveStage
 from gpo.model.latent import AbstractLatent
+from gpo.model.wave_windows import WaveWindows
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Trace:
     """Windows, tokens and couplings of every stage."""
     output: Float[Tensor, "batch points out_channels"]
     """The predicted field at the sites."""
+    waves: WaveWindows | None = None
+    """The windows of all stages, where they are waves: their wave vectors, and what to draw."""
 
     @property
     def windows(self) -> tuple[Float[Tensor, "batch heads points modes"], ...]:
@@ -32,6 +35,11 @@ class Trace:
     def tokens(self) -> tuple[Tensor, ...]:
         """What the windows of every stage measured."""
         return tuple(stage.tokens for stage in self.stages)
+
+    @property
+    def responses(self) -> tuple[Float[Tensor, "2 modes fields"], ...]:
+        """By what modes are multiplied in every stage, real and imaginary part, where they are waves."""
+        return tuple(stage.response for stage in self.stages if isinstance(stage, WaveStage))
 
     @property
     def couplings(self) -> tuple[Float[Tensor, "batch heads modes modes"], ...]:

@@ -100,12 +100,12 @@ class Domain:
         """Number of coordinates that `embed` returns."""
         return self.dim + sum(self.periodic)
 
-    def unit_lengths(self, like: Tensor) -> Float[Tensor, " dim"]:
-        """Returns what counts as length one along every axis, on the device of `like`."""
+    def unit_lengths(self, like: Tensor) -> Float[Tensor, " #dim"]:
+        """Returns what counts as length one along every axis, once where it is the same for all."""
         lengths = [high - low for low, high in zip(self.lower, self.upper, strict=True)]
         if self.is_sphere:
-            lengths = [max(lengths) / 2] * 3
-        return torch.tensor(lengths, dtype=like.dtype, device=like.device)
+            lengths = [max(lengths) / 2]
+        return _per_axis(lengths, like)
 
     def to_unit(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Maps the box onto $[0, 1]^d$, and the sphere or its patch into $[-1, 1]^3$."""
@@ -135,8 +135,7 @@ class Domain:
         difference = coords - origin
         if not any(self.periodic):
             return difference
-        turns = torch.round(difference / self.unit_lengths(difference))
-        return difference - turns * self._periods(difference)
+        return difference - self._whole_periods(difference)
 
     def nearest_image(
         self, coords: Float[Tensor, "*#batch dim"], anchor: Float[Tensor, "*#batch dim"]
@@ -144,8 +143,7 @@ class Domain:
         """Moves points by whole periods to where they are closest to `anchor`."""
         if not any(self.periodic):
             return coords + torch.zeros_like(anchor)
-        turns = torch.round((coords - anchor) / self.unit_lengths(coords))
-        return coords - turns * self._periods(coords)
+        return coords - self._whole_periods(coords - anchor)
 
     def embed(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch embedding"]:
         r"""Returns unit coordinates without a seam.
@@ -213,12 +211,26 @@ class Domain:
             origin = [(low + high) / 2 for low, high in zip(self.lower, self.upper, strict=True)]
         return torch.tensor(origin, dtype=like.dtype, device=like.device)
 
+    @torch.no_grad()
+    def _whole_periods(self, difference: Tensor) -> Tensor:
+        """Returns the multiples of the periods next to differences, which no small change changes."""
+        turns = torch.round(difference / self.unit_lengths(difference))
+        return turns * self._periods(difference)
+
     def _is_periodic(self, like: Tensor) -> Tensor:
         return torch.tensor(self.periodic, device=like.device)
 
     def _periods(self, like: Tensor) -> Tensor:
-        """Returns the axis lengths, with zero on open axes."""
-        return self.unit_lengths(like) * self._is_periodic(like)
+        """Returns the axis lengths, with zero on open axes; once where all are the same."""
+        pairs = zip(self.lower, self.upper, self.periodic, strict=True)
+        return _per_axis([(high - low) * is_periodic for low, high, is_periodic in pairs], like)
+
+
+def _per_axis(numbers: list[float], like: Tensor) -> Tensor:
+    """Returns one number per axis; a single one where all are equal, which is faster to spread."""
+    if len(set(numbers)) == 1:
+        numbers = numbers[:1]
+    return torch.tensor(numbers, dtype=like.dtype, device=like.device)
 
 
 def unit_vectors(

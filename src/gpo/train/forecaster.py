@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.silence import Silence
 from gpo.train.models import Model, load_model
 from gpo.train.site_means import SiteMeans
 
@@ -75,6 +76,7 @@ class Forecaster(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
+        silence: Silence | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame in the units of the data, at the sites or at `queries`.
 
@@ -83,16 +85,21 @@ class Forecaster(nn.Module):
             coords: The sites.
             weights: Quadrature weights; 0 masks a site.
             queries: Any other points; baselines answer at their sites only.
+            silence: Parts of a model gpo that are switched off.
         """
         values = self.normalised_input(frames)
-        if queries is None:
+        if queries is None and silence is None:
             output = self.model(values, coords, weights=weights)
             return self.denormalised(self.complete(output, values))
         if not isinstance(self.model, GaussianParticleOperator):
             raise ValueError(
-                f"{type(self.model).__name__} answers at its sites only; `queries` need a model gpo."
+                f"{type(self.model).__name__} answers at its sites only and has no parts to switch "
+                "off; `queries` and `silence` need a model gpo."
             )
-        output = self.model(values, coords, weights=weights, queries=queries)
+        silence = silence or Silence()
+        output = self.model(values, coords, weights=weights, queries=queries, silence=silence)
+        if queries is None:
+            return self.denormalised(self.complete(output, values))
         field = self.model.field
         neighbours = field.neighbours(field.check(values, coords, weights, queries))
         if self.task.predict == "increment":

@@ -23,7 +23,7 @@ from gpo.train.config import RunConfig
 Model = GaussianParticleOperator | GaussianField | RegisteredModel
 
 
-WIDTHS = {"geometric": (32, 8), "paper": (64, 16)}
+WIDTHS = {"geometric": (32, 4), "paper": (64, 16)}
 """Width and Gaussians per site of the variants of gpo, where a run does not set them."""
 
 

@@ -1,0 +1,55 @@
+"""Parts of an operator that are switched off, to see what they cause."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Silence:
+    """What does not count in a forward pass; nothing by default."""
+
+    modes: frozenset[tuple[int, int]] = frozenset()
+    """Pairs of layer and mode whose tokens are not scattered back; in the paper's variant the modes
+    of head h begin at h times the modes per head."""
+    layers: frozenset[int] = frozenset()
+    """Layers that leave the state as it is."""
+    sites: frozenset[int] = frozenset()
+    """Sites that hold nothing: their values are zero, which is the mean, and their particles weigh nothing."""
+
+    def check(self, num_layers: int, num_modes: int, num_sites: int) -> None:
+        """Raises a `ValueError` where something is named that is not there."""
+        named = {
+            "layers": ({*self.layers, *(layer for layer, _ in self.modes)}, num_layers),
+            "modes": ({mode for _, mode in self.modes}, num_modes),
+            "sites": (self.sites, num_sites),
+        }
+        for name, (numbers, count) in named.items():
+            strange = sorted(number for number in numbers if not 0 <= number < count)
+            if strange:
+                raise ValueError(
+                    f"`silence.{name}` must be from 0 to {count - 1}, got {strange[0]}."
+                )
+
+    def tokens(self, layer: int, tokens: Tensor, dim: int) -> Tensor:
+        """Returns the tokens of a layer with silent modes zero.
+
+        Args:
+            layer: Number of the layer.
+            tokens: Tokens on their way back to the sites.
+            dim: Where the modes are.
+        """
+        silent = sorted(mode for number, mode in self.modes if number == layer)
+        if not silent:
+            return tokens
+        return tokens.index_fill(dim, torch.tensor(silent, device=tokens.device), 0.0)
+
+    def at_sites(
+        self, held: Float[Tensor, "batch points *channels"]
+    ) -> Float[Tensor, "batch points *channels"]:
+        """Returns what sites hold, zero at the silent ones."""
+        if not self.sites:
+            return held
+        return held.index_fill(1, torch.tensor(sorted(self.sites), device=held.device), 0.0)
