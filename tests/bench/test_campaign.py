@@ -24,6 +24,7 @@ from gpo.bench.invoke import CellError
 from gpo.bench.models import MODELS
 from gpo.bench.protocol import LEARNING_RATES, Protocol
 from gpo.bench.table1 import table1, table1_cells
+from gpo.bench.transfer import transfer_table
 from gpo.cli import main
 from gpo.data.benchmarks import BENCHMARKS
 from gpo.evaluate.results import Results
@@ -64,6 +65,7 @@ def calls(monkeypatch):
                 7, {"model": {"relative_l2": error}, "persistence": {"relative_l2": 0.3}}, {},
                 rollout={"model": [error * (1 + settings["seed"]), None], "persistence": [0.3, 0.6]}, spectrum=spectrum,
                 model={"parameters": 12},
+                resolution={"1x": {"model": error}, "2x": {"model": 1.25 * error}, "random 70% of the sites": {"reason": "needs a grid"}},
             ).save(out)  # fmt: skip
 
     monkeypatch.setattr(invoke, "run_gpo", call)
@@ -180,6 +182,13 @@ def test_error_against_cpu_time_is_that_of_the_log(tmp_path, calls):
     assert "| model | 7.5 s | 15 s | 30 s | 60 s |" in text
     # The last step ends a little after the budget.
     assert "| gpo | **0.2** | **0.2** | **0.2** | **0.1** |" in text
+
+
+def test_errors_on_other_sites_are_multiples_of_the_error_at_home(tmp_path, calls):
+    cells, _, campaign = make(tmp_path, ["gpo"])
+    text = transfer_table(cells, campaign.root, "ns2d", PROTOCOL).markdown()
+    assert "| model | 1x | 2x | random 70% of the sites |" in text
+    assert "| gpo | **0.02** | **0.025 (1.25 of 1x)** | - (needs a grid) |" in text
 
 
 def test_the_paper_is_quoted_for_every_model_and_benchmark():

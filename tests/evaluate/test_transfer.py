@@ -7,7 +7,7 @@ import torch
 from gpo import Domain, relative_l2
 from gpo.data.geometry import Geometry
 from gpo.data.split import split_windows
-from gpo.data.thin import thinned
+from gpo.data.thin import sampled, thinned
 from gpo.data.trajectories import Trajectories, Variable
 from gpo.evaluate.transfer import between_sites, refined, resolution_transfer
 from gpo.train.config import RunConfig
@@ -106,12 +106,25 @@ def test_refined_data_goes_through_the_old_values_and_follows_the_waves_between(
 def test_resolutions_are_scored_each_on_its_own_sites():
     data, model = decaying_waves(num_points=24), Same()
     rows = resolution_transfer(Forecaster(model, TASK), data, split_windows(data).test)
-    assert list(rows) == ["0.5x", "1x", "2x, interpolated"]
-    assert model.sizes == {12, 24, 48}
+    assert list(rows) == ["0.5x", "1x", "2x, interpolated", "random 70% of the sites"]
+    assert model.sizes == {12, 24, 48, 17}
     assert all(row["model"] == row["last frame"] for row in rows.values())
     finer = decaying_waves(num_points=48)
     rows = resolution_transfer(Forecaster(model, TASK), data, split_windows(data).test, finer)
-    assert list(rows) == ["0.5x", "1x", "2x"]
+    assert list(rows) == ["0.5x", "1x", "2x", "random 70% of the sites"]
+
+
+def test_a_random_part_of_the_sites_keeps_their_values_and_weights():
+    data = decaying_waves(num_points=40)
+    part = sampled(data, 0.7)
+    geometry, whole = part.geometry(), data.geometry()
+    assert geometry.num_points == 28
+    numbers = [int(np.abs(whole.coords - place).sum(-1).argmin()) for place in geometry.coords]
+    assert len(set(numbers)) == 28
+    np.testing.assert_array_equal(geometry.coords, whole.coords[numbers])
+    assert geometry.weights.sum() == pytest.approx(1)
+    np.testing.assert_array_equal(part.frames(0, slice(0, 2)), data.frames(0, slice(0, 2))[:, numbers])  # fmt: skip
+    np.testing.assert_array_equal(sampled(data, 0.7).geometry().coords, geometry.coords)
 
 
 def test_a_resolution_that_cannot_be_had_gives_the_reason():
@@ -134,6 +147,7 @@ def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, 
     forecaster = new_forecaster(data, split, RunConfig(data="x", model=model)).eval()
     rows = resolution_transfer(forecaster, data, split.test)
     assert np.isfinite(rows["1x"]["model"])
+    assert "grid" in rows["random 70% of the sites"]["reason"]
     if reason is None:
         assert np.isfinite(rows["0.5x"]["model"])
     else:

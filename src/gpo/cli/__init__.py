@@ -18,6 +18,7 @@ from gpo.cli.bench import (
     BenchScaling,
     BenchSpectrum,
     BenchTable1,
+    BenchTransfer,
 )
 from gpo.cli.data import DataInfo, DataMake, DataPlot
 from gpo.cli.predict import PredictCommand
@@ -58,6 +59,7 @@ class Bench:
         | Annotated[BenchRollout, subcommand("rollout")]
         | Annotated[BenchConvergence, subcommand("convergence")]
         | Annotated[BenchSpectrum, subcommand("spectrum")]
+        | Annotated[BenchTransfer, subcommand("transfer")]
         | Annotated[BenchScaling, subcommand("scaling")]
     )
 

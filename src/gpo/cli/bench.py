@@ -1,4 +1,4 @@
-"""`gpo bench table1 | ablation | efficiency | rollout | convergence | spectrum | scaling`."""
+"""`gpo bench` and what it makes: table1, ablation, efficiency, rollout, convergence and so on."""
 
 import shlex
 import sys
@@ -29,6 +29,7 @@ from gpo.bench.protocol import Protocol
 from gpo.bench.scaling import measure_scaling
 from gpo.bench.table import Table
 from gpo.bench.table1 import table1, table1_cells
+from gpo.bench.transfer import transfer_table
 from gpo.cli.data import make_data
 from gpo.files import write_text
 from gpo.report.bench_figures import draw_efficiency, draw_scaling
@@ -203,6 +204,25 @@ class BenchSpectrum:
         )
         table = spectrum_table(cells, make.runs, self.benchmark, make.rules)
         _write(make.out / "spectrum", [table], {"spectrum": figure})
+
+
+@dataclass(frozen=True)
+class BenchTransfer:
+    """Error on coarser and finer grids and on a random part of the sites, of the cells of table1."""
+
+    cells: Cells = Cells()
+    models: tuple[str, ...] = MODELS
+    """Rows."""
+    benchmark: str = "ns2d"
+    """The column it is taken from; --files may hold the same data at a finer resolution."""
+
+    def run(self) -> None:
+        """Makes the cells that are missing and writes a table."""
+        make = self.cells
+        cells = make.column(self.benchmark, self.models)
+        _write(
+            make.out / "transfer", [transfer_table(cells, make.runs, self.benchmark, make.rules)]
+        )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""Data on every n-th site of its grid: a coarser resolution of the same fields."""
+"""Data on some of its sites: every n-th one of a grid, or a random part of them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
 from gpo.data.trajectories import Pairs, Trajectories
 
 
@@ -16,9 +20,32 @@ def thinned(data: Trajectories | Pairs, factor: int) -> Trajectories | Pairs:
     if factor == 1:
         return data
     try:
-        parts = [geometry.thinned(factor) for geometry in data.geometries]
+        return _on([geometry.thinned(factor) for geometry in data.geometries], data)
     except ValueError as error:
         raise DataError(data.source, "coords", f"{error}.") from error
+
+
+def sampled(data: Trajectories | Pairs, share: float, seed: int = 0) -> Trajectories | Pairs:
+    """Returns the same data on a random part of its sites, as scattered points.
+
+    Args:
+        data: Fields on any sites.
+        share: The part that is kept, from 0 to 1.
+        seed: Which sites.
+    """
+    generator = np.random.default_rng(seed)
+    parts = []
+    for geometry in data.geometries:
+        count = max(1, round(share * geometry.num_points))
+        numbers = np.sort(generator.permutation(geometry.num_points)[:count])
+        parts.append((geometry.chosen(numbers), numbers))
+    return _on(parts, data)
+
+
+def _on(
+    parts: Sequence[tuple[Geometry, np.ndarray]], data: Trajectories | Pairs
+) -> Trajectories | Pairs:
+    """Returns data on some of its sites: their geometries and numbers."""
     geometries = tuple(geometry for geometry, _ in parts)
     numbers = [kept for _, kept in parts]
 

@@ -31,7 +31,8 @@ class Results:
     """By variable: energy by wave number of truth and model, after one step and at the end of
     the rollout, and the error in bins; or the reason why there is none."""
     resolution: dict[str, dict[str, float | str]] = field(default_factory=dict)
-    """Relative L2 on coarser and finer grids, or the reason why there is none."""
+    """Relative L2 on coarser and finer grids and on a random part of the sites, or the reason why
+    there is none."""
     between_sites: dict[str, float | str] = field(default_factory=dict)
     """Relative L2 at sites that the model was not given, or the reason why there is none."""
     model: dict[str, Any] = field(default_factory=dict)

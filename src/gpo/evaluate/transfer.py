@@ -1,4 +1,4 @@
-"""A model away from the sites it learned on: on coarser and finer grids, and between sites."""
+"""A model away from the sites it learned on: on coarser and finer grids, on a part, between sites."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from gpo.baselines import RegisteredModel, UnsupportedGeometryError
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.split import evenly, owner
-from gpo.data.thin import thinned
+from gpo.data.thin import sampled, thinned
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
@@ -22,6 +22,9 @@ from gpo.train.forecaster import Forecaster
 
 MAX_EXAMPLES = 64
 """Test examples that are scored, evenly chosen."""
+
+SHARE = 0.7
+"""Part of the sites in the row that has a random part of them."""
 
 Scores = dict[str, float | str]
 """Relative L2 of the model and of the last frame, or the `reason` why there is none."""
@@ -33,7 +36,7 @@ def resolution_transfer(
     members: Sequence[Any],
     finer: Trajectories | Pairs | None = None,
 ) -> dict[str, Scores]:
-    """Returns errors at half, equal and double resolution along every axis.
+    """Returns errors at half, equal and double resolution along every axis, and on some of the sites.
 
     Args:
         forecaster: The trained model.
@@ -47,6 +50,7 @@ def resolution_transfer(
         ("0.5x", lambda: thinned(data, 2)),
         ("1x", lambda: data),
         ("2x" if finer else "2x, interpolated", lambda: finer or refined(data)),
+        (f"random {SHARE:.0%} of the sites", lambda: sampled(data, SHARE)),
     ):
         try:
             rows[name] = _score(forecaster, make(), members)
