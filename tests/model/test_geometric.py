@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
+from gpo.model.encoder import REACH
 from gpo.model.gated_layer import BoundedProduct
+from gpo.model.geometric import Start
 from gpo.model.mode_filter import STRIDE
 from gpo.model.projection import GridProjection, PointProjection, project
 from gpo.model.wave_windows import WaveWindows, resolved_waves
@@ -326,3 +328,32 @@ def test_sites_that_samples_share_are_described_once():
     whole = torch.cat([values, shared.place.expand(2, -1, -1)], dim=-1)
     torch.testing.assert_close(shared.through(lift), lift(whole))
     torch.testing.assert_close(apart.through(lift)[:1], lift(whole)[:1])
+
+
+def test_what_the_field_holds_is_known_through_particles_only():
+    model = make_model(DOMAINS["square"], **CHANGES)
+    coords = random_points(DOMAINS["square"], 1, 30)
+    with torch.no_grad():
+        first, second = (
+            model.layers._lifted(Start(torch.zeros(1, 30, 5, dtype=torch.double), described))
+            for described in (
+                model.field.encoder.describe(torch.randn(1, 30, 2, dtype=torch.double), coords)
+                for _ in range(2)
+            )
+        )
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["square", "torus", "cube"])
+def test_a_site_sees_its_displaced_particles(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES, centers="displacement")
+    with torch.no_grad():
+        model.field.encoder.centers.out.weight.mul_(100)
+    coords, values = random_points(domain, 40), 10 * torch.randn(1, 40, 2, dtype=torch.double)
+    particles = model.particles(values, coords)
+    away = (particles.centers - coords[:, None]) / particles.scales
+    assert away.abs().max() <= REACH + 1e-9
+    assert away.abs().max() > 0.9 * REACH
+    seen = particles.basis(coords[None], domain) / particles.weights
+    assert seen.min() >= math.exp(-0.5 * domain.dim * REACH**2) - 1e-9

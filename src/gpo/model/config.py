@@ -53,7 +53,7 @@ class OperatorConfig:
     fourier_seed: int = 0
     """Fourier features: seed of the frequencies."""
     centers: Literal["absolute", "displacement"] = "absolute"
-    """Whether the encoder predicts where a center is, or how far it is from its site."""
+    """Whether the encoder predicts where a center is, or how many scales from its site, two at most."""
     sigma_min: float = 0.01
     """Scales below this are penalised by the scale loss."""
     sigma_max: float = 1.0

@@ -12,6 +12,13 @@ from gpo.model.particles import Particles
 SCALE_FLOOR = 1e-4
 """Added to every scale, in unit lengths: a softplus may underflow, a division may not."""
 
+REACH = 2.0
+"""Farthest that a displaced center is from its site along an axis, in its own scales.
+
+Without a bound centers run away to where their site does not see them: the mean of a site's
+centers is held near it, but not each of them, and what is not seen costs nothing.
+"""
+
 
 class Encoder(AbstractEncoder):
     r"""Predicts $(\mu,\sigma,w)$ at every site from $\eta_j=[a_j,\gamma(x_j)]$."""
@@ -34,22 +41,22 @@ class Encoder(AbstractEncoder):
         shape = (*coords.shape[:2], self.num_gaussians, self.domain.dim)
         centers = self.centers(hidden).reshape(shape)
         scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR
+        scales = scales * self.domain.unit_lengths(coords)
         weights = torch.softmax(self.weights(hidden), dim=-1)
-        lengths = self.domain.unit_lengths(coords)
         if self.is_displacement:
-            centers = coords.unsqueeze(-2) + centers * lengths
+            centers = coords.unsqueeze(-2) + REACH * torch.tanh(centers) * scales
         else:
             centers = self.domain.from_unit(centers)
         if self.domain.is_sphere:
             centers = self.domain.wrap(centers)
-        return Particles(centers, scales * lengths, weights)
+        return Particles(centers, scales, weights)
 
     @torch.no_grad()
     def _spread_out(self) -> None:
         """Starts with centers all over the domain, or scattered closely around their site."""
         bias = self.centers.out.bias
         if self.is_displacement:
-            bias.normal_(0, 0.1)
+            bias.normal_(0, 0.5)
             # softplus(-1.5) = 0.2: particles that belong to their site.
             self.scales.out.bias.fill_(-1.5)
         else:

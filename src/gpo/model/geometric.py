@@ -1,6 +1,7 @@
 r"""The geometric operator: particles first, then layers of wave windows on what they carry.
 
-A site starts with $h=W[Gz,a,\gamma(x)]$: its Gaussian basis, its values and its place. Layers
+A site starts with $h=W[Gz,\,Gz\otimes a,\,\gamma(x)]$: its Gaussian basis, the values that every
+particle carries, and its place; what the field holds is known through particles only. Layers
 (`gated_layer.py`) couple all sites through modes. Tokens are measured at the sites only, so
 queries never change each other's answers.
 """
@@ -78,11 +79,12 @@ class Placed:
 class GeometricLayers(nn.Module):
     """Everything between the encoder and the decoder."""
 
-    def __init__(self, config: OperatorConfig, num_described: int) -> None:
+    def __init__(self, config: OperatorConfig, num_features: int) -> None:
         super().__init__()
         self.windows = WaveWindows.of(config)
         self.num_gaussians = config.num_gaussians
-        self.lift = nn.Linear(config.num_gaussians + num_described, config.hidden_dim)
+        num_carried = config.num_gaussians * (1 + config.in_channels)
+        self.lift = nn.Linear(num_carried + num_features, config.hidden_dim)
         self.stages = nn.ModuleList(
             GatedLayer(self.windows.num_modes, config.hidden_dim, config.gate)
             for _ in range(config.num_layers)
@@ -126,7 +128,9 @@ class GeometricLayers(nn.Module):
         return [state.transpose(0, 1) for state in states], stages
 
     def _lifted(self, start: Start) -> Float[Tensor, "points batch channels"]:
-        held = torch.cat([self.num_gaussians * start.basis, start.described.values], dim=-1)
+        basis = self.num_gaussians * start.basis
+        carried = basis.unsqueeze(-1) * start.described.values.unsqueeze(-2)
+        held = torch.cat([basis, carried.flatten(-2)], dim=-1)
         state = replace(start.described, values=held).through(self.lift)
         return state.transpose(0, 1).contiguous()
 

@@ -29,7 +29,7 @@ class GaussianParticleOperator(nn.Module):
         self.config = config
         self.field = GaussianField(config, config.state_channels)
         if config.variant == "geometric":
-            self.layers = GeometricLayers(config, self.field.encoder.num_described)
+            self.layers = GeometricLayers(config, self.field.encoder.features.num_features)
         else:
             num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
             self.layers = nn.ModuleList(PGGaussianAttention(config) for _ in range(num_owned))
