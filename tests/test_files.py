@@ -1,6 +1,6 @@
 import pytest
 
-from gpo.files import whole_file, write_text
+from gpo.files import new_file, whole_file, write_text
 
 
 def test_a_file_appears_only_when_all_of_it_is_written(tmp_path):
@@ -26,3 +26,28 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
         fail_half_way(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_whole_or_not_there_too(tmp_path):
+    def fill(path, is_broken):
+        with whole_file(path) as partial:
+            partial.mkdir()
+            (partial / "part").write_text("content")
+            if is_broken:
+                raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fill(tmp_path / "a.zarr", is_broken=True)
+    assert list(tmp_path.iterdir()) == []
+    fill(tmp_path / "a.zarr", is_broken=False)
+    assert (tmp_path / "a.zarr/part").read_text() == "content"
+
+
+def test_a_new_file_has_a_known_ending_a_free_name_and_a_folder(tmp_path):
+    path = new_file(tmp_path / "deep/down/a.nc", (".nc", ".zarr"))
+    assert path.parent.is_dir()
+    path.write_text("")
+    with pytest.raises(ValueError, match=r"a.nc exists. Choose another name, or delete it"):
+        new_file(path, (".nc",))
+    with pytest.raises(ValueError, match=r"`path` must end in .nc or .zarr, got 'a.txt'"):
+        new_file(str(tmp_path / "a.txt"), (".nc", ".zarr"))

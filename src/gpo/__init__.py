@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from gpo.model.artifact import ArtifactError
+from gpo.model.cloud import ParticleCloud
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights, operator_losses
@@ -11,21 +12,28 @@ from gpo.model.particles import Particles
 from gpo.model.presets import ablation, preset
 from gpo.model.silence import Silence
 from gpo.model.trace import Trace
+from gpo.model.tracks import Tracks
+from gpo.numerics.derivatives import Derivatives
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
+from gpo.numerics.footprints import Footprints
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
 
 __version__ = version("gpo")
 
 __all__ = [
     "ArtifactError",
+    "Derivatives",
     "Domain",
+    "Footprints",
     "GaussianField",
     "GaussianParticleOperator",
     "LossWeights",
     "OperatorConfig",
+    "ParticleCloud",
     "Particles",
     "Silence",
     "Trace",
+    "Tracks",
     "ablation",
     "count_parameters",
     "linf",

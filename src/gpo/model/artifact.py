@@ -28,7 +28,7 @@ Config = TypeVar("Config")
 
 
 class ArtifactError(ValueError):
-    """A folder that does not hold the model it should; the message names file and field."""
+    """A file or folder that does not hold what it should; the message names file and field."""
 
 
 def save(

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.model.cloud import ParticleCloud
 from gpo.model.latent import AbstractLatent
 from gpo.model.silence import Silence
 from gpo.numerics.domain import Domain
@@ -52,3 +53,13 @@ class Particles(AbstractLatent):
     def silenced(self, silence: Silence) -> "Particles":
         """Returns the same particles; those of silent sites weigh nothing."""
         return replace(self, weights=silence.at_sites(self.weights))
+
+    def cloud(self, domain: Domain) -> ParticleCloud:
+        """Returns all particles in one list: to choose from, measure, save and export."""
+        samples, sites, gaussians = torch.ones_like(self.weights).nonzero(as_tuple=True)
+        columns = (
+            domain.wrap(self.centers).flatten(0, 2),
+            self.scales.flatten(0, 2),
+            self.weights.flatten(),
+        )
+        return ParticleCloud(*columns, samples, sites, gaussians, domain)

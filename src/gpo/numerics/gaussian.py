@@ -31,3 +31,14 @@ def gaussian_laplacian(
     squared = scales.square()
     curvature = (offset.square() / squared.square() - 1 / squared).sum(-1)
     return curvature * gaussian(offset, scales)
+
+
+def gaussian_curvature(
+    offset: Float[Tensor, "*#batch dim"],
+    scales: Float[Tensor, "*#batch dim"],
+    direction: Float[Tensor, "*#batch dim"],
+) -> Float[Tensor, "*batch"]:
+    r"""Evaluates the second derivative along $n$, $\big((n\cdot\frac{x-\mu}{\sigma^2})^2-\sum_d\frac{n_d^2}{\sigma_d^2}\big)\,G$."""
+    squared = scales.square()
+    slope = (direction * offset / squared).sum(-1)
+    return (slope.square() - (direction.square() / squared).sum(-1)) * gaussian(offset, scales)
