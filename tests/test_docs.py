@@ -21,6 +21,21 @@ def test_a_model_of_ones_own_is_registered_as_the_page_shows(monkeypatch):
     assert model(torch.zeros(1, 5, 2), torch.zeros(5, 2)).shape == (1, 5, 1)
 
 
+def test_particles_are_chosen_measured_and_saved_as_the_page_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "particles.md").read_text(), re.DOTALL)
+    names: dict = {}
+    exec(compile(block, "particles.md", "exec"), names)
+    assert len(names["heavy"]) == 200
+    assert torch.equal(names["same"].centers, names["heavy"].centers)
+    assert names["outlines"].shape == (200, 64, 2)
+    assert names["there"].gradients.shape == (100, 2)
+    assert len(names["steps"].frames) == 3 * len(names["cloud"]) // 4
+    assert torch.equal(names["trace"].output, names["again"].output)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {"particles.nc", "particles.vtp", "particles.ply", "trace.zarr"}
+
+
 def test_every_baseline_is_in_the_list_and_its_files_exist():
     text = (DOCS / "baselines.md").read_text()
     source = DOCS.parent / "src" / "gpo" / "baselines"

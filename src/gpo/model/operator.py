@@ -115,7 +115,8 @@ class GaussianParticleOperator(nn.Module):
             stage = layer.measure_and_couple(bases[-1], descriptor, sites.weights)
             bases.append(self._updated(number, bases[-1], stage.windows, stage, silence))
             stages.append(stage)
-        return Trace(latent, tuple(bases), tuple(stages), self.field.decoder(bases[-1]))
+        output = self.field.decoder(bases[-1])
+        return Trace(latent, tuple(bases), tuple(stages), output, sites.coords, domain)
 
     @property
     def num_modes(self) -> int:
@@ -150,7 +151,8 @@ class GaussianParticleOperator(nn.Module):
             queries = Start(basis, encoder.describe(values, sites.queries)), neighbours
         states, stages = layers(sites, start, queries, silence)
         output = self.field.decoder(states[-1])
-        return Trace(latent, tuple(states), tuple(stages), output, layers.windows)
+        seen = sites.coords, domain
+        return Trace(latent, tuple(states), tuple(stages), output, *seen, layers.windows)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

@@ -1,6 +1,7 @@
 """Every intermediate of a forward pass, in the order of the method section."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,6 +10,7 @@ from gpo.model.attention import Stage
 from gpo.model.geometric import WaveStage
 from gpo.model.latent import AbstractLatent
 from gpo.model.wave_windows import WaveWindows
+from gpo.numerics.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,10 @@ class Trace:
     """Windows, tokens and couplings of every stage."""
     output: Float[Tensor, "batch points out_channels"]
     """The predicted field at the sites."""
+    coords: Float[Tensor, "batch sites dim"]
+    """The sites."""
+    domain: Domain
+    """Where they lie."""
     waves: WaveWindows | None = None
     """The windows of all stages, where they are waves: their wave vectors, and what to draw."""
 
@@ -45,3 +51,23 @@ class Trace:
     def couplings(self) -> tuple[Float[Tensor, "batch heads modes modes"], ...]:
         """The coupling between modes in every stage; none where every mode is filtered on its own."""
         return tuple(stage.coupling for stage in self.stages if isinstance(stage, Stage))
+
+    # What writes and reads files takes half a second to import, so only those wait who need it.
+
+    def save(self, path: str | Path, *, length_units: str = "1") -> None:
+        """Writes a new file, NetCDF (`.nc`) or Zarr (`.zarr`), with CF metadata.
+
+        Args:
+            path: The file; it is whole or not there.
+            length_units: Units of the domain's coordinates, such as "m".
+        """
+        from gpo.model.trace_file import save_trace
+
+        save_trace(self, path, length_units)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trace":
+        """Returns what `save` wrote."""
+        from gpo.model.trace_file import load_trace
+
+        return load_trace(path)
