@@ -134,9 +134,9 @@ def test_tracks_tell_the_shortest_way_across_the_seam():
 
 def test_tracks_match_by_site_and_gaussian_in_any_order_and_skip_what_is_missing():
     cloud = moving_particles().cloud(TORUS)
-    shuffled = cloud._rows(torch.randperm(len(cloud)))
+    shuffled = cloud.rows(torch.randperm(len(cloud)))
     is_left_out = (shuffled.samples == 1) & (shuffled.sites == 2) & (shuffled.gaussians == 1)
-    tracks = Tracks.of(shuffled._rows(~is_left_out))
+    tracks = Tracks.of(shuffled.rows(~is_left_out))
     assert len(tracks.frames) == 36 - 2
     torch.testing.assert_close(tracks.displacements, torch.tensor([[0.3, -0.2]] * 34).double())
     steps = zip(tracks.frames.tolist(), tracks.sites.tolist(), tracks.gaussians.tolist(), strict=True)  # fmt: skip

@@ -62,11 +62,15 @@ class ParticleCloud:
         for name, numbers in given.items():
             if numbers is not None:
                 is_kept &= torch.isin(getattr(self, name), self._numbers(name, numbers))
-        return self._rows(is_kept)
+        return self.rows(is_kept)
+
+    def rows(self, rows: Bool[Tensor, " particles"] | Int64[Tensor, " chosen"]) -> "ParticleCloud":
+        """Returns the particles of a mask, or of row numbers in their order."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def above(self, weight: float) -> "ParticleCloud":
         """Returns the particles that weigh more than this."""
-        return self._rows(self.weights > weight)
+        return self.rows(self.weights > weight)
 
     def heaviest(self, count: int) -> "ParticleCloud":
         """Returns the heaviest particles of every sample, the heaviest first."""
@@ -77,7 +81,7 @@ class ParticleCloud:
         _, sizes = self.samples.unique(return_counts=True)
         starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
         rank = torch.arange(len(self), device=order.device) - starts
-        return self._rows(order[rank < count])
+        return self.rows(order[rank < count])
 
     def footprints(self, reach: float = 1.0) -> Footprints:
         """Returns the ellipses or ellipsoids that reach so many standard deviations."""
@@ -141,9 +145,6 @@ class ParticleCloud:
         from gpo.model.cloud_export import export_cloud
 
         export_cloud(self, path, is_text)
-
-    def _rows(self, rows: Bool[Tensor, " particles"] | Int64[Tensor, " chosen"]) -> "ParticleCloud":
-        return replace(self, **{name: getattr(self, name)[rows] for name in COLUMNS})
 
     def _numbers(self, name: str, numbers: Iterable[int] | Tensor) -> Tensor:
         wanted = numbers if isinstance(numbers, Tensor) else torch.tensor(list(numbers)).long()

@@ -57,8 +57,8 @@ class Encoder(AbstractEncoder):
         bias = self.centers.out.bias
         if self.is_displacement:
             bias.normal_(0, 0.5)
-            # softplus(-1.5) = 0.2: particles that belong to their site.
-            self.scales.out.bias.fill_(-1.5)
+            # softplus(-3) = 0.05: particles that belong to their site.
+            self.scales.out.bias.fill_(-3)
         else:
             bias.uniform_(-1 if self.domain.is_sphere else 0, 1)
 

@@ -5,13 +5,14 @@ import torch
 from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.collections import EllipseCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
+from gpo.model.cloud import ParticleCloud
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
-from gpo.report.fields import flat_coords, label_plane
+from gpo.report.fields import label_plane
 
 
 def draw_particles(
@@ -26,6 +27,8 @@ def draw_particles(
 ) -> None:
     """Draws a thinned selection of the particles of one sample: ellipses, or dots in 1-D.
 
+    In three dimensions those are drawn that the middle plane of the last axis cuts, as seen along it.
+
     Args:
         axes: Where to draw, over a field.
         particles: The particles of a batch.
@@ -35,31 +38,15 @@ def draw_particles(
         num_particles: How many to draw: spread over the sites, each the heaviest of its site.
         fraction: Half axes in units of sigma; a particle reaches much farther than it is drawn.
     """
-    weights = particles.weights[sample].detach().cpu()
-    heaviest = weights.argmax(-1)
-    # A fixed shuffle: evenly spaced sites of a grid would draw stripes.
-    generator = torch.Generator().manual_seed(0)
-    sites = torch.randperm(len(weights), generator=generator)[:num_particles]
-    chosen = (sites, heaviest[sites])
-    centers = flat_coords(particles.centers[sample].detach().cpu()[chosen], domain).numpy()
-    scales = particles.scales[sample].detach().cpu()[chosen].numpy()
+    shown = _chosen(particles, sample, domain, num_particles)
+    weights = shown.weights.numpy()
     if domain.dim == 1:
-        marks = axes.scatter(centers[:, 0], scales[:, 0], c=weights[chosen].numpy(), s=12)
+        marks = axes.scatter(shown.centers[:, 0], shown.scales[:, 0], c=weights, s=12)
         axes.set(xlabel="center μ", ylabel="scale σ")
         plt.colorbar(marks, ax=axes, label="weight w")
         return
-    if domain.is_sphere:
-        scales = _degrees(scales, *np.deg2rad(centers).T)
-    ellipses = EllipseCollection(
-        2 * fraction * scales[:, 0],
-        2 * fraction * scales[:, 1],
-        np.zeros(len(sites)),
-        units="xy",
-        offsets=centers,
-        offset_transform=axes.transData,
-        array=weights[chosen].numpy(),
-        cmap="viridis",
-        linewidths=1.0,
+    ellipses = PolyCollection(
+        list(_outlines(shown, fraction)), array=weights, cmap="viridis", linewidths=1.0
     )
     ellipses.set_facecolor("none")
     # A light rim keeps dark ellipses apart from a dark field.
@@ -69,14 +56,29 @@ def draw_particles(
     label_plane(axes, coords, domain)
 
 
-def _degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
-    """Returns how far ellipsoids with axes along x, y, z reach in longitude and latitude."""
-    zero = np.zeros_like(longitude)
-    east = np.stack([-np.sin(longitude), np.cos(longitude), zero], -1)
-    poleward = -np.sin(latitude)
-    north = np.stack(
-        [poleward * np.cos(longitude), poleward * np.sin(longitude), np.cos(latitude)], -1
+def _chosen(particles: Particles, sample: int, domain: Domain, count: int) -> ParticleCloud:
+    """Returns the heaviest particle of some sites."""
+    detached = Particles(
+        particles.centers[sample : sample + 1].detach().cpu(),
+        particles.scales[sample : sample + 1].detach().cpu(),
+        particles.weights[sample : sample + 1].detach().cpu(),
     )
-    # A length is more degrees of longitude near the poles; close to them it would fill the map.
-    eastward = np.linalg.norm(scales * east, axis=-1) / np.cos(latitude).clip(0.2)
-    return np.rad2deg(np.stack([eastward, np.linalg.norm(scales * north, axis=-1)], -1))
+    cloud = detached.cloud(domain)
+    heaviest = detached.weights[0].argmax(-1)
+    is_drawn = cloud.gaussians == heaviest[cloud.sites]
+    if domain.dim == 3 and not domain.is_sphere:
+        middle = (domain.lower[2] + domain.upper[2]) / 2
+        is_drawn &= (cloud.centers[:, 2] - middle).abs() < cloud.scales[:, 2]
+    rows = is_drawn.nonzero().flatten()
+    # A fixed shuffle: evenly spaced sites of a grid would draw stripes.
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    return cloud.rows(rows[order[:count]])
+
+
+def _outlines(cloud: ParticleCloud, fraction: float) -> np.ndarray:
+    if cloud.domain.is_sphere:
+        return cloud.footprints(fraction).map_outlines(32).numpy()
+    angle = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+    around = np.stack([np.cos(angle), np.sin(angle)], -1)
+    centers, scales = (part[:, None, :2].numpy() for part in (cloud.centers, cloud.scales))
+    return centers + fraction * scales * around

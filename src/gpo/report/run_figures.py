@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from gpo.data.geometry import Geometry
 from gpo.evaluate.results import Results
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.particles import Particles
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.layers import draw_layers
-from gpo.report.particles import draw_particles
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
+from gpo.train.module import SPENT
 
 STYLES = {"model": "C0", "truth": "black", "persistence": "C1", "climatology": "C2"}
 
@@ -49,25 +48,14 @@ def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) 
 
 
 def draw_inside(forecaster: Forecaster, example: Example, geometry: Geometry) -> dict[str, Figure]:
-    """Returns the particles over the field they stand for, and the layers; of gpo only."""
+    """Returns the layers; of gpo only."""
     model = forecaster.model
     if not isinstance(model, GaussianParticleOperator):
         return {}
     values, is_known = forecaster.normalised_input(example.frames), example.weights[0].numpy() > 0
     with torch.no_grad():
         trace = model.trace(values, example.coords, weights=example.weights)
-    figures = {"layers": draw_layers(trace, geometry, is_known)}
-    if isinstance(trace.particles, Particles) and geometry.domain.dim > 1:
-        size = (11, 2 * panel_height(geometry) + 1)
-        figure, axes = plt.subplots(figsize=size, layout="constrained")
-        shown = np.where(is_known, example.frames[0, -1, :, 0].numpy(), np.nan)
-        name = forecaster.task.inputs[0]
-        title = f"particles over {name}"
-        draw_panel(axes, title, name, geometry, shown, color_limits(shown[is_known]))
-        draw_particles(axes, trace.particles, example.coords[0], geometry.domain)
-        axes.set_title(title)
-        figures["particles"] = figure
-    return figures
+    return {"layers": draw_layers(trace, geometry, is_known)}
 
 
 def draw_rollout(results: Results, lead: int) -> Figure:
@@ -109,7 +97,7 @@ def draw_spectrum(results: Results) -> Figure | None:
 def draw_training(rows: Sequence[dict[str, float]]) -> Figure:
     """Returns losses and score by epoch."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name in sorted({key for row in rows for key in row} - {"epoch", "step"}):
+    for name in sorted({key for row in rows for key in row} - {"epoch", "step", SPENT}):
         points = [(row["epoch"], row[name]) for row in rows if row.get(name, 0) > 0]
         if points:
             axes.semilogy(*zip(*points, strict=True), "o-", label=name, markersize=3)

@@ -15,6 +15,7 @@ from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.results import Results
 from gpo.files import write_text
 from gpo.report import run_figures
+from gpo.report.particle_panels import draw_particle_panels
 from gpo.train.config import RunConfig
 from gpo.train.examples import make_examples
 from gpo.train.forecaster import Forecaster
@@ -33,6 +34,13 @@ img { max-width: 100%; } pre { background: #f4f4f4; padding: 1rem; overflow-x: a
 """
 
 
+PARTICLES = (
+    "The last frame that was given, and what its particles make of it: at every place the mean of "
+    "what they carry, the values of their sites, weighted with their Gaussians. Fine structure "
+    "that is missing there reaches the layers as the sum over particles of one site, not as their "
+    "shapes. On the right, the heaviest particle of some sites."
+)
+"""What the picture of the particles shows."""
 LAYERS = {
     "paper": "How the mass of a site is spread over its Gaussians (their sum does not change from "
     "layer to layer), and one of the windows through which a layer measures.",
@@ -64,6 +72,9 @@ def write_report(
     geometry = data.geometry(owner(members[-1]))
     figures = {"forecast": run_figures.draw_forecast(forecaster, example, geometry)}
     figures |= run_figures.draw_inside(forecaster, example, geometry)
+    particles = draw_particle_panels(forecaster, {"test split": (example, geometry)})
+    if particles is not None:
+        figures["particles"] = particles
     if results.rollout:
         figures["rollout"] = run_figures.draw_rollout(results, config.lead)
     spectrum = run_figures.draw_spectrum(results)
@@ -100,7 +111,10 @@ def _sections(
         ("Scores on the test split", units + _table(results.one_step)),
         ("Relative L2 of every variable", _table(results.per_variable)),
         ("A prediction of the test split", images["forecast"]),
-        ("Through which particles", images.get("particles", "")),
+        (
+            "Through which particles",
+            images.get("particles", "") and f"<p>{PARTICLES}</p>{images['particles']}",
+        ),
         (
             "Layer by layer",
             images.get("layers", "") and f"<p>{LAYERS[config.variant]}</p>{images['layers']}",
