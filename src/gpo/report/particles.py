@@ -14,6 +14,11 @@ from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.report.fields import label_plane
 
+FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
+"""Half axes of ellipses, in units of sigma."""
+LARGEST = 0.03
+"""Half axes that most ellipses do not exceed, in lengths of the domain."""
+
 
 def draw_particles(
     axes: Axes,
@@ -23,7 +28,7 @@ def draw_particles(
     *,
     sample: int = 0,
     num_particles: int = 250,
-    fraction: float = 0.15,
+    fraction: float | None = None,
 ) -> None:
     """Draws a thinned selection of the particles of one sample: ellipses, or dots in 1-D.
 
@@ -36,7 +41,7 @@ def draw_particles(
         domain: Where they live.
         sample: Which sample of the batch.
         num_particles: How many to draw: spread over the sites, each the heaviest of its site.
-        fraction: Half axes in units of sigma; a particle reaches much farther than it is drawn.
+        fraction: Half axes in units of sigma; when not given, as much as reads at a glance.
     """
     shown = _chosen(particles, sample, domain, num_particles)
     weights = shown.weights.numpy()
@@ -45,6 +50,7 @@ def draw_particles(
         axes.set(xlabel="center μ", ylabel="scale σ")
         plt.colorbar(marks, ax=axes, label="weight w")
         return
+    fraction = fraction or _readable(shown)
     ellipses = PolyCollection(
         list(_outlines(shown, fraction)), array=weights, cmap="viridis", linewidths=1.0
     )
@@ -52,7 +58,7 @@ def draw_particles(
     # A light rim keeps dark ellipses apart from a dark field.
     ellipses.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
     axes.add_collection(ellipses)
-    plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction} σ)")
+    plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction:g} σ)")
     label_plane(axes, coords, domain)
 
 
@@ -73,6 +79,12 @@ def _chosen(particles: Particles, sample: int, domain: Domain, count: int) -> Pa
     # A fixed shuffle: evenly spaced sites of a grid would draw stripes.
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     return cloud.rows(rows[order[:count]])
+
+
+def _readable(cloud: ParticleCloud) -> float:
+    """Returns the largest round fraction that draws most particles small beside the domain."""
+    size = float((cloud.scales / cloud.domain.unit_lengths(cloud.scales)).median())
+    return max((part for part in FRACTIONS if part * size <= LARGEST), default=FRACTIONS[0])
 
 
 def _outlines(cloud: ParticleCloud, fraction: float) -> np.ndarray:
