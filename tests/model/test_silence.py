@@ -90,6 +90,18 @@ def test_a_silent_site_tells_nothing(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_a_silent_gaussian_leaves_the_others_of_its_site(variant):
+    model = make_model(TORUS, variant=variant)
+    values, coords, weights = field_on_grid(model)
+    silence = Silence(gaussians=frozenset({1}))
+    full, less = (model.trace(values, coords, weights=weights, silence=how).particles.weights for how in (Silence(), silence))  # fmt: skip
+    others = [0, 2, 3, 4]
+    torch.testing.assert_close(less[..., others], full[..., others], rtol=0, atol=0)
+    assert less[..., 1].abs().max() == 0
+    assert (answer(model, values, coords, weights, silence=silence) - answer(model, values, coords, weights)).norm() > 0  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_queries_at_sites_hear_the_same_silence(variant):
     model = make_model(TORUS, variant=variant, num_layers=2)
     values, coords, weights = field_on_grid(model)
@@ -105,6 +117,7 @@ def test_queries_at_sites_hear_the_same_silence(variant):
         (Silence(frozenset({(9, 0)})), "`silence.layers` must be from 0 to 1, got 9"),
         (Silence(frozenset({(0, 10**6)})), "`silence.modes` must be from 0 to"),
         (Silence(sites=frozenset({144})), "`silence.sites` must be from 0 to 143, got 144"),
+        (Silence(gaussians=frozenset({5})), "`silence.gaussians` must be from 0 to 4, got 5"),
     ],
 )
 def test_what_is_not_there_cannot_be_silent(silence, message):

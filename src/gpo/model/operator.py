@@ -126,7 +126,8 @@ class GaussianParticleOperator(nn.Module):
         return self.config.num_heads * self.config.num_modes
 
     def _silenced(self, sites: Sites, silence: Silence) -> Sites:
-        silence.check(self.config.num_layers, self.num_modes, sites.values.shape[1])
+        config, num_sites = self.config, sites.values.shape[1]
+        silence.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
         return replace(sites, values=silence.at_sites(sites.values))
 
     def _updated(

@@ -51,8 +51,8 @@ class Particles(AbstractLatent):
         )
 
     def silenced(self, silence: Silence) -> "Particles":
-        """Returns the same particles; those of silent sites weigh nothing."""
-        return replace(self, weights=silence.at_sites(self.weights))
+        """Returns the same particles; silent ones, and those of silent sites, weigh nothing."""
+        return replace(self, weights=silence.of_sites(self.weights))
 
     def cloud(self, domain: Domain) -> ParticleCloud:
         """Returns all particles in one list: to choose from, measure, save and export."""

@@ -35,8 +35,8 @@ class PlainLatent(AbstractLatent):
         return PlainLatent(neighbours.blend(neighbours.gather(self.features)))
 
     def silenced(self, silence: Silence) -> "PlainLatent":
-        """Returns the same features, zero at silent sites."""
-        return PlainLatent(silence.at_sites(self.features))
+        """Returns the same features, zero at silent sites and where silent themselves."""
+        return PlainLatent(silence.of_sites(self.features))
 
 
 class PlainEncoder(AbstractEncoder):

@@ -18,13 +18,16 @@ class Silence:
     """Layers that leave the state as it is."""
     sites: frozenset[int] = frozenset()
     """Sites that hold nothing: their values are zero, which is the mean, and their particles weigh nothing."""
+    gaussians: frozenset[int] = frozenset()
+    """Gaussians that weigh nothing at any site, by their number among those of a site."""
 
-    def check(self, num_layers: int, num_modes: int, num_sites: int) -> None:
+    def check(self, num_layers: int, num_modes: int, num_sites: int, num_gaussians: int) -> None:
         """Raises a `ValueError` where something is named that is not there."""
         named = {
             "layers": ({*self.layers, *(layer for layer, _ in self.modes)}, num_layers),
             "modes": ({mode for _, mode in self.modes}, num_modes),
             "sites": (self.sites, num_sites),
+            "gaussians": (self.gaussians, num_gaussians),
         }
         for name, (numbers, count) in named.items():
             strange = sorted(number for number in numbers if not 0 <= number < count)
@@ -53,3 +56,12 @@ class Silence:
         if not self.sites:
             return held
         return held.index_fill(1, torch.tensor(sorted(self.sites), device=held.device), 0.0)
+
+    def of_sites(
+        self, owned: Float[Tensor, "batch points gaussians"]
+    ) -> Float[Tensor, "batch points gaussians"]:
+        """Returns one number per Gaussian of every site, zero at silent sites and for silent Gaussians."""
+        owned = self.at_sites(owned)
+        if not self.gaussians:
+            return owned
+        return owned.index_fill(-1, torch.tensor(sorted(self.gaussians), device=owned.device), 0.0)
