@@ -110,7 +110,9 @@ class OpenRun:
         """Opens an existing run folder and its data."""
         folder = Run(path)
         if not folder.config_file.exists():
-            raise ValueError(f"{path} is no run: it has no {folder.config_file.name}.")
+            raise ValueError(
+                f"{path} is no run: it has no {folder.config_file.name}. gpo run makes one."
+            )
         config = RunConfig.load(folder.config_file)
         data = _read(config)
         return cls(folder, config, data, split_of(data, config))

@@ -56,7 +56,7 @@ class Geometry:
         """
         if not self.grid_shape:
             return self._thinned_points(factor)
-        wraps = self._wraps()
+        wraps = self.wraps()
         for size, is_periodic in zip(self.grid_shape, wraps, strict=True):
             if (is_periodic and size % factor) or size < 2 * factor:
                 raise ValueError(f"an axis of {size} sites cannot be taken in steps of {factor}")
@@ -98,7 +98,7 @@ class Geometry:
         weights = np.bincount(nearest, self.weights, minlength=self.num_points)
         return replace(self.chosen(numbers), weights=weights[numbers]), numbers
 
-    def _wraps(self) -> list[bool]:
+    def wraps(self) -> list[bool]:
         """Tells of every axis of the grid whether it closes on itself."""
         if not self.domain.is_sphere:
             return list(self.domain.periodic) if self.axes else [False] * len(self.grid_shape)

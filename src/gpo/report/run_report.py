@@ -10,11 +10,16 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from gpo.data.geometry import Geometry
 from gpo.data.split import owner
 from gpo.data.trajectories import Pairs, Trajectories
+from gpo.evaluate.interpret.interpretation import FILE_NAME, Interpretation
+from gpo.evaluate.interpret.summary import summary
 from gpo.evaluate.results import Results
 from gpo.files import write_text
 from gpo.report import run_figures
+from gpo.report.interpretation import draw_interpretation
+from gpo.report.interpretation_text import TITLES, captions
 from gpo.report.particle_panels import draw_particle_panels
 from gpo.train.config import RunConfig
 from gpo.train.examples import make_examples
@@ -83,6 +88,10 @@ def write_report(
     figures["training"] = run_figures.draw_training(read_log(run))
     images = _save(figures, run.folder / "figures")
     sections = _sections(results, images, run, config)
+    if (run.folder / FILE_NAME).exists():
+        first = data.geometry(owner(members[0]))
+        inside = _interpretation(run, Interpretation.load(run.folder / FILE_NAME), first)
+        sections = [*sections[:5], *inside, *sections[5:]]
     body = "\n".join(f"<h2>{title}</h2>\n{content}" for title, content in sections if content)
     title = html.escape(f"gpo: {config.name}")
     page = (
@@ -129,6 +138,17 @@ def _sections(
         ("Training", images["training"]),
         ("Configuration", f"<pre>{settings}</pre>"),
     ]
+
+
+def _interpretation(run: Run, found: Interpretation, geometry: Geometry) -> list[tuple[str, str]]:
+    """Returns the sections that `gpo interpret` adds."""
+    figures, texts = draw_interpretation(found, geometry), captions(found)
+    images = _save({f"interpret-{name}": figure for name, figure in figures.items()}, run.folder / "figures")  # fmt: skip
+    rows = {what: {"number": number, "compare with": beside} for what, number, beside in summary(found)}  # fmt: skip
+    return [
+        *((TITLES[name], f"<p>{html.escape(texts[name])}</p>{images[f'interpret-{name}']}") for name in figures),
+        ("What gpo interpret found, in numbers", _table(rows)),
+    ]  # fmt: skip
 
 
 def _what(config: RunConfig, data: Trajectories | Pairs, results: Results) -> str:

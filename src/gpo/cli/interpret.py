@@ -1,0 +1,114 @@
+"""`gpo interpret`: what a trained run can be seen to do, in numbers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from tyro.conf import Positional
+
+from gpo.assignments import assignments
+from gpo.cli.run import OpenRun
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
+from gpo.data.thin import thinned
+from gpo.data.trajectories import Pairs, Trajectories
+from gpo.evaluate.interpret.interpretation import Interpretation, interpret
+from gpo.evaluate.interpret.summary import summary
+from gpo.model.field import GaussianField
+from gpo.model.operator import GaussianParticleOperator
+from gpo.train.config import RunConfig
+from gpo.train.forecaster import Forecaster
+from gpo.train.run_folder import Run, split_of
+
+
+@dataclass(frozen=True)
+class InterpretCommand:
+    """Tells what particles, windows and modes of a trained gpo do: writes interpret.json."""
+
+    folder: Positional[Path]
+    """A run folder."""
+    examples: int = 8
+    """Test examples to look at, evenly chosen; time grows with them."""
+    other: Path | None = None
+    """Data of the same variables but another kind, such as another viscosity: how far do particles drift?"""
+    same_as: tuple[Path, ...] = ()
+    """Runs of the same configuration but seed: do they rely on the same parts?"""
+    quiet: bool = False
+    """Without progress bars, for logs."""
+
+    def run(self) -> None:
+        """Looks into the model, writes the file and prints what matters most."""
+        if self.examples < 1:
+            raise ValueError(f"--examples must be at least 1, got {self.examples}.")
+        run = OpenRun.of(self.folder)
+        forecaster = _trained(self.folder)
+        same = {str(path): _of_other_seed(path, run.config) for path in self.same_as}
+        other = None
+        if self.other is not None:
+            data = _other(self.other, run.config, forecaster)
+            split = split_of(data, run.config)
+            other = data, (*split.training, *split.validation, *split.test)
+
+        def tracked(items: Sequence[Any], what: str) -> Iterable[Any]:
+            return items if self.quiet else track(items, what, transient=True)
+
+        found = interpret(
+            forecaster, run.data, run.split.test, num_examples=self.examples, other=other,
+            same=same, track=tracked,
+        )  # fmt: skip
+        path = found.save(self.folder)
+        Console().print(_table(found))
+        say = Console(soft_wrap=True, highlight=False)
+        say.print(f"numbers: {path}; gpo report {self.folder} draws them", markup=False)
+
+
+def _trained(folder: Path) -> Forecaster:
+    forecaster = Forecaster.load(Run(folder).trained_model())
+    if not isinstance(forecaster.model, GaussianParticleOperator | GaussianField):
+        raise ValueError(
+            f"{folder} is a run of {RunConfig.load(Run(folder).config_file).model}, which has no "
+            "particles, windows or modes to look at. Train gpo on the same data: gpo run ... "
+            "--model gpo"
+        )
+    return forecaster
+
+
+def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
+    """Returns the model of a run that differs in its seed alone."""
+    run = Run(folder)
+    if not run.config_file.exists():
+        raise ValueError(f"{folder} is no run: it has no {run.config_file.name}. --same-as takes run folders.")  # fmt: skip
+    other = RunConfig.load(run.config_file)
+    if replace(other, seed=config.seed) != config:
+        names = [name for name, value in vars(config).items() if name != "seed" and getattr(other, name) != value]  # fmt: skip
+        raise ValueError(
+            f"{folder} must differ in its seed alone, got other settings of {', '.join(names)}. "
+            "Train one with the same flags and another --seed."
+        )
+    return _trained(folder)
+
+
+def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | Pairs:
+    names = config.var if forecaster.task.lead == 0 else forecaster.task.inputs
+    select = assignments("select", config.select)
+    data = thinned(open_data(path, ReadOptions(variables=names, select=select)), config.coarsen)
+    dim, expected = data.geometry().domain.dim, forecaster.model.config.dim  # type: ignore[union-attr]
+    if dim != expected:
+        raise ValueError(
+            f"{path}: --other must have sites of {expected} coordinates as the run, got {dim}."
+        )
+    return data
+
+
+def _table(found: Interpretation) -> Table:
+    table = Table(title=f"{found.num_examples} test examples, variant {found.variant}")
+    table.add_column("question")
+    table.add_column("number", justify="right")
+    table.add_column("compare with", justify="right")
+    for row in summary(found):
+        table.add_row(*row)
+    return table
