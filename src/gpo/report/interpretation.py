@@ -68,7 +68,14 @@ def _draw_waves(windows: Mapping[str, Any], causes: Mapping[str, Any]) -> Figure
     axes = panels[2]
     numbers = np.arange(len(layers[0]["energy_by_shell"]))
     energy = np.mean([layer["energy_by_shell"] for layer in layers], axis=0)
-    axes.semilogy(numbers, energy, "s--", color="0.4", label="share of energy of all waves of a length", markersize=4)
+    axes.semilogy(
+        numbers,
+        energy,
+        "s--",
+        color="0.4",
+        label="share of energy of all waves of a length",
+        markersize=4,
+    )
     if "reason" not in causes:
         shells = causes["shells"]
         changes = [row["relative_l2"] for row in shells["all_layers"]]
