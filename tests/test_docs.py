@@ -58,3 +58,28 @@ def test_every_flag_the_pages_name_exists():
     }
     flags = set(re.findall(r"--([a-z][a-z-]+)", (DOCS / "training.md").read_text()))
     assert flags - {"nproc-per-node", "help"} <= known
+
+
+def test_every_key_of_interpret_json_is_explained():
+    from gpo.evaluate.interpret.interpretation import interpret
+    from tests.evaluate.interpret.readings import series, untrained
+
+    text = (DOCS / "interpret.md").read_text()
+    data = series()
+    for variant in ("geometric", "paper"):
+        forecaster, members = untrained(data, variant=variant, num_layers=1)
+        found = interpret(forecaster, data, members, num_examples=1)
+        keys = {
+            *found.structures,
+            *found.windows,
+            *found.causes,
+            *found.stability["half_resolution"],
+        }
+        keys |= {
+            *found.windows["layers"][0],
+            *found.causes["faithfulness"],
+            *found.causes["layers"][0],
+        }
+        keys |= {*found.causes["regions"]["effects"][0]}
+        known = {"removed", "num_random", "num_modes", "layers"}
+        assert {key for key in keys - known if f"`{key}`" not in text} == set()

@@ -81,7 +81,9 @@ def test_static_maps_are_read_too(make, tmp_path):
 def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
     data = series()
     forecaster, members = untrained_field(data)
-    found, figures = finished(interpret(forecaster, data, members, num_examples=2), data.geometry(), tmp_path)  # fmt: skip
+    found = interpret(forecaster, data, members, num_examples=2, same={"itself": forecaster})
+    found, figures = finished(found, data.geometry(), tmp_path)
+    assert found.stability["other_seeds"]["itself"]["density"]["value"] == pytest.approx(1)
     assert "no layers" in found.windows["reason"]
     assert "no layers" in found.causes["reason"]
     assert set(figures) == {"structures"}

@@ -20,12 +20,12 @@ from gpo.evaluate.interpret.causes import (
     shell_effects,
     strongest,
 )
-from gpo.evaluate.interpret.derivatives import LocalFits
 from gpo.evaluate.interpret.drift import drift, particle_quantities
 from gpo.evaluate.interpret.effects import Effects
-from gpo.evaluate.interpret.null import Null, rank_test, spearman
+from gpo.evaluate.interpret.null import rank_test, spearman
 from gpo.evaluate.interpret.particle_fields import ParticleFields
 from gpo.evaluate.interpret.parts import make_parts
+from gpo.evaluate.interpret.structures import fits_of
 from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
 from gpo.train.forecaster import Forecaster
@@ -102,8 +102,7 @@ def other_seed(
     """
     found: dict[str, Any] = {"density": _densities(forecaster, other, batches)}
     model = forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
-    if model.config.num_layers == 0:
+    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
         return {**found, "effects": {"reason": "the model has no layers"}}
     pair = [Effects.of(one, batches) for one in (forecaster, other)]
     found["errors"] = [effects.error for effects in pair]
@@ -135,14 +134,13 @@ def _named(forecaster: Forecaster, batches: Sequence[Batch], names: Sequence[str
 
 def _densities(forecaster: Forecaster, other: Forecaster, batches: Sequence[Batch]) -> Any:
     firsts, seconds, nulls = [], [], []
+    generator = np.random.default_rng(0)
     for batch in batches:
-        null = Null.of(batch.geometry, batch.is_known[0], np.random.default_rng(0))
         try:
             pair = [batch.particles(one) for one in (forecaster, other)]
         except ValueError as error:
             return {"reason": str(error)}
-        for number, is_known in enumerate(batch.is_known):
-            fits = LocalFits.of(batch.geometry, is_known)
+        for number, (fits, null) in enumerate(fits_of(batch, generator)):
             one, two = (ParticleFields.of(p, number, batch.geometry, fits) for p in pair)
             firsts.append(one.density)
             seconds.append(two.density)

@@ -4,7 +4,7 @@ Structures are where the input field changes: its gradient, its Laplacian, its v
 several variables the first two are taken of all of them, each normalised.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -60,11 +60,7 @@ def read_structures(
         except ValueError as error:
             return {"reason": str(error)}
         normal = forecaster.normalised_input(batch.example.frames).double().numpy()
-        fits = null = None
-        for number, is_known in enumerate(batch.is_known):
-            if fits is None or null is None or (is_known != batch.is_known[number - 1]).any():
-                fits = LocalFits.of(batch.geometry, is_known)
-                null = Null.of(batch.geometry, fits.is_fitted, generator)
+        for number, (fits, null) in enumerate(fits_of(batch, generator)):
             raw = batch.example.frames[number, -1].double().numpy()
             fields, tensor = structure_fields(
                 fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], forecaster.task.inputs
@@ -92,6 +88,16 @@ def read_structures(
         "basis_at_site": float(np.mean([one.basis_at_site for one in particles])),
         "share_from_field": share_from_field(particle_quantities(forecaster, batches)),
     }
+
+
+def fits_of(batch: Batch, generator: np.random.Generator) -> Iterator[tuple[LocalFits, Null]]:
+    """Yields derivatives and chance for every example; the same ones while the same sites are known."""
+    fits = null = None
+    for number, is_known in enumerate(batch.is_known):
+        if fits is None or null is None or (is_known != batch.is_known[number - 1]).any():
+            fits = LocalFits.of(batch.geometry, is_known)
+            null = Null.of(batch.geometry, fits.is_fitted, generator)
+        yield fits, null
 
 
 def structure_fields(
