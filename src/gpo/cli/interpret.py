@@ -12,15 +12,19 @@ from tyro.conf import Positional
 
 from gpo.assignments import assignments
 from gpo.cli.run import OpenRun
+from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
+from gpo.data.split import owner
 from gpo.data.thin import thinned
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.interpret.interpretation import Interpretation, interpret
 from gpo.evaluate.interpret.summary import summary
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
+from gpo.report.particle_panels import save_other_data
 from gpo.train.config import RunConfig
+from gpo.train.examples import Example, make_examples
 from gpo.train.forecaster import Forecaster
 from gpo.train.run_folder import Run, split_of
 
@@ -61,9 +65,22 @@ class InterpretCommand:
             same=same, track=tracked,
         )  # fmt: skip
         path = found.save(self.folder)
+        if other is not None:
+            sets = {"test split": (run.data, run.split.test), "other data": other}
+            reconstructs = forecaster.task.lead == 0 and isinstance(run.data, Trajectories)
+            rows = {name: _last(*some, reconstructs=reconstructs) for name, some in sets.items()}
+            save_other_data(forecaster, rows, self.folder / "figures")
         Console().print(_table(found))
         say = Console(soft_wrap=True, highlight=False)
         say.print(f"numbers: {path}; gpo report {self.folder} draws them", markup=False)
+
+
+def _last(
+    data: Trajectories | Pairs, members: Sequence[Any], *, reconstructs: bool
+) -> tuple[Example, Geometry]:
+    """Returns the last example and where it lies."""
+    example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
+    return example, data.geometry(owner(members[-1]))
 
 
 def _trained(folder: Path) -> Forecaster:

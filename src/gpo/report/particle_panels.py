@@ -1,6 +1,7 @@
 """What particles carry, beside the field they were made of: the paper's figure of the method."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -13,6 +14,9 @@ from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.particles import draw_particles
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
+
+OTHER_DATA = "other-data"
+"""Name of the picture that shows data of another kind too."""
 
 
 def draw_particle_panels(
@@ -60,3 +64,15 @@ def _draw_row(
         draw_panel(panel, name, variable, geometry, np.where(is_known, shown, np.nan), ends)
     draw_particles(panels[3], carried.particles, example.coords[0], geometry.domain)
     panels[3].set_title("particles", fontsize=9)
+
+
+def save_other_data(
+    forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]], folder: Path
+) -> None:
+    """Draws usual and other data where `write_report` finds it; nothing where there are no particles."""
+    figure = draw_particle_panels(forecaster, rows)
+    if figure is None:
+        return
+    folder.mkdir(exist_ok=True)
+    figure.savefig(folder / f"{OTHER_DATA}.png", dpi=90)
+    plt.close(figure)

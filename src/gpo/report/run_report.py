@@ -20,7 +20,7 @@ from gpo.files import write_text
 from gpo.report import run_figures
 from gpo.report.interpretation import draw_interpretation
 from gpo.report.interpretation_text import TITLES, captions
-from gpo.report.particle_panels import draw_particle_panels
+from gpo.report.particle_panels import OTHER_DATA, draw_particle_panels
 from gpo.train.config import RunConfig
 from gpo.train.examples import make_examples
 from gpo.train.forecaster import Forecaster
@@ -46,6 +46,11 @@ PARTICLES = (
     "shapes. On the right, the heaviest particle of some sites."
 )
 """What the picture of the particles shows."""
+OTHER = (
+    "The same for data like that of training, above, and for the other data that gpo interpret was "
+    "given, below: the particles of a field the model has not learned on."
+)
+"""What the picture of other data shows."""
 LAYERS = {
     "paper": "How the mass of a site is spread over its Gaussians (their sum does not change from "
     "layer to layer), and one of the windows through which a layer measures.",
@@ -145,7 +150,10 @@ def _interpretation(run: Run, found: Interpretation, geometry: Geometry) -> list
     figures, texts = draw_interpretation(found, geometry), captions(found)
     images = _save({f"interpret-{name}": figure for name, figure in figures.items()}, run.folder / "figures")  # fmt: skip
     rows = {what: {"number": number, "compare with": beside} for what, number, beside in summary(found)}  # fmt: skip
+    other = run.folder / "figures" / f"{OTHER_DATA}.png"
+    shown = f"<p>{OTHER}</p>{_embedded(other)}" if "other_data" in found.stability and other.exists() else ""  # fmt: skip
     return [
+        ("Particles on other data", shown),
         *((TITLES[name], f"<p>{html.escape(texts[name])}</p>{images[f'interpret-{name}']}") for name in figures),
         ("What gpo interpret found, in numbers", _table(rows)),
     ]  # fmt: skip
@@ -199,6 +207,11 @@ def _save(figures: Mapping[str, Figure], folder: Path) -> dict[str, str]:
         path = folder / f"{name}.png"
         figure.savefig(path, dpi=90)
         plt.close(figure)
-        content = base64.b64encode(path.read_bytes()).decode()
-        images[name] = f'<img alt="{name}" src="data:image/png;base64,{content}">'
+        images[name] = _embedded(path)
     return images
+
+
+def _embedded(path: Path) -> str:
+    """Returns a picture as it stands in the page."""
+    content = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="{path.stem}" src="data:image/png;base64,{content}">'
