@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from gpo.data.crowd import crowded_box
 from gpo.data.geometry import Geometry
 from gpo.numerics.domain import Domain
-from gpo.report.contact_sheet import crowded_box, panel_height
+from gpo.report.contact_sheet import panel_height
 
 
 def _around_a_body(reach: float) -> Geometry:

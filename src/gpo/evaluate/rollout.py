@@ -12,6 +12,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.split import Window, evenly
 from gpo.data.trajectories import Trajectories
 from gpo.evaluate.references import Climatology
+from gpo.model.silence import Silence
 from gpo.numerics.norms import relative_l2
 from gpo.train.forecaster import Forecaster
 
@@ -29,6 +30,7 @@ def roll_out(
     num_steps: int,
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
+    silence: Silence | None = None,
 ) -> Float[Tensor, "batch steps points variables"]:
     """Returns forecasts of `lead`, `2 lead`, ... steps ahead; NaN once they are not finite.
 
@@ -38,13 +40,14 @@ def roll_out(
         coords: The sites.
         num_steps: How often it is applied.
         weights: Quadrature weights; 0 masks a site.
+        silence: Parts of a model gpo that are switched off in every step.
     """
     steps: list[Tensor] = []
     for _ in range(num_steps):
         if steps and not bool(steps[-1].isfinite().all()):
             steps.append(torch.full_like(steps[-1], torch.nan))
             continue
-        steps.append(forecaster(frames, coords, weights=weights))
+        steps.append(forecaster(frames, coords, weights=weights, silence=silence))
         frames = torch.cat([frames[:, 1:], steps[-1].unsqueeze(1)], dim=1)
     return torch.stack(steps, dim=1)
 

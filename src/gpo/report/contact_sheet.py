@@ -9,15 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
-from scipy.spatial import KDTree
 
+from gpo.data.crowd import crowded_box
 from gpo.data.geometry import Geometry
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.domain import longitude_latitude
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
-CROWDED = 0.2
-"""Sites crowd where the denser half of them needs less than this part of every axis."""
 
 
 def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
@@ -44,23 +42,6 @@ def panel_height(geometry: Geometry) -> float:
     else:
         return 2.6
     return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
-
-
-def crowded_box(geometry: Geometry) -> np.ndarray:
-    """Returns the lower and upper corner of what to show: where the sites are.
-
-    A mesh that is fitted to a body and reaches many times its length would show the body as a
-    dot: where the denser half of the sites crowds in a small part, that part is shown.
-    """
-    coords = geometry.coords[:, :2]
-    everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
-    reach = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
-    denser = coords[np.argsort(reach, kind="stable")[: (len(coords) + 1) // 2]]
-    crowd = np.quantile(denser, [0.05, 0.95], axis=0)
-    extent = np.ptp(crowd, axis=0)
-    if (extent > CROWDED * np.ptp(everything, axis=0)).any():
-        return everything
-    return crowd + np.array([[-0.5], [0.5]]) * extent
 
 
 def draw_panel(

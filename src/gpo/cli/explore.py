@@ -1,0 +1,47 @@
+"""`gpo explore`: a trained run as a page on which its parts can be seen and switched off."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from gpo.cli.run import OpenRun
+from gpo.train.forecaster import Forecaster
+
+
+@dataclass(frozen=True)
+class ExploreCommand:
+    """Opens a trained run as a local web page: fields, particles, windows, modes, and what they cause."""
+
+    folder: Positional[Path]
+    """A run folder."""
+    port: int = 8760
+    """Port to listen on; 0 takes any that is free."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Other than this machine's own, the printed address has a token."""
+    browser: bool = True
+    """Opens the address in a browser."""
+
+    def run(self) -> None:
+        """Serves until Ctrl-C."""
+        try:
+            from gpo.explore.server import serve
+            from gpo.explore.session import Session
+        except ModuleNotFoundError as error:
+            if error.name not in ("starlette", "uvicorn", "anyio"):
+                raise
+            raise ValueError(
+                f"gpo explore needs {error.name}: pip install 'gpo[explore]'"
+            ) from error
+        run = OpenRun.of(self.folder)
+        forecaster = Forecaster.load(run.folder.trained_model())
+        session = Session(run.config.name, forecaster, run.data, run.split.test)
+        console = Console(soft_wrap=True, highlight=False)
+        serve(
+            session,
+            self.host,
+            self.port,
+            opens_browser=self.browser,
+            say=lambda text: console.print(text, markup=False),
+        )

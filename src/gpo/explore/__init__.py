@@ -1,0 +1,1 @@
+"""The page on which a trained run can be looked into: `gpo explore RUN`."""

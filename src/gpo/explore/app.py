@@ -1,0 +1,154 @@
+"""The web application: one page, its files, and answers as packets of arrays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from gpo.explore import answers, export, inside
+from gpo.explore.arrays import Packet, pack, to_json
+from gpo.explore.asked import (
+    Asked,
+    AskedPart,
+    AskedPoint,
+    AskedRollout,
+    AskedWindow,
+    read_request,
+)
+from gpo.explore.facts import run_facts
+from gpo.explore.security import MOST_BYTES, Guard, refused
+from gpo.explore.session import Recent, Session
+
+TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+
+
+MOST_KEPT = 2 * 2**20
+"""Bytes of an answer that is kept in case it is asked for again."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one kind of request is read and answered."""
+
+    asked: type[Any]
+    answer: Callable[[Session, Any], Packet | bytes]
+    is_long: bool = False
+    """Whether it takes the locks it needs itself, and nothing else waits meanwhile."""
+
+
+ANSWERS = {
+    "places": Answer(Asked, answers.places),
+    "frames": Answer(Asked, answers.frames),
+    "prediction": Answer(AskedPart, answers.prediction),
+    "inside": Answer(AskedPart, inside.inside),
+    "particles": Answer(AskedPart, inside.particles),
+    "window": Answer(AskedWindow, inside.window),
+    "value": Answer(AskedPoint, answers.value),
+    "dependence": Answer(AskedPoint, answers.dependence),
+    "rollout": Answer(AskedRollout, answers.rollout, is_long=True),
+    "netcdf": Answer(AskedPart, export.netcdf),
+}
+"""All that can be asked for, by the last part of the address."""
+
+
+def make_app(session: Session, *, token: str | None = None, cookie: str = "gpo-explore") -> ASGIApp:
+    """Returns the application of one run.
+
+    Args:
+        session: The run.
+        token: What a visitor must hold; none is needed on the loopback address.
+        cookie: Name under which a browser keeps the token.
+    """
+    page = Page(session)
+    routes = [
+        Route("/", page.file, methods=["GET"]),
+        Route("/static/{name}", page.file, methods=["GET"]),
+        Route("/api/run", page.run, methods=["GET"]),
+        Route("/api/{what}", page.answer, methods=["POST"]),
+    ]
+    handlers: dict[Any, Any] = {HTTPException: _http_error, Exception: _server_error}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), token, cookie)
+
+
+class Page:
+    """Answers requests; computes in a worker thread, one at a time, so that files never wait."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        # Only what lies in the folder has an address: no path can lead elsewhere.
+        folder = files("gpo.explore") / "static"
+        self._files = {part.name: part.read_bytes() for part in folder.iterdir() if part.is_file()}
+        self._recent = Recent[bytes](32, lambda content: len(content) <= MOST_KEPT)
+
+    async def file(self, request: Request) -> Response:
+        """Returns the page or one of its files."""
+        name = request.path_params.get("name", "index.html")
+        if name not in self._files:
+            raise HTTPException(404, f"There is no file {name[:80]!r}.")
+        return Response(self._files[name], media_type=TYPES[name.rsplit(".", 1)[-1]])
+
+    async def run(self, request: Request) -> Response:
+        """Returns the facts of the run."""
+        content = await to_thread.run_sync(self._run)
+        return Response(content, media_type="application/json")
+
+    async def answer(self, request: Request) -> Response:
+        """Returns a packet, or what was wrong with the request."""
+        what = request.path_params["what"]
+        if what not in ANSWERS:
+            known = ", ".join(ANSWERS)
+            raise HTTPException(404, f"One can ask for {known}, got {what[:80]!r}.")
+        if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+            raise HTTPException(415, "The request must be application/json.")
+        kind = ANSWERS[what]
+        try:
+            asked = read_request(kind.asked, await _body(request))
+            content = await to_thread.run_sync(self._answered, what, asked)
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from error
+        except ClientDisconnect:
+            return Response(status_code=400)
+        return Response(content, media_type="application/octet-stream")
+
+    def _run(self) -> bytes:
+        with self.session.lock:
+            return self._recent.get("run", lambda: to_json(run_facts(self.session)))
+
+    def _answered(self, what: str, asked: Asked) -> bytes:
+        kind = ANSWERS[what]
+        if kind.is_long:
+            return self._made(kind, asked)
+        with self.session.lock:
+            return self._recent.get((what, asked), lambda: self._made(kind, asked))
+
+    def _made(self, kind: Answer, asked: Asked) -> bytes:
+        answer = kind.answer(self.session, asked)
+        return answer if isinstance(answer, bytes) else pack(answer)
+
+
+async def _body(request: Request) -> bytes:
+    """Returns the body; a length that was not told beforehand is counted."""
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > MOST_BYTES:
+            raise HTTPException(413, f"A request may have {MOST_BYTES:,} bytes.")
+    return bytes(content)
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 405:
+        return refused(405, f"{request.method} is not answered here.")
+    return refused(error.status_code, error.detail)
+
+
+async def _server_error(request: Request, error: Exception) -> Response:
+    return refused(500, "The server failed; its terminal shows where.")

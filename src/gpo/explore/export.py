@@ -1,0 +1,49 @@
+"""What the page shows, as NetCDF: input, truth, prediction and error of one example."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from gpo.data.forecast_file import write_forecast
+from gpo.data.split import Window
+from gpo.data.trajectories import Trajectories, Variable
+from gpo.explore.asked import AskedPart
+from gpo.explore.session import Session
+from gpo.model.silence import Silence
+
+
+def netcdf(session: Session, asked: AskedPart) -> bytes:
+    """Returns the content of a NetCDF file; masked sites are NaN."""
+    example, task = session.example(asked.example), session.forecaster.task
+    whole = session.prediction(asked.example)
+    truth = example.target[0]
+    columns: list[tuple[Variable, np.ndarray]] = []
+    for number, (name, units) in enumerate(zip(task.outputs, task.units, strict=True)):
+        parts = {"truth": truth, "predicted": whole, "error": whole - truth}
+        if asked.silence != Silence():
+            parts["parts_off"] = session.prediction(asked.example, asked.silence)
+        columns += [
+            (Variable(f"{name}_{part}", units), values[:, number].numpy())
+            for part, values in parts.items()
+        ]
+    data = session.data
+    inputs = data.variables if isinstance(data, Trajectories) else data.inputs
+    columns += [
+        (Variable(f"{variable.name}_given", variable.units), example.frames[0, -1, :, n].numpy())
+        for n, variable in enumerate(inputs)
+    ]
+    is_known = example.weights[0].numpy() > 0
+    rows = np.stack([np.where(is_known, values, np.nan) for _, values in columns], -1)
+    variables = [variable for variable, _ in columns]
+    geometry = session.plane(asked.example).geometry
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "view.nc"
+        member = session.members[asked.example]
+        if isinstance(member, Window) and isinstance(data, Trajectories):
+            number = member.last if task.lead == 0 else member.target
+            times = data.time[number : number + 1]
+            write_forecast(path, rows[None, None], geometry, variables, times, data.time_units)
+        else:
+            write_forecast(path, rows[None], geometry, variables)
+        return path.read_bytes()

@@ -1,0 +1,125 @@
+"""Who may talk to the page: this machine, from the page itself, or whoever holds the token.
+
+A server on the loopback address is still reachable from any web page in the same browser, by a
+name that someone else's DNS points here. So the Host header must be a name of this machine, and
+a request that names another origin is refused. Bound elsewhere, a token is needed too.
+"""
+
+import http.cookies
+import secrets
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MOST_BYTES = 4 * 2**20
+"""Size of a request; the longest is a list of painted sites."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""With every answer: nothing from elsewhere is loaded, nothing is kept, no one may frame the page."""
+
+
+def is_loopback(host: str) -> bool:
+    """Tells whether an address is reachable from this machine only."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def new_token() -> str:
+    """Returns a token that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Lets through what is allowed, and adds headers to every answer."""
+
+    app: ASGIApp
+    token: str | None
+    """Needed where the server is bound to more than this machine; None where it is not."""
+    cookie: str = "gpo-explore"
+    """Name under which a browser keeps the token."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers itself where something is wrong."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message.get("headers", []) if pair[0] != b"server"]
+                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*kept, *added]}
+            await send(message)
+
+        refusal = self._refusal(scope)
+        app = self.app if refusal is None else refusal
+        await app(scope, receive, send_safely)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Returns what to answer instead, or None where all is well."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self.token is None and _name(host) not in LOOPBACK:
+            return refused(421, f"The Host header must name this machine, got {host[:80]!r}.")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return refused(403, "Only the page itself may ask, not a page of another origin.")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return refused(403, "Only the page itself may ask, not a page of another site.")
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > MOST_BYTES:
+            return refused(413, f"A request may have {MOST_BYTES:,} bytes.")
+        return self._without_token(scope, headers)
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
+        if self.token is None:
+            return None
+        queries = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
+        offered = dict(queries).get("token")
+        if offered is not None and scope["method"] == "GET" and self._is_right(offered):
+            # The token leaves the address bar and stays in a cookie that no script reads.
+            rest = urlencode([pair for pair in queries if pair[0] != "token"])
+            path = scope["path"].lstrip("/")
+            answer = RedirectResponse(f"/{path}{'?' * bool(rest)}{rest}", 303)
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
+            return answer
+        jar = http.cookies.SimpleCookie()
+        try:
+            jar.load(headers.get("cookie", ""))
+        except http.cookies.CookieError:
+            jar = http.cookies.SimpleCookie()
+        kept = jar[self.cookie].value if self.cookie in jar else ""
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if self._is_right(kept) or self._is_right(bearer):
+            return None
+        return refused(401, "A token is needed: open the address that gpo explore printed.")
+
+    def _is_right(self, offered: str) -> bool:
+        return secrets.compare_digest(offered.encode(), (self.token or "").encode())
+
+
+def refused(status: int, message: str) -> JSONResponse:
+    """Returns an answer that says what was expected."""
+    return JSONResponse({"error": message}, status)
+
+
+def _name(host: str) -> str:
+    """Returns the name in a Host header, without the port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,78 @@
+"""A server for one page, from the first socket to Ctrl-C."""
+
+import socket
+import time
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+
+import uvicorn
+
+from gpo.explore.app import make_app
+from gpo.explore.security import is_loopback, new_token
+from gpo.explore.session import Session
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.silence import Silence
+
+
+def serve(
+    session: Session, host: str, port: int, *, opens_browser: bool, say: Callable[[str], None]
+) -> None:
+    """Serves the page until Ctrl-C.
+
+    Args:
+        session: The run.
+        host: Address to listen on; other than the loopback ones, a token is needed.
+        port: Port; 0 takes any that is free.
+        opens_browser: Whether the address is opened too.
+        say: Takes what to tell whoever started it.
+    """
+    with listening(host, port) as listener:
+        port = listener.getsockname()[1]
+        token = None if is_loopback(host) else new_token()
+        say(time_of_an_answer(session))
+        say(f"explore: {address(host, port, token)}  (Ctrl-C ends it)")
+        app = make_app(session, token=token, cookie=f"gpo-explore-{port}")
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        if opens_browser:
+            webbrowser.open(address(host, port, token))
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+    say("stopped")
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens; raises an error that says what to do where it cannot."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"Cannot listen on {host}:{port} ({error}). Choose another --port or --host."
+        ) from error
+
+
+def address(host: str, port: int, token: str | None) -> str:
+    """Returns what to type into a browser."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/{'' if token is None else f'?token={token}'}"
+
+
+def time_of_an_answer(session: Session) -> str:
+    """Returns how long a prediction takes with a part switched off, in words; warms up as well.
+
+    The least of a few: what a page then waits for once all is in memory.
+    """
+    model = session.forecaster.model
+    silences = [Silence()]
+    if isinstance(model, GaussianParticleOperator) and model.config.num_layers:
+        silences = [Silence(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
+    session.prediction(0)
+    times = []
+    for silence in silences:
+        start = time.perf_counter()
+        session.prediction(0, silence)
+        times.append(time.perf_counter() - start)
+    taken = 1000 * min(times)
+    sites = session.example(0).frames.shape[2]
+    return f"{session.name}: {sites:,} sites; a prediction with a part off takes {taken:.0f} ms"

@@ -1,0 +1,124 @@
+"""A trained run that is being looked at: its model, its test examples, the last forward passes."""
+
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.data.split import evenly, owner
+from gpo.data.trajectories import Pairs, Trajectories
+from gpo.explore.plane import Plane
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.silence import Silence
+from gpo.model.trace import Trace
+from gpo.train.examples import Example, make_examples
+from gpo.train.forecaster import Forecaster
+
+MAX_EXAMPLES = 2000
+"""Examples that can be chosen; of more, evenly many."""
+
+Kept = TypeVar("Kept")
+
+
+class Recent(Generic[Kept]):
+    """The last few results, by what they were asked with.
+
+    Args:
+        most: How many are kept.
+        is_small: Tells whether a result may be kept at all.
+    """
+
+    def __init__(self, most: int, is_small: Callable[[Kept], bool] = lambda kept: True) -> None:
+        self._most, self._is_small = most, is_small
+        self._kept = OrderedDict[Hashable, Kept]()
+
+    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Returns the result of a key, made now where it is not among the last few."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        made = make()
+        if self._is_small(made):
+            self._kept[key] = made
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return made
+
+
+@dataclass
+class Session:
+    """One run on one page. Whoever computes holds the lock: models are for one thread at a time."""
+
+    name: str
+    forecaster: Forecaster
+    data: Trajectories | Pairs
+    members: Sequence[Any]
+    """The test split: windows of time series, or numbers of static maps."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rollout_lock: threading.Lock = field(default_factory=threading.Lock)
+    """For the model that rolls out: it takes long, and nothing else shall wait for it."""
+
+    def __post_init__(self) -> None:
+        """Chooses the examples and makes room for what is computed."""
+        self.forecaster.eval()
+        self.members = evenly(self.members, MAX_EXAMPLES)
+        reconstructs = isinstance(self.data, Trajectories) and self.forecaster.task.lead == 0
+        self.rollout_forecaster = copy.deepcopy(self.forecaster)
+        self._examples = make_examples(self.data, self.members, reconstructs=reconstructs)
+        self._recent_examples = Recent[Example](8)
+        self._recent_traces = Recent[Trace](2)
+        self._recent_planes = Recent[Plane](4)
+
+    @property
+    def operator(self) -> GaussianParticleOperator:
+        """The model gpo; raises an error with the reason where it is another one."""
+        model = self.forecaster.model
+        if not isinstance(model, GaussianParticleOperator):
+            kind = type(getattr(model, "model", model)).__name__
+            raise ValueError(f"{kind} has no layers of windows and modes; a run of gpo has.")
+        return model
+
+    def example(self, number: int) -> Example:
+        """Returns one example of the test split."""
+        if number >= len(self.members):
+            raise ValueError(f"`example` must be from 0 to {len(self.members) - 1}, got {number}.")
+        return self._recent_examples.get(number, lambda: self._examples[number])
+
+    def plane(self, number: int) -> Plane:
+        """Returns where the sites of an example are drawn."""
+        self.example(number)
+        which = owner(self.members[number]) if len(self.data.geometries) > 1 else 0
+        return self._recent_planes.get(which, lambda: Plane(self.data.geometry(which)))
+
+    def trace(self, number: int, silence: Silence = Silence()) -> Trace:
+        """Returns every intermediate of a forward pass."""
+        return self._recent_traces.get((number, silence), lambda: self._trace(number, silence))
+
+    def prediction(
+        self, number: int, silence: Silence = Silence()
+    ) -> Float[Tensor, "points outputs"]:
+        """Returns the predicted frame in the units of the data."""
+        example, forecaster = self.example(number), self.forecaster
+        if isinstance(forecaster.model, GaussianParticleOperator):
+            values = forecaster.normalised_input(example.frames)
+            output = self.trace(number, silence).output
+            return forecaster.denormalised(forecaster.complete(output, values))[0]
+        with torch.no_grad():
+            given = None if silence == Silence() else silence
+            return forecaster(
+                example.frames, example.coords, weights=example.weights, silence=given
+            )[0]
+
+    def _trace(self, number: int, silence: Silence) -> Trace:
+        example = self.example(number)
+        values = self.forecaster.normalised_input(example.frames)
+        with torch.no_grad():
+            return self.operator.trace(
+                values, example.coords, weights=example.weights, silence=silence
+            )

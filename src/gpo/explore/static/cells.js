@@ -1,0 +1,145 @@
+// A map of cells that can be chosen: modes by wave vector or head, couplings of modes by modes.
+
+import { css, short } from "./colours.js";
+import { drawColourBar, fitted, themeColour } from "./picture.js";
+
+export class CellMap {
+  // onChoose gets the place of a cell in the map, onToggle the same for what is switched off.
+  constructor(canvas, { onChoose, onToggle }) {
+    this.canvas = canvas;
+    this.onChoose = onChoose;
+    this.onToggle = onToggle;
+    this.cursor = 0;
+    canvas.addEventListener("click", (event) => {
+      const place = this.placeAt(event.offsetX, event.offsetY);
+      if (place < 0) return;
+      this.cursor = place;
+      if (event.shiftKey) this.onToggle(place);
+      else this.onChoose(place);
+    });
+    canvas.addEventListener("keydown", (event) => this.onKey(event));
+    canvas.addEventListener("focus", () => this.redraw());
+    canvas.addEventListener("blur", () => this.redraw());
+    new ResizeObserver(() => this.redraw()).observe(canvas);
+  }
+
+  // content: {columns, rows, values, scale, units, across, up, acrossTicks, upTicks, marks, isOff, name}
+  // The first row is at the top; marks are {place, colour}.
+  show(content) {
+    this.content = content;
+    this.cursor = Math.min(this.cursor, content.values.length - 1);
+    this.redraw();
+  }
+
+  onKey(event) {
+    if (!this.content) return;
+    const { columns, rows } = this.content;
+    const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    if (event.key in steps) {
+      const [right, down] = steps[event.key];
+      const column = Math.min(columns - 1, Math.max(0, (this.cursor % columns) + right));
+      const row = Math.min(rows - 1, Math.max(0, Math.floor(this.cursor / columns) + down));
+      this.cursor = row * columns + column;
+      this.redraw();
+    } else if (event.key === "Enter") this.onChoose(this.cursor);
+    else if (event.key === " ") this.onToggle(this.cursor);
+    else return;
+    event.preventDefault();
+  }
+
+  placeAt(px, py) {
+    if (!this.content) return -1;
+    const { columns, rows } = this.content;
+    const { x, y, size, tall } = this.frame;
+    const column = Math.floor((px - x) / size);
+    const row = Math.floor((py - y) / tall);
+    return column < 0 || row < 0 || column >= columns || row >= rows ? -1 : row * columns + column;
+  }
+
+  redraw() {
+    if (!this.content || !this.canvas.clientWidth) return;
+    const { columns, rows, values, scale, units, marks, isOff, name } = this.content;
+    const { context, width, height } = fitted(this.canvas);
+    const [left, right, top, bottom] = [46, 74, 6, 34];
+    const size = Math.min((width - left - right) / columns, 40);
+    const tall = Math.min((height - top - bottom) / rows, Math.max(size, 12));
+    this.frame = { x: left, y: top, size, tall };
+    for (let n = 0; n < values.length; n++) {
+      const [x, y] = this.corner(n);
+      context.fillStyle = Number.isFinite(values[n]) ? css(values[n], scale) : themeColour("unknown");
+      context.fillRect(x, y, size + 0.4, tall + 0.4);
+      if (isOff?.(n)) cross(context, x, y, size, tall);
+    }
+    this.drawAxes(context, size, tall);
+    drawColourBar(context, scale, units, {
+      x: left + columns * size + 10, y: top + 16, width: 12, height: Math.max(40, rows * tall - 18),
+    });
+    for (const { place, colour } of marks ?? []) this.frameCell(context, place, colour, 2.5);
+    if (document.activeElement === this.canvas) {
+      this.frameCell(context, this.cursor, themeColour("focus"), 2);
+    }
+    this.canvas.setAttribute(
+      "aria-label", `${name} ${this.content.describe(this.cursor)}: ${short(values[this.cursor])} ${units}`,
+    );
+  }
+
+  corner(place) {
+    const { x, y, size, tall } = this.frame;
+    const { columns } = this.content;
+    return [x + (place % columns) * size, y + Math.floor(place / columns) * tall];
+  }
+
+  frameCell(context, place, colour, width) {
+    const { size, tall } = this.frame;
+    const [x, y] = this.corner(place);
+    context.lineWidth = width + 2;
+    context.strokeStyle = themeColour("panel");
+    context.strokeRect(x - 1, y - 1, size + 2, tall + 2);
+    context.lineWidth = width;
+    context.strokeStyle = colour;
+    context.strokeRect(x - 1, y - 1, size + 2, tall + 2);
+    context.lineWidth = 1;
+  }
+
+  drawAxes(context, size, tall) {
+    const { columns, rows, across, up, acrossTicks, upTicks } = this.content;
+    const { x, y } = this.frame;
+    context.fillStyle = themeColour("text");
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    thinned(acrossTicks, columns * size, 30).forEach(([n, text]) =>
+      context.fillText(text, x + (n + 0.5) * size, y + rows * tall + 4),
+    );
+    context.fillText(across, x + (columns * size) / 2, y + rows * tall + 18);
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    thinned(upTicks, rows * tall, 18).forEach(([n, text]) =>
+      context.fillText(text, x - 5, y + (n + 0.5) * tall),
+    );
+    context.save();
+    context.translate(9, y + (rows * tall) / 2);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "center";
+    context.fillText(up, 0, 0);
+    context.restore();
+  }
+}
+
+// Returns as many labels as fit; the middle one, often a zero, is among them.
+function thinned(labels, length, least) {
+  const every = Math.max(1, Math.ceil((least * labels.length) / Math.max(1, length)));
+  const zero = Math.max(0, labels.indexOf("0"));
+  return labels.map((text, n) => [n, text]).filter(([n]) => (n - zero) % every === 0);
+}
+
+function cross(context, x, y, width, height) {
+  context.strokeStyle = themeColour("off");
+  context.lineWidth = 1.5;
+  context.beginPath();
+  context.moveTo(x + 1, y + 1);
+  context.lineTo(x + width - 1, y + height - 1);
+  context.moveTo(x + width - 1, y + 1);
+  context.lineTo(x + 1, y + height - 1);
+  context.stroke();
+  context.lineWidth = 1;
+}

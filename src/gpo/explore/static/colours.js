@@ -1,0 +1,106 @@
+// Colour tables with even steps of lightness, made in the OKLab colour space.
+
+const SIZE = 256;
+
+function toRgb(lightness, chroma, hue) {
+  const angle = (hue * Math.PI) / 180;
+  const a = chroma * Math.cos(angle);
+  const b = chroma * Math.sin(angle);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  return [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ];
+}
+
+// Returns red, green, blue from 0 to 255; a chroma that no screen has is lowered, lightness is not.
+function colour(lightness, chroma, hue) {
+  let linear = toRgb(lightness, chroma, hue);
+  while (chroma > 0 && linear.some((part) => part < -1e-4 || part > 1.0001)) {
+    chroma -= 0.004;
+    linear = toRgb(lightness, Math.max(0, chroma), hue);
+  }
+  return linear.map((part) => {
+    const clipped = Math.min(1, Math.max(0, part));
+    const encoded = clipped <= 0.0031308 ? 12.92 * clipped : 1.055 * clipped ** (1 / 2.4) - 0.055;
+    return Math.round(255 * encoded);
+  });
+}
+
+function table(at) {
+  const words = new Uint32Array(SIZE);
+  for (let n = 0; n < SIZE; n++) {
+    const [red, green, blue] = at(n / (SIZE - 1));
+    words[n] = (255 << 24) | (blue << 16) | (green << 8) | red;
+  }
+  return words;
+}
+
+export const SEQUENTIAL = table((t) => colour(0.2 + 0.74 * t, 0.13, 295 - 185 * t));
+export const DIVERGING = table((t) => {
+  const away = Math.abs(2 * t - 1);
+  return colour(0.96 - 0.56 * away, 0.19 * away ** 0.8, t < 0.5 ? 256 : 32);
+});
+
+// Returns the colour of a value as one word of image data.
+export function word(value, scale) {
+  const { limits, palette } = scale;
+  const t = (value - limits[0]) / (limits[1] - limits[0]);
+  return palette[Math.min(SIZE - 1, Math.max(0, Math.round(t * (SIZE - 1))))];
+}
+
+export function css(value, scale) {
+  const bits = word(value, scale);
+  return `rgb(${bits & 255} ${(bits >> 8) & 255} ${(bits >> 16) & 255})`;
+}
+
+// Returns the ends of a colour scale and its table: symmetric where zero lies well inside.
+export function scaleOf(low, high) {
+  if (!(high > low)) return { limits: [low - 0.5, low + 0.5], palette: SEQUENTIAL };
+  if (low < 0 && high > 0 && Math.min(-low, high) > 0.2 * Math.max(-low, high)) {
+    const most = Math.max(-low, high);
+    return { limits: [-most, most], palette: DIVERGING };
+  }
+  return { limits: [low, high], palette: SEQUENTIAL };
+}
+
+// Returns a scale around zero, for errors, changes and shares.
+export function signedScale(values, isKnown) {
+  const [low, high] = endsOf(values, isKnown);
+  const most = Math.max(-low, high) || 1;
+  return { limits: [-most, most], palette: DIVERGING };
+}
+
+export function endsOf(values, isKnown) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (let n = 0; n < values.length; n++) {
+    if ((isKnown && !isKnown[n % isKnown.length]) || !Number.isFinite(values[n])) continue;
+    if (values[n] < low) low = values[n];
+    if (values[n] > high) high = values[n];
+  }
+  return low <= high ? [low, high] : [0, 1];
+}
+
+// Returns a number as short as it can be told apart on a scale.
+export function short(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
+  return String(Number(value.toPrecision(4)));
+}
+
+// Returns some round numbers between two ends.
+export function ticks(low, high, most) {
+  const rough = (high - low) / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? 10 * power;
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + 1e-9 * step; at += step) {
+    found.push(Math.abs(at) < 1e-9 * step ? 0 : at);
+  }
+  return found;
+}

@@ -1,0 +1,192 @@
+// The panel of the field: which field, particles and windows over it, and what the pointer does.
+
+import { endsOf, scaleOf, short, signedScale } from "./colours.js";
+import { fill, markChosen, radios } from "./controls.js";
+import { FieldView } from "./field.js";
+import { suit, themeColour } from "./picture.js";
+import { withSites } from "./silence.js";
+import { column, element } from "./store.js";
+
+const SEEN = {
+  given: "What the model is given.",
+  predicted: "What the model predicts, with the parts that are off left out.",
+  truth: "What really followed.",
+  error: "Prediction minus truth, in the units of the variable.",
+  change: "What switching parts off changed: the prediction without them minus the whole one.",
+  dependence: "Gradient × input: what every site adds to the prediction at the cross.",
+};
+
+export class FieldPanel {
+  constructor(store) {
+    this.store = store;
+    this.view = new FieldView(element("field"), store, {
+      ask: (point) => store.set({ asked: point }),
+      paint: (sites, isOff) => store.set({ silence: withSites(store.silence, sites, isOff) }),
+      hover: (place) => this.hover(place),
+    });
+    this.setUp();
+    const drawn = ["shown", "variable", "given", "frames", "prediction", "dependence", "box", "windows", "cloud",
+      "silence", "gaussian", "particleColour", "particleSize", "layer", "theme", "asked"];
+    store.on(drawn, () => this.draw());
+    store.on(["dependence"], () => this.offer());
+    store.on(["geometry"], () => suit(element("field"), store.geometry, 448, 56, 128));
+    store.on(["particleSize"], () => (element("particle-size").value = store.particleSize));
+  }
+
+  setUp() {
+    const { store } = this;
+    this.offer();
+    const { reasons, operator } = store.run;
+    const tools = [
+      { value: "ask", text: "Ask" },
+      { value: "paint", text: "Paint off", reason: reasons.silence },
+      { value: "look", text: "Move" },
+    ];
+    const toolButtons = radios("tool", tools, store.tool, (tool) => store.set({ tool }));
+    store.on(["tool"], () => markChosen(toolButtons, store.tool));
+    element("brush").addEventListener("input", (event) => store.set({ brush: Number(event.target.value) }));
+    element("zoom-in").addEventListener("click", () => this.view.zoom(1 / 1.5));
+    element("zoom-out").addEventListener("click", () => this.view.zoom(1.5));
+    element("zoom-home").addEventListener("click", () => this.view.home());
+    this.setUpParticles(reasons, operator);
+    const windows = element("show-windows");
+    windows.disabled = Boolean(reasons.modes);
+    windows.addEventListener("change", () => store.set({ showsWindows: windows.checked }));
+  }
+
+  setUpParticles(reasons, operator) {
+    const { store } = this;
+    const show = element("show-particles");
+    show.disabled = Boolean(reasons.particles);
+    show.title = reasons.particles ?? "";
+    show.addEventListener("change", () => store.set({ showsParticles: show.checked }));
+    const count = operator?.num_gaussians ?? 0;
+    const numbers = Array.from({ length: count }, (_, n) => n);
+    fill("gaussian", ["heaviest", ...numbers.map((n) => `${n + 1}`)], [-1, ...numbers]);
+    const layered = operator?.variant === "paper" ? "basis z" : "energy Σ h²";
+    const colours = operator?.num_layers ? ["weight", layered] : ["weight"];
+    fill("particle-colour", colours, ["weight", "layer"]);
+    for (const [id, name] of [["gaussian", "gaussian"], ["particle-colour", "particleColour"], ["particle-size", "particleSize"]]) {
+      element(id).addEventListener("change", (event) => {
+        const { value } = event.target;
+        store.set({ [name]: id === "particle-colour" ? value : Number(value) });
+      });
+    }
+  }
+
+  // Offers the fields there are; what a point depends on only after one was asked.
+  offer() {
+    const { store } = this;
+    const choices = [
+      { value: "given", text: "Given" }, { value: "predicted", text: "Predicted" },
+      { value: "truth", text: "Truth" }, { value: "error", text: "Error" },
+      { value: "change", text: "Change", reason: store.run.reasons.silence },
+      { value: "dependence", text: "Depends on", reason: store.dependence ? undefined : "Ask a point first." },
+    ];
+    this.buttons = radios("shown", choices, store.shown, (shown) => store.set({ shown }));
+  }
+
+  // Returns the values that are shown, their scale and units.
+  chosen() {
+    const { run, frames, prediction, dependence, geometry, variable, given } = this.store;
+    let { shown } = this.store;
+    if (shown === "dependence" && !dependence) shown = "predicted";
+    const output = run.outputs[variable];
+    const label = ({ name, units }) => units || name;
+    const result = { shown, units: label(output), name: output.name };
+    const truth = column(frames.arrays.truth, variable);
+    const predicted = column(prediction.arrays.predicted, variable);
+    if (shown === "given") {
+      const numInputs = run.inputs.length;
+      const input = run.inputs[given % numInputs];
+      const values = column(frames.arrays.given, given % numInputs, Math.floor(given / numInputs));
+      return { ...result, values, scale: scaleOf(...input.range), units: label(input), name: input.name };
+    }
+    if (shown === "truth") return { ...result, values: truth, scale: scaleOf(...output.range) };
+    if (shown === "predicted") {
+      return { ...result, values: predicted, scale: scaleOf(...output.range), truth };
+    }
+    let values = predicted;
+    if (shown === "dependence") values = dependence.arrays.regions.data;
+    else {
+      const other = shown === "error" ? truth : column(frames.arrays.whole, variable);
+      values = predicted.map((value, n) => value - other[n]);
+    }
+    return { ...result, values, scale: signedScale(values, geometry.known) };
+  }
+
+  draw() {
+    const { store } = this;
+    if (!store.frames || !store.prediction || !store.geometry) return;
+    if (store.prediction.arrays.predicted.shape[0] !== store.geometry.numSites) return;
+    const chosen = this.chosen();
+    this.now = chosen;
+    markChosen(this.buttons, chosen.shown);
+    const { geometry, box, silence, cloud } = store;
+    this.view.show({
+      geometry, box, values: chosen.values, scale: chosen.scale, units: chosen.units,
+      silent: silence.sites.size ? silence.sites : null,
+      outlines: this.outlines(), curves: this.curves(chosen),
+      over: (context, picture) => {
+        if (!cloud) return;
+        this.cloudScale = cloud.draw(context, picture, {
+          gaussian: store.gaussian, by: store.particleColour, layer: store.layer, size: store.particleSize,
+        });
+      },
+    });
+    this.describe(chosen);
+  }
+
+  describe(chosen) {
+    const { store } = this;
+    let seen = SEEN[chosen.shown];
+    if (store.cloud && this.cloudScale) {
+      const [low, high] = this.cloudScale.limits.map(short);
+      const layered = store.run.operator?.variant === "paper" ? "basis" : "energy of the site";
+      const where = store.layer ? `after layer ${store.layer}` : "of the encoder";
+      const by = store.particleColour === "weight" ? "weight" : `${layered} ${where}`;
+      seen += ` Ellipses: half axes ${store.particleSize} σ, ${by} ${low} (dark) to ${high} (light).`;
+    }
+    element("field-seen").textContent = seen;
+    const [low, high] = endsOf(chosen.values, store.geometry.known);
+    element("field").setAttribute(
+      "aria-label", `${chosen.name}, ${chosen.shown}: from ${short(low)} to ${short(high)} ${chosen.units}`,
+    );
+  }
+
+  outlines() {
+    const colours = [themeColour("first"), themeColour("second")];
+    return (this.store.windows ?? []).map((window, n) => {
+      const [low, high] = endsOf(window, this.store.geometry.known);
+      return { window, level: (low + high) / 2, colour: colours[n] };
+    });
+  }
+
+  // In one dimension the truth and the windows are curves beside the field.
+  curves(chosen) {
+    if (this.store.geometry.numAxes > 1) return [];
+    const curves = this.outlines().map(({ window, colour }) => {
+      const [low, high] = endsOf(window, this.store.geometry.known);
+      const [least, most] = chosen.scale.limits;
+      const values = window.map((value) => least + ((value - low) / (high - low || 1)) * (most - least));
+      return { values, colour, dash: [2, 3] };
+    });
+    if (chosen.truth) curves.push({ values: chosen.truth, colour: themeColour("faint"), dash: [6, 4] });
+    return curves;
+  }
+
+  hover(place) {
+    const { store } = this;
+    const line = element("hover");
+    if (!place || !this.now) {
+      line.textContent = "";
+      return;
+    }
+    const [x, y] = place;
+    const site = store.geometry.siteAt(x, y);
+    const value = site < 0 || !store.geometry.known[site] ? "nothing here" : `${short(this.now.values[site])} ${this.now.units}`;
+    const [px, py] = this.view.picture.toPixel(x, y);
+    const particle = store.cloud ? store.cloud.words(px, py, store.geometry) : "";
+    line.textContent = `${this.view.words(place)}: ${value}${particle ? `; ${particle}` : ""}`;
+  }
+}

@@ -1,0 +1,177 @@
+// Where the sites are, and which of them every pixel of a picture shows.
+
+import { Nearest } from "./nearest.js";
+
+export class Geometry {
+  constructor({ facts, arrays }) {
+    Object.assign(this, facts);
+    this.numAxes = facts.names.length;
+    this.positions = arrays.positions.data;
+    this.known = arrays.known.data;
+    this.numSites = this.known.length;
+    this.axes = [0, 1, 2].map((axis) => arrays[`axis${axis}`]?.data).filter(Boolean);
+    this.cells = arrays.cells?.data;
+    this.coords = arrays.coords?.data;
+    this.slice = { axis: this.numAxes - 1, at: 0 };
+    if (this.kind === "points") this.nearest = this.makeNearest();
+    if (this.numAxes === 3) this.cut(2, 0.5);
+  }
+
+  makeNearest() {
+    const dim = this.coords.length / this.numSites;
+    const periods = Array.from({ length: dim }, (_, axis) =>
+      !this.is_sphere && this.periodic[axis]
+        ? this.domain_upper[axis] - this.domain_lower[axis]
+        : 0,
+    );
+    return new Nearest(this.coords, dim, this.domain_lower, periods);
+  }
+
+  // Chooses the plane that is shown of three dimensions: `share` of the way along an axis.
+  cut(axis, share) {
+    const low = this.lower[axis];
+    this.slice = { axis, at: low + share * (this.upper[axis] - low), share };
+  }
+
+  // The two drawn axes across and up; one where there is only one.
+  get plane() {
+    const all = Array.from({ length: this.numAxes }, (_, axis) => axis);
+    return this.numAxes < 3 ? all : all.filter((axis) => axis !== this.slice.axis);
+  }
+
+  label(axis) {
+    const units = this.units[axis];
+    return units ? `${this.names[axis]} (${units})` : this.names[axis];
+  }
+
+  // Returns the box that shows everything of the plane, or where its sites crowd.
+  homeBox() {
+    const [across, up] = this.plane;
+    const box = { left: this.home[0][across], right: this.home[1][across] };
+    box.bottom = up === undefined ? 0 : this.home[0][up];
+    box.top = up === undefined ? 1 : this.home[1][up];
+    return box;
+  }
+
+  // Returns a point of the drawn space from one of the plane.
+  point(x, y) {
+    const [across, up] = this.plane;
+    const point = Array(this.numAxes).fill(this.slice.at);
+    point[across] = x;
+    if (up !== undefined) point[up] = y;
+    return point;
+  }
+
+  // Returns the site of every pixel, rows from the top; -1 where there is none.
+  raster(box, width, height) {
+    if (this.kind === "axes") return this.rasterAxes(box, width, height);
+    if (this.kind === "cells") return this.rasterCells(box, width, height);
+    return this.rasterPoints(box, width, height);
+  }
+
+  siteAt(x, y) {
+    const size = 1e-9;
+    const box = { left: x - size, right: x + size, bottom: y - size, top: y + size };
+    if (this.kind !== "cells") return this.raster(box, 1, 1)[0];
+    const reach = 1e-6 * (this.upper[0] - this.lower[0]);
+    return this.rasterCells({ left: x - reach, right: x + reach, bottom: y - reach, top: y + reach }, 1, 1)[0];
+  }
+
+  rasterAxes(box, width, height) {
+    const [across, up] = this.plane;
+    const columns = this.lookUp(across, box.left, box.right, width);
+    const rows = up === undefined ? [0] : this.lookUp(up, box.top, box.bottom, height);
+    let base = 0;
+    if (this.numAxes === 3) base = this.lookUp(this.slice.axis, this.slice.at, this.slice.at, 1)[0];
+    const sites = new Int32Array(width * height);
+    for (let row = 0; row < height; row++) {
+      const start = rows[Math.min(row, rows.length - 1)];
+      for (let column = 0; column < width; column++) {
+        const isOutside = start < 0 || columns[column] < 0 || base < 0;
+        sites[row * width + column] = isOutside ? -1 : base + start + columns[column];
+      }
+    }
+    return sites;
+  }
+
+  // Returns, for places along a drawn axis, the nearest line of the grid times its stride.
+  lookUp(drawn, first, last, count) {
+    const fileAxis = this.file_axes[drawn];
+    const axis = this.axes[fileAxis];
+    const stride = this.shape.slice(fileAxis + 1).reduce((product, size) => product * size, 1);
+    const order = Array.from(axis.keys()).sort((a, b) => axis[a] - axis[b]);
+    const edges = [];
+    for (let n = 1; n < order.length; n++) edges.push((axis[order[n - 1]] + axis[order[n]]) / 2);
+    const found = new Int32Array(count);
+    for (let n = 0; n < count; n++) {
+      const at = first + ((n + 0.5) / count) * (last - first);
+      if (at < this.lower[drawn] || at > this.upper[drawn]) {
+        found[n] = -1;
+        continue;
+      }
+      let low = 0;
+      let high = edges.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (edges[middle] < at) low = middle + 1;
+        else high = middle;
+      }
+      found[n] = order[low] * stride;
+    }
+    return found;
+  }
+
+  // Fills every triangle; a pixel shows the nearest of its three corners.
+  rasterCells(box, width, height) {
+    const sites = new Int32Array(width * height).fill(-1);
+    const toX = width / (box.right - box.left);
+    const toY = height / (box.top - box.bottom);
+    const x = (site) => (this.positions[2 * site] - box.left) * toX;
+    const y = (site) => (box.top - this.positions[2 * site + 1]) * toY;
+    for (let n = 0; n < this.cells.length; n += 3) {
+      const corners = [this.cells[n], this.cells[n + 1], this.cells[n + 2]];
+      const xs = corners.map(x);
+      const ys = corners.map(y);
+      const left = Math.max(0, Math.ceil(Math.min(...xs) - 0.5));
+      const right = Math.min(width - 1, Math.floor(Math.max(...xs) - 0.5));
+      const top = Math.max(0, Math.ceil(Math.min(...ys) - 0.5));
+      const bottom = Math.min(height - 1, Math.floor(Math.max(...ys) - 0.5));
+      if (left > right || top > bottom) continue;
+      const area = (xs[1] - xs[0]) * (ys[2] - ys[0]) - (xs[2] - xs[0]) * (ys[1] - ys[0]);
+      if (area === 0) continue;
+      for (let row = top; row <= bottom; row++) {
+        for (let column = left; column <= right; column++) {
+          const px = column + 0.5;
+          const py = row + 0.5;
+          const b = ((px - xs[0]) * (ys[2] - ys[0]) - (xs[2] - xs[0]) * (py - ys[0])) / area;
+          const c = ((xs[1] - xs[0]) * (py - ys[0]) - (px - xs[0]) * (ys[1] - ys[0])) / area;
+          const a = 1 - b - c;
+          if (a < -1e-6 || b < -1e-6 || c < -1e-6) continue;
+          const largest = a >= b && a >= c ? 0 : b >= c ? 1 : 2;
+          sites[row * width + column] = corners[largest];
+        }
+      }
+    }
+    return sites;
+  }
+
+  rasterPoints(box, width, height) {
+    const sites = new Int32Array(width * height);
+    const reach = this.nearest.reach;
+    for (let row = 0; row < height; row++) {
+      const y = box.top + ((row + 0.5) / height) * (box.bottom - box.top);
+      for (let column = 0; column < width; column++) {
+        const x = box.left + ((column + 0.5) / width) * (box.right - box.left);
+        sites[row * width + column] = this.nearest.find(this.embedded(this.point(x, y)), -1, reach);
+      }
+    }
+    return sites;
+  }
+
+  // Returns where distances are taken: unit vectors on the sphere, else the point itself.
+  embedded(point) {
+    if (!this.is_sphere) return point;
+    const [along, up] = point.map((degrees) => (degrees * Math.PI) / 180);
+    return [Math.cos(up) * Math.cos(along), Math.cos(up) * Math.sin(along), Math.sin(up)];
+  }
+}

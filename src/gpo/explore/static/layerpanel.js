@@ -1,0 +1,53 @@
+// The activation after every layer, as a film.
+
+import { endsOf, SEQUENTIAL, short } from "./colours.js";
+import { player } from "./controls.js";
+import { setSwitch } from "./modepanel.js";
+import { Picture } from "./picture.js";
+import { toggledLayer } from "./silence.js";
+import { element } from "./store.js";
+
+export class LayerPanel {
+  constructor(store) {
+    this.store = store;
+    const count = store.run.operator?.num_layers ?? 0;
+    const [slider, off] = [element("layer"), element("off-layer")];
+    if (store.run.reasons.layers || !count) {
+      element("layers-seen").textContent = store.run.reasons.layers ?? "This model has no layers.";
+      for (const id of ["layer", "off-layer", "play-layer"]) element(id).disabled = true;
+      return;
+    }
+    this.picture = new Picture(element("layers"), { isBare: true });
+    slider.max = count;
+    slider.addEventListener("input", () => store.set({ layer: Number(slider.value) }));
+    off.addEventListener("click", () => store.set({ silence: toggledLayer(store.silence, this.number) }));
+    player(element("play-layer"), slider, 700);
+    store.on(["layer", "inside", "box", "theme", "silence"], () => this.draw());
+  }
+
+  get number() {
+    return Math.max(0, this.store.layer - 1);
+  }
+
+  draw() {
+    const { store } = this;
+    const { inside, geometry, box, layer, silence } = store;
+    if (!inside || !geometry) return;
+    const { data, shape } = inside.arrays.activation;
+    if (shape[1] !== geometry.numSites) return;
+    const values = data.subarray(layer * shape[1], (layer + 1) * shape[1]);
+    const [low, high] = endsOf(values, geometry.known);
+    const scale = { limits: high > low ? [Math.min(0, low), high] : [low, low + 1], palette: SEQUENTIAL };
+    const symbol = store.run.operator.variant === "paper" ? "Σ z²" : "Σ h²";
+    this.picture.show({ geometry, box, values, scale, units: symbol });
+    element("layer").value = layer;
+    const text = layer === 0 ? "encoder" : `${layer} of ${shape[0] - 1}`;
+    element("layer-text").textContent = text;
+    element("layer").setAttribute("aria-valuetext", text);
+    element("layers-seen").textContent =
+      `${symbol} over the ${store.run.operator.variant === "paper" ? "basis" : "state"} of every site ` +
+      `${layer === 0 ? "before the first layer" : `after layer ${layer}`}: where layers are at work.`;
+    element("layers").setAttribute("aria-label", `Activation, ${text}: up to ${short(high)}`);
+    setSwitch(element("off-layer"), `Layer ${this.number + 1}`, silence.layers.has(this.number));
+  }
+}

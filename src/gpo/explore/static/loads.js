@@ -1,0 +1,118 @@
+// Follows the settings: asks the server for what they need, and puts the answers into the store.
+
+import { Geometry } from "./geometry.js";
+import { ParticleCloud } from "./particles.js";
+import { complain } from "./problem.js";
+import { plain } from "./silence.js";
+import { ask, Latest } from "./wire.js";
+
+export class Loads {
+  constructor(store) {
+    this.store = store;
+    const names = ["places", "frames", "prediction", "inside", "particles", "value", "dependence"];
+    this.latest = Object.fromEntries(names.map((name) => [name, new Latest(name)]));
+    store.on(["example"], () => this.fields());
+    store.on(["example", "silence"], () => this.prediction());
+    store.on(["example", "silence"], () => this.inside());
+    store.on(["example", "silence", "showsParticles"], () => this.particles());
+    store.on(["example", "layer", "mode", "partner", "showsWindows"], () => this.windows());
+    store.on(["example", "silence", "asked", "variable"], () => this.point());
+  }
+
+  async begin() {
+    await this.fields();
+    await this.prediction();
+    await Promise.all([this.inside(), this.windows()]);
+  }
+
+  // Asks; what goes wrong is shown. Returns null where a later question was asked meanwhile.
+  async answer(what, body) {
+    try {
+      const answer = await this.latest[what].ask(body);
+      if (answer) complain(null);
+      return answer;
+    } catch (error) {
+      complain(error);
+      return null;
+    }
+  }
+
+  async fields() {
+    const { store } = this;
+    const { example } = store;
+    const where = await this.answer("places", { example: store.run.sites_vary ? example : 0 });
+    if (where && where !== this.where) {
+      this.where = where;
+      const geometry = new Geometry(where);
+      store.set({ geometry, box: geometry.homeBox() });
+    }
+    const frames = await this.answer("frames", { example });
+    if (frames) store.set({ frames });
+  }
+
+  async prediction() {
+    const { example, silence } = this.store;
+    const prediction = await this.answer("prediction", { example, silence: plain(silence) });
+    if (prediction) this.store.set({ prediction });
+  }
+
+  async inside() {
+    if (!this.store.run.operator) return;
+    const { example, silence } = this.store;
+    const inside = await this.answer("inside", { example, silence: plain(silence) });
+    if (inside) this.store.set({ inside });
+  }
+
+  async particles() {
+    const { store } = this;
+    if (!store.showsParticles) {
+      store.set({ cloud: null });
+      return;
+    }
+    const body = { example: store.example, silence: plain(store.silence) };
+    const answer = await this.answer("particles", body);
+    if (!answer) return;
+    const cloud = new ParticleCloud(answer);
+    store.set({ cloud, particleSize: store.particleSize ?? cloud.suitableSize(store.geometry) });
+  }
+
+  async windows() {
+    const { store } = this;
+    if (!store.modes || store.mode === null) return;
+    const { example, layer, mode, partner, showsWindows } = store;
+    const wanted = JSON.stringify([example, layer, mode, partner, showsWindows]);
+    this.wanted = wanted;
+    const asked = (number) => ask("window", { example, layer: Math.max(0, layer - 1), mode: number });
+    try {
+      const windows = showsWindows ? await this.both(asked, mode, partner) : [];
+      if (this.wanted === wanted) store.set({ windows });
+    } catch (error) {
+      complain(error);
+    }
+  }
+
+  // Of a wave the cosine, and the sine where both were asked for; else the windows of two modes.
+  async both(asked, mode, partner) {
+    const { data, shape } = (await asked(mode)).arrays.window;
+    const size = shape[1];
+    const first = data.subarray(0, size);
+    if (partner === null) return [first];
+    if (shape[0] === 2) return [first, data.subarray(size, 2 * size)];
+    return [first, (await asked(partner)).arrays.window.data];
+  }
+
+  async point() {
+    const { store } = this;
+    if (!store.asked) {
+      store.set({ dependence: null, value: null });
+      return;
+    }
+    const { example, silence, asked, variable } = store;
+    const body = { example, silence: plain(silence), point: asked, variable };
+    const dependence = await this.answer("dependence", body);
+    if (dependence) store.set({ dependence });
+    if (store.run.reasons.value) return;
+    const value = await this.answer("value", body);
+    if (value) store.set({ value });
+  }
+}

@@ -1,0 +1,110 @@
+// The map of modes: how much each measured, or its share in the asked point; choose and switch off.
+
+import { CellMap } from "./cells.js";
+import { endsOf, SEQUENTIAL, signedScale } from "./colours.js";
+import { themeColour } from "./picture.js";
+import { isOff, toggledModes } from "./silence.js";
+import { element } from "./store.js";
+
+const FLOOR = -8;
+
+export class ModePanel {
+  constructor(store) {
+    this.store = store;
+    const { reasons } = store.run;
+    if (reasons.modes || !store.modes) {
+      element("modes-seen").textContent = reasons.modes ?? "A model without layers has no modes.";
+      for (const id of ["off-mode", "off-group", "modes-colour"]) element(id).disabled = true;
+      return;
+    }
+    this.map = new CellMap(element("modes"), {
+      onChoose: (place) => store.set({ mode: store.modes.modeAt(place), partner: null }),
+      onToggle: (place) => this.toggle([store.modes.modeAt(place)]),
+    });
+    element("off-mode").addEventListener("click", () => this.toggle([store.mode]));
+    element("off-group").addEventListener("click", () => this.toggle(store.modes.group(store.mode)));
+    element("modes-colour").addEventListener("change", (event) => store.set({ modesColour: event.target.value }));
+    this.setUpThird();
+    store.on(["inside", "layer", "mode", "silence", "modesColour", "dependence", "theme", "third"], () => this.draw());
+  }
+
+  setUpThird() {
+    const { store } = this;
+    const { waves } = store.modes;
+    if (!waves || waves.limits.length < 3) return;
+    element("third-label").hidden = false;
+    const slider = element("third");
+    slider.max = waves.limits[2];
+    slider.addEventListener("input", () => {
+      store.modes.third = Number(slider.value);
+      store.set({ third: store.modes.third });
+    });
+  }
+
+  get layer() {
+    return Math.max(0, this.store.layer - 1);
+  }
+
+  // Switches modes off, or on again, in this layer or in all of them.
+  toggle(modes) {
+    const { store } = this;
+    const isEvery = element("every-layer").checked;
+    const layers = isEvery ? Array.from({ length: store.run.operator.num_layers }, (_, n) => n) : [this.layer];
+    const pairs = layers.flatMap((layer) => modes.map((mode) => [layer, mode]));
+    store.set({ silence: toggledModes(store.silence, pairs) });
+  }
+
+  // Returns the mode that measured most; a constant wave would show nothing.
+  strongest() {
+    const { modes, inside } = this.store;
+    const energy = inside.arrays.tokens.data.subarray(0, modes.count);
+    const varies = (mode) => modes.isPaper || modes.vector(mode).some((number) => number !== 0);
+    return Array.from(energy.keys()).filter(varies).sort((a, b) => energy[b] - energy[a])[0] ?? 0;
+  }
+
+  draw() {
+    const { store } = this;
+    if (!store.inside) return;
+    if (store.mode === null) {
+      store.set({ mode: this.strongest() });
+      return;
+    }
+    const { modes, mode, silence } = store;
+    const byShare = store.modesColour === "dependence" && store.dependence;
+    const source = byShare ? store.dependence.arrays.modes.data : store.inside.arrays.tokens.data;
+    const all = source.subarray(this.layer * modes.count, (this.layer + 1) * modes.count);
+    const shown = byShare ? all : all.map((energy) => Math.max(FLOOR, Math.log10(energy)));
+    const places = Array.from({ length: modes.columns * modes.rows }, (_, place) => modes.modeAt(place));
+    const values = places.map((number) => shown[number]);
+    const [low, high] = endsOf(shown);
+    const output = store.run.outputs[store.variable];
+    this.map.show({
+      ...modes.labels(), columns: modes.columns, rows: modes.rows, values, name: "Modes:",
+      scale: byShare ? signedScale(all) : { limits: high > low ? [low, high] : [low - 1, low], palette: SEQUENTIAL },
+      units: byShare ? output.units || output.name : "log₁₀ E",
+      marks: [{ place: modes.placeOf(mode), colour: themeColour("first") }].filter(({ place }) => place >= 0),
+      isOff: (place) => isOff(silence, this.layer, places[place]) || silence.layers.has(this.layer),
+      describe: (place) => modes.name(places[place]),
+    });
+    this.describe(byShare);
+  }
+
+  describe(byShare) {
+    const { store } = this;
+    const { modes, mode, silence } = store;
+    const kind = modes.isPaper ? "window of a head" : "wave vector";
+    element("modes-seen").textContent = byShare
+      ? `What every ${kind} of layer ${this.layer + 1} adds to the prediction at the asked point.`
+      : `What every ${kind} measures in layer ${this.layer + 1}; click shows it, shift-click switches it off.`;
+    const isModeOff = isOff(silence, this.layer, mode);
+    const group = modes.group(mode);
+    const isGroupOff = group.every((other) => isOff(silence, this.layer, other));
+    setSwitch(element("off-mode"), modes.name(mode), isModeOff);
+    setSwitch(element("off-group"), modes.groupName(mode), isGroupOff);
+  }
+}
+
+export function setSwitch(button, name, isOffNow) {
+  button.textContent = isOffNow ? `${name}: on again` : `${name} off`;
+  button.setAttribute("aria-pressed", String(isOffNow));
+}

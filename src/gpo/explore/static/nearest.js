@@ -1,0 +1,114 @@
+// The nearest of scattered points, in one to three dimensions, by a grid of buckets.
+
+export class Nearest {
+  // coords: points by dim; periods: length of every axis that closes on itself, else 0.
+  constructor(coords, dim, lower, periods) {
+    this.coords = coords;
+    this.dim = dim;
+    this.periods = periods;
+    const count = coords.length / dim;
+    this.low = [];
+    this.high = [];
+    for (let axis = 0; axis < dim; axis++) {
+      let low = Infinity;
+      let high = -Infinity;
+      for (let n = axis; n < coords.length; n += dim) {
+        low = Math.min(low, coords[n]);
+        high = Math.max(high, coords[n]);
+      }
+      this.low.push(periods[axis] ? lower[axis] : low);
+      this.high.push(periods[axis] ? lower[axis] + periods[axis] : high);
+    }
+    const spans = this.low.map((low, axis) => this.high[axis] - low);
+    const widest = Math.max(...spans) || 1;
+    const side = Math.max(1, Math.round(count ** (1 / dim)));
+    this.cell = widest / side;
+    this.sizes = spans.map((span) => Math.max(1, Math.ceil(span / this.cell - 1e-9)));
+    this.buckets = new Map();
+    for (let n = 0; n < count; n++) {
+      const key = this.key(this.bucketOf(coords.subarray(n * dim, n * dim + dim)));
+      if (!this.buckets.has(key)) this.buckets.set(key, []);
+      this.buckets.get(key).push(n);
+    }
+    this.reach = this.usualDistance(count);
+  }
+
+  bucketOf(point) {
+    return this.sizes.map((size, axis) => {
+      const at = Math.floor((point[axis] - this.low[axis]) / this.cell);
+      return Math.min(size - 1, Math.max(0, at));
+    });
+  }
+
+  key(bucket) {
+    return bucket.reduce((key, at, axis) => key * this.sizes[axis] + at, 0);
+  }
+
+  // Returns the number of the nearest point, or -1 where none is within reach.
+  find(point, except = -1, within = Infinity) {
+    const home = this.bucketOf(point);
+    let best = -1;
+    let least = within * within;
+    const rings = Math.max(...this.sizes);
+    for (let ring = 0; ring <= rings; ring++) {
+      if (ring > 1 && ((ring - 1) * this.cell) ** 2 > least) break;
+      this.ring(home, ring, (bucket) => {
+        for (const n of this.buckets.get(this.key(bucket)) ?? []) {
+          if (n === except) continue;
+          const squared = this.squared(point, n);
+          if (squared < least) {
+            least = squared;
+            best = n;
+          }
+        }
+      });
+    }
+    return best;
+  }
+
+  // Visits the buckets that are `ring` away from one, the farther of the axes counting.
+  ring(home, ring, visit) {
+    const bucket = [];
+    const walk = (axis, isOuter) => {
+      if (axis === this.dim) {
+        if (isOuter || ring === 0) visit(bucket);
+        return;
+      }
+      const size = this.sizes[axis];
+      for (let step = -ring; step <= ring; step++) {
+        let at = home[axis] + step;
+        if (at < 0 || at >= size) {
+          if (!this.periods[axis]) continue;
+          at = ((at % size) + size) % size;
+        }
+        bucket[axis] = at;
+        walk(axis + 1, isOuter || Math.abs(step) === ring);
+      }
+    };
+    walk(0, false);
+  }
+
+  squared(point, n) {
+    let sum = 0;
+    for (let axis = 0; axis < this.dim; axis++) {
+      let step = point[axis] - this.coords[n * this.dim + axis];
+      const period = this.periods[axis];
+      if (period) step -= period * Math.round(step / period);
+      sum += step * step;
+    }
+    return sum;
+  }
+
+  // Returns three times the median distance of a point to the next one.
+  usualDistance(count) {
+    const step = Math.max(1, Math.floor(count / 400));
+    const distances = [];
+    for (let n = 0; n < count; n += step) {
+      const point = this.coords.subarray(n * this.dim, (n + 1) * this.dim);
+      const other = this.find(point, n);
+      if (other >= 0) distances.push(Math.sqrt(this.squared(point, other)));
+    }
+    distances.sort((a, b) => a - b);
+    return distances.length ? 3 * distances[distances.length >> 1] + 1e-12 : Infinity;
+  }
+}

@@ -1,0 +1,101 @@
+// What is off and what that changes, and on what the asked point depends.
+
+import { short } from "./colours.js";
+import { isNothing, listed, NOTHING } from "./silence.js";
+import { element } from "./store.js";
+
+const MOST = 6;
+
+export class OffPanel {
+  constructor(store) {
+    this.store = store;
+    store.on(["silence"], () => this.list());
+    store.on(["prediction", "frames", "variable"], () => this.effect());
+    store.on(["dependence", "value", "asked"], () => this.point());
+    this.list();
+    this.point();
+  }
+
+  list() {
+    const { store } = this;
+    if (store.run.reasons.silence) {
+      element("parts").textContent = store.run.reasons.silence;
+      return;
+    }
+    const names = listed(store.silence, (mode) => store.modes.name(mode));
+    const buttons = names.map(({ text, without }) => {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", textContent: `${text} ×` });
+      button.setAttribute("aria-label", `Switch ${text} on again`);
+      button.addEventListener("click", () => store.set({ silence: without }));
+      return button;
+    });
+    if (buttons.length) {
+      const all = document.createElement("button");
+      Object.assign(all, { type: "button", textContent: "All on", id: "all-on" });
+      all.addEventListener("click", () => store.set({ silence: NOTHING }));
+      buttons.push(all);
+    }
+    element("parts").replaceChildren(...(buttons.length ? buttons : ["Nothing is off."]));
+  }
+
+  effect() {
+    const { store } = this;
+    if (!store.prediction || !store.frames) return;
+    const { variable, run } = store;
+    const { units } = run.outputs[variable];
+    const { errors, changes } = store.prediction.facts;
+    const whole = store.frames.facts.errors;
+    const rms = `RMS error ${short(whole.rms[variable])} ${units}`;
+    const relative = `relative L2 ${short(whole.relative_l2)}`;
+    element("effect").textContent = isNothing(store.silence)
+      ? `${rms}, ${relative}, with everything on.`
+      : `The prediction changes by ${short(changes.rms[variable])} ${units} (RMS). ` +
+        `Error ${short(whole.rms[variable])} → ${short(errors.rms[variable])} ${units}, ` +
+        `relative L2 ${short(whole.relative_l2)} → ${short(errors.relative_l2)}.`;
+  }
+
+  point() {
+    const { store } = this;
+    const { dependence, value, asked, variable, run } = store;
+    const shares = element("shares");
+    if (!asked || !dependence) {
+      element("asked").textContent = "Click a point of the field to ask on what it depends.";
+      shares.replaceChildren();
+      return;
+    }
+    const { units } = run.outputs[variable];
+    const { predicted, truth, attributed, of, place, site } = dependence.facts;
+    const exact = value ? `value there ${short(value.facts.values[variable])} ${units}; ` : "";
+    const what = of === "change" ? "the change from the last frame" : "the value";
+    element("asked").textContent =
+      `At (${asked.map(short).join(", ")}): ${exact}at the next site, ${site}, predicted ${short(predicted)}, ` +
+      `truth ${short(truth)} ${units}. Shares in ${what}, ${short(attributed)}:`;
+    this.listShares(shares, dependence, units);
+  }
+
+  listShares(list, { arrays }, units) {
+    const { store } = this;
+    if (!arrays.modes || !store.modes) {
+      list.replaceChildren();
+      return;
+    }
+    const { data, shape } = arrays.modes;
+    const largest = Array.from(data.keys())
+      .sort((a, b) => Math.abs(data[b]) - Math.abs(data[a]))
+      .slice(0, MOST);
+    list.replaceChildren(
+      ...largest.map((n) => {
+        const [layer, mode] = [Math.floor(n / shape[1]), n % shape[1]];
+        const item = document.createElement("li");
+        const button = document.createElement("button");
+        const sign = data[n] > 0 ? "+" : "";
+        button.type = "button";
+        button.textContent = `layer ${layer + 1}, ${store.modes.name(mode)}: ${sign}${short(data[n])} ${units}`;
+        button.addEventListener("click", () => store.set({ layer: layer + 1, mode, partner: null }));
+        item.append(button);
+        return item;
+      }),
+    );
+  }
+}

@@ -1,0 +1,109 @@
+// Gaussian particles as ellipses: center, half axes of some sigma, colour by weight or by a layer.
+
+import { css, endsOf, SEQUENTIAL, short } from "./colours.js";
+
+const MOST = 400;
+const SIZES = [2, 1, 0.5, 0.15];
+
+export class ParticleCloud {
+  constructor({ arrays }) {
+    this.sites = arrays.sites.data;
+    [this.count, this.numGaussians, this.dim] = arrays.centers.shape;
+    this.centers = arrays.centers.data;
+    this.scales = arrays.scales.data;
+    this.weights = arrays.weights.data;
+    this.states = arrays.states?.data;
+    this.drawn = [];
+    // A fixed shuffle: evenly spaced sites of a grid would draw stripes.
+    this.order = Array.from({ length: this.count }, (_, n) => n).sort(
+      (a, b) => ((a * 2654435761) >>> 0) - ((b * 2654435761) >>> 0),
+    );
+  }
+
+  // Returns what every particle is coloured by: its weight, or what a layer made of it.
+  colours(by, layer) {
+    if (by === "weight" || !this.states) return this.weights;
+    const size = this.count * this.numGaussians;
+    return this.states.subarray(layer * size, (layer + 1) * size);
+  }
+
+  // Returns in how many sigma to draw, so that ellipses stay apart.
+  suitableSize(geometry) {
+    const [across] = geometry.plane;
+    const width = geometry.home[1][across] - geometry.home[0][across];
+    const reaches = [];
+    for (let n = across; n < this.scales.length; n += this.dim) reaches.push(this.scales[n]);
+    reaches.sort((a, b) => a - b);
+    const usual = reaches[reaches.length >> 1];
+    return SIZES.find((size) => size * usual < 0.025 * width) ?? SIZES.at(-1);
+  }
+
+  heaviest(site) {
+    let best = 0;
+    for (let g = 1; g < this.numGaussians; g++) {
+      if (this.weights[site * this.numGaussians + g] > this.weights[site * this.numGaussians + best]) best = g;
+    }
+    return best;
+  }
+
+  // Draws the particles whose centers are in view; settings: {gaussian, by, layer, size}
+  draw(context, picture, { gaussian, by, layer, size }) {
+    const { geometry, box } = picture.content;
+    const [across, up] = geometry.plane;
+    const values = this.colours(by, layer);
+    const scale = { limits: ends(values), palette: SEQUENTIAL };
+    this.drawn = [];
+    for (const n of this.order) {
+      if (this.drawn.length >= MOST) break;
+      const g = gaussian < 0 ? this.heaviest(n) : gaussian;
+      const at = n * this.numGaussians + g;
+      const center = (axis) => this.centers[at * this.dim + axis];
+      const reach = (axis) => this.scales[at * this.dim + axis];
+      const x = center(across);
+      const y = up === undefined ? 0.08 + 0.84 * this.weights[at] : center(up);
+      if (x < box.left || x > box.right || y < box.bottom || y > box.top) continue;
+      if (geometry.numAxes === 3) {
+        const depth = Math.abs(center(geometry.slice.axis) - geometry.slice.at);
+        if (depth > reach(geometry.slice.axis)) continue;
+      }
+      const [px, py] = picture.toPixel(x, y);
+      const [ex] = picture.toPixel(x + size * reach(across), y);
+      const high = up === undefined ? 2 : Math.abs(picture.toPixel(x, y + size * reach(up))[1] - py);
+      this.drawn.push({ at, site: this.sites[n], g, px, py, rx: Math.max(1, ex - px), ry: Math.max(1, high), value: values[at] });
+    }
+    for (const [width, stroke] of [[3, () => "#ffffffb0"], [1.6, ({ value }) => css(value, scale)]]) {
+      context.lineWidth = width;
+      for (const particle of this.drawn) {
+        context.strokeStyle = stroke(particle);
+        context.beginPath();
+        context.ellipse(particle.px, particle.py, particle.rx, particle.ry, 0, 0, 2 * Math.PI);
+        context.stroke();
+      }
+    }
+    context.lineWidth = 1;
+    return scale;
+  }
+
+  // Returns the particle under the pointer in words, or "".
+  words(px, py, geometry) {
+    let best = null;
+    let least = 1.6;
+    for (const particle of this.drawn) {
+      const away = Math.hypot((px - particle.px) / (particle.rx + 2), (py - particle.py) / (particle.ry + 2));
+      if (away < least) {
+        least = away;
+        best = particle;
+      }
+    }
+    if (!best) return "";
+    const numbers = (array) =>
+      Array.from({ length: this.dim }, (_, axis) => short(array[best.at * this.dim + axis])).join(", ");
+    return `particle ${best.g + 1} of site ${best.site}: center (${numbers(this.centers)}), ` +
+      `scale (${numbers(this.scales)}), weight ${short(this.weights[best.at])}`;
+  }
+}
+
+function ends(values) {
+  const [low, high] = endsOf(values);
+  return high > low ? [low, high] : [low - 0.5, low + 0.5];
+}

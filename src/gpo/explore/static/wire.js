@@ -1,0 +1,84 @@
+// Requests to the server, and packets of arrays back: see arrays.py for the bytes.
+
+export async function runFacts() {
+  const response = await fetch("api/run");
+  if (!response.ok) throw new Error(await reason(response));
+  return response.json();
+}
+
+// Returns {facts, arrays}: every array is {data, shape}, a view of the bytes that came.
+export async function ask(what, body) {
+  return unpack(await bytes(what, body));
+}
+
+export async function bytes(what, body) {
+  const response = await fetch(`api/${what}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  if (!response.ok) throw new Error(await reason(response));
+  return response.arrayBuffer();
+}
+
+async function reason(response) {
+  try {
+    return (await response.json()).error;
+  } catch {
+    return `The server answered ${response.status}.`;
+  }
+}
+
+export function unpack(buffer) {
+  const words = new DataView(buffer);
+  const length = words.getUint32(4, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const arrays = {};
+  for (const { name, kind, shape, start } of header.arrays) {
+    const count = shape.reduce((product, size) => product * size, 1);
+    const Kind = kind === "i4" ? Int32Array : Float32Array;
+    arrays[name] = { data: new Kind(buffer, 8 + length + start, count), shape };
+  }
+  return { facts: header.facts, arrays };
+}
+
+// Asks one thing at a time. While an answer is under way only the last wish is remembered, so a
+// slider that is dragged never leaves a queue behind. Resolves to null where a later wish came.
+export class Latest {
+  constructor(what) {
+    this.what = what;
+    this.isBusy = false;
+    this.wish = null;
+    this.last = null;
+  }
+
+  ask(body) {
+    const key = JSON.stringify(body);
+    if (this.last && this.last.key === key && !this.isBusy) return Promise.resolve(this.last.answer);
+    return new Promise((resolve, reject) => {
+      if (this.wish) this.wish.resolve(null);
+      this.wish = { body, key, resolve, reject };
+      this.next();
+    });
+  }
+
+  async next() {
+    if (this.isBusy || !this.wish) return;
+    const { body, key, resolve, reject } = this.wish;
+    this.wish = null;
+    this.isBusy = true;
+    const start = performance.now();
+    try {
+      const answer = await ask(this.what, body);
+      answer.milliseconds = performance.now() - start;
+      this.last = { key, answer };
+      resolve(this.wish ? null : answer);
+    } catch (error) {
+      if (this.wish) resolve(null);
+      else reject(error);
+    } finally {
+      this.isBusy = false;
+      this.next();
+    }
+  }
+}

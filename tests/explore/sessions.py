@@ -1,0 +1,102 @@
+"""Small random models on every kind of geometry, ready to be explored."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpo import Domain
+from gpo.data.geometry import Geometry
+from gpo.data.split import split_samples, split_windows
+from gpo.data.trajectories import Pairs, Trajectories, Variable
+from gpo.explore.session import Session
+from gpo.train.config import RunConfig
+from gpo.train.fit import new_forecaster
+
+
+def triangulated(side=7):
+    """A square of triangles, its nodes moved a little."""
+    generator = np.random.default_rng(3)
+    x, y = (part.ravel() for part in np.meshgrid(np.arange(side), np.arange(side), indexing="ij"))
+    points = np.stack([x, y], -1) / (side - 1) + 0.02 * generator.normal(size=(side**2, 2))
+    corner = (x < side - 1) & (y < side - 1)
+    first = np.flatnonzero(corner)
+    lower = np.stack([first, first + side, first + side + 1], -1)
+    upper = np.stack([first, first + side + 1, first + 1], -1)
+    return Geometry.scattered(points, np.concatenate([lower, upper]))
+
+
+def masked_square():
+    axis = np.linspace(0, 1, 8)
+    square = Geometry.rectilinear([axis, axis])
+    return square.masked(square.coords[:, 0] < 0.3)
+
+
+def geometries():
+    generator = np.random.default_rng(0)
+    points = generator.random((60, 3))
+    return {
+        "line": Geometry.rectilinear([np.arange(16) / 16], periodic=True),
+        "grid": Geometry.rectilinear([np.arange(8) / 8, np.arange(10) / 10], periodic=True),
+        "masked": masked_square(),
+        "scattered": Geometry.scattered(points[:, :2], domain=Domain.unit_box(2)),
+        "mesh": triangulated(),
+        "fitted": Geometry.curvilinear(
+            *np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 2, 6), indexing="ij")
+        ),
+        "globe": Geometry.latitude_longitude(np.linspace(75, -75, 6), np.arange(12) * 30.0),
+        "patch": Geometry.latitude_longitude(np.linspace(60, 50, 6), np.linspace(-8, 4, 8)),
+        "sites on the globe": Geometry.on_sphere(
+            360 * points[:, 0] - 180, np.rad2deg(np.arcsin(1.9 * points[:, 1] - 0.95))
+        ),
+        "cube": Geometry.rectilinear([np.linspace(0, 1, n) for n in (5, 4, 6)]),
+        "cloud": Geometry.scattered(points, domain=Domain.unit_box(3)),
+    }
+
+
+KINDS = tuple(geometries())
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "num_gaussians": 4, "seed": 0}
+
+
+def make_session(kind="grid", variant="geometric", geometry=None, **changes):
+    """An untrained run on one kind of geometry: two variables, forecast from two frames.
+
+    Args:
+        kind: Name of the geometry.
+        variant: Of the model.
+        geometry: One of your own.
+        changes: Settings of the run.
+    """
+    geometry = geometry or geometries()[kind]
+    generator = np.random.default_rng(1)
+    slope, phase = generator.normal(size=(2, 4, 1, geometry.coords.shape[1]))
+    t = np.arange(8)[None, :, None]
+    angle = 3 * np.einsum("nd,tkd->tkn", geometry.coords, slope) + 0.4 * t + phase[..., :1]
+    values = np.stack([280 + 4 * np.sin(angle), np.cos(angle)], -1)
+    values[:, :, geometry.is_masked] = np.nan
+    data = Trajectories(
+        "waves", Path("waves.nc"), (Variable("t2m", "K"), Variable("b")), (geometry,),
+        np.arange(8.0), "h", 4, lambda n, times: values[n, times],
+    )  # fmt: skip
+    config = RunConfig(**{"data": "waves.nc", "variant": variant, "history": 2, **SIZES, **changes})
+    split = split_windows(data, history=config.history, lead=config.lead)
+    torch.manual_seed(0)
+    return Session("waves", new_forecaster(data, split, config), data, split.test)
+
+
+def make_map_session(variant="geometric"):
+    """Static maps whose sites differ from sample to sample."""
+    generator = np.random.default_rng(2)
+    sites = tuple(
+        Geometry.scattered(generator.random((20 + number % 3, 2)), domain=Domain.unit_box(2))
+        for number in range(12)
+    )
+    fields = [np.sin(5 * where.coords[:, :1] + generator.normal()) for where in sites]
+    data = Pairs(
+        "maps", Path("maps.h5"), (Variable("a", "m"),), (Variable("s", "m2"), Variable("c")), sites,
+        12, lambda number: (fields[number], np.concatenate([fields[number] ** 2, 0 * fields[number]], 1)),
+    )  # fmt: skip
+    split = split_samples(data)
+    config = RunConfig(**{"data": "maps.h5", "variant": variant, **SIZES})
+    torch.manual_seed(0)
+    return Session("maps", new_forecaster(data, split, config), data, split.test)

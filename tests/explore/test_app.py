@@ -1,0 +1,326 @@
+"""What the server answers, on every kind of geometry and for both variants."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from starlette.testclient import TestClient
+
+from gpo import Silence
+from gpo.data.geometry import Geometry
+from gpo.explore.app import make_app
+from gpo.explore.arrays import Packet, pack, unpack
+from gpo.explore.session import Recent
+from tests.explore.sessions import KINDS, make_map_session, make_session
+
+VARIANTS = ("geometric", "paper")
+
+
+def client_of(session):
+    return TestClient(make_app(session), base_url="http://127.0.0.1:8760")
+
+
+def ask(client, what, **body):
+    response = client.post(f"/api/{what}", json=body)
+    assert response.status_code == 200, response.text
+    return unpack(response.content)
+
+
+def complaint(client, what, **body):
+    response = client.post(f"/api/{what}", json=body)
+    assert response.status_code == 400, response.text
+    return response.json()["error"]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def grid(request):
+    session = make_session("grid", request.param)
+    return session, client_of(session)
+
+
+def predicted(session, number=0, **settings):
+    example = session.example(number)
+    with torch.no_grad():
+        return session.forecaster(
+            example.frames, example.coords, weights=example.weights, **settings
+        )[0].numpy()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_part_of_the_page_is_answered_on_every_geometry(kind, variant):
+    session = make_session(kind, variant)
+    client = client_of(session)
+    run = client.get("/api/run").json()
+    points, modes = run["num_sites"], run["operator"]["num_modes"]
+    places = ask(client, "places", example=1)
+    known = places.arrays["known"] == 1
+    axes = len(places.facts["names"])
+    assert places.arrays["positions"].shape == (points, axes)
+    assert np.array_equal(known, ~session.plane(1).geometry.is_masked)
+    shapes = {"given": (2, points, 2), "truth": (points, 2), "whole": (points, 2)}
+    frames = ask(client, "frames", example=1)
+    assert {name: part.shape for name, part in frames.arrays.items()} == shapes
+    np.testing.assert_allclose(frames.arrays["whole"], predicted(session, 1), rtol=1e-5, atol=1e-5)
+    inside = ask(client, "inside", example=1).arrays
+    assert inside["activation"].shape == (3, points)
+    assert inside["tokens"].shape == (2, modes)
+    held = ask(client, "particles", example=1).arrays
+    assert held["centers"].shape == (known.sum(), 4, axes)
+    assert held["states"].shape == (3, known.sum(), 4)
+    assert (held["scales"] > 0).all()
+    window = ask(client, "window", example=1, layer=1, mode=modes - 1).arrays["window"]
+    assert window.shape == ((1 if variant == "paper" else 2), points)
+    middle = places.arrays["positions"][known][3].tolist()
+    found = ask(client, "dependence", example=1, point=middle, variable=1)
+    assert found.arrays["modes"].shape == (2, modes)
+    assert found.facts["site"] == np.flatnonzero(known)[3]
+    value = ask(client, "value", example=1, point=middle).facts["values"]
+    # The point went through float32 on its way to the page and back.
+    np.testing.assert_allclose(value, predicted(session, 1)[found.facts["site"]], rtol=1e-3)
+    rollout = ask(client, "rollout", example=1, steps=4)
+    assert rollout.arrays["forecast"].shape == rollout.arrays["truth"].shape
+    np.testing.assert_allclose(
+        rollout.arrays["forecast"][0], frames.arrays["whole"], rtol=1e-4, atol=1e-5
+    )
+    for packet in (inside, held, found.arrays):
+        assert all(np.isfinite(part).all() for part in packet.values())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_static_maps_have_sites_of_their_own_and_no_next_step(variant):
+    client = client_of(make_map_session(variant))
+    run = client.get("/api/run").json()
+    assert run["sites_vary"]
+    assert run["reasons"] == {"rollout": "Static maps have no next step."}
+    counts = {len(ask(client, "places", example=number).arrays["known"]) for number in range(1)}
+    assert counts == {len(ask(client, "frames", example=0).arrays["truth"])}
+    assert "Only a forecast of a time series" in complaint(client, "rollout", example=0)
+    assert ask(client, "dependence", point=[0.5, 0.5]).facts["of"] == "value"
+
+
+def test_a_silent_part_changes_the_prediction_as_the_forecaster_says(grid):
+    session, client = grid
+    silence = {"modes": [[0, 3], [1, 2]], "layers": [], "sites": [4, 5, 6]}
+    answer = ask(client, "prediction", silence=silence)
+    off = Silence(frozenset({(0, 3), (1, 2)}), frozenset(), frozenset({4, 5, 6}))
+    expected = predicted(session, silence=off)
+    np.testing.assert_allclose(answer.arrays["predicted"], expected, rtol=1e-5, atol=1e-5)
+    change = np.sqrt(((expected - predicted(session)) ** 2).mean(0))
+    np.testing.assert_allclose(answer.facts["changes"]["rms"], change, rtol=1e-3)
+    assert change.min() > 0
+    assert answer.facts["errors"]["relative_l2"] > 0
+
+
+def test_nothing_off_changes_nothing(grid):
+    _, client = grid
+    answer = ask(client, "prediction")
+    assert max(answer.facts["changes"]["rms"]) < 1e-12
+    silenced = ask(client, "inside", silence={"layers": [0]}).arrays["activation"]
+    np.testing.assert_array_equal(silenced[0], silenced[1])
+
+
+def test_windows_of_a_head_share_every_site():
+    client = client_of(make_session("scattered", "paper"))
+    windows = [ask(client, "window", layer=0, mode=4 + m).arrays["window"][0] for m in range(4)]
+    np.testing.assert_allclose(np.sum(windows, axis=0), 1, rtol=1e-5)
+    coupling = ask(client, "inside").arrays["coupling"]
+    assert coupling.shape == (2, 2, 4, 4)
+    np.testing.assert_allclose(coupling.sum(-1), 1, rtol=1e-5)
+
+
+def test_a_wave_is_shown_by_its_cosine_and_sine():
+    client = client_of(make_session("grid", "geometric"))
+    waves = ask(client, "inside").arrays["waves"]
+    mode = int(np.flatnonzero((waves == [1, 2]).all(1))[0])
+    cosine, sine = ask(client, "window", layer=0, mode=mode).arrays["window"]
+    positions = ask(client, "places").arrays["positions"]
+    angle = 2 * np.pi * (positions[:, 0] + 2 * positions[:, 1])
+    np.testing.assert_allclose(cosine, np.cos(angle), atol=1e-5)
+    np.testing.assert_allclose(sine, np.sin(angle), atol=1e-5)
+
+
+def test_drawn_particles_make_the_basis_of_their_sites():
+    client = client_of(make_session("scattered", "paper"))
+    held = ask(client, "particles").arrays
+    sites = ask(client, "places").arrays["positions"][held["sites"]]
+    offset = (sites[:, None] - held["centers"]) / held["scales"]
+    basis = held["weights"] * np.exp(-0.5 * (offset**2).sum(-1))
+    np.testing.assert_allclose(basis, held["states"][0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_rollout_is_fed_with_itself_and_hears_silence(grid):
+    session, client = grid
+    frames = session.example(0).frames
+    first, second = ask(client, "rollout", steps=2, silence={"layers": [1]}).arrays["forecast"]
+    off = Silence(layers=frozenset({1}))
+    np.testing.assert_allclose(first, predicted(session, silence=off), rtol=1e-4, atol=1e-4)
+    fed = torch.cat([frames[:, 1:], torch.tensor(first)[None, None]], 1)
+    example = session.example(0)
+    with torch.no_grad():
+        after = session.forecaster(fed, example.coords, weights=example.weights, silence=off)[0]
+    np.testing.assert_allclose(second, after.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_data_of_the_view_is_a_netcdf_file():
+    session = make_session("masked", "geometric")
+    client = client_of(session)
+    body = {"example": 1, "silence": {"layers": [0]}}
+    content = client.post("/api/netcdf", json=body).content
+    with _opened(content) as file:
+        truth = file["t2m_truth"].values.ravel()
+        np.testing.assert_allclose(
+            file["t2m_predicted"].values.ravel() - truth,
+            file["t2m_error"].values.ravel(),
+            atol=1e-4,
+        )
+        assert file["t2m_truth"].attrs["units"] == "K"
+        assert {"t2m_given", "t2m_parts_off", "b_error"} <= set(file.data_vars)
+        masked = session.plane(1).geometry.is_masked
+        np.testing.assert_array_equal(np.isnan(truth), masked)
+
+
+def _opened(content):
+    import netCDF4
+
+    dataset = netCDF4.Dataset("view", memory=content)
+    return xr.open_dataset(xr.backends.NetCDF4DataStore(dataset))
+
+
+@pytest.mark.parametrize(
+    ("what", "body", "message"),
+    [
+        ("frames", {"example": 99}, "`example` must be from 0 to"),
+        ("frames", {"example": -1}, "`example` must be a whole number, zero or more, got -1"),
+        ("frames", {"example": True}, "`example` must be a whole number"),
+        ("frames", {"example": 1e99}, "`example` must be a whole number"),
+        ("frames", {"exampel": 1}, "The request may have example, got `exampel`"),
+        ("prediction", {"silence": {"modes": [[0, 10**6]]}}, "`silence.modes` must be from 0 to"),
+        ("prediction", {"silence": {"layers": [2]}}, "`silence.layers` must be from 0 to 1, got 2"),
+        ("prediction", {"silence": {"sites": [80]}}, "`silence.sites` must be from 0 to 79, got 80"),
+        ("prediction", {"silence": {"heads": [0]}}, "`silence` may have modes, layers, sites"),
+        ("prediction", {"silence": {"modes": [3]}}, "must be a list of pairs [layer, mode]"),
+        ("prediction", {"silence": {"layers": 3}}, "must be a list of whole numbers"),
+        ("prediction", {"silence": []}, "`silence` may have modes, layers, sites"),
+        ("window", {"layer": 0}, "The request must have `mode`"),
+        ("window", {"layer": 9, "mode": 0}, "`layer` must be from 0 to 1, got 9"),
+        ("window", {"layer": 0, "mode": 10**6}, "`mode` must be from 0 to"),
+        ("value", {"point": [0.1]}, "`point` must have 2 coordinates, got 1"),
+        ("value", {"point": ["here"]}, "`point` must be one to three finite numbers"),
+        ("value", {"point": [1e300, 0]}, "`point` must be one to three finite numbers"),
+        ("dependence", {"point": [0, 0], "variable": 2}, "`variable` must be from 0 to 1, got 2"),
+        ("rollout", {"steps": 0}, "`steps` must be from 1 to 50, got 0"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_words(grid, what, body, message):
+    _, client = grid
+    assert message in complaint(client, what, **body)
+
+
+def test_a_point_of_the_sphere_has_a_latitude():
+    client = client_of(make_session("globe"))
+    assert "latitude from -90 to 90, got 95" in complaint(client, "value", point=[10, 95])
+
+
+def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
+    client = client_of(make_session("grid", model="fno"))
+    run = client.get("/api/run").json()
+    assert run["operator"] is None
+    assert "has no layers of windows and modes" in run["reasons"]["modes"]
+    assert "no layers of windows and modes" in complaint(client, "inside")
+    assert "no parts to switch off" in complaint(client, "prediction", silence={"layers": [0]})
+    ask(client, "prediction")
+    found = ask(client, "dependence", point=[0.5, 0.5])
+    assert set(found.arrays) == {"regions"}
+    assert ask(client, "rollout", steps=2).arrays["forecast"].shape[0] == 2
+
+
+def test_a_field_that_is_only_reconstructed_shows_its_particles():
+    client = client_of(make_session("grid", stage="field", history=1))
+    run = client.get("/api/run").json()
+    assert run["reasons"]["rollout"] == "This run reconstructs fields and forecasts nothing."
+    assert ask(client, "particles").arrays["centers"].shape == (80, 4, 2)
+    frames = ask(client, "frames").arrays
+    np.testing.assert_array_equal(frames["given"][0], frames["truth"])
+
+
+def test_without_particles_the_page_says_so():
+    client = client_of(make_session("grid", operator=("has_gaussian_field=false",)))
+    run = client.get("/api/run").json()
+    assert run["reasons"]["particles"] == "This run is the ablation without particles."
+    assert "without particles" in complaint(client, "particles")
+    assert ask(client, "inside").arrays["activation"].shape == (3, 80)
+
+
+def test_files_are_served_while_the_model_computes(grid):
+    session, client = grid
+    answered = threading.Event()
+
+    def wait():
+        ask(client, "frames", example=2)
+        answered.set()
+
+    with session.lock:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert client.get("/").status_code == 200
+        assert client.get("/static/main.js").status_code == 200
+        assert not answered.is_set()
+    thread.join(10)
+    assert answered.is_set()
+
+
+def test_a_prediction_does_not_wait_for_a_rollout(grid):
+    session, client = grid
+    with session.rollout_lock:
+        ask(client, "prediction", example=1)
+
+
+def test_the_same_question_is_computed_once(monkeypatch):
+    session = make_session("grid")
+    client = client_of(session)
+    ask(client, "dependence", point=[0.5, 0.5])
+    monkeypatch.setattr(type(session.forecaster.model), "trace", None)
+    ask(client, "dependence", point=[0.5, 0.5])
+
+
+def test_only_the_last_few_results_are_kept():
+    made = []
+    recent = Recent[int](2, is_small=lambda number: number < 9)
+
+    def number(key):
+        return recent.get(key, lambda: made.append(key) or key)
+
+    assert [number(key) for key in (1, 2, 1, 3, 1, 2, 9, 9)] == [1, 2, 1, 3, 1, 2, 9, 9]
+    assert made == [1, 2, 3, 2, 9, 9]
+
+
+def test_arrays_arrive_as_they_were_sent():
+    arrays = {"a": np.array([[1.5, np.nan]]), "n": np.arange(3), "none": np.zeros((0, 4))}
+    content = pack(Packet(arrays, {"é": [1.0, float("nan")]}))
+    again = unpack(content)
+    np.testing.assert_array_equal(again.arrays["a"], arrays["a"])
+    assert again.arrays["n"].dtype == np.int32
+    assert again.arrays["none"].shape == (0, 4)
+    assert again.facts == {"é": [1.0, None]}
+    assert len(content) % 4 == 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_part_is_switched_off_in_less_than_300_ms_at_64_squared(variant):
+    axis = np.arange(64) / 64
+    geometry = Geometry.rectilinear([axis, axis], periodic=True)
+    sizes = {"hidden_dim": None, "num_layers": 4, "num_heads": 4, "num_gaussians": None}
+    session = make_session(variant=variant, geometry=geometry, **sizes)
+    client = client_of(session)
+    ask(client, "frames")
+    times = []
+    for mode in range(4):
+        start = time.perf_counter()
+        ask(client, "prediction", silence={"modes": [[0, mode]]})
+        times.append(time.perf_counter() - start)
+    print(f"{variant}: {1000 * min(times):.0f} ms")
+    assert min(times) < 0.3
