@@ -29,11 +29,10 @@ class ExploreCommand:
             from gpo.explore.server import serve
             from gpo.explore.session import Session
         except ModuleNotFoundError as error:
-            if error.name not in ("starlette", "uvicorn", "anyio"):
+            package = (error.name or "").split(".")[0]
+            if package not in ("starlette", "uvicorn", "anyio"):
                 raise
-            raise ValueError(
-                f"gpo explore needs {error.name}: pip install 'gpo[explore]'"
-            ) from error
+            raise ValueError(f"gpo explore needs {package}: pip install 'gpo[explore]'") from error
         run = OpenRun.of(self.folder)
         forecaster = Forecaster.load(run.folder.trained_model())
         session = Session(run.config.name, forecaster, run.data, run.split.test)

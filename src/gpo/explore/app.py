@@ -85,7 +85,9 @@ class Page:
         self.session = session
         # Only what lies in the folder has an address: no path can lead elsewhere.
         folder = files("gpo.explore") / "static"
-        self._files = {part.name: part.read_bytes() for part in folder.iterdir() if part.is_file()}
+        self._files = {
+            part.name: part.read_bytes() for part in folder.iterdir() if _ending(part.name) in TYPES
+        }
         self._recent = Recent[bytes](32, lambda content: len(content) <= MOST_KEPT)
 
     async def file(self, request: Request) -> Response:
@@ -93,7 +95,7 @@ class Page:
         name = request.path_params.get("name", "index.html")
         if name not in self._files:
             raise HTTPException(404, f"There is no file {name[:80]!r}.")
-        return Response(self._files[name], media_type=TYPES[name.rsplit(".", 1)[-1]])
+        return Response(self._files[name], media_type=TYPES[_ending(name)])
 
     async def run(self, request: Request) -> Response:
         """Returns the facts of the run."""
@@ -132,6 +134,10 @@ class Page:
     def _made(self, kind: Answer, asked: Asked) -> bytes:
         answer = kind.answer(self.session, asked)
         return answer if isinstance(answer, bytes) else pack(answer)
+
+
+def _ending(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
 
 
 async def _body(request: Request) -> bytes:

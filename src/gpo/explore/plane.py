@@ -144,16 +144,22 @@ class Plane:
         return float(np.rad2deg(np.arctan2(mean[1], mean[0])))
 
     def _box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the corners of what is drawn: to the outer edges of cells, or the domain."""
-        geometry = self.geometry
+        """Returns the corners of what is drawn: the outer edges of cells, inside the domain."""
+        geometry, domain = self.geometry, self.geometry.domain
         if geometry.axes:
-            edges = [_ends(geometry.axes[axis]) for axis in self.file_axes]
-            return np.array([low for low, _ in edges]), np.array([high for _, high in edges])
-        if geometry.domain.is_sphere:
+            low, high = np.array([_ends(geometry.axes[axis]) for axis in self.file_axes]).T
+            # A cell at an open end, or at a pole, has no other half.
+            least, most = (
+                ((-np.inf, -90), (np.inf, 90)) if domain.is_sphere else (domain.lower, domain.upper)
+            )
+            is_open = ~np.array(domain.periodic[: self.num_axes])
+            low = np.where(is_open, np.maximum(low, least), low)
+            return low, np.where(is_open, np.minimum(high, most), high)
+        if domain.is_sphere:
             low, high = self.positions.min(0), self.positions.max(0)
             margin = 0.02 * np.maximum(high - low, 1e-6)
             return low - margin, high + margin
-        return np.array(geometry.domain.lower), np.array(geometry.domain.upper)
+        return np.array(domain.lower), np.array(domain.upper)
 
     def _names(self) -> tuple[list[str], list[str]]:
         geometry = self.geometry

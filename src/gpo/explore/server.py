@@ -14,6 +14,9 @@ from gpo.explore.session import Session
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.silence import Silence
 
+SECONDS_TO_END = 3
+"""How long Ctrl-C waits for answers that are under way."""
+
 
 def serve(
     session: Session, host: str, port: int, *, opens_browser: bool, say: Callable[[str], None]
@@ -33,7 +36,10 @@ def serve(
         say(time_of_an_answer(session))
         say(f"explore: {address(host, port, token)}  (Ctrl-C ends it)")
         app = make_app(session, token=token, cookie=f"gpo-explore-{port}")
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False,
+            timeout_graceful_shutdown=SECONDS_TO_END,
+        )  # fmt: skip
         if opens_browser:
             webbrowser.open(address(host, port, token))
         with suppress(KeyboardInterrupt):

@@ -1,7 +1,7 @@
 // A map of cells that can be chosen: modes by wave vector or head, couplings of modes by modes.
 
-import { css, short } from "./colours.js";
-import { drawColourBar, fitted, themeColour } from "./picture.js";
+import { painter, short } from "./colours.js";
+import { drawColourBar, fitted, imageWord, themeColour } from "./picture.js";
 
 export class CellMap {
   // onChoose gets the place of a cell in the map, onToggle the same for what is switched off.
@@ -16,6 +16,10 @@ export class CellMap {
       this.cursor = place;
       if (event.shiftKey) this.onToggle(place);
       else this.onChoose(place);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const place = this.placeAt(event.offsetX, event.offsetY);
+      canvas.title = place < 0 ? "" : this.words(place);
     });
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     canvas.addEventListener("focus", () => this.redraw());
@@ -62,13 +66,11 @@ export class CellMap {
     const { context, width, height } = fitted(this.canvas);
     const [left, right, top, bottom] = [46, 74, 6, 34];
     const size = Math.min((width - left - right) / columns, 40);
-    const tall = Math.min((height - top - bottom) / rows, Math.max(size, 12));
+    const tall = Math.min((height - top - bottom) / rows, Math.max(size, 30));
     this.frame = { x: left, y: top, size, tall };
+    this.drawCells(context, columns * size, rows * tall);
     for (let n = 0; n < values.length; n++) {
-      const [x, y] = this.corner(n);
-      context.fillStyle = Number.isFinite(values[n]) ? css(values[n], scale) : themeColour("unknown");
-      context.fillRect(x, y, size + 0.4, tall + 0.4);
-      if (isOff?.(n)) cross(context, x, y, size, tall);
+      if (isOff?.(n)) cross(context, ...this.corner(n), size, tall);
     }
     this.drawAxes(context, size, tall);
     drawColourBar(context, scale, units, {
@@ -78,9 +80,27 @@ export class CellMap {
     if (document.activeElement === this.canvas) {
       this.frameCell(context, this.cursor, themeColour("focus"), 2);
     }
-    this.canvas.setAttribute(
-      "aria-label", `${name} ${this.content.describe(this.cursor)}: ${short(values[this.cursor])} ${units}`,
-    );
+    this.canvas.setAttribute("aria-label", `${name} ${this.words(this.cursor)}`);
+  }
+
+  words(place) {
+    const { values, units, describe } = this.content;
+    return `${describe(place)}: ${short(values[place])} ${units}`;
+  }
+
+  // One pixel per cell, made larger.
+  drawCells(context, width, height) {
+    const { columns, rows, values, scale } = this.content;
+    const image = new ImageData(columns, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    const [colourOf, unknown] = [painter(scale), imageWord(themeColour("unknown"))];
+    for (let n = 0; n < pixels.length; n++) {
+      pixels[n] = Number.isFinite(values[n]) ? colourOf(values[n]) : unknown;
+    }
+    const buffer = new OffscreenCanvas(columns, rows);
+    buffer.getContext("2d").putImageData(image, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(buffer, this.frame.x, this.frame.y, width, height);
   }
 
   corner(place) {

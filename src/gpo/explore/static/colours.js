@@ -45,15 +45,14 @@ export const DIVERGING = table((t) => {
   return colour(0.96 - 0.56 * away, 0.19 * away ** 0.8, t < 0.5 ? 256 : 32);
 });
 
-// Returns the colour of a value as one word of image data.
-export function word(value, scale) {
-  const { limits, palette } = scale;
-  const t = (value - limits[0]) / (limits[1] - limits[0]);
-  return palette[Math.min(SIZE - 1, Math.max(0, Math.round(t * (SIZE - 1))))];
+// Returns a function from values to colours as words of image data.
+export function painter({ limits: [low, high], palette }) {
+  const factor = (SIZE - 1) / (high - low);
+  return (value) => palette[Math.min(SIZE - 1, Math.max(0, Math.round((value - low) * factor)))];
 }
 
 export function css(value, scale) {
-  const bits = word(value, scale);
+  const bits = painter(scale)(value);
   return `rgb(${bits & 255} ${(bits >> 8) & 255} ${(bits >> 16) & 255})`;
 }
 
@@ -92,6 +91,8 @@ export function short(value) {
   if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
   return String(Number(value.toPrecision(4)));
 }
+
+export const withUnits = (value, units) => (units ? `${short(value)} ${units}` : short(value));
 
 // Returns some round numbers between two ends.
 export function ticks(low, high, most) {

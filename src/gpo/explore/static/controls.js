@@ -21,6 +21,8 @@ export function setUpControls(store) {
   });
 }
 
+export const isSeries = (run) => run.examples[0].time !== undefined;
+
 export function fill(id, texts, values) {
   element(id).replaceChildren(
     ...texts.map((text, n) => new Option(text, values ? values[n] : n)),
@@ -85,9 +87,8 @@ export function player(button, slider, pause) {
 function setUpTime(store) {
   const { run } = store;
   const trajectories = [...new Set(run.examples.map(({ trajectory }) => trajectory))];
-  const isSeries = run.examples[0].time !== undefined;
   element("trajectory-label").hidden = trajectories.length < 2;
-  element("time-name").textContent = isSeries ? "Time" : "Sample";
+  element("time-name").textContent = isSeries(run) ? "Time" : "Sample";
   fill("trajectory", trajectories.map(String), trajectories);
   const slider = element("time");
   let numbers = [];
@@ -101,7 +102,7 @@ function setUpTime(store) {
     const example = numbers[Number(slider.value)];
     const { given, time, sample } = run.examples[example];
     const units = run.time_units ? ` ${run.time_units}` : "";
-    const text = isSeries ? `${short(given.at(-1))} → ${short(time)}${units}` : `sample ${sample}`;
+    const text = isSeries(run) ? `${short(given.at(-1))} → ${short(time)}${units}` : `sample ${sample}`;
     element("time-text").textContent = text;
     slider.setAttribute("aria-valuetext", text);
     store.set({ example });

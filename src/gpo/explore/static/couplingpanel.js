@@ -98,12 +98,12 @@ export class CouplingPanel {
   describe() {
     const { modes, mode, partner } = this.store;
     element("coupling-seen").textContent = modes.isPaper
-      ? `How much every mode of head ${this.head + 1} takes from every other in layer ${this.layer + 1}; click to see both windows.`
+      ? `What modes of head ${this.head + 1} take from each other in layer ${this.layer + 1}; click shows both windows.`
       : `By how much layer ${this.layer + 1} multiplies every wave, RMS over its fields; click to see cosine and sine.`;
     const chosen = element("chosen");
     const colours = [themeColour("first"), themeColour("second")];
     const names = partner === null ? [modes.name(mode)]
-      : modes.isPaper ? [`to ${modes.name(mode)}`, `from ${modes.name(partner)}`]
+      : modes.isPaper ? [`to mode ${(mode % modes.perHead) + 1}`, `from mode ${(partner % modes.perHead) + 1}`]
       : [`${modes.name(mode)}: cosine`, "sine"];
     chosen.replaceChildren(
       ...names.map((name, n) => {

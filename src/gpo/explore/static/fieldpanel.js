@@ -1,7 +1,7 @@
 // The panel of the field: which field, particles and windows over it, and what the pointer does.
 
 import { endsOf, scaleOf, short, signedScale } from "./colours.js";
-import { fill, markChosen, radios } from "./controls.js";
+import { fill, isSeries, markChosen, radios } from "./controls.js";
 import { FieldView } from "./field.js";
 import { suit, themeColour } from "./picture.js";
 import { withSites } from "./silence.js";
@@ -9,10 +9,11 @@ import { column, element } from "./store.js";
 
 const SEEN = {
   given: "What the model is given.",
-  predicted: "What the model predicts, with the parts that are off left out.",
+  predicted: "What the model predicts, without the parts that are off.",
   truth: "What really followed.",
   error: "Prediction minus truth, in the units of the variable.",
-  change: "What switching parts off changed: the prediction without them minus the whole one.",
+  change: "The prediction with parts off minus the whole one.",
+  window: "The chosen window, orange in the outlines: what its mode measures at every site.",
   dependence: "Gradient × input: what every site adds to the prediction at the cross.",
 };
 
@@ -26,7 +27,7 @@ export class FieldPanel {
     });
     this.setUp();
     const drawn = ["shown", "variable", "given", "frames", "prediction", "dependence", "box", "windows", "cloud",
-      "silence", "gaussian", "particleColour", "particleSize", "layer", "theme", "asked"];
+      "gaussian", "particleColour", "particleSize", "fitsColours", "layer", "theme", "asked"];
     store.on(drawn, () => this.draw());
     store.on(["dependence"], () => this.offer());
     store.on(["geometry"], () => suit(element("field"), store.geometry, 448, 56, 128));
@@ -48,10 +49,26 @@ export class FieldPanel {
     element("zoom-in").addEventListener("click", () => this.view.zoom(1 / 1.5));
     element("zoom-out").addEventListener("click", () => this.view.zoom(1.5));
     element("zoom-home").addEventListener("click", () => this.view.home());
+    const fit = element("fit-colours");
+    fit.addEventListener("change", () => store.set({ fitsColours: fit.checked }));
     this.setUpParticles(reasons, operator);
+    this.setUpGiven();
     const windows = element("show-windows");
     windows.disabled = Boolean(reasons.modes);
     windows.addEventListener("change", () => store.set({ showsWindows: windows.checked }));
+  }
+
+  // A series may be given as several frames, a map as several fields.
+  setUpGiven() {
+    const { store } = this;
+    const { history, inputs } = store.run;
+    const frames = Array.from({ length: history }, (_, n) => `frame ${n + 1} of ${history}`);
+    const names = isSeries(store.run) ? frames : inputs.map(({ name }) => name);
+    fill("given", names);
+    const select = element("given");
+    select.value = store.given;
+    select.addEventListener("change", () => store.set({ given: Number(select.value) }));
+    store.on(["shown"], () => (select.hidden = store.shown !== "given" || names.length < 2));
   }
 
   setUpParticles(reasons, operator) {
@@ -62,7 +79,7 @@ export class FieldPanel {
     show.addEventListener("change", () => store.set({ showsParticles: show.checked }));
     const count = operator?.num_gaussians ?? 0;
     const numbers = Array.from({ length: count }, (_, n) => n);
-    fill("gaussian", ["heaviest", ...numbers.map((n) => `${n + 1}`)], [-1, ...numbers]);
+    fill("gaussian", ["heaviest", ...numbers.map((n) => `Gaussian ${n + 1}`)], [-1, ...numbers]);
     const layered = operator?.variant === "paper" ? "basis z" : "energy Σ h²";
     const colours = operator?.num_layers ? ["weight", layered] : ["weight"];
     fill("particle-colour", colours, ["weight", "layer"]);
@@ -82,6 +99,7 @@ export class FieldPanel {
       { value: "truth", text: "Truth" }, { value: "error", text: "Error" },
       { value: "change", text: "Change", reason: store.run.reasons.silence },
       { value: "dependence", text: "Depends on", reason: store.dependence ? undefined : "Ask a point first." },
+      { value: "window", text: "Window", reason: store.run.reasons.modes },
     ];
     this.buttons = radios("shown", choices, store.shown, (shown) => store.set({ shown }));
   }
@@ -90,21 +108,24 @@ export class FieldPanel {
   chosen() {
     const { run, frames, prediction, dependence, geometry, variable, given } = this.store;
     let { shown } = this.store;
-    if (shown === "dependence" && !dependence) shown = "predicted";
+    const [window] = this.store.windows;
+    if ((shown === "dependence" && !dependence) || (shown === "window" && !window)) shown = "predicted";
     const output = run.outputs[variable];
     const label = ({ name, units }) => units || name;
     const result = { shown, units: label(output), name: output.name };
     const truth = column(frames.arrays.truth, variable);
     const predicted = column(prediction.arrays.predicted, variable);
     if (shown === "given") {
-      const numInputs = run.inputs.length;
-      const input = run.inputs[given % numInputs];
-      const values = column(frames.arrays.given, given % numInputs, Math.floor(given / numInputs));
-      return { ...result, values, scale: scaleOf(...input.range), units: label(input), name: input.name };
+      const [number, frame] = isSeries(run) ? [variable, given] : [given, 0];
+      const input = run.inputs[number];
+      const values = column(frames.arrays.given, number, frame);
+      return { ...result, values, scale: this.scale(values, input), units: label(input), name: input.name };
     }
-    if (shown === "truth") return { ...result, values: truth, scale: scaleOf(...output.range) };
-    if (shown === "predicted") {
-      return { ...result, values: predicted, scale: scaleOf(...output.range), truth };
+    if (shown === "truth") return { ...result, values: truth, scale: this.scale(truth, output) };
+    if (shown === "predicted") return { ...result, values: predicted, scale: this.scale(predicted, output), truth };
+    if (shown === "window") {
+      const units = run.operator.variant === "paper" ? "weight p" : "cosine";
+      return { ...result, values: window, scale: scaleOf(...endsOf(window, geometry.known)), units, name: "window" };
     }
     let values = predicted;
     if (shown === "dependence") values = dependence.arrays.regions.data;
@@ -115,10 +136,17 @@ export class FieldPanel {
     return { ...result, values, scale: signedScale(values, geometry.known) };
   }
 
+  // Colours are the same for all times, unless those of this frame were asked for.
+  scale(values, variable) {
+    const { fitsColours, geometry } = this.store;
+    return scaleOf(...(fitsColours ? endsOf(values, geometry.known) : variable.range));
+  }
+
   draw() {
     const { store } = this;
     if (!store.frames || !store.prediction || !store.geometry) return;
-    if (store.prediction.arrays.predicted.shape[0] !== store.geometry.numSites) return;
+    const sizes = [store.prediction.arrays.predicted.shape[0], store.frames.arrays.truth.shape[0]];
+    if (sizes.some((size) => size !== store.geometry.numSites)) return;
     const chosen = this.chosen();
     this.now = chosen;
     markChosen(this.buttons, chosen.shown);
@@ -145,7 +173,8 @@ export class FieldPanel {
       const layered = store.run.operator?.variant === "paper" ? "basis" : "energy of the site";
       const where = store.layer ? `after layer ${store.layer}` : "of the encoder";
       const by = store.particleColour === "weight" ? "weight" : `${layered} ${where}`;
-      seen += ` Ellipses: half axes ${store.particleSize} σ, ${by} ${low} (dark) to ${high} (light).`;
+      seen += ` Ellipses: ${store.particleSize} σ, ${by} ${low} (dark) to ${high} (light)`;
+      seen += store.geometry.numAxes === 1 ? ", as high as their weight." : ".";
     }
     element("field-seen").textContent = seen;
     const [low, high] = endsOf(chosen.values, store.geometry.known);

@@ -157,12 +157,16 @@ export class Geometry {
 
   rasterPoints(box, width, height) {
     const sites = new Int32Array(width * height);
-    const reach = this.nearest.reach;
+    const { reach } = this.nearest;
+    const [across, up] = this.plane;
+    const point = this.point(0, 0);
+    let last = -1;
     for (let row = 0; row < height; row++) {
-      const y = box.top + ((row + 0.5) / height) * (box.bottom - box.top);
+      point[up] = box.top + ((row + 0.5) / height) * (box.bottom - box.top);
       for (let column = 0; column < width; column++) {
-        const x = box.left + ((column + 0.5) / width) * (box.right - box.left);
-        sites[row * width + column] = this.nearest.find(this.embedded(this.point(x, y)), -1, reach);
+        point[across] = box.left + ((column + 0.5) / width) * (box.right - box.left);
+        last = this.nearest.find(this.embedded(point), { within: reach, guess: last });
+        sites[row * width + column] = last;
       }
     }
     return sites;

@@ -22,7 +22,9 @@ export class LayerPanel {
     slider.addEventListener("input", () => store.set({ layer: Number(slider.value) }));
     off.addEventListener("click", () => store.set({ silence: toggledLayer(store.silence, this.number) }));
     player(element("play-layer"), slider, 700);
-    store.on(["layer", "inside", "box", "theme", "silence"], () => this.draw());
+    store.on(["layer", "inside", "box", "theme"], () => this.draw());
+    store.on(["layer", "silence"], () => this.label());
+    this.label();
   }
 
   get number() {
@@ -31,7 +33,7 @@ export class LayerPanel {
 
   draw() {
     const { store } = this;
-    const { inside, geometry, box, layer, silence } = store;
+    const { inside, geometry, box, layer } = store;
     if (!inside || !geometry) return;
     const { data, shape } = inside.arrays.activation;
     if (shape[1] !== geometry.numSites) return;
@@ -48,6 +50,9 @@ export class LayerPanel {
       `${symbol} over the ${store.run.operator.variant === "paper" ? "basis" : "state"} of every site ` +
       `${layer === 0 ? "before the first layer" : `after layer ${layer}`}: where layers are at work.`;
     element("layers").setAttribute("aria-label", `Activation, ${text}: up to ${short(high)}`);
-    setSwitch(element("off-layer"), `Layer ${this.number + 1}`, silence.layers.has(this.number));
+  }
+
+  label() {
+    setSwitch(element("off-layer"), `Layer ${this.number + 1}`, this.store.silence.layers.has(this.number));
   }
 }

@@ -29,10 +29,10 @@ export class Loads {
   async answer(what, body) {
     try {
       const answer = await this.latest[what].ask(body);
-      if (answer) complain(null);
+      if (answer) complain(what, null);
       return answer;
     } catch (error) {
-      complain(error);
+      complain(what, error);
       return null;
     }
   }
@@ -86,8 +86,9 @@ export class Loads {
     try {
       const windows = showsWindows ? await this.both(asked, mode, partner) : [];
       if (this.wanted === wanted) store.set({ windows });
+      complain("window", null);
     } catch (error) {
-      complain(error);
+      complain("window", error);
     }
   }
 
@@ -96,7 +97,7 @@ export class Loads {
     const { data, shape } = (await asked(mode)).arrays.window;
     const size = shape[1];
     const first = data.subarray(0, size);
-    if (partner === null) return [first];
+    if (partner === null || (shape[0] === 1 && partner === mode)) return [first];
     if (shape[0] === 2) return [first, data.subarray(size, 2 * size)];
     return [first, (await asked(partner)).arrays.window.data];
   }

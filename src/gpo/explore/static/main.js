@@ -1,6 +1,6 @@
 // The page: settings at the top, answers that follow them, panels that draw the answers.
 
-import { setUpControls } from "./controls.js";
+import { isSeries, setUpControls } from "./controls.js";
 import { CouplingPanel } from "./couplingpanel.js";
 import { FieldPanel } from "./fieldpanel.js";
 import { LayerPanel } from "./layerpanel.js";
@@ -21,10 +21,10 @@ function settings(run) {
   const modes = hasLayers ? new Modes(operator) : null;
   return {
     run, modes, silence: NOTHING, example: 0, variable: 0,
-    shown: "predicted", given: run.history * run.inputs.length - 1,
+    shown: "predicted", given: isSeries(run) ? run.history - 1 : 0,
     tool: "ask", brush: 5, asked: null, layer: hasLayers ? 1 : 0, mode: null, partner: null, third: 0,
     modesColour: "energy", showsWindows: true, showsParticles: false,
-    gaussian: -1, particleColour: "weight", particleSize: null, theme: 0,
+    gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: false, theme: 0,
     geometry: null, box: null, frames: null, prediction: null, inside: null,
     windows: [], cloud: null, dependence: null, value: null,
   };
@@ -37,10 +37,10 @@ async function start() {
   const field = new FieldPanel(store);
   for (const Panel of [ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel]) new Panel(store);
   setUpControls(store);
-  element("save-png").addEventListener("click", () => savePng(store, field).catch(complain));
-  element("save-netcdf").addEventListener("click", () => saveNetcdf(store).catch(complain));
+  element("save-png").addEventListener("click", () => savePng(store, field).catch((error) => complain("png", error)));
+  element("save-netcdf").addEventListener("click", () => saveNetcdf(store).catch((error) => complain("netcdf", error)));
   await loads.begin();
   document.documentElement.dataset.ready = "true";
 }
 
-start().catch(complain);
+start().catch((error) => complain("run", error));

@@ -35,7 +35,10 @@ export class ModePanel {
     element("third-label").hidden = false;
     const slider = element("third");
     slider.max = waves.limits[2];
+    const tell = () => (element("third-text").textContent = `along ${waves.names[2]}: ${slider.value}`);
+    tell();
     slider.addEventListener("input", () => {
+      tell();
       store.modes.third = Number(slider.value);
       store.set({ third: store.modes.third });
     });
@@ -105,6 +108,6 @@ export class ModePanel {
 }
 
 export function setSwitch(button, name, isOffNow) {
-  button.textContent = isOffNow ? `${name}: on again` : `${name} off`;
+  button.textContent = `${name} off`;
   button.setAttribute("aria-pressed", String(isOffNow));
 }

@@ -22,8 +22,9 @@ export class Nearest {
     const spans = this.low.map((low, axis) => this.high[axis] - low);
     const widest = Math.max(...spans) || 1;
     const side = Math.max(1, Math.round(count ** (1 / dim)));
-    this.cell = widest / side;
-    this.sizes = spans.map((span) => Math.max(1, Math.ceil(span / this.cell - 1e-9)));
+    this.sizes = spans.map((span) => Math.max(1, Math.ceil((span / widest) * side - 1e-9)));
+    this.cells = spans.map((span, axis) => span / this.sizes[axis] || 1);
+    this.cell = Math.min(...this.cells);
     this.buckets = new Map();
     for (let n = 0; n < count; n++) {
       const key = this.key(this.bucketOf(coords.subarray(n * dim, n * dim + dim)));
@@ -35,7 +36,7 @@ export class Nearest {
 
   bucketOf(point) {
     return this.sizes.map((size, axis) => {
-      const at = Math.floor((point[axis] - this.low[axis]) / this.cell);
+      const at = Math.floor((point[axis] - this.low[axis]) / this.cells[axis]);
       return Math.min(size - 1, Math.max(0, at));
     });
   }
@@ -44,11 +45,16 @@ export class Nearest {
     return bucket.reduce((key, at, axis) => key * this.sizes[axis] + at, 0);
   }
 
-  // Returns the number of the nearest point, or -1 where none is within reach.
-  find(point, except = -1, within = Infinity) {
+  // Returns the number of the nearest point, or -1 where none is within reach. A good guess, such
+  // as the answer at the next pixel, saves most of the search.
+  find(point, { except = -1, within = Infinity, guess = -1 } = {}) {
     const home = this.bucketOf(point);
     let best = -1;
     let least = within * within;
+    if (guess >= 0 && this.squared(point, guess) < least) {
+      best = guess;
+      least = this.squared(point, guess);
+    }
     const rings = Math.max(...this.sizes);
     for (let ring = 0; ring <= rings; ring++) {
       if (ring > 1 && ((ring - 1) * this.cell) ** 2 > least) break;
@@ -105,7 +111,7 @@ export class Nearest {
     const distances = [];
     for (let n = 0; n < count; n += step) {
       const point = this.coords.subarray(n * this.dim, (n + 1) * this.dim);
-      const other = this.find(point, n);
+      const other = this.find(point, { except: n });
       if (other >= 0) distances.push(Math.sqrt(this.squared(point, other)));
     }
     distances.sort((a, b) => a - b);

@@ -1,6 +1,6 @@
 // What is off and what that changes, and on what the asked point depends.
 
-import { short } from "./colours.js";
+import { short, withUnits } from "./colours.js";
 import { isNothing, listed, NOTHING } from "./silence.js";
 import { element } from "./store.js";
 
@@ -46,12 +46,12 @@ export class OffPanel {
     const { units } = run.outputs[variable];
     const { errors, changes } = store.prediction.facts;
     const whole = store.frames.facts.errors;
-    const rms = `RMS error ${short(whole.rms[variable])} ${units}`;
+    const rms = `RMS error ${withUnits(whole.rms[variable], units)}`;
     const relative = `relative L2 ${short(whole.relative_l2)}`;
     element("effect").textContent = isNothing(store.silence)
       ? `${rms}, ${relative}, with everything on.`
-      : `The prediction changes by ${short(changes.rms[variable])} ${units} (RMS). ` +
-        `Error ${short(whole.rms[variable])} → ${short(errors.rms[variable])} ${units}, ` +
+      : `The prediction changes by ${withUnits(changes.rms[variable], units)} (RMS). ` +
+        `Error ${short(whole.rms[variable])} → ${withUnits(errors.rms[variable], units)}, ` +
         `relative L2 ${short(whole.relative_l2)} → ${short(errors.relative_l2)}.`;
   }
 
@@ -65,12 +65,12 @@ export class OffPanel {
       return;
     }
     const { units } = run.outputs[variable];
-    const { predicted, truth, attributed, of, place, site } = dependence.facts;
-    const exact = value ? `value there ${short(value.facts.values[variable])} ${units}; ` : "";
-    const what = of === "change" ? "the change from the last frame" : "the value";
+    const { predicted, truth, attributed, of, site } = dependence.facts;
+    const exact = value ? `value ${withUnits(value.facts.values[variable], units)}. ` : "";
+    const what = of === "change" ? "the change since the last frame" : "the value, counted from the mean";
     element("asked").textContent =
-      `At (${asked.map(short).join(", ")}): ${exact}at the next site, ${site}, predicted ${short(predicted)}, ` +
-      `truth ${short(truth)} ${units}. Shares in ${what}, ${short(attributed)}:`;
+      `At (${asked.map(short).join(", ")}): ${exact}Next site, ${site}: predicted ${short(predicted)}, ` +
+      `truth ${withUnits(truth, units)}. Shares in ${what}, ${withUnits(attributed, units)}:`;
     this.listShares(shares, dependence, units);
   }
 
@@ -91,7 +91,7 @@ export class OffPanel {
         const button = document.createElement("button");
         const sign = data[n] > 0 ? "+" : "";
         button.type = "button";
-        button.textContent = `layer ${layer + 1}, ${store.modes.name(mode)}: ${sign}${short(data[n])} ${units}`;
+        button.textContent = `layer ${layer + 1}, ${store.modes.name(mode)}: ${sign}${withUnits(data[n], units)}`;
         button.addEventListener("click", () => store.set({ layer: layer + 1, mode, partner: null }));
         item.append(button);
         return item;

@@ -2,8 +2,8 @@
 
 import { css, endsOf, SEQUENTIAL, short } from "./colours.js";
 
-const MOST = 400;
-const SIZES = [2, 1, 0.5, 0.15];
+const MOST = 200;
+const SIZES = [2, 1, 0.5, 0.15, 0.05];
 
 export class ParticleCloud {
   constructor({ arrays }) {
@@ -29,13 +29,14 @@ export class ParticleCloud {
 
   // Returns in how many sigma to draw, so that ellipses stay apart.
   suitableSize(geometry) {
-    const [across] = geometry.plane;
-    const width = geometry.home[1][across] - geometry.home[0][across];
-    const reaches = [];
-    for (let n = across; n < this.scales.length; n += this.dim) reaches.push(this.scales[n]);
-    reaches.sort((a, b) => a - b);
-    const usual = reaches[reaches.length >> 1];
-    return SIZES.find((size) => size * usual < 0.025 * width) ?? SIZES.at(-1);
+    const shares = geometry.plane.map((axis) => {
+      const reaches = [];
+      for (let n = axis; n < this.scales.length; n += this.dim) reaches.push(this.scales[n]);
+      reaches.sort((a, b) => a - b);
+      return reaches[reaches.length >> 1] / (geometry.home[1][axis] - geometry.home[0][axis]);
+    });
+    const usual = Math.sqrt(shares[0] * shares.at(-1));
+    return SIZES.find((size) => size * usual < 0.04) ?? SIZES.at(-1);
   }
 
   heaviest(site) {
@@ -60,7 +61,7 @@ export class ParticleCloud {
       const center = (axis) => this.centers[at * this.dim + axis];
       const reach = (axis) => this.scales[at * this.dim + axis];
       const x = center(across);
-      const y = up === undefined ? 0.08 + 0.84 * this.weights[at] : center(up);
+      const y = up === undefined ? this.weights[at] : center(up);
       if (x < box.left || x > box.right || y < box.bottom || y > box.top) continue;
       if (geometry.numAxes === 3) {
         const depth = Math.abs(center(geometry.slice.axis) - geometry.slice.at);
@@ -71,7 +72,7 @@ export class ParticleCloud {
       const high = up === undefined ? 2 : Math.abs(picture.toPixel(x, y + size * reach(up))[1] - py);
       this.drawn.push({ at, site: this.sites[n], g, px, py, rx: Math.max(1, ex - px), ry: Math.max(1, high), value: values[at] });
     }
-    for (const [width, stroke] of [[3, () => "#ffffffb0"], [1.6, ({ value }) => css(value, scale)]]) {
+    for (const [width, stroke] of [[2.6, () => "#ffffffa0"], [1.3, ({ value }) => css(value, scale)]]) {
       context.lineWidth = width;
       for (const particle of this.drawn) {
         context.strokeStyle = stroke(particle);

@@ -1,6 +1,6 @@
 // A field on a canvas: coloured cells with axes and a colour bar, or curves in one dimension.
 
-import { css, short, ticks, word } from "./colours.js";
+import { painter, short, ticks } from "./colours.js";
 
 const MARGIN = { left: 50, right: 78, top: 8, bottom: 36 };
 
@@ -8,7 +8,7 @@ export function themeColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-function imageWord(cssColour) {
+export function imageWord(cssColour) {
   const number = parseInt(cssColour.slice(1), 16);
   return (255 << 24) | ((number & 255) << 16) | (number & 0xff00) | (number >> 16);
 }
@@ -42,8 +42,7 @@ export class Picture {
   // A bare picture has neither axes nor numbers beside them.
   constructor(canvas, { isBare = false } = {}) {
     this.canvas = canvas;
-    this.margin = isBare ? { left: 4, right: 78, top: 4, bottom: 4 } : MARGIN;
-    this.isBare = isBare;
+    this.isMeantBare = isBare;
     this.cached = { key: "", sites: null };
     new ResizeObserver(() => this.redraw()).observe(canvas);
   }
@@ -54,9 +53,15 @@ export class Picture {
     this.redraw();
   }
 
+  // Curves need the numbers beside them.
+  get isBare() {
+    return this.isMeantBare && this.content.geometry.numAxes > 1;
+  }
+
   redraw() {
     if (!this.content || !this.canvas.clientWidth) return;
     const { geometry, box, scale, units } = this.content;
+    this.margin = this.isBare ? { left: 4, right: 78, top: 4, bottom: 4 } : MARGIN;
     const fit = fitted(this.canvas);
     this.fit = fit;
     const { left, right, top, bottom } = this.margin;
@@ -130,18 +135,21 @@ export class Picture {
     const image = new ImageData(width, height);
     const pixels = new Uint32Array(image.data.buffer);
     const unknown = imageWord(themeColour("unknown"));
+    const colourOf = painter(scale);
+    const { known } = geometry;
     for (let n = 0; n < pixels.length; n++) {
       const site = sites[n];
       if (site < 0) continue;
       const value = values[site];
-      pixels[n] = geometry.known[site] && Number.isFinite(value) ? word(value, scale) : unknown;
+      pixels[n] = known[site] && Number.isFinite(value) ? colourOf(value) : unknown;
       if (silent?.has(site)) {
         const stripe = ((n % width) + Math.floor(n / width)) % 8;
         if (stripe < 4) pixels[n] = stripe < 2 ? 0xff303030 : 0xfff0f0f0;
       }
     }
     for (const { window, level, colour } of outlines ?? []) {
-      outline(pixels, sites, width, height, window, level, imageWord(colour));
+      const sides = Uint8Array.from(window, (value, site) => (known[site] ? (value > level ? 1 : 0) : 2));
+      outline(pixels, sites, width, height, sides, imageWord(colour));
     }
     const buffer = new OffscreenCanvas(width, height);
     buffer.getContext("2d").putImageData(image, 0, 0);
@@ -168,7 +176,7 @@ export class Picture {
     context.textAlign = "right";
     context.textBaseline = "middle";
     const ends = up === undefined ? this.content.scale.limits : [box.bottom, box.top];
-    for (const at of ticks(...ends, frame.height / 50)) {
+    for (const at of ticks(...ends, Math.max(3, frame.height / 50))) {
       const y = frame.y + ((ends[1] - at) / (ends[1] - ends[0])) * frame.height;
       line(context, frame.x - 4, y, frame.x, y);
       context.fillText(short(at), frame.x - 6, y);
@@ -222,22 +230,25 @@ export class Picture {
 
 export function drawColourBar(context, scale, units, { x, y, width, height }) {
   const [low, high] = scale.limits;
-  for (let n = 0; n < height; n++) {
-    context.fillStyle = css(high - ((n + 0.5) / height) * (high - low), scale);
-    context.fillRect(x, y + n, width, 1.5);
-  }
+  const { palette } = scale;
+  const image = new ImageData(1, palette.length);
+  new Uint32Array(image.data.buffer).set(palette.toReversed());
+  const buffer = new OffscreenCanvas(1, palette.length);
+  buffer.getContext("2d").putImageData(image, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(buffer, x, y, width, height);
   context.fillStyle = themeColour("text");
   context.strokeStyle = themeColour("line");
   context.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
   context.textAlign = "left";
   context.textBaseline = "middle";
-  for (const at of ticks(low, high, Math.max(2, height / 40))) {
+  for (const at of ticks(low, high, Math.max(height > 60 ? 4 : 2, height / 35))) {
     const row = y + ((high - at) / (high - low)) * height;
     line(context, x + width, row, x + width + 3, row);
     context.fillText(short(at), x + width + 6, row);
   }
   context.textBaseline = "alphabetic";
-  context.fillText(units, x, y - 6);
+  context.fillText(units, x, y - 9);
 }
 
 function line(context, x0, y0, x1, y1) {
@@ -248,15 +259,17 @@ function line(context, x0, y0, x1, y1) {
 }
 
 // Marks the pixels where a window passes a level, with a dark rim so that any colour shows.
-function outline(pixels, sites, width, height, window, level, colour) {
-  const isIn = (n) => sites[n] >= 0 && window[sites[n]] > level;
+// sides: of every site, whether it is above (1), below (0), or not shown (2).
+function outline(pixels, sites, width, height, sides, colour) {
   const edge = [];
   for (let row = 0; row < height - 1; row++) {
-    for (let column = 0; column < width - 1; column++) {
-      const n = row * width + column;
-      if (sites[n] < 0) continue;
-      const here = isIn(n);
-      if (here !== isIn(n + 1) || here !== isIn(n + width)) edge.push(n);
+    for (let n = row * width; n < (row + 1) * width - 1; n++) {
+      const here = sites[n];
+      const right = sites[n + 1];
+      const below = sites[n + width];
+      if (here < 0 || sides[here] === 2) continue;
+      const passes = (right >= 0 && sides[right] + sides[here] === 1) || (below >= 0 && sides[below] + sides[here] === 1);
+      if (passes) edge.push(n);
     }
   }
   for (const n of edge) {

@@ -1,7 +1,11 @@
-// What went wrong, in one line under the controls; the next answer that comes clears it.
+// What went wrong, in one line under the controls, until the same thing goes well.
 
-export function complain(error) {
+const problems = new Map();
+
+export function complain(what, error) {
+  if (error) problems.set(what, error.message ?? String(error));
+  else problems.delete(what);
   const line = document.getElementById("problem");
-  line.hidden = !error;
-  line.textContent = error ? (error.message ?? String(error)) : "";
+  line.hidden = problems.size === 0;
+  line.textContent = [...new Set(problems.values())].join(" ");
 }

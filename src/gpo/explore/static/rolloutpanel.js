@@ -47,9 +47,9 @@ export class RolloutPanel {
       element("step").max = steps;
       element("step").value = Math.min(Number(element("step").value), steps);
       this.draw();
-      complain(null);
+      complain("rollout", null);
     } catch (error) {
-      complain(error);
+      complain("rollout", error);
     }
   }
 
@@ -66,7 +66,10 @@ export class RolloutPanel {
     const error = guessed.map((value, n) => value - true_[n]);
     const scale = scaleOf(...output.range);
     const all = [[guessed, scale], [true_, scale], [error, signedScale(error, geometry.known)]];
-    all.forEach(([values, how], n) => this.pictures[n].show({ geometry, box, values, scale: how, units }));
+    const curves = [{ values: true_, colour: themeColour("faint"), dash: [6, 4] }];
+    all.forEach(([values, how], n) =>
+      this.pictures[n].show({ geometry, box, values, scale: how, units, curves: n ? [] : curves }),
+    );
     const { times, errors } = this.rollout.facts;
     const text = `${step + 1} of ${times.length}, t = ${short(times[step])} ${run.time_units}`;
     element("step-text").textContent = text;

@@ -12,13 +12,25 @@ export async function ask(what, body) {
 }
 
 export async function bytes(what, body) {
-  const response = await fetch(`api/${what}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  if (!response.ok) throw new Error(await reason(response));
-  return response.arrayBuffer();
+  count(1);
+  try {
+    const response = await fetch(`api/${what}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    if (!response.ok) throw new Error(await reason(response));
+    return await response.arrayBuffer();
+  } finally {
+    count(-1);
+  }
+}
+
+// Tells readers of the page whether an answer is under way.
+let underWay = 0;
+function count(step) {
+  underWay += step;
+  document.body.setAttribute("aria-busy", String(underWay > 0));
 }
 
 async function reason(response) {

@@ -1,0 +1,475 @@
+"""The page in a real browser, against a real server: what one does and what is then seen."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import netCDF4
+import numpy as np
+import pytest
+import uvicorn
+
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
+from gpo.explore.app import make_app
+from gpo.explore.server import listening
+from gpo.train.config import RunConfig
+from gpo.train.fit import new_forecaster
+from gpo.train.run_folder import Run, split_of
+from tests.explore.sessions import SIZES, lively, make_session
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH"),
+]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+def make_run(folder):
+    """An untrained run of a wave that travels over a square."""
+    x, y, t = np.arange(16) / 16, np.arange(12) / 12, np.arange(40.0)
+    angle = 2 * np.pi * (x[:, None] + 2 * y - 0.05 * t[:, None, None])
+    np.savez(folder / "wave.npz", x=x, y=y, time=t, u=np.sin(angle) + np.cos(2 * angle))  # fmt: skip
+    config = RunConfig(data=str(folder / "wave.npz"), **SIZES)
+    data = open_data(folder / "wave.npz", ReadOptions())
+    run = Run(folder / "run")
+    run.claim(config)
+    lively(new_forecaster(data, split_of(data, config), config)).save(run.model_folder)
+    return run.folder
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The command itself, from its first line to Ctrl-C."""
+    folder = make_run(tmp_path_factory.mktemp("explore"))
+    command = [sys.executable, "-m", "gpo", "explore", str(folder), "--port", "0", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("explore: "):
+            break
+    address = re.search(r"http://127\.0\.0\.1:\d+/", "".join(lines))
+    assert address, "".join(lines)
+    yield address[0], "".join(lines)
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=20)
+    assert process.returncode == 0, rest
+    assert rest.strip() == "stopped"
+
+
+@pytest.fixture(scope="module")
+def paper_address():
+    """The other variant, in a thread of this process."""
+    listener = listening("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(make_app(make_session("grid", "paper")), log_level="warning"))  # fmt: skip
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(10)
+    listener.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    """One tab for all tests; it remembers what went wrong and what was asked for."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    context.set_default_timeout(15_000)
+    opened = context.new_page()
+    opened.problems, opened.asked = [], []
+    opened.on("console", lambda line: opened.problems.append(line.text) if line.type == "error" else None)  # fmt: skip
+    opened.on("pageerror", lambda error: opened.problems.append(str(error)))
+    opened.on("request", lambda request: opened.asked.append(request.url))
+    yield opened
+    context.close()
+
+
+def opened_at(tab, address):
+    tab.problems.clear()
+    tab.asked.clear()
+    tab.goto(address)
+    tab.wait_for_selector("html[data-ready=true]")
+    settle(tab)
+    return tab
+
+
+def settle(page):
+    """Waits until no answer is under way and all is drawn."""
+    page.evaluate(
+        """async () => { for (let calm = 0; calm < 3; calm++) {
+        await new Promise(requestAnimationFrame);
+        if (document.body.getAttribute("aria-busy") === "true") calm = -1; } }"""
+    )
+
+
+def module_page(tab, served):
+    """A page whose modules can be called; in what state it is does not matter."""
+    return tab if tab.url.startswith(served[0]) else opened_at(tab, served[0])
+
+
+@pytest.fixture
+def page(tab, served):
+    yield opened_at(tab, served[0])
+    assert tab.problems == []
+    assert tab.locator("#problem").is_hidden()
+
+
+def pixels(page, canvas):
+    return page.evaluate(f"document.getElementById('{canvas}').toDataURL()")
+
+
+def text(page, name):
+    return page.inner_text(f"#{name}")
+
+
+def click_in(page, canvas, right, down, **how):
+    box = page.locator(f"#{canvas}").bounding_box()
+    page.mouse.click(box["x"] + right * box["width"], box["y"] + down * box["height"], **how)
+    settle(page)
+
+
+def test_the_command_says_how_long_an_answer_takes_and_where_the_page_is(served):
+    assert re.search(r"192 sites; a prediction with a part off takes \d+ ms", served[1])
+
+
+def test_the_page_asks_nothing_of_other_servers(page, served):
+    assert len(page.asked) > 20
+    assert all(url.startswith(served[0]) for url in page.asked)
+    assert "gpo, variant geometric" in text(page, "run-facts")
+
+
+def test_a_mode_that_is_off_changes_the_prediction_and_back_again(page):
+    before = pixels(page, "field")
+    page.click("#off-mode")
+    settle(page)
+    assert pixels(page, "field") != before
+    assert "The prediction changes by" in text(page, "effect")
+    assert re.search(r"answered in \d+ ms", text(page, "timing"))
+    page.click("#all-on")
+    settle(page)
+    assert pixels(page, "field") == before
+    assert "with everything on" in text(page, "effect")
+
+
+def test_a_ring_of_waves_and_a_layer_can_be_off_together(page):
+    page.check("#every-layer")
+    page.click("#off-group")
+    page.click("#off-layer")
+    settle(page)
+    parts = text(page, "parts")
+    assert "layer 1 ×" in parts
+    assert re.search(r"layer 2: \d+ modes ×", parts)
+    page.click("#parts button >> nth=0")
+    settle(page)
+    assert "layer 1 ×" not in text(page, "parts")
+
+
+def test_layers_are_a_film_that_keys_can_step_through(page):
+    first = pixels(page, "layers")
+    page.focus("#layer")
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert pixels(page, "layers") != first
+    assert text(page, "layer-text") == "2 of 2"
+    page.keyboard.press("Home")
+    settle(page)
+    assert text(page, "layer-text") == "encoder"
+    page.click("#play-layer")
+    playwright.expect(page.locator("#layer-text")).to_have_text("1 of 2", timeout=15_000)
+    page.click("#play-layer")
+
+
+def colours_in(page, canvas):
+    """The colours of a canvas, each as one number."""
+    found = page.evaluate(
+        f"""(() => {{ const c = document.getElementById('{canvas}');
+        const bytes = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        const seen = new Set(); for (let n = 0; n < bytes.length; n += 4)
+        seen.add(bytes[n] * 65536 + bytes[n + 1] * 256 + bytes[n + 2]); return [...seen]; }})()"""
+    )
+    return set(found)
+
+
+@pytest.mark.parametrize("variant", ["geometric", "paper"])
+def test_a_cell_of_the_coupling_shows_both_windows(tab, served, paper_address, variant):
+    page = opened_at(tab, served[0] if variant == "geometric" else paper_address)
+    first, second = 0xFF9D1F, 0x19D3DA
+    assert second not in colours_in(page, "field")
+    click_in(page, "coupling", 0.35, 0.15)
+    assert page.locator("#chosen .swatch").count() == 2
+    assert {first, second} <= colours_in(page, "field")
+    page.click("#shown [data-value=window]")
+    settle(page)
+    assert text(page, "field-seen").startswith("The chosen window")
+    page.uncheck("#show-windows")
+    settle(page)
+    assert not {first, second} & colours_in(page, "field")
+    assert page.problems == []
+
+
+def test_a_head_of_the_papers_variant_is_switched_off_as_a_whole(tab, paper_address):
+    page = opened_at(tab, paper_address)
+    page.select_option("#head", "1")
+    page.click("#shown [data-value=change]")
+    settle(page)
+    before = pixels(page, "field")
+    page.click("#off-group")
+    settle(page)
+    assert "layer 1: 4 modes ×" in text(page, "parts")
+    assert pixels(page, "field") != before
+
+
+def test_a_clicked_point_tells_its_value_and_on_what_it_depends(page):
+    assert page.is_disabled("#shown [data-value=dependence]")
+    click_in(page, "field", 0.4, 0.4)
+    assert re.search(r"value -?[\d.e-]+ ", text(page, "asked"))
+    assert page.locator("#shares li").count() == 6
+    before = pixels(page, "field")
+    page.click("#shown [data-value=dependence]")
+    settle(page)
+    assert pixels(page, "field") != before
+    energy = pixels(page, "modes")
+    page.select_option("#modes-colour", "dependence")
+    settle(page)
+    assert pixels(page, "modes") != energy
+    page.click("#shares button >> nth=0")
+    settle(page)
+    assert "adds to the prediction" in text(page, "modes-seen")
+
+
+def test_a_painted_region_is_off_until_it_is_erased(page):
+    before = pixels(page, "field")
+    page.click("#tool [data-value=paint]")
+    click_in(page, "field", 0.3, 0.3)
+    assert "region of" in text(page, "parts")
+    assert pixels(page, "field") != before
+    page.keyboard.down("Shift")
+    click_in(page, "field", 0.3, 0.3)
+    page.keyboard.up("Shift")
+    assert text(page, "parts") == "Nothing is off."
+
+
+def test_a_rollout_is_seen_beside_the_truth_step_by_step(page):
+    page.click("#roll-out")
+    settle(page)
+    assert re.match(r"1 of \d+", text(page, "step-text"))
+    first = pixels(page, "forecast"), pixels(page, "rollout-error")
+    page.focus("#step")
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert re.match(r"2 of \d+", text(page, "step-text"))
+    assert pixels(page, "forecast") != first[0]
+    assert pixels(page, "rollout-error") != first[1]
+
+
+def test_time_moves_with_the_slider_and_plays(page):
+    before = pixels(page, "field")
+    page.focus("#time")
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert pixels(page, "field") != before
+    shown = text(page, "time-text")
+    page.click("#play-time")
+    playwright.expect(page.locator("#time-text")).not_to_have_text(shown, timeout=15_000)
+    page.click("#play-time")
+
+
+def test_the_wheel_zooms_in_and_a_button_resets_it(page):
+    before = pixels(page, "field")
+    box = page.locator("#field").bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 200)
+    page.mouse.wheel(0, -300)
+    settle(page)
+    assert pixels(page, "field") != before
+    page.click("#zoom-home")
+    page.mouse.move(5, 5)
+    settle(page)
+    assert pixels(page, "field") == before
+
+
+def test_particles_are_drawn_and_tell_their_numbers(page):
+    before = pixels(page, "field")
+    page.check("#show-particles")
+    settle(page)
+    assert pixels(page, "field") != before
+    box = page.locator("#field").bounding_box()
+    for step in range(40):
+        page.mouse.move(box["x"] + 80 + 8 * step, box["y"] + 60 + 7 * step)
+        if "weight" in text(page, "hover"):
+            break
+    assert re.search(r"particle \d of site \d+: center .*, scale .*, weight [\d.]+", text(page, "hover"))  # fmt: skip
+
+
+def test_everything_can_be_done_with_keys(page):
+    page.focus("#modes")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowUp")
+    label = page.get_attribute("#modes", "aria-label")
+    assert label.startswith("Modes: wave (")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Space")
+    settle(page)
+    wave = re.search(r"wave \([-\d, ]+\)", label)[0]
+    assert f"layer 1: {wave} ×" in text(page, "parts")
+    page.focus("#field")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert text(page, "asked").startswith("At (")
+    page.focus("#shown [aria-checked=true]")
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert page.get_attribute("#shown [data-value=truth]", "aria-checked") == "true"
+
+
+def test_the_tab_key_reaches_every_panel_and_focus_is_seen(page):
+    page.focus("#save-png")
+    reached = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name, outline = page.evaluate(
+            "[document.activeElement.id, getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        reached.append(name)
+        if name:
+            assert outline != "none", name
+        if name == "step":
+            break
+    wanted = [
+        "theme",
+        "time",
+        "field",
+        "modes",
+        "off-mode",
+        "coupling",
+        "layer",
+        "roll-out",
+        "step",
+    ]
+    assert [name for name in reached if name in wanted] == wanted
+
+
+def test_dark_is_as_the_system_says_and_as_the_button_says(page):
+    page.emulate_media(color_scheme="dark")
+    settle(page)
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(18, 21, 26)"
+    assert page.get_attribute("#theme", "aria-pressed") == "true"
+    before = pixels(page, "coupling")
+    page.click("#theme")
+    settle(page)
+    assert page.evaluate(background) == "rgb(243, 244, 246)"
+    assert pixels(page, "coupling") != before
+    page.reload()
+    page.wait_for_selector("html[data-ready=true]")
+    assert page.evaluate(background) == "rgb(243, 244, 246)"
+    page.evaluate("localStorage.clear()")
+    page.emulate_media(color_scheme="light")
+
+
+def test_at_1280_by_800_no_panel_overflows_and_none_jumps(page):
+    def places():
+        return page.evaluate(
+            "[...document.querySelectorAll('.panel, canvas')].map((part) => "
+            "Object.values(part.getBoundingClientRect().toJSON()))"
+        )
+
+    before = places()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    page.click("#off-mode")
+    page.check("#show-particles")
+    click_in(page, "field", 0.4, 0.4)
+    assert places() == before
+
+
+def test_the_view_is_saved_as_png_and_the_data_as_netcdf(page, tmp_path):
+    for button, name in (("save-png", "view.png"), ("save-netcdf", "view.nc")):
+        with page.expect_download() as download:
+            page.click(f"#{button}")
+        download.value.save_as(tmp_path / name)
+    assert (tmp_path / "view.png").read_bytes()[:4] == b"\x89PNG"
+    with netCDF4.Dataset(tmp_path / "view.nc") as file:
+        assert {"u_given", "u_truth", "u_predicted", "u_error"} <= set(file.variables)
+
+
+def test_what_the_server_refuses_is_read_on_the_page(tab, served):
+    page = opened_at(tab, served[0])
+    page.route("**/api/prediction", lambda route: route.fulfill(status=400, json={"error": "No such mode."}))  # fmt: skip
+    page.click("#off-mode")
+    page.wait_for_selector("#problem:visible")
+    assert text(page, "problem") == "No such mode."
+    page.unroute_all()
+    page.click("#all-on")
+    playwright.expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_colours_get_lighter_in_even_steps(tab, served):
+    steps = module_page(tab, served).evaluate(
+        """import('/static/colours.js').then(({ SEQUENTIAL, DIVERGING }) => {
+        const light = (word) => { const [r, g, b] = [word, word >> 8, word >> 16].map((part) => {
+            const v = (part & 255) / 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+          return 116 * Math.cbrt(0.2126 * r + 0.7152 * g + 0.0722 * b) - 16; };
+        return [SEQUENTIAL, DIVERGING].map((table) => Array.from(table, light)); })"""
+    )
+    sequential, diverging = (np.array(lightness) for lightness in steps)
+    # Eight bits per colour: over 16 steps the rounding is small.
+    rise = sequential[16:] - sequential[:-16]
+    assert rise.min() > 0.5 * rise.mean()
+    assert rise.max() < 1.7 * rise.mean()
+    np.testing.assert_allclose(diverging, diverging[::-1], atol=4)
+    assert (np.diff(diverging[::16])[:7] > 0).all()
+
+
+def test_the_nearest_point_is_found_across_periodic_seams(tab, served):
+    wrong = module_page(tab, served).evaluate(
+        """import('/static/nearest.js').then(({ Nearest }) => {
+        let wrong = 0;
+        for (const periods of [[0, 0, 0], [1, 0, 1], [1, 1, 1]]) {
+          const coords = Float32Array.from({ length: 600 }, () => Math.random());
+          const nearest = new Nearest(coords, 3, [0, 0, 0], periods);
+          for (let n = 0; n < 300; n++) {
+            const point = [0, 1, 2].map((axis) => (periods[axis] ? 1 : 1.4) * Math.random());
+            const all = Array.from({ length: 200 }, (_, n) => nearest.squared(point, n));
+            if (nearest.squared(point, nearest.find(point)) > Math.min(...all)) wrong++;
+          }
+        }
+        return wrong; })"""
+    )
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("kind", ["line", "mesh", "sites on the globe", "cube", "cloud"])  # fmt: skip
+def test_every_geometry_is_drawn(tab, kind):
+    listener = listening("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(make_app(make_session(kind)), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    page = opened_at(tab, f"http://127.0.0.1:{listener.getsockname()[1]}/")
+    before = pixels(page, "field")
+    assert len(colours_in(page, "field")) > 10
+    if kind in ("cube", "cloud"):
+        page.select_option("#slice-axis", "0")
+        settle(page)
+        assert pixels(page, "field") != before
+    click_in(page, "field", 0.4, 0.4)
+    assert text(page, "asked").startswith("At (")
+    assert page.problems == []
+    server.should_exit = True
+    thread.join(10)
+    listener.close()

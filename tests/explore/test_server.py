@@ -1,0 +1,78 @@
+"""The command around the page: what it says when something is missing."""
+
+import re
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from gpo.cli import main
+from gpo.explore.server import serve, time_of_an_answer
+from tests.explore.sessions import make_session
+from tests.test_cli import failure
+
+
+@pytest.mark.parametrize("name", ["starlette", "uvicorn"])
+def test_without_the_extra_it_says_what_to_type(name, monkeypatch, capsys, tmp_path):
+    for module in [known for known in sys.modules if known.startswith(("gpo.explore", f"{name}."))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    code, printed = failure(capsys, "explore", str(tmp_path))
+    assert code == 1
+    assert f"gpo explore needs {name}: pip install 'gpo[explore]'" in printed
+
+
+def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):
+    code, printed = failure(capsys, "explore", str(tmp_path))
+    assert code == 1
+    assert f"{tmp_path} is no run" in printed
+
+
+def test_the_help_names_every_flag(capsys):
+    with pytest.raises(SystemExit):
+        main(["explore", "--help"])
+    printed = capsys.readouterr().out
+    assert all(flag in printed for flag in ("--port", "--host", "--no-browser"))
+
+
+def test_every_flag_the_page_of_documentation_names_exists(capsys):
+    page = Path(__file__).parents[2] / "docs" / "explore.md"
+    flags = set(re.findall(r"--[a-z][a-z-]+", page.read_text()))
+    with pytest.raises(SystemExit):
+        main(["explore", "--help"])
+    printed = capsys.readouterr().out
+    assert all(flag in printed for flag in flags - {"--model"})
+
+
+def test_a_baseline_is_timed_without_switching_anything_off():
+    said = time_of_an_answer(make_session("grid", model="fno"))
+    assert said.startswith("waves: 80 sites; a prediction with a part off takes")
+
+
+def test_bound_to_all_addresses_the_printed_one_has_a_token_that_opens_it(monkeypatch):
+    said, pages = [], []
+    run = uvicorn.Server.run
+
+    def run_until_visited(server, sockets):
+        address = re.search(r"http://\S+", said[1])[0].replace("0.0.0.0", "127.0.0.1")
+
+        def visit():
+            opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            pages.append(opener.open(address, timeout=20).read())
+            server.should_exit = True
+
+        threading.Thread(target=visit).start()
+        run(server, sockets=sockets)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(uvicorn.Server, "run", run_until_visited)
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    serve(make_session("grid"), "0.0.0.0", 0, opens_browser=True, say=said.append)
+    assert "?token=" in said[1]
+    assert opened[0] in said[1]
+    assert said[-1] == "stopped"
+    assert b"<title>gpo explore</title>" in pages[0]
