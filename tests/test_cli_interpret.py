@@ -51,7 +51,7 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     assert found["stability"]["other_data"]["degradation"] > 0
     main(["report", run])
     page = (runs / "run" / "report.html").read_text()
-    for title in ("Do particles sit on structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
+    for title in ("Particles on other data", "Do particles sit on structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
         assert page.count(title) == 1
     assert (runs / "run" / "figures" / "interpret-regions.png").stat().st_size > 5_000
 
