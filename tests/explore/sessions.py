@@ -99,12 +99,12 @@ def make_map_session(variant="geometric"):
     generator = np.random.default_rng(2)
     sites = tuple(
         Geometry.scattered(generator.random((20 + number % 3, 2)), domain=Domain.unit_box(2))
-        for number in range(12)
+        for number in range(20)
     )
     fields = [np.sin(5 * where.coords[:, :1] + generator.normal()) for where in sites]
     data = Pairs(
         "maps", Path("maps.h5"), (Variable("a", "m"),), (Variable("s", "m2"), Variable("c")), sites,
-        12, lambda number: (fields[number], np.concatenate([fields[number] ** 2, 0 * fields[number]], 1)),
+        20, lambda number: (fields[number], np.concatenate([fields[number] ** 2, 0 * fields[number]], 1)),
     )  # fmt: skip
     split = split_samples(data)
     torch.manual_seed(0)
