@@ -17,7 +17,7 @@ def test_the_readme_example_runs_as_printed_and_learns(tmp_path, monkeypatch):
     assert names["anywhere"].isfinite().all()
     assert names["losses"]["prediction"].item() < 0.2
     assert (tmp_path / "runs/quickstart/model.safetensors").is_file()
-    assert names["particles"].centers.shape == (8, 576, 8, 2)
+    assert names["particles"].centers.shape == (8, 576, 4, 2)
 
 
 def test_the_readme_example_is_fifteen_lines():
