@@ -303,16 +303,20 @@ def test_the_wheel_zooms_in_and_a_button_resets_it(page):
     assert pixels(page, "field") == before
 
 
+def hover_over_a_particle(page):
+    box = page.locator("#field").bounding_box()
+    for step in range(40):
+        page.mouse.move(box["x"] + 80 + 8 * step, box["y"] + 60 + 7 * step)
+        if "weight" in text(page, "hover"):
+            return
+
+
 def test_particles_are_drawn_and_tell_their_numbers(page):
     before = pixels(page, "field")
     page.check("#show-particles")
     settle(page)
     assert pixels(page, "field") != before
-    box = page.locator("#field").bounding_box()
-    for step in range(40):
-        page.mouse.move(box["x"] + 80 + 8 * step, box["y"] + 60 + 7 * step)
-        if "weight" in text(page, "hover"):
-            break
+    hover_over_a_particle(page)
     assert re.search(r"particle \d of site \d+: center .*, scale .*, weight [\d.]+", text(page, "hover"))  # fmt: skip
 
 
@@ -395,6 +399,8 @@ def test_at_1280_by_800_no_panel_overflows_and_none_jumps(page):
     page.click("#off-mode")
     page.check("#show-particles")
     click_in(page, "field", 0.4, 0.4)
+    assert places() == before
+    hover_over_a_particle(page)
     assert places() == before
 
 

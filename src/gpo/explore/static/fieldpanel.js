@@ -30,7 +30,7 @@ export class FieldPanel {
       "gaussian", "particleColour", "particleSize", "fitsColours", "layer", "theme", "asked"];
     store.on(drawn, () => this.draw());
     store.on(["dependence"], () => this.offer());
-    store.on(["geometry"], () => suit(element("field"), store.geometry, 448, 56, 128));
+    store.on(["geometry"], () => suit(element("field"), store.geometry, 442, 56, 128));
     store.on(["particleSize"], () => (element("particle-size").value = store.particleSize));
   }
 
