@@ -179,7 +179,7 @@ def test_a_baseline_runs_from_data_to_report_and_refuses_free_queries(tmp_path, 
         "--output", str(tmp_path / "x.nc"),
     )  # fmt: skip
     assert code == 1
-    assert "answers at its sites only; `queries` need a model gpo" in printed
+    assert "answers at its sites only and has no parts to switch off" in printed
 
 
 def test_a_baseline_that_cannot_take_the_sites_says_why_and_leaves_no_model(tmp_path, capsys):

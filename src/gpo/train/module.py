@@ -83,12 +83,14 @@ class TrainingModule(lightning.LightningModule):
         self.log(SPENT, self._spent())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Returns AdamW, in one pass where no weight is complex; the learning rate follows the budget."""
+        """Returns AdamW; the learning rate follows the budget."""
+        # In one pass over all weights, where none is complex and gradients come unscaled.
+        is_plain = not any(weights.is_complex() for weights in self.parameters())
         return torch.optim.AdamW(
             self.parameters(),
             lr=self.config.highest_rate,
             weight_decay=self.config.weight_decay,
-            fused=not any(weights.is_complex() for weights in self.parameters()),
+            fused=is_plain and self.config.precision == "32-true",
         )
 
     def on_train_start(self) -> None:

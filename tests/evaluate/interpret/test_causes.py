@@ -126,10 +126,12 @@ def test_the_one_head_that_is_read_out_comes_first():
 
 def test_particles_that_no_site_sees_cause_nothing():
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, members = untrained(data, centers="absolute")
     with torch.no_grad():
-        forecaster.model.field.encoder.centers.out.bias.fill_(0.5)
-        forecaster.model.field.encoder.scales.out.bias.fill_(-6.0)
+        # All in one place, between the sites.
+        forecaster.model.field.encoder.centers.out.weight.zero_()
+        forecaster.model.field.encoder.centers.out.bias.fill_(0.53)
+        forecaster.model.field.encoder.scales.out.bias.fill_(-7.0)
     found = read(forecaster, data, members)["particles"]
     assert found["all"]["relative_l2"] < 1e-6
     assert len(found["each"]) == 3
