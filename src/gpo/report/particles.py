@@ -83,7 +83,7 @@ def _chosen(particles: Particles, sample: int, domain: Domain, count: int) -> Pa
 
 def _readable(cloud: ParticleCloud) -> float:
     """Returns the largest round fraction that draws most particles small beside the domain."""
-    size = float((cloud.scales / cloud.domain.unit_lengths(cloud.scales)).median())
+    size = float((cloud.scales / cloud.domain.unit_lengths(cloud.scales)).amax(-1).median())
     return max((part for part in FRACTIONS if part * size <= LARGEST), default=FRACTIONS[0])
 
 
