@@ -17,6 +17,6 @@ from gpo.numerics.map_degrees import LEAST_COSINE, map_degrees
 )
 def test_an_ellipsoid_reaches_as_far_east_and_north_as_its_axes_do(longitude, latitude, expected):
     scales = np.array([[0.1, 0.2, 0.3]])
-    place = np.deg2rad([float(longitude)]), np.deg2rad([float(latitude)])
+    place = np.array([float(longitude)]), np.array([float(latitude)])
     found = np.deg2rad(map_degrees(scales, *place))
     np.testing.assert_allclose(found[0], expected, rtol=1e-2)

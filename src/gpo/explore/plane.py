@@ -57,7 +57,7 @@ class Plane:
         """
         if not self.geometry.domain.is_sphere:
             return scales
-        return map_degrees(scales, *np.deg2rad(np.moveaxis(centers, -1, 0)))
+        return map_degrees(scales, centers[..., 0], centers[..., 1])
 
     def coords_of(self, point: tuple[float, ...]) -> np.ndarray:
         """Returns the point of the domain that is drawn at a place."""

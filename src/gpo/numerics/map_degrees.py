@@ -1,6 +1,10 @@
 """Lengths on the sphere as degrees on a map of longitudes and latitudes."""
 
 import numpy as np
+import torch
+
+from gpo.numerics.domain import unit_vectors
+from gpo.numerics.footprints import tangent_frame
 
 LEAST_COSINE = 0.2
 """A length is more degrees of longitude near the poles; close to them it would fill the map."""
@@ -11,14 +15,10 @@ def map_degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray)
 
     Args:
         scales: Half axes along x, y, z, last axis of length three.
-        longitude: Where they are, in radians.
+        longitude: Where they are, in degrees.
         latitude: The same.
     """
-    zero = np.zeros_like(longitude)
-    east = np.stack([-np.sin(longitude), np.cos(longitude), zero], -1)
-    poleward = -np.sin(latitude)
-    north = np.stack(
-        [poleward * np.cos(longitude), poleward * np.sin(longitude), np.cos(latitude)], -1
-    )
-    eastward = np.linalg.norm(scales * east, axis=-1) / np.cos(latitude).clip(LEAST_COSINE)
-    return np.rad2deg(np.stack([eastward, np.linalg.norm(scales * north, axis=-1)], -1))
+    places = unit_vectors(torch.from_numpy(longitude), torch.from_numpy(latitude))
+    reach = np.linalg.norm(scales[..., None, :] * tangent_frame(places).numpy(), axis=-1)
+    reach[..., 0] /= np.cos(np.deg2rad(latitude)).clip(LEAST_COSINE)
+    return np.rad2deg(reach)

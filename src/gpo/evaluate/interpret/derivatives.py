@@ -14,6 +14,7 @@ from scipy.spatial import KDTree
 
 from gpo.data.geometry import Geometry
 from gpo.numerics.domain import Domain
+from gpo.numerics.footprints import tangent_frame
 
 CHUNK = 65536
 """Sites that are fitted at a time."""
@@ -78,12 +79,7 @@ def tangent_axes(
     """Returns unit vectors along the axes of a box; east and north on the sphere."""
     if not domain.is_sphere:
         return np.broadcast_to(np.eye(domain.dim), (len(coords), domain.dim, domain.dim))
-    up = coords / np.linalg.norm(coords, axis=-1, keepdims=True)
-    # At a pole any direction is as good as another.
-    is_pole = (np.abs(up[:, 2]) > 1 - 1e-12)[:, None]
-    east = np.cross(np.where(is_pole, [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]), up)
-    east /= np.linalg.norm(east, axis=-1, keepdims=True)
-    return np.stack([east, np.cross(up, east)], axis=1)
+    return tangent_frame(torch.from_numpy(coords)).numpy()
 
 
 def _fit(offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
