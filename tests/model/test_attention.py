@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from gpo import Domain
-from gpo.model.attention import PGGaussianAttention, measure, renormalise, scatter
+from gpo.model.attention import PGGaussianAttention, means, measure, renormalise, scatter
 from gpo.model.reference import reference_basis, reference_layer
 from tests.conftest import make_config, make_model, random_points
 
@@ -61,8 +61,9 @@ def test_a_layer_is_the_boxed_matrix_identity():
     )  # fmt: skip
     layer = model.layers[0]
     _, _, basis, descriptor, weights = encoded(model, num_sites=11)
-    stage = layer.measure_and_couple(basis, descriptor, weights)
-    assignment = stage.windows[0, 0]
+    windows = layer.windows(basis, layer.windows.described(descriptor))
+    stage = layer.couple(measure(windows, basis, weights))
+    assignment = windows[0, 0]
     tested = weights[0, :, None] * assignment
     tested = tested / tested.sum(0)
     kernel, value = stage.coupling[0, 0], layer.coupling.query_key_value[2, 0]
@@ -94,7 +95,7 @@ def test_windows_sum_to_one_over_modes_and_tests_to_one_over_sites(domain):
         torch.testing.assert_close(coupling.sum(-1), torch.ones_like(coupling[..., 0]))
         # The mean of a constant over any window is that constant.
         constant = torch.ones(2, 30, 1, dtype=torch.float64)
-        measured = measure(windows, constant, weights)
+        measured = means(measure(windows, constant, weights))
         torch.testing.assert_close(measured, torch.ones_like(measured), rtol=1e-12, atol=0)
 
 
@@ -102,11 +103,11 @@ def test_measurement_ignores_sampling_density():
     windows = torch.rand(1, 2, 6, 3, dtype=torch.float64)
     basis = torch.rand(1, 6, 4, dtype=torch.float64)
     weights = torch.rand(1, 6, dtype=torch.float64)
-    tokens = measure(windows, basis, weights)
+    moments = measure(windows, basis, weights)
     twice = measure(
         torch.cat([windows, windows], 2), torch.cat([basis, basis], 1), torch.cat([weights, weights], 1) / 2
     )  # fmt: skip
-    torch.testing.assert_close(twice, tokens, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(twice, moments, rtol=1e-12, atol=1e-14)
 
 
 def test_scatter_is_the_adjoint_of_the_unnormalised_measurement():
@@ -114,8 +115,7 @@ def test_scatter_is_the_adjoint_of_the_unnormalised_measurement():
     basis = torch.randn(1, 6, 4, dtype=torch.float64)
     modes = torch.randn(1, 2, 3, 4, dtype=torch.float64)
     weights = torch.full((1, 6), 1 / 6, dtype=torch.float64)
-    mass = torch.einsum("bhnm,bn->bhm", windows, weights).unsqueeze(-1)
-    left = (measure(windows, basis, weights) * mass * modes).sum()
+    left = (measure(windows, basis, weights)[..., :-1] * modes).sum()
     right = (basis * scatter(windows, modes)).sum() / 6
     torch.testing.assert_close(left, right)
 
@@ -157,7 +157,7 @@ def test_shared_layers_are_one_operator_applied_repeatedly():
     for _ in range(3):
         expected = model.layers[0](expected, descriptor, weights)
     actual = basis
-    for layer in model.stages:
+    for layer in model.layers.stages:
         actual = layer(actual, descriptor, weights)
-    assert len(model.stages) == 3
+    assert len(model.layers.stages) == 3
     assert torch.equal(actual, expected)

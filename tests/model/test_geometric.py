@@ -8,9 +8,9 @@ import torch
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.encoder import REACH
 from gpo.model.gated_layer import BoundedProduct
-from gpo.model.geometric import Start
 from gpo.model.mode_filter import STRIDE
-from gpo.model.projection import GridProjection, PointProjection, project
+from gpo.model.placement import project
+from gpo.model.projection import GridProjection, PointProjection
 from gpo.model.wave_windows import WaveWindows, resolved_waves
 from tests.conftest import DOMAINS, make_config, make_model, random_points
 
@@ -335,7 +335,7 @@ def test_what_the_field_holds_is_known_through_particles_only():
     coords = random_points(DOMAINS["square"], 1, 30)
     with torch.no_grad():
         first, second = (
-            model.layers._lifted(Start(torch.zeros(1, 30, 5, dtype=torch.double), described))
+            model.layers._lifted(torch.zeros(1, 30, 5, dtype=torch.double), described)
             for described in (
                 model.field.encoder.describe(torch.randn(1, 30, 2, dtype=torch.double), coords)
                 for _ in range(2)

@@ -32,7 +32,7 @@ def test_without_a_mode_the_answer_changes_where_its_window_is():
     """With windows that hardly overlap, a mode is heard in its own window only."""
     model = make_model(TORUS, variant="paper", num_layers=1, num_heads=1)
     values, coords, weights = field_on_grid(model)
-    windows = model.stages[0].windows
+    windows = model.layers.stages[0].windows
     with torch.no_grad():
         latent = model.field.encoder(values, coords[None])
         described = torch.cat([latent.basis(coords[None], TORUS), latent.descriptor(TORUS)], -1)

@@ -37,7 +37,9 @@ class TrainCommand:
     out: Path | None = None
     """Run folder; under runs/ when not given. The same command goes on with the same folder."""
     devices: int = 1
-    """Processes, or GPUs, that share every batch; `torchrun` works too."""
+    """Processes, or GPUs, that train together; `torchrun` works too."""
+    space_shards: int = 1
+    """How many of them share the sites of every sample; the others share every batch."""
     tensorboard: bool = False
     """Logs for TensorBoard beside the CSV file (needs the extra tensorboard)."""
     quiet: bool = False
@@ -132,8 +134,8 @@ def _train(command: TrainCommand) -> OpenRun:
         folder.claim(config)
         _say(_summary(run))
     train(
-        folder, data, config, devices=command.devices, is_quiet=command.quiet,
-        logs_tensorboard=command.tensorboard,
+        folder, data, config, devices=command.devices, space_shards=command.space_shards,
+        is_quiet=command.quiet, logs_tensorboard=command.tensorboard,
     )  # fmt: skip
     if global_rank() == 0:
         _say(f"model: {folder.model_folder}")

@@ -33,6 +33,7 @@ class AbstractEncoder(nn.Module, ABC):
 
     def __init__(self, config: OperatorConfig) -> None:
         super().__init__()
+        self.domain = config.space
         self.features = make_features(config)
         self.num_described = config.in_channels + self.features.num_features
 

@@ -16,16 +16,23 @@ from torch.nn.functional import softplus
 from gpo.model.config import OperatorConfig
 from gpo.model.coupling import ModalAttention
 from gpo.model.windows import ContentWindows
+from gpo.numerics.share import WHOLE, AbstractShare
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What one stage saw: all that a query needs from the sites, and all there is to draw."""
+class Modes:
+    """What a stage measured at all sites and made of it: all that a query needs from them."""
 
-    windows: Float[Tensor, "batch heads points modes"]
     tokens: Float[Tensor, "batch heads modes head_dim"]
     coupling: Float[Tensor, "batch heads modes modes"]
     coupled: Float[Tensor, "batch heads modes head_dim"]
+
+
+@dataclass(frozen=True)
+class Stage(Modes):
+    """The same with the windows at the sites: all there is to draw."""
+
+    windows: Float[Tensor, "batch heads points modes"]
 
 
 class PGGaussianAttention(nn.Module):
@@ -59,20 +66,20 @@ class PGGaussianAttention(nn.Module):
         weights: Float[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points gaussians"]:
         """Returns the updated basis at the sites."""
-        stage = self.measure_and_couple(basis, descriptor, weights)
-        return self.update(basis, stage.windows, stage.coupled)
+        windows = self.windows(basis, self.windows.described(descriptor))
+        modes = self.couple(measure(windows, basis, weights))
+        return self.update(basis, windows, modes.coupled)
 
-    def measure_and_couple(
+    def couple(
         self,
-        basis: Float[Tensor, "batch points gaussians"],
-        descriptor: Float[Tensor, "batch points features"],
-        weights: Float[Tensor, "batch points"],
-    ) -> Stage:
-        """Returns the modes of the field, measured at the sites and coupled."""
-        windows = self.windows(basis, descriptor)
-        tokens = measure(windows, basis, weights) @ self.project
+        moments: Float[Tensor, "batch heads modes gaussians_and_mass"],
+        share: AbstractShare = WHOLE,
+    ) -> Modes:
+        """Returns the modes of the field, from what was measured of it here and elsewhere."""
+        projected = torch.cat([moments[..., :-1] @ self.project, moments[..., -1:]], dim=-1)
+        tokens = means(share.sum(projected))
         coupled, coupling = self.coupling(tokens)
-        return Stage(windows, tokens, coupling, coupled)
+        return Modes(tokens, coupling, coupled)
 
     def update(
         self,
@@ -91,10 +98,14 @@ def measure(
     windows: Float[Tensor, "batch heads points modes"],
     basis: Float[Tensor, "batch points gaussians"],
     weights: Float[Tensor, "batch points"],
-) -> Float[Tensor, "batch heads modes gaussians"]:
-    r"""Returns $\sum_j q_jp_{jg}z_j\,/\,\sum_j q_jp_{jg}$: the mean of the basis over each window."""
+) -> Float[Tensor, "batch heads modes gaussians_and_mass"]:
+    r"""Returns $\sum_j q_jp_{jg}z_j$ and, last, $\sum_j q_jp_{jg}$, which add up over sites."""
     counted = torch.cat([basis, torch.ones_like(basis[..., :1])], dim=-1) * weights.unsqueeze(-1)
-    moments = torch.einsum("bhnm,bng->bhmg", windows, counted)
+    return torch.einsum("bhnm,bng->bhmg", windows, counted)
+
+
+def means(moments: Float[Tensor, "*modes channels_and_mass"]) -> Float[Tensor, "*modes channels"]:
+    r"""Returns $\sum_j q_jp_{jg}z_j\,/\,\sum_j q_jp_{jg}$: the mean over each window."""
     mass = moments[..., -1:]
     return moments[..., :-1] / (mass + torch.finfo(mass.dtype).tiny)
 

@@ -25,7 +25,6 @@ class Encoder(AbstractEncoder):
 
     def __init__(self, config: OperatorConfig) -> None:
         super().__init__(config)
-        self.domain = config.space
         self.is_displacement = config.centers == "displacement"
         self.num_gaussians = config.num_gaussians
         hidden, per_axis = config.hidden_dim, config.num_gaussians * config.dim

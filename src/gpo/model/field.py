@@ -1,5 +1,6 @@
 """The Gaussian field (section 2.1): encoder, basis and decoder, an auto-encoder of its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -7,14 +8,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.model import artifact
+from gpo.model.abstract_layers import AbstractLayers
 from gpo.model.config import OperatorConfig
+from gpo.model.content_layers import ContentLayers
 from gpo.model.decoder import Decoder
 from gpo.model.encoder import Encoder
-from gpo.model.latent import AbstractLatent
 from gpo.model.particles import Particles
 from gpo.model.plain import PlainEncoder
 from gpo.model.sites import Sites, check_sites
+from gpo.model.sweep import Parts, Sweep, sweep
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
+from gpo.numerics.share import WHOLE, AbstractShare
 
 
 class GaussianField(nn.Module):
@@ -25,6 +29,9 @@ class GaussianField(nn.Module):
         self.config = config
         self.encoder = Encoder(config) if config.has_gaussian_field else PlainEncoder(config)
         self.decoder = Decoder(config, decoded_channels or config.num_gaussians)
+        self.layers = ContentLayers(replace(config, num_layers=0))
+        self.share: AbstractShare = WHOLE
+        self.chunk_size: int | None = None
         self._find_neighbours = NeighbourSearch(config.space, config.query_neighbours)
 
     @property
@@ -49,11 +56,16 @@ class GaussianField(nn.Module):
             queries: Any other points to decode at.
         """
         sites = self.check(values, coords, weights, queries)
-        latent = self.encoder(sites.values, sites.coords)
-        if sites.queries is None:
-            return self.decoder(latent.basis(sites.coords, self.config.space))
-        seen = self.seen_from(sites, latent)
-        return self.decoder(seen.basis(sites.queries, self.config.space))
+        swept = self.sweep(sites)
+        return swept.output if sites.queries is None else swept.at(sites.queries)
+
+    def sweep(self, sites: Sites) -> Sweep:
+        """Takes sites that were checked through encoder and decoder."""
+        return sweep(self.parts(self.layers), sites)
+
+    def parts(self, layers: AbstractLayers) -> Parts:
+        """Returns the field's parts with layers between encoder and decoder."""
+        return Parts(self.encoder, layers, self.decoder, self._find_neighbours, self.chunk_size)
 
     def particles(
         self,
@@ -76,18 +88,13 @@ class GaussianField(nn.Module):
     ) -> Sites:
         """Returns the sites in one shape, or raises a `ValueError` that says what is wrong."""
         given = values, coords, weights, queries
-        return check_sites(self.config.in_channels, self.config.space, self.dtype, *given)
-
-    def seen_from(self, sites: Sites, latent: AbstractLatent) -> AbstractLatent:
-        """Returns the state that the queries see: that of their nearest sites, blended."""
-        if sites.queries is None:
-            return latent
-        return latent.blend(self.neighbours(sites), self.config.space)
+        expected = self.config.in_channels, self.config.space, self.dtype
+        return check_sites(*expected, *given, share=self.share)
 
     def neighbours(self, sites: Sites) -> Neighbours:
         """Returns the sites next to every query."""
         assert sites.queries is not None
-        return self._find_neighbours(sites.queries, sites.coords, sites.is_counted)
+        return self._find_neighbours(sites.queries, sites.coords, sites.is_counted, sites.share)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

@@ -31,15 +31,6 @@ class GatedLayer(nn.Module):
         self.local = nn.Parameter(torch.empty(channels, fields).uniform_(-bound, bound))
         self.out = nn.Parameter(torch.empty(channels, channels).uniform_(-bound / 2, bound / 2))
 
-    def couple(
-        self,
-        state: Float[Tensor, "points batch channels"],
-        windows: AbstractProjection,
-    ) -> tuple[Float[Tensor, "2 modes batch channels"], Float[Tensor, "2 modes batch fields"]]:
-        """Returns the tokens of the state, and the same filtered."""
-        tokens = windows.measure(state)
-        return tokens, self.filter(tokens)
-
     def update(
         self,
         state: Float[Tensor, "points batch channels"],

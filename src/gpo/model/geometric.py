@@ -13,13 +13,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.model.abstract_encoder import Described
+from gpo.model.abstract_layers import AbstractLayers, Chunk, Visit
 from gpo.model.config import OperatorConfig
 from gpo.model.gated_layer import GatedLayer
-from gpo.model.projection import AbstractProjection, project, scatter_at
+from gpo.model.latent import AbstractLatent
+from gpo.model.placement import project, scatter_at
+from gpo.model.projection import AbstractProjection
 from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.model.wave_windows import WaveWindows
 from gpo.numerics.neighbours import Neighbours
+from gpo.numerics.share import AbstractShare
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,6 @@ class WaveStage:
     """The coupling: by what every mode of every field is multiplied, real and imaginary part."""
     filtered: Float[Tensor, "2 modes batch fields"]
     """What is scattered back: the gate p in the first half of the fields, what it lets pass, r, in the second."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """What a set of points begins with."""
-
-    basis: Float[Tensor, "batch points gaussians"]
-    described: Described
-    """Values and features of the place."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +53,13 @@ class Placed:
         windows: WaveWindows,
         places: Float[Tensor, "batch points axes"],
         weights: Float[Tensor, "batch points"],
+        share: AbstractShare,
     ) -> "Placed":
         """Places windows at sites, only once where all samples have the same."""
         is_shared = bool((places == places[:1]).all()) and bool((weights == weights[:1]).all())
-        sets = slice(0, 1) if is_shared else slice(None)
+        sets = slice(0, 1) if _holds_everywhere(is_shared, share, weights) else slice(None)
         places, weights = places[sets].clone(), weights[sets].clone()
-        return cls(places, weights, project(windows, places, weights))
+        return cls(places, weights, project(windows, places, weights, share))
 
     def suits(
         self, places: Float[Tensor, "batch points axes"], weights: Float[Tensor, "batch points"]
@@ -76,11 +72,17 @@ class Placed:
         return bool((self.places == places).all()) and bool((self.weights == weights).all())
 
 
-class GeometricLayers(nn.Module):
-    """Everything between the encoder and the decoder."""
+def _holds_everywhere(claim: bool, share: AbstractShare, like: Tensor) -> bool:
+    """Tells whether a claim holds in all processes, so that all of them do the same."""
+    return share.sum(like.new_tensor(0.0 if claim else 1.0)).item() == 0
+
+
+class GeometricLayers(nn.Module, AbstractLayers):
+    """Layers of wave windows; the state has sites before samples."""
 
     def __init__(self, config: OperatorConfig, num_features: int) -> None:
         super().__init__()
+        self.domain = config.space
         self.windows = WaveWindows.of(config)
         self.num_gaussians = config.num_gaussians
         num_carried = config.num_gaussians * (1 + config.in_channels)
@@ -91,47 +93,88 @@ class GeometricLayers(nn.Module):
         )
         self._last: Placed | None = None
 
-    def forward(
+    @property
+    def num_layers(self) -> int:
+        """How often modes are coupled."""
+        return len(self.stages)
+
+    @property
+    def num_modes(self) -> int:
+        """Waves."""
+        return self.windows.num_modes
+
+    @property
+    def numbers_per_site(self) -> tuple[int, int]:
+        """State and fields in a layer, and what the encoder makes."""
+        return 6 * self.lift.out_features, 10 * self.lift.out_features
+
+    def chunks(self, sites: Sites, size: int) -> list[Chunk]:
+        """Returns the sites in portions, with the windows at them."""
+        return [Chunk(*part) for part in self._windows_at(sites).parts(size)]
+
+    def asked(
+        self, sites: Sites, queries: Float[Tensor, "batch queries dim"], neighbours: Neighbours
+    ) -> Chunk:
+        """Returns queries with the windows there, which only scatter."""
+        if self.windows.mesh_shape:
+            places = self.windows.places(sites.coords, sites.share)
+            places = neighbours.blend(neighbours.gather(places))
+        else:
+            places = self.windows.places(queries)
+        return Chunk(slice(None), scatter_at(self.windows, places))
+
+    def begin(
         self,
-        sites: Sites,
-        start: Start,
-        queries: tuple[Start, Neighbours] | None = None,
-        silence: Silence = Silence(),
-    ) -> tuple[list[Float[Tensor, "batch targets channels"]], list[WaveStage]]:
-        """Returns the state before and after every layer, at the sites or at queries.
+        latent: AbstractLatent,
+        described: Described,
+        coords: Float[Tensor, "batch points dim"],
+    ) -> Visit:
+        """Returns the state that particles and what they carry make."""
+        return Visit(self._lifted(latent.basis(coords, self.domain), described), latent)
 
-        Args:
-            sites: The context.
-            start: What the sites begin with.
-            queries: What other points begin with, and the sites next to them.
-            silence: Modes and layers that are switched off.
-        """
-        windows: AbstractProjection = self._windows_at(sites)
-        state = self._lifted(start)
-        states, stages = [state], []
-        asked, places = None, windows
-        if queries is not None:
-            asked, places = self._lifted(queries[0]), self._windows_between(sites, queries[1])
-            states = [asked]
-        for number, layer in enumerate(self.stages):
-            assert isinstance(layer, GatedLayer)
-            tokens, filtered = layer.couple(state, windows)
-            stage = WaveStage(
-                tokens, layer.filter.transfer, silence.tokens(number, filtered, dim=1)
-            )
-            if number not in silence.layers:
-                state = layer.update(state, windows, stage.filtered)
-                if asked is not None:
-                    asked = layer.update(asked, places, stage.filtered)
-            states.append(state if asked is None else asked)
-            stages.append(stage)
-        return [state.transpose(0, 1) for state in states], stages
+    def prepare(self, visit: Visit) -> Visit:
+        """Returns the same: waves need nothing but the state."""
+        return visit
 
-    def _lifted(self, start: Start) -> Float[Tensor, "points batch channels"]:
-        basis = self.num_gaussians * start.basis
-        carried = basis.unsqueeze(-1) * start.described.values.unsqueeze(-2)
+    def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:
+        """Returns the state with its tokens."""
+        return replace(visit, moments=chunk.windows.measure(visit.state))
+
+    def couple(
+        self, number: int, moments: Tensor, share: AbstractShare, silence: Silence
+    ) -> WaveStage:
+        """Returns the tokens of all sites, and the same filtered."""
+        tokens, layer = share.sum(moments), self._layer(number)
+        filtered = silence.tokens(number, layer.filter(tokens), dim=1)
+        return WaveStage(tokens, layer.filter.transfer, filtered)
+
+    def update(self, number: int, visit: Visit, stage: WaveStage, chunk: Chunk) -> Visit:
+        """Returns the state after tokens were scattered to it."""
+        state = self._layer(number).update(visit.state, chunk.windows, stage.filtered)
+        return Visit(state, visit.latent)
+
+    def channels(
+        self, state: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "batch points channels"]:
+        """Returns the state, samples first."""
+        return state.transpose(0, 1)
+
+    def seen(self, visit: Visit, stage: WaveStage) -> WaveStage:
+        """Returns the stage: waves are the same whatever is at the sites."""
+        return stage
+
+    def _layer(self, number: int) -> GatedLayer:
+        layer = self.stages[number]
+        assert isinstance(layer, GatedLayer)
+        return layer
+
+    def _lifted(
+        self, basis: Float[Tensor, "batch points gaussians"], described: Described
+    ) -> Float[Tensor, "points batch channels"]:
+        basis = self.num_gaussians * basis
+        carried = basis.unsqueeze(-1) * described.values.unsqueeze(-2)
         held = torch.cat([basis, carried.flatten(-2)], dim=-1)
-        state = replace(start.described, values=held).through(self.lift)
+        state = replace(described, values=held).through(self.lift)
         return state.transpose(0, 1).contiguous()
 
     def _windows_at(self, sites: Sites) -> AbstractProjection:
@@ -139,16 +182,11 @@ class GeometricLayers(nn.Module):
         if torch.compiler.is_compiling():
             # What kind of sites these are is looked up, which no graph can hold.
             torch._dynamo.graph_break()
-        places = self.windows.places(sites.coords)
-        if self._last is None or not self._last.suits(places, sites.weights):
+        places, share = self.windows.places(sites.coords, sites.share), sites.share
+        is_known = self._last is not None and self._last.suits(places, sites.weights)
+        if not _holds_everywhere(is_known, share, places):
             # Windows that were placed while scoring serve in training too.
             with torch.inference_mode(False), torch.no_grad():
-                self._last = Placed.at(self.windows, places, sites.weights)
+                self._last = Placed.at(self.windows, places, sites.weights, share)
+        assert self._last is not None
         return self._last.projection
-
-    def _windows_between(self, sites: Sites, neighbours: Neighbours) -> AbstractProjection:
-        assert sites.queries is not None
-        if not self.windows.mesh_shape:
-            return scatter_at(self.windows, self.windows.places(sites.queries))
-        places = self.windows.places(sites.coords)
-        return scatter_at(self.windows, neighbours.blend(neighbours.gather(places)))

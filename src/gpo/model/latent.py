@@ -1,7 +1,10 @@
 """What an encoder leaves at every site, and what a stage of the operator asks of it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -26,6 +29,14 @@ class AbstractLatent(ABC):
     @abstractmethod
     def blend(self, neighbours: Neighbours, domain: Domain) -> "AbstractLatent":
         """Returns the state that free queries see: that of their neighbours, blended."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["AbstractLatent"]) -> "AbstractLatent":
+        """Returns the state of all sites from those of portions of them."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in fields(cls)]  # pyright: ignore[reportArgumentType]
+        return cls(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in names))
 
     @abstractmethod
     def silenced(self, silence: Silence) -> "AbstractLatent":

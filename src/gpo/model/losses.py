@@ -11,8 +11,8 @@ from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
-from gpo.model.sites import MASK_ADVICE, Sites, check_finite
-from gpo.model.trace import Trace
+from gpo.model.sites import MASK_ADVICE, check_finite
+from gpo.model.sweep import Sweep
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 
@@ -56,41 +56,35 @@ def operator_losses(
         complete: Makes the predicted field of the operator's output, which may be an increment.
         loss_weights: How the terms add up.
     """
-    sites = model.field.check(values, coords, weights, None)
-    trace = model.trace_sites(sites)
-    return trace_losses(model, sites, trace, complete(trace.output), target, loss_weights)
+    swept = model.sweep(model.field.check(values, coords, weights, None))
+    return sweep_losses(model, swept, complete(swept.output), target, loss_weights)
 
 
-def trace_losses(
+def sweep_losses(
     model: GaussianParticleOperator,
-    sites: Sites,
-    trace: Trace,
+    swept: Sweep,
     prediction: Float[Tensor, "batch points out_channels"],
     target: Float[Tensor, "batch points out_channels"],
     loss_weights: LossWeights,
 ) -> dict[str, Float[Tensor, ""]]:
     """Returns the same for a forward pass that was made already."""
     _check_reconstruction(model, loss_weights)
+    sites = swept.sites
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    q, domain = sites.weights, model.config.space
-    terms = {"prediction": relative_l2(prediction, target, q)}
-    if isinstance(trace.particles, Particles):
-        terms |= particle_losses(trace.particles, sites, model.config, loss_weights)
+    q, share = sites.weights, sites.share
+    terms = {"prediction": relative_l2(prediction, target, q, share)}
+    terms |= particle_losses(swept, model.config, loss_weights)
     if loss_weights.input_reconstruction:
-        reconstruction = model.field.decoder(trace.bases[0])
-        terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q)
+        reconstruction = swept.decoded(0)
+        terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q, share)
     if loss_weights.target_reconstruction or loss_weights.basis:
-        counted = model.field.check(target, sites.coords, q, None)
-        target_basis = model.field.encoder(counted.values, counted.coords).basis(
-            counted.coords, domain
-        )
+        wanted = model.field.sweep(model.field.check(target, sites.coords, q, None))
         if loss_weights.target_reconstruction:
-            reconstruction = model.field.decoder(target_basis)
-            terms["target_reconstruction"] = relative_l2(reconstruction, counted.values, q)
+            error = relative_l2(wanted.output, wanted.sites.values, q, share)
+            terms["target_reconstruction"] = error
         if loss_weights.basis:
-            terms["basis"] = (q.unsqueeze(-1) * (trace.bases[-1] - target_basis).square()).sum(
-                (1, 2)
-            ).mean()  # fmt: skip
+            difference = (swept.bases(-1) - wanted.bases(-1)).square()
+            terms["basis"] = share.sum((q.unsqueeze(-1) * difference).sum((1, 2)).mean())
     return with_total(terms, loss_weights)
 
 
@@ -104,26 +98,32 @@ def field_losses(
     loss_weights: LossWeights = LossWeights(),
 ) -> dict[str, Float[Tensor, ""]]:
     """Returns the losses of the Gaussian field alone (section 2.1), which reconstructs `target`."""
-    sites = model.check(values, coords, weights, None)
+    swept = model.sweep(model.check(values, coords, weights, None))
+    sites = swept.sites
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    latent = model.encoder(sites.values, sites.coords)
-    prediction = model.decoder(latent.basis(sites.coords, model.config.space))
-    terms = {"prediction": relative_l2(prediction, target, sites.weights)}
-    if isinstance(latent, Particles):
-        terms |= particle_losses(latent, sites, model.config, loss_weights)
+    terms = {"prediction": relative_l2(swept.output, target, sites.weights, sites.share)}
+    terms |= particle_losses(swept, model.config, loss_weights)
     return with_total(terms, loss_weights)
 
 
 def particle_losses(
-    particles: Particles, sites: Sites, config: OperatorConfig, loss_weights: LossWeights
+    swept: Sweep, config: OperatorConfig, loss_weights: LossWeights
 ) -> dict[str, Float[Tensor, ""]]:
-    """Returns what keeps particles near their sites and of bounded size."""
-    terms, q, domain = {}, sites.weights, config.space
-    if loss_weights.center:
-        terms["center"] = center_loss(particles, sites.coords, domain, q)
-    if loss_weights.scale:
-        terms["scale"] = scale_loss(particles, (config.sigma_min, config.sigma_max), domain, q)
-    return terms
+    """Returns what keeps particles near their sites and of bounded size, where there are particles."""
+    bounds, domain = (config.sigma_min, config.sigma_max), config.space
+    wanted = [name for name in ("center", "scale") if getattr(loss_weights, name)]
+    if not wanted or not all(isinstance(latent, Particles) for latent in swept.latents):
+        return {}
+
+    def excess(particles: Particles, coords: Tensor, weights: Tensor) -> Tensor:
+        losses = {
+            "center": lambda: center_loss(particles, coords, domain, weights),
+            "scale": lambda: scale_loss(particles, bounds, domain, weights),
+        }
+        return torch.stack([losses[name]() for name in wanted])
+
+    together = swept.sites.share.sum(swept.summed(excess))
+    return dict(zip(wanted, together, strict=True))
 
 
 def with_total(terms: dict[str, Tensor], loss_weights: LossWeights) -> dict[str, Tensor]:

@@ -1,33 +1,19 @@
-r"""From fields to modes and back: the Galerkin projection onto a set of wave windows.
-
-$T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
-$h$, where `axis_basis.py` decides between equals. On a periodic grid that is a discrete Fourier
-transform cut off at the last wave; on any other sites it is what comes closest, so that tokens
-say as little as can be about where the sites are. On a tensor grid it is one small matrix
-product per axis.
+r"""From fields to modes and back at given sites: windows as matrices.
 
 Sites come first in all arrays here, then samples, then channels: products with matrices that
 all samples share then need no copies. Real and imaginary parts are an axis of length two.
+`placement.py` makes the matrices.
 """
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.model.wave_windows import WaveWindows
-
-FADED = 0.1
-"""Mean square over the sites, below which a function of mean square one counts as hardly seen."""
-
-RESOLUTION = 1e-5
-"""Neighbouring places that differ less than this lie on the same line of a grid."""
-
-SEPARABLE = 1e-3
-"""How far, relatively, weights may be from a product of weights along the axes."""
 
 
 class AbstractProjection(ABC):
@@ -44,6 +30,10 @@ class AbstractProjection(ABC):
         self, tokens: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "points batch channels"]:
         """Returns the field of tokens."""
+
+    @abstractmethod
+    def parts(self, size: int) -> list[tuple[slice, "AbstractProjection"]]:
+        """Returns portions of about `size` sites; what all of them measure adds up to the tokens."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +72,27 @@ class GridProjection(AbstractProjection):
             return field
         return torch.empty_like(field).index_copy(0, self.order, field)
 
+    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+        """Returns portions of whole lines across the first axis, where sites are in the grid's order."""
+        count, per_line = self.shape[0], math.prod(self.shape[1:])
+        num_lines = max(1, size // per_line)
+        if self.order is not None or num_lines >= count:
+            return [(slice(0, count * per_line), self)]
+        return [
+            (slice(start * per_line, stop * per_line), self.lines(start, stop))
+            for start, stop in _steps(count, num_lines)
+        ]
+
+    def lines(self, start: int, stop: int) -> "GridProjection":
+        """Returns some of the lines across the first axis."""
+        numbers = 1 if len(self.shape) == 1 else 2
+        chosen = slice(numbers * start, numbers * stop)
+        return replace(
+            self, shape=(stop - start, *self.shape[1:]),
+            analyses=(self.analyses[0][:, chosen].contiguous(), *self.analyses[1:]),
+            syntheses=(self.syntheses[0][chosen], *self.syntheses[1:]),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class PointProjection(AbstractProjection):
@@ -102,143 +113,86 @@ class PointProjection(AbstractProjection):
         """Returns the field of tokens."""
         return _by_set(self.synthesis, tokens.flatten(0, 1))
 
+    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+        """Returns portions of sites."""
+        count = self.synthesis.shape[1]
+        if size >= count:
+            return [(slice(0, count), self)]
+        return [
+            (points, PointProjection(self.analysis[..., points], self.synthesis[:, points]))
+            for points in (slice(*step) for step in _steps(count, size))
+        ]
+
+
+@dataclass(frozen=True)
+class StreamedProjection(AbstractProjection):
+    """The same for so many points that the windows there are computed whenever they are needed."""
+
+    windows: WaveWindows
+    places: Float[Tensor, "sets points axes"]
+    weights: Float[Tensor, "sets points"]
+    tokens: Float[Tensor, "sets rows functions"]
+    """Takes the sums of a field times functions to tokens."""
+
+    def measure(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens of a field."""
+        tested = functions_at(self.windows, self.places) * self.weights.unsqueeze(-1)
+        return _by_set(self.tokens, _by_set(tested.mT, field)).unflatten(0, (2, -1))
+
+    def scatter(
+        self, tokens: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens."""
+        return _by_set(waves_at(self.windows, self.places), tokens.flatten(0, 1))
+
+    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+        """Returns portions of sites."""
+        steps = (slice(*step) for step in _steps(self.places.shape[1], size))
+        return [
+            (points, replace(self, places=self.places[:, points], weights=self.weights[:, points]))
+            for points in steps
+        ]
+
+
+def functions_at(
+    windows: WaveWindows, places: Float[Tensor, "*sets points axes"]
+) -> Float[Tensor, "*sets points functions"]:
+    """Returns the functions that fields are measured in, products of those along the axes."""
+    functions = torch.ones_like(places[..., :1])
+    for axis, basis in enumerate(windows.bases):
+        along = basis.at(places[..., axis])
+        functions = (functions.unsqueeze(-1) * along.unsqueeze(-2)).flatten(-2)
+    return functions
+
+
+def waves_at(
+    windows: WaveWindows, places: Float[Tensor, "*sets points axes"]
+) -> Float[Tensor, "*sets points rows"]:
+    """Returns the waves that tokens are scattered by, real parts before imaginary ones."""
+    real, imaginary = torch.ones_like(places[..., :1]), torch.zeros_like(places[..., :1])
+    for axis, (numbers, period) in enumerate(zip(windows.numbers, windows.periods, strict=True)):
+        phase = (2 * math.pi / period) * places[..., axis, None] * numbers.to(places)
+        cosine, sine = phase.cos().unsqueeze(-2), phase.sin().unsqueeze(-2)
+        real, imaginary = real.unsqueeze(-1), imaginary.unsqueeze(-1)
+        real, imaginary = (
+            (real * cosine - imaginary * sine).flatten(-2),
+            (real * sine + imaginary * cosine).flatten(-2),
+        )
+    counts = windows.multiplicities.to(places)
+    return torch.cat([counts * real, -counts * imaginary], dim=-1)
+
+
+def _steps(count: int, size: int) -> list[tuple[int, int]]:
+    """Returns beginnings and ends of equal portions that are at most `size` long."""
+    num_parts = -(-count // size)
+    return [
+        (count * part // num_parts, count * (part + 1) // num_parts) for part in range(num_parts)
+    ]
+
 
 def _by_set(matrix: Tensor, field: Tensor) -> Tensor:
     if len(matrix) == 1:
         return (matrix[0] @ field.flatten(1)).unflatten(1, field.shape[1:])
     return (matrix @ field.transpose(0, 1)).transpose(0, 1)
-
-
-def project(
-    windows: WaveWindows,
-    places: Float[Tensor, "sets points axes"],
-    weights: Float[Tensor, "sets points"],
-) -> AbstractProjection:
-    """Returns the windows at places along their axes.
-
-    Args:
-        windows: The waves.
-        places: Where the sites are: one set that all samples share, or one per sample.
-        weights: Quadrature weights; 0 masks a site.
-    """
-    like, places, weights = places, places.double(), weights.double()
-    if len(places) == 1:
-        grid = _tensor_grid(places[0], weights[0])
-        if grid is not None:
-            return _grid_projection(windows, grid, like)
-    functions, tokens = torch.ones_like(places[..., :1]), torch.ones(1, 1, dtype=torch.cdouble)
-    for axis, basis in enumerate(windows.bases):
-        along = basis.at(places[..., axis])
-        functions = (functions.unsqueeze(-1) * along.unsqueeze(-2)).flatten(-2)
-        is_last = axis == len(windows.bases) - 1
-        tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
-    measured = _least_squares(functions, weights)
-    analysis = torch.cat([tokens.real, tokens.imag]).to(places) @ measured
-    return PointProjection(analysis.to(like), _synthesis(windows, places).to(like))
-
-
-def _least_squares(functions: Tensor, weights: Tensor) -> Tensor:
-    """Returns the matrix that takes values at sites to coefficients of functions.
-
-    Functions are orthonormal where sites are spread evenly. A combination of them that sites
-    hardly see, behind a mask or between points that are too few, is faded out: its coefficient
-    would be mostly error.
-    """
-    measured = functions.mT * weights.unsqueeze(-2)
-    seen, directions = torch.linalg.eigh(measured @ functions)
-    inverse = torch.where(seen > FADED, 1 / seen.clamp_min(FADED), seen / FADED**2)
-    return directions @ (inverse.unsqueeze(-1) * (directions.mT @ measured))
-
-
-def scatter_at(windows: WaveWindows, places: Float[Tensor, "batch points axes"]) -> PointProjection:
-    """Returns windows that only scatter, at points where nothing is measured."""
-    synthesis = _synthesis(windows, places.double()).to(places)
-    return PointProjection(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
-
-
-def _synthesis(windows: WaveWindows, places: Tensor) -> Tensor:
-    phase = 2 * math.pi * places @ windows.vectors.to(places).mT
-    counts = windows.multiplicities.to(places)
-    return torch.cat([counts * torch.cos(phase), -counts * torch.sin(phase)], dim=-1)
-
-
-@dataclass(frozen=True)
-class TensorGrid:
-    """Sites that are all nodes of a grid, with weights that factor too."""
-
-    axes: tuple[Tensor, ...]
-    weights: tuple[Tensor, ...]
-    """Of the lines across every axis; they sum to one."""
-    order: Int[Tensor, " points"] | None
-    """Site at every node; None where sites are in the grid's order."""
-
-
-def _tensor_grid(places: Tensor, weights: Tensor) -> TensorGrid | None:
-    """Returns the grid that sites form in whatever order, None where they form none."""
-    axes: list[Tensor] = []
-    shares: list[Tensor] = []
-    number = torch.zeros(len(places), dtype=torch.long, device=places.device)
-    expected = torch.ones_like(weights)
-    for along in places.unbind(-1):
-        lines = _lines(along)
-        nothing = along.new_zeros(int(lines.max()) + 1)
-        axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
-        shares.append(nothing.index_add(0, lines, weights))
-        expected = expected * shares[-1][lines]
-        number = number * len(nothing) + lines
-    if math.prod(len(axis) for axis in axes) != len(places):
-        return None
-    order = torch.argsort(number)
-    straight = torch.arange(len(places), device=places.device)
-    is_whole = bool((number[order] == straight).all())
-    if not is_whole or not torch.allclose(expected, weights, rtol=SEPARABLE, atol=0):
-        return None
-    is_straight = bool((order == straight).all())
-    return TensorGrid(tuple(axes), tuple(shares), None if is_straight else order)
-
-
-def _lines(along: Tensor) -> Tensor:
-    """Returns the number of the line that every place along an axis lies on."""
-    ordered, order = along.sort()
-    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
-    return torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
-
-
-def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> GridProjection:
-    analyses: list[Tensor] = []
-    syntheses: list[Tensor] = []
-    last = len(grid.axes) - 1
-    for axis, (along, weights) in enumerate(zip(grid.axes, grid.weights, strict=True)):
-        basis = windows.bases[axis]
-        analysis = basis.tokens.to(along.device) @ _least_squares(basis.at(along), weights).to(
-            torch.cdouble
-        )
-        numbers = torch.arange(-basis.limit, basis.limit + 1, device=along.device)
-        waves = torch.exp(2j * math.pi * along.unsqueeze(-1) * numbers / basis.period)
-        if axis < last:
-            analyses.append(_complex_block(analysis, is_analysis=True))
-            syntheses.append(_complex_block(waves, is_analysis=False))
-            continue
-        analysis, waves = analysis[basis.limit :], waves[:, basis.limit :]
-        twice = torch.where(numbers[basis.limit :] == 0, 1.0, 2.0).to(along)
-        analyses.append(torch.cat([analysis.real, analysis.imag]))
-        syntheses.append(torch.cat([twice * waves.real, -twice * waves.imag], dim=1))
-    return GridProjection(
-        tuple(len(axis) for axis in grid.axes), grid.order,
-        tuple(matrix.to(like) for matrix in analyses),
-        tuple(matrix.to(like) for matrix in syntheses),
-    )  # fmt: skip
-
-
-def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:
-    """Returns a complex matrix as a real one.
-
-    Its columns are (places, parts) and its rows (parts, waves) where a field is measured, the
-    other way round where it is made; the arrays between two axes then need no copies.
-    """
-    rows, columns = matrix.shape
-    parts = torch.stack(
-        [torch.stack([matrix.real, -matrix.imag]), torch.stack([matrix.imag, matrix.real])]
-    )
-    order = (0, 2, 3, 1) if is_analysis else (2, 0, 1, 3)
-    return parts.permute(order).reshape(2 * rows, 2 * columns)

@@ -1,6 +1,6 @@
 """Parts of an operator that are switched off, to see what they cause."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -35,6 +35,13 @@ class Silence:
                 raise ValueError(
                     f"`silence.{name}` must be from 0 to {count - 1}, got {strange[0]}."
                 )
+
+    def within(self, points: slice) -> "Silence":
+        """Returns the same for some of the sites, numbered from their first one on."""
+        if not self.sites or points.start is None:
+            return self
+        numbers = range(points.start, points.stop)
+        return replace(self, sites=frozenset(s - points.start for s in self.sites if s in numbers))
 
     def tokens(self, layer: int, tokens: Tensor, dim: int) -> Tensor:
         """Returns the tokens of a layer with silent modes zero.

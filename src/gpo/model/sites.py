@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import normalised_weights
+from gpo.numerics.share import WHOLE, AbstractShare
 
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""
@@ -26,6 +27,8 @@ class Sites:
     """Quadrature weights, which sum to one; zero at masked sites."""
     queries: Float[Tensor, "batch queries dim"] | None
     """Where the output is asked for; at the sites when not given."""
+    share: AbstractShare = WHOLE
+    """Which part of all sites these are."""
 
     @property
     def is_counted(self) -> Bool[Tensor, "batch points"]:
@@ -41,6 +44,7 @@ def check_sites(
     coords: Tensor,
     weights: Tensor | None = None,
     queries: Tensor | None = None,
+    share: AbstractShare = WHOLE,
 ) -> Sites:
     """Returns the sites, or raises a `ValueError` that names argument, expected and received.
 
@@ -69,7 +73,7 @@ def check_sites(
     else:
         weights = _batched_weights(weights, batch, points).to(values)
         if checks_contents:
-            _check_weights(weights)
+            _check_weights(weights, share)
         is_counted = weights > 0
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
@@ -77,12 +81,12 @@ def check_sites(
         if queries is not None:
             everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
             _check_place("queries", queries, everywhere, domain)
-    normalised = normalised_weights(weights, values)
+    normalised = normalised_weights(weights, values, share)
     if weights is not None:
         zero = torch.zeros((), dtype=values.dtype, device=values.device)
         values = torch.where(is_counted.unsqueeze(-1), values, zero)
         coords = torch.where(coords.isfinite(), coords, zero)
-    return Sites(values, coords, normalised, queries)
+    return Sites(values, coords, normalised, queries, share)
 
 
 def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:
@@ -134,12 +138,12 @@ def _batched_weights(weights: Tensor, batch: int, points: int) -> Tensor:
     return weights.expand(batch, -1)
 
 
-def _check_weights(weights: Tensor) -> None:
+def _check_weights(weights: Tensor, share: AbstractShare) -> None:
     if not bool(weights.isfinite().all()):
         raise ValueError("`weights` must be finite, got NaN or infinity.")
     if bool((weights < 0).any()):
         raise ValueError(f"`weights` must not be negative, got {weights.min().item():g}.")
-    empty = (weights.amax(1) == 0).nonzero().flatten().tolist()
+    empty = (share.sum(weights.sum(1)) == 0).nonzero().flatten().tolist()
     if empty:
         raise ValueError(
             "`weights` must leave at least one site of every sample, "

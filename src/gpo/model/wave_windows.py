@@ -18,6 +18,7 @@ from torch import Tensor
 from gpo.model.axis_basis import AxisBasis
 from gpo.model.config import OperatorConfig
 from gpo.numerics.domain import Domain, longitude_latitude
+from gpo.numerics.share import WHOLE, AbstractShare
 
 OPEN_PERIOD = 1.5
 """Period of the windows along an open axis, in lengths of the axis."""
@@ -79,11 +80,16 @@ class WaveWindows:
         return torch.cos(2 * math.pi * places @ self.vectors[mode].to(places)).to(coords)
 
     def places(
-        self, coords: Float[Tensor, "*batch points dim"]
+        self, coords: Float[Tensor, "*batch points dim"], share: AbstractShare = WHOLE
     ) -> Float[Tensor, "*batch points axes"]:
-        """Returns where points lie along the axes of the windows; the domain is from 0 to 1."""
+        """Returns where points lie along the axes of the windows; the domain is from 0 to 1.
+
+        Args:
+            coords: The points.
+            share: Which part they are of the nodes of a mesh.
+        """
         if self.mesh_shape:
-            return self._mesh_places(coords)
+            return self._mesh_places(coords, share)
         if not self.domain.is_sphere:
             return self.domain.to_unit(coords)
         region, (longitude, latitude) = Region.of(self.domain), longitude_latitude(coords)
@@ -91,14 +97,16 @@ class WaveWindows:
         east = torch.remainder(longitude - region.middle + 180, 360) - 180
         return torch.stack([down, 0.5 + east / region.width], dim=-1)
 
-    def _mesh_places(self, coords: Tensor) -> Tensor:
-        if coords.shape[-2] != math.prod(self.mesh_shape):
+    def _mesh_places(self, coords: Tensor, share: AbstractShare) -> Tensor:
+        starts = share.starts(coords.shape[-2])
+        if starts[-1] != math.prod(self.mesh_shape):
             raise ValueError(
                 f"`coords` must be the {' x '.join(map(str, self.mesh_shape))} nodes of the mesh "
-                f"that the model was built for, got {coords.shape[-2]} sites."
+                f"that the model was built for, got {starts[-1]} sites."
             )
         axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
         places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
+        places = places[starts[share.rank] : starts[share.rank + 1]]
         return places.expand(*coords.shape[:-2], -1, -1)
 
 

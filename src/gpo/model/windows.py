@@ -26,17 +26,26 @@ class ContentWindows(nn.Module):
         shape = (config.num_heads, config.head_dim, config.num_modes)
         self.logits = nn.Parameter(torch.empty(shape).uniform_(-1, 1) * config.head_dim**-0.5)
 
+    @property
+    def particle_weight(self) -> Float[Tensor, "hidden features"]:
+        """The part of the projection that sees particles, which are the same in all layers."""
+        return self.describe.weight[:, self.num_gaussians :]
+
+    def described(
+        self, descriptor: Float[Tensor, "batch points features"]
+    ) -> Float[Tensor, "batch points hidden"]:
+        r"""Returns the part of $h_j$ that comes from $[w_j,\mu_j,\sigma_j]$."""
+        return linear(descriptor, self.particle_weight, self.describe.bias)
+
     def forward(
         self,
         basis: Float[Tensor, "batch points gaussians"],
-        descriptor: Float[Tensor, "batch points features"],
+        described: Float[Tensor, "batch points hidden"],
     ) -> Float[Tensor, "batch heads points modes"]:
         """Returns the assignment of every point to the modes of every head; rows sum to one."""
-        weight, bias = self.describe.weight, self.describe.bias
-        # Two products instead of one concatenation: the descriptor is the larger part by far.
-        hidden = linear(basis, weight[:, : self.num_gaussians], bias)
-        hidden = hidden + linear(descriptor, weight[:, self.num_gaussians :])
-        hidden = hidden.unflatten(-1, (self.num_heads, -1))
+        weight = self.describe.weight[:, : self.num_gaussians]
+        hidden = torch.addmm(described.flatten(0, 1), basis.flatten(0, 1), weight.T)
+        hidden = hidden.view(*described.shape[:2], self.num_heads, -1)
         # Points before heads in memory: measuring and scattering are then one product each.
         logits = torch.einsum("bnhc,hcm->bnhm", hidden, self.logits)
         return torch.softmax(logits, dim=-1).transpose(1, 2)

@@ -7,7 +7,9 @@ the query moves and its set of neighbours changes.
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +18,9 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.numerics.domain import Domain
+from gpo.numerics.share import WHOLE, AbstractShare
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,20 @@ class Neighbours:
 
     index: Int64[Tensor, "batch queries neighbours"]
     weights: Float[Tensor, "batch queries neighbours"]
+    share: AbstractShare = WHOLE
+    """Which part of the sites that `index` counts is here."""
 
     def gather(self, site_values: Float[Tensor, "batch points *rest"]) -> Tensor:
         """Returns what the neighbours hold, with axes `batch queries neighbours ...`."""
-        batch = torch.arange(self.index.shape[0], device=self.index.device)
-        return site_values[batch[:, None, None], self.index]
+        batch = torch.arange(self.index.shape[0], device=self.index.device)[:, None, None]
+        if self.share is WHOLE:
+            return site_values[batch, self.index]
+        num_sites = site_values.shape[1]
+        start = self.share.starts(num_sites)[self.share.rank]
+        is_here = (self.index >= start) & (self.index < start + num_sites)
+        held = site_values[batch, (self.index - start).clamp(0, num_sites - 1)]
+        is_here = is_here.reshape(is_here.shape + (1,) * (held.ndim - is_here.ndim))
+        return self.share.sum(torch.where(is_here, held, torch.zeros_like(held)))
 
     def blend(self, neighbour_values: Float[Tensor, "batch queries neighbours *rest"]) -> Tensor:
         """Returns the weighted sum over neighbours."""
@@ -45,12 +59,14 @@ class NeighbourSearch:
         self.num_neighbours = num_neighbours
         self._num_remembered = num_remembered
         self._indices: OrderedDict[bytes, np.ndarray] = OrderedDict()
+        self._trees: OrderedDict[bytes, tuple[KDTree, np.ndarray]] = OrderedDict()
 
     def __call__(
         self,
         queries: Float[Tensor, "batch queries dim"],
         coords: Float[Tensor, "batch points dim"],
         is_counted: Tensor,
+        share: AbstractShare = WHOLE,
     ) -> Neighbours:
         """Returns the neighbours of `queries` among the sites that count.
 
@@ -58,7 +74,9 @@ class NeighbourSearch:
             queries: Where values are asked for.
             coords: The sites.
             is_counted: False for masked sites, which no query sees.
+            share: Which part of all sites these are; neighbours are looked for among all.
         """
+        coords, is_counted = share.gathered(coords, 1), share.gathered(is_counted, 1)
         queries, coords = self.domain.wrap(queries), self.domain.wrap(coords)
         indices = [
             self._indices_of(
@@ -83,37 +101,55 @@ class NeighbourSearch:
         )
         weights = partition_of_unity(squared_distances, self.num_neighbours)
         kept = weights.shape[-1]
-        return Neighbours(index[..., :kept], weights)
+        return Neighbours(index[..., :kept], weights, share)
 
     def _indices_of(
         self, queries: np.ndarray, coords: np.ndarray, is_counted: np.ndarray
     ) -> np.ndarray:
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (queries, coords, is_counted):
-            digest.update(repr((part.shape, part.dtype)).encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
-        key = digest.digest()
-        if key not in self._indices:
-            self._indices[key] = self._search(queries, coords, is_counted)
-            if len(self._indices) > self._num_remembered:
-                self._indices.popitem(last=False)
-        self._indices.move_to_end(key)
-        return self._indices[key]
-
-    def _search(
-        self, queries: np.ndarray, coords: np.ndarray, is_counted: np.ndarray
-    ) -> np.ndarray:
         """Returns the `num_neighbours + 1` nearest sites, fewer where there are not as many."""
+        place = _digest(coords, is_counted)
+        key = place + _digest(queries)
+
+        def search() -> np.ndarray:
+            tree, site = self._remembered(
+                self._trees, place, lambda: self._tree(coords, is_counted)
+            )
+            count = min(self.num_neighbours + 1, len(site))
+            _, nearest = tree.query(queries - self._shift, k=count)
+            return site[nearest.reshape(len(queries), count)]
+
+        return self._remembered(self._indices, key, search)
+
+    def _remembered(
+        self, known: OrderedDict[bytes, Found], key: bytes, find: Callable[[], Found]
+    ) -> Found:
+        if key not in known:
+            known[key] = find()
+            if len(known) > self._num_remembered:
+                known.popitem(last=False)
+        known.move_to_end(key)
+        return known[key]
+
+    @property
+    def _shift(self) -> np.ndarray:
+        return np.where(self.domain.periodic, self.domain.lower, 0.0)
+
+    def _tree(self, coords: np.ndarray, is_counted: np.ndarray) -> tuple[KDTree, np.ndarray]:
+        """Returns a tree of the sites that count, and which ones these are."""
         site = np.flatnonzero(is_counted)
         site = site[_first_of_each(coords[site])]
-        lower = np.asarray(self.domain.lower)
-        lengths = np.subtract(self.domain.upper, lower) * np.asarray(self.domain.periodic)
-        shift = np.where(self.domain.periodic, lower, 0.0)
+        lengths = np.subtract(self.domain.upper, self.domain.lower)
+        lengths = lengths * np.asarray(self.domain.periodic)
         boxsize = lengths if any(self.domain.periodic) else None
-        tree = KDTree(coords[site] - shift, boxsize=boxsize)
-        count = min(self.num_neighbours + 1, len(site))
-        _, nearest = tree.query(queries - shift, k=count)
-        return site[nearest.reshape(len(queries), count)]
+        return KDTree(coords[site] - self._shift, boxsize=boxsize), site
+
+
+def _digest(*parts: np.ndarray) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(repr((part.shape, part.dtype)).encode())
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
 
 
 def partition_of_unity(

@@ -9,16 +9,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.numerics.share import WHOLE, AbstractShare
+
 
 def relative_l2(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],
     weights: Float[Tensor, "#batch points"] | None = None,
+    share: AbstractShare = WHOLE,
 ) -> Float[Tensor, ""]:
-    r"""Returns $\|\hat u-u\|/\|u\|$ per sample over points and channels, then the mean."""
-    prediction, target, q = _counted(prediction, target, weights)
-    error = (q * (prediction - target).square()).sum((1, 2))
-    return (error / _positive((q * target.square()).sum((1, 2)))).clamp_min(_tiny(q)).sqrt().mean()
+    r"""Returns $\|\hat u-u\|/\|u\|$ per sample over points and channels, then the mean.
+
+    Args:
+        prediction: What is judged.
+        target: What is true.
+        weights: Quadrature weights.
+        share: Adds the points of other processes.
+    """
+    prediction, target, q = _counted(prediction, target, weights, share)
+    sums = [
+        (q * squares).sum((1, 2)) for squares in ((prediction - target).square(), target.square())
+    ]
+    error, size = share.sum(torch.stack(sums))
+    return (error / _positive(size)).clamp_min(_tiny(q)).sqrt().mean()
 
 
 def rmse(
@@ -66,20 +79,22 @@ def linf(
 
 
 def normalised_weights(
-    weights: Float[Tensor, "#batch points"] | None, like: Float[Tensor, "batch points channels"]
+    weights: Float[Tensor, "#batch points"] | None,
+    like: Float[Tensor, "batch points channels"],
+    share: AbstractShare = WHOLE,
 ) -> Float[Tensor, "batch points"]:
-    """Returns quadrature weights that sum to one over the points of every sample."""
+    """Returns quadrature weights that sum to one over the points of every sample, of all processes."""
     if weights is None:
-        return like.new_full(like.shape[:2], 1 / like.shape[1])
+        return like.new_full(like.shape[:2], 1 / share.starts(like.shape[1])[-1])
     weights = weights.to(like.dtype).expand(like.shape[:2])
-    return weights / weights.sum(1, keepdim=True)
+    return weights / share.sum(weights.sum(1, keepdim=True))
 
 
 def _counted(
-    prediction: Tensor, target: Tensor, weights: Tensor | None
+    prediction: Tensor, target: Tensor, weights: Tensor | None, share: AbstractShare = WHOLE
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns both fields, zero where the weight is zero, and the weights."""
-    q = normalised_weights(weights, target).unsqueeze(-1)
+    q = normalised_weights(weights, target, share).unsqueeze(-1)
     zero = torch.zeros((), dtype=target.dtype, device=target.device)
     return torch.where(q > 0, prediction, zero), torch.where(q > 0, target, zero), q
 

@@ -14,6 +14,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.split import Window, touched_frames
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.normalize import Normalizer
+from gpo.train.held_sites import HeldSites
 from gpo.train.site_means import SiteMeans
 
 MAX_BYTES = 2**30
@@ -35,6 +36,14 @@ class Example:
     def target(self) -> Float[Tensor, "batch points outputs"]:
         """What follows next."""
         return self.targets[:, 0]
+
+    def part(self, held: HeldSites) -> "Example":
+        """Returns the same at a part of the sites; weights are still those among all."""
+        sites = held.among(self.weights.shape[1])
+        return Example(
+            self.frames[:, :, sites], self.targets[:, :, sites],
+            self.coords[:, sites], self.weights[:, sites],
+        )  # fmt: skip
 
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
@@ -213,6 +222,12 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
     )
+
+
+def collate_part(examples: Sequence[Example], held: HeldSites) -> Example:
+    """Returns one batch at the sites that a process holds."""
+    whole = collate(examples)
+    return whole if held.count == 1 else whole.part(held)
 
 
 def training_statistics(

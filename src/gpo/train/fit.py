@@ -4,6 +4,7 @@ import logging
 import os
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import lightning
@@ -20,14 +21,22 @@ from torch.utils.data import DataLoader
 from gpo.baselines.base import Problem
 from gpo.data.split import Split
 from gpo.data.trajectories import Pairs, Trajectories
+from gpo.numerics.share import WHOLE
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
-from gpo.train.examples import Batches, EpochShuffle, collate, make_examples, training_statistics
+from gpo.train.examples import (
+    Batches,
+    EpochShuffle,
+    collate_part,
+    make_examples,
+    training_statistics,
+)
 from gpo.train.forecaster import Forecaster, Task
+from gpo.train.held_sites import HeldSites
 from gpo.train.models import build_model
 from gpo.train.module import SCORE, TrainingModule
 from gpo.train.progress import ProgressLine
-from gpo.train.ranks import global_rank, world_size
+from gpo.train.ranks import global_rank, num_processes
 from gpo.train.run_folder import Run, split_of
 from gpo.train.site_means import SiteMeans
 
@@ -38,6 +47,7 @@ def train(
     config: RunConfig,
     *,
     devices: int = 1,
+    space_shards: int = 1,
     is_quiet: bool = False,
     logs_tensorboard: bool = False,
 ) -> Forecaster:
@@ -47,7 +57,8 @@ def train(
         run: The folder, claimed for this configuration.
         data: What to learn from.
         config: How.
-        devices: Processes that share every batch; `torchrun` has the last word.
+        devices: Processes that train together; `torchrun` has the last word.
+        space_shards: How many of them share the sites of a sample; the others share batches.
         is_quiet: Without a progress bar, for logs.
         logs_tensorboard: Whether TensorBoard gets the losses too.
     """
@@ -59,14 +70,20 @@ def train(
         data, split.training, num_steps=config.rollout, reconstructs=reconstructs
     )
     validation = make_examples(data, split.validation, reconstructs=reconstructs)
-    rank, world = global_rank(), world_size(devices)
+    world = num_processes(devices, space_shards)
+    if space_shards > 1:
+        # Refuses models that cannot, before anything starts.
+        forecaster.share_sites(WHOLE)
+    rank, groups = global_rank() // space_shards, world // space_shards
+    held = HeldSites.of(data.geometry(), global_rank() % space_shards, space_shards)
     order = EpochShuffle(len(training), config.seed)
-    batches = Batches(order, config.batch_size, rank=rank, world=world)
-    loader = DataLoader(training, batch_sampler=batches, collate_fn=collate)
-    mine = torch.utils.data.Subset(validation, range(rank, len(validation), world))
-    judge = DataLoader(mine, max(1, config.batch_size // world), collate_fn=collate)
+    batches = Batches(order, config.batch_size, rank=rank, world=groups)
+    collated = partial(collate_part, held=held)
+    loader = DataLoader(training, batch_sampler=batches, collate_fn=collated)
+    mine = torch.utils.data.Subset(validation, range(rank, len(validation), groups))
+    judge = DataLoader(mine, max(1, config.batch_size // groups), collate_fn=collated)
     budget = Budget(config, num_steps=config.epochs * -(-len(loader) // config.accumulate))
-    module = TrainingModule(forecaster, config, budget)
+    module = TrainingModule(forecaster, config, budget, held)
     best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
     trainer = _trainer(run, config, best, world, is_quiet, logs_tensorboard)
     with warnings.catch_warnings():
@@ -74,6 +91,8 @@ def train(
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         # Lightning walks batches in a way that torch will drop.
         warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
+        # What is logged was made one over all processes already.
+        warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
         # That a run goes on in its own folder is what we want.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
         try:
@@ -81,6 +100,8 @@ def train(
         except SystemExit as stopped:
             # Lightning turns Ctrl-C into an exit of its own.
             raise KeyboardInterrupt from stopped
+    if space_shards > 1:
+        forecaster.share_sites(WHOLE)
     chosen = best.best_model_path or run.checkpoints / "last.ckpt"
     stored = torch.load(chosen, weights_only=True, map_location="cpu")
     module.load_state_dict(stored["state_dict"])

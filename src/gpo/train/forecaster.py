@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
+from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.silence import Silence
+from gpo.numerics.share import WHOLE, AbstractShare
+from gpo.train.held_sites import HeldSites
 from gpo.train.models import Model, load_model
 from gpo.train.site_means import SiteMeans
 
@@ -68,6 +71,38 @@ class Forecaster(nn.Module):
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
         for name, values in statistics.items():
             self.register_buffer(name, values, persistent=False)
+        self.held = HeldSites()
+
+    @property
+    def share(self) -> AbstractShare:
+        """Which part of the sites the model is given."""
+        field = self._field
+        return WHOLE if field is None else field.share
+
+    def share_sites(self, share: AbstractShare, held: HeldSites = HeldSites()) -> None:
+        """Tells the model that it is given a part of the sites from now on.
+
+        Args:
+            share: Joins the processes that have the others.
+            held: Which part this is.
+        """
+        field = self._field
+        if field is None:
+            raise ValueError(
+                f"`space_shards` must be 1 for {type(self.model).__name__}: of all models, gpo alone "
+                "can be given a part of the sites. --devices shares batches."
+            )
+        field.share, self.held = share, held
+
+    @property
+    def _field(self) -> GaussianField | None:
+        if isinstance(self.model, GaussianParticleOperator):
+            return self.model.field
+        return self.model if isinstance(self.model, GaussianField) else None
+
+    def _of_sites(self, mean: Tensor) -> Tensor:
+        """Returns means at the sites that are held here, where there is one for each."""
+        return mean[self.held.among(len(mean))] if self.task.is_per_site else mean
 
     def forward(
         self,
@@ -104,7 +139,7 @@ class Forecaster(nn.Module):
         neighbours = field.neighbours(field.check(values, coords, weights, queries))
         if self.task.predict == "increment":
             values = neighbours.blend(neighbours.gather(values))
-        mean = self.output_mean
+        mean = self._of_sites(self.output_mean)
         if self.task.is_per_site:
             mean = neighbours.blend(neighbours.gather(mean.expand(len(values), -1, -1)))
         return self.complete(output, values) * self.output_std + mean
@@ -113,25 +148,26 @@ class Forecaster(nn.Module):
         self, frames: Float[Tensor, "batch history points inputs"]
     ) -> Float[Tensor, "batch points channels"]:
         """Returns what the model sees: all frames side by side, the last one last."""
-        if self.task.is_per_site and frames.shape[2] != len(self.input_mean):
+        mean = self._of_sites(self.input_mean)
+        if self.task.is_per_site and frames.shape[2] != len(mean):
             raise ValueError(
-                f"The model was trained on maps of {len(self.input_mean):,} corresponding sites, "
+                f"The model was trained on maps of {len(mean):,} corresponding sites, "
                 f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
             )
-        normal = (frames - self.input_mean) / self.input_std
+        normal = (frames - mean) / self.input_std
         return normal.permute(0, 2, 1, 3).flatten(2)
 
     def normalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs with zero mean and unit variance over the training data."""
-        return (values - self.output_mean) / self.output_std
+        return (values - self._of_sites(self.output_mean)) / self.output_std
 
     def denormalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs in the units of the data."""
-        return values * self.output_std + self.output_mean
+        return values * self.output_std + self._of_sites(self.output_mean)
 
     def complete(self, output: Tensor, values: Tensor) -> Tensor:
         """Returns the normalised next state from the model's output and its input."""

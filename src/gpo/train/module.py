@@ -5,13 +5,16 @@ from typing import Any
 import lightning
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 
 from gpo.numerics.norms import relative_l2
+from gpo.numerics.shards import Shards
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
 from gpo.train.example_means import ExampleMeans
 from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
+from gpo.train.held_sites import HeldSites
 from gpo.train.models import loss_weights
 from gpo.train.objective import training_losses
 
@@ -22,10 +25,26 @@ SPENT = "cpu_seconds"
 class TrainingModule(lightning.LightningModule):
     """Minimises the losses on normalised data; scores in the units of the data."""
 
-    def __init__(self, forecaster: Forecaster, config: RunConfig, budget: Budget) -> None:
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        config: RunConfig,
+        budget: Budget,
+        held: HeldSites = HeldSites(),
+    ) -> None:
         super().__init__()
-        self.forecaster, self.config, self.budget = forecaster, config, budget
+        self.forecaster, self.config, self.budget, self.held = forecaster, config, budget, held
         self.loss_weights, self.progress = loss_weights(config), 0.0
+
+    def on_fit_start(self) -> None:
+        """Joins the processes that share sites with this one."""
+        if self.held.count == 1:
+            return
+        groups = self.trainer.world_size // self.held.count
+        mesh = init_device_mesh(
+            self.device.type, (groups, self.held.count), mesh_dim_names=("data", "space")
+        )
+        self.forecaster.share_sites(Shards(mesh.get_group("space")), self.held)
 
     def training_step(self, batch: Example, index: int) -> Tensor:
         """Returns the total loss; every term is logged by name."""
@@ -70,7 +89,7 @@ class TrainingModule(lightning.LightningModule):
     def validation_step(self, batch: Example, index: int) -> None:
         """Takes the relative L2 error after inverse normalisation."""
         prediction = self.forecaster(batch.frames, batch.coords, weights=batch.weights)
-        score = relative_l2(prediction, batch.target, batch.weights)
+        score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.share)
         self._scores.add({SCORE: score}, len(batch.target))
 
     def on_validation_epoch_start(self) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from gpo.model.field import GaussianField
-from gpo.model.losses import LossWeights, field_losses, trace_losses, with_total
+from gpo.model.losses import LossWeights, field_losses, sweep_losses, with_total
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 from gpo.train.examples import Example
@@ -52,10 +52,9 @@ def _one_step(
     """Returns the losses of one step and its normalised prediction."""
     model, coords, q = forecaster.model, batch.coords, batch.weights
     if isinstance(model, GaussianParticleOperator):
-        sites = model.field.check(values, coords, q, None)
-        trace = model.trace_sites(sites)
-        prediction = forecaster.complete(trace.output, values)
-        return trace_losses(model, sites, trace, prediction, target, weights), prediction
+        swept = model.sweep(model.field.check(values, coords, q, None))
+        prediction = forecaster.complete(swept.output, values)
+        return sweep_losses(model, swept, prediction, target, weights), prediction
     if isinstance(model, GaussianField):
         losses = field_losses(model, values, coords, target, weights=q, loss_weights=weights)
         return losses, target

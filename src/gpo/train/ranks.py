@@ -8,6 +8,21 @@ def global_rank() -> int:
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
 
 
+def num_processes(devices: int, space_shards: int) -> int:
+    """Returns how many processes train together, those that share sites and those that share batches.
+
+    Args:
+        devices: How many were asked for on the command line; `torchrun` has the last word.
+        space_shards: How many of them share the sites of a sample.
+    """
+    count = world_size(max(devices, space_shards))
+    if space_shards < 1 or count % space_shards:
+        raise ValueError(
+            f"`space_shards` must divide the number of processes, got {space_shards} of {count}."
+        )
+    return count
+
+
 def world_size(devices: int) -> int:
     """Returns how many processes train together.
 

@@ -115,7 +115,7 @@ def test_the_one_head_that_is_read_out_comes_first():
     data = series()
     forecaster, members = untrained(data, variant="paper")
     with torch.no_grad():
-        for stage in forecaster.model.stages:
+        for stage in forecaster.model.layers.stages:
             stage.readout[0] = 0
     found = read(forecaster, data, members)
     changes = {(row["layer"], row["head"]): row["relative_l2"] for row in found["heads"]}

@@ -16,7 +16,7 @@ from torch import Tensor
 from gpo.evaluate.interpret.batches import Batch
 from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.projection import FADED
+from gpo.model.placement import FADED
 from gpo.model.wave_windows import WaveWindows
 from gpo.train.forecaster import Forecaster
 

@@ -1,0 +1,207 @@
+r"""The Galerkin projection onto a set of wave windows, at given sites.
+
+$T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
+$h$, where `axis_basis.py` decides between equals. On a periodic grid that is a discrete Fourier
+transform cut off at the last wave; on any other sites it is what comes closest, so that tokens
+say as little as can be about where the sites are. On a tensor grid it is one small matrix
+product per axis.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpo.model.projection import (
+    AbstractProjection,
+    GridProjection,
+    PointProjection,
+    StreamedProjection,
+    functions_at,
+    waves_at,
+)
+from gpo.model.wave_windows import WaveWindows
+from gpo.numerics.share import WHOLE, AbstractShare
+
+FADED = 0.1
+"""Mean square over the sites, below which a function of mean square one counts as hardly seen."""
+
+RESOLUTION = 1e-5
+"""Neighbouring places that differ less than this lie on the same line of a grid."""
+
+SEPARABLE = 1e-3
+"""How far, relatively, weights may be from a product of weights along the axes."""
+
+KEPT_NUMBERS = 2**26
+"""Windows at more points than have as many numbers are computed whenever they are needed."""
+
+PORTION = 2**13
+"""Points at a time while windows are placed."""
+
+
+def project(
+    windows: WaveWindows,
+    places: Float[Tensor, "sets points axes"],
+    weights: Float[Tensor, "sets points"],
+    share: AbstractShare = WHOLE,
+) -> AbstractProjection:
+    """Returns the windows at places along their axes.
+
+    Args:
+        windows: The waves.
+        places: Where the sites are: one set that all samples share, or one per sample.
+        weights: Quadrature weights; 0 masks a site.
+        share: Which part of all sites these are.
+    """
+    if len(places) == 1:
+        grid = _grid_part(windows, places, weights, share)
+        if grid is not None:
+            return grid
+    matrix = _token_matrix(windows, places, weights, share)
+    if share is not WHOLE or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
+        return StreamedProjection(windows, places, weights, matrix.to(places))
+    exact = places.double()
+    tested = functions_at(windows, exact) * weights.double().unsqueeze(-1)
+    return PointProjection((matrix @ tested.mT).to(places), waves_at(windows, exact).to(places))
+
+
+def _grid_part(
+    windows: WaveWindows, places: Tensor, weights: Tensor, share: AbstractShare
+) -> GridProjection | None:
+    """Returns the part of a tensor grid that is here, None where there is no such grid."""
+    everywhere = share.gathered(places, 1)[0].double(), share.gathered(weights, 1)[0].double()
+    grid = _tensor_grid(*everywhere)
+    if grid is None:
+        return None
+    projection = _grid_projection(windows, grid, places)
+    if share is WHOLE:
+        return projection
+    starts, per_line = share.starts(places.shape[1]), math.prod(projection.shape[1:])
+    if grid.order is not None or any(start % per_line for start in starts):
+        return None
+    begin, end = starts[share.rank : share.rank + 2]
+    return projection.lines(begin // per_line, end // per_line)
+
+
+def _token_matrix(
+    windows: WaveWindows, places: Tensor, weights: Tensor, share: AbstractShare
+) -> Float[Tensor, "sets rows functions"]:
+    """Returns the matrix that takes sums of a field times functions over all sites to tokens."""
+    gram = torch.zeros((), dtype=torch.double, device=places.device)
+    pieces = zip(places.split(PORTION, 1), weights.split(PORTION, 1), strict=True)
+    for piece, weight in pieces:
+        functions = functions_at(windows, piece.double())
+        gram = gram + functions.mT @ (functions * weight.double().unsqueeze(-1))
+    tokens = torch.ones(1, 1, dtype=torch.cdouble)
+    for axis, basis in enumerate(windows.bases):
+        is_last = axis == len(windows.bases) - 1
+        tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
+    return torch.cat([tokens.real, tokens.imag]).to(gram) @ _inverse(share.sum(gram))
+
+
+def _inverse(gram: Float[Tensor, "*sets functions functions"]) -> Tensor:
+    """Returns the inverse of the products of all functions with each other.
+
+    Functions are orthonormal where sites are spread evenly. A combination of them that sites
+    hardly see, behind a mask or between points that are too few, is faded out: its coefficient
+    would be mostly error.
+    """
+    seen, directions = torch.linalg.eigh(gram)
+    inverse = torch.where(seen > FADED, 1 / seen.clamp_min(FADED), seen / FADED**2)
+    return directions @ (inverse.unsqueeze(-1) * directions.mT)
+
+
+def scatter_at(windows: WaveWindows, places: Float[Tensor, "batch points axes"]) -> PointProjection:
+    """Returns windows that only scatter, at points where nothing is measured."""
+    synthesis = waves_at(windows, places.double()).to(places)
+    return PointProjection(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
+
+
+@dataclass(frozen=True)
+class TensorGrid:
+    """Sites that are all nodes of a grid, with weights that factor too."""
+
+    axes: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+    """Of the lines across every axis; they sum to one."""
+    order: Int[Tensor, " points"] | None
+    """Site at every node; None where sites are in the grid's order."""
+
+
+def _tensor_grid(places: Tensor, weights: Tensor) -> TensorGrid | None:
+    """Returns the grid that sites form in whatever order, None where they form none."""
+    axes: list[Tensor] = []
+    shares: list[Tensor] = []
+    number = torch.zeros(len(places), dtype=torch.long, device=places.device)
+    expected = torch.ones_like(weights)
+    for along in places.unbind(-1):
+        lines = _lines(along)
+        nothing = along.new_zeros(int(lines.max()) + 1)
+        axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
+        shares.append(nothing.index_add(0, lines, weights))
+        expected = expected * shares[-1][lines]
+        number = number * len(nothing) + lines
+    if math.prod(len(axis) for axis in axes) != len(places):
+        return None
+    order = torch.argsort(number)
+    straight = torch.arange(len(places), device=places.device)
+    is_whole = bool((number[order] == straight).all())
+    if not is_whole or not torch.allclose(expected, weights, rtol=SEPARABLE, atol=0):
+        return None
+    is_straight = bool((order == straight).all())
+    return TensorGrid(tuple(axes), tuple(shares), None if is_straight else order)
+
+
+def _lines(along: Tensor) -> Tensor:
+    """Returns the number of the line that every place along an axis lies on."""
+    ordered, order = along.sort()
+    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
+    return torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
+
+
+def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> GridProjection:
+    analyses: list[Tensor] = []
+    syntheses: list[Tensor] = []
+    last = len(grid.axes) - 1
+    for axis, (along, weights) in enumerate(zip(grid.axes, grid.weights, strict=True)):
+        basis = windows.bases[axis]
+        analysis = basis.tokens.to(along.device) @ _least_squares(basis.at(along), weights).to(
+            torch.cdouble
+        )
+        numbers = torch.arange(-basis.limit, basis.limit + 1, device=along.device)
+        waves = torch.exp(2j * math.pi * along.unsqueeze(-1) * numbers / basis.period)
+        if axis < last:
+            analyses.append(_complex_block(analysis, is_analysis=True))
+            syntheses.append(_complex_block(waves, is_analysis=False))
+            continue
+        analysis, waves = analysis[basis.limit :], waves[:, basis.limit :]
+        twice = torch.where(numbers[basis.limit :] == 0, 1.0, 2.0).to(along)
+        analyses.append(torch.cat([analysis.real, analysis.imag]))
+        syntheses.append(torch.cat([twice * waves.real, -twice * waves.imag], dim=1))
+    return GridProjection(
+        tuple(len(axis) for axis in grid.axes), grid.order,
+        tuple(matrix.to(like) for matrix in analyses),
+        tuple(matrix.to(like) for matrix in syntheses),
+    )  # fmt: skip
+
+
+def _least_squares(functions: Tensor, weights: Tensor) -> Tensor:
+    """Returns the matrix that takes values on an axis to coefficients of functions."""
+    measured = functions.mT * weights.unsqueeze(-2)
+    return _inverse(measured @ functions) @ measured
+
+
+def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:
+    """Returns a complex matrix as a real one.
+
+    Its columns are (places, parts) and its rows (parts, waves) where a field is measured, the
+    other way round where it is made; the arrays between two axes then need no copies.
+    """
+    rows, columns = matrix.shape
+    parts = torch.stack(
+        [torch.stack([matrix.real, -matrix.imag]), torch.stack([matrix.imag, matrix.real])]
+    )
+    order = (0, 2, 3, 1) if is_analysis else (2, 0, 1, 3)
+    return parts.permute(order).reshape(2 * rows, 2 * columns)

@@ -1,0 +1,223 @@
+r"""One sweep of the operator over all sites, a chunk at a time.
+
+Between two layers only sums over sites are needed, so a chunk small enough for the cache goes
+through a layer and measures for the next one before the following chunk is touched. Where all
+that training would keep is too much, windows and everything else inside a layer are computed
+again in the backward pass: of a site, its particles and its state after every layer remain.
+Numbers do not depend on chunks but for the order of sums.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gpo.model.abstract_encoder import AbstractEncoder
+from gpo.model.abstract_layers import AbstractLayers, Chunk, Visit
+from gpo.model.decoder import Decoder
+from gpo.model.latent import AbstractLatent
+from gpo.model.silence import Silence
+from gpo.model.sites import Sites
+from gpo.numerics.neighbours import NeighbourSearch
+
+KEPT_BYTES = 3 * 2**30
+"""What training keeps for the backward pass at most, where it can be computed again."""
+
+CACHED_NUMBERS = 2**21
+"""What one chunk should write at a time, so that the cache holds it."""
+
+
+class Keeps(Enum):
+    """What training keeps for the backward pass; the rest is computed again."""
+
+    ALL = "everything"
+    LAYER = "states, and everything of the layer in work"
+    STATES = "states"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an operator is made of."""
+
+    encoder: AbstractEncoder
+    layers: AbstractLayers
+    decoder: Decoder
+    find_neighbours: NeighbourSearch
+    chunk_size: int | None
+    """Sites, of all samples together, that are worked on at a time; chosen where None."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep leaves: states to decode and judge, and modes that answer at any point."""
+
+    parts: Parts
+    sites: Sites
+    silence: Silence
+    chunks: list[Chunk]
+    keeps: Keeps
+    stages: list[Any]
+    """The modes of every layer, measured and coupled."""
+    states: list[list[Tensor]]
+    """Of all chunks, before the first layer and after the last; after every layer in a trace."""
+    latents: list[AbstractLatent]
+    """Of all chunks."""
+
+    @property
+    def output(self) -> Float[Tensor, "batch points out_channels"]:
+        """The predicted field at the sites."""
+        return self.decoded(-1)
+
+    def decoded(self, number: int) -> Float[Tensor, "batch points out_channels"]:
+        """Returns what the decoder makes of the state of all sites."""
+        return joined([self._run(self._decoded, state) for state in self.states[number]])
+
+    def summed(self, function: Callable[[Any, Tensor, Tensor], Tensor]) -> Tensor:
+        """Returns the sum over all chunks of a function of latent state, coordinates and weights."""
+        sites, portions = self.sites, []
+        for latent, chunk in zip(self.latents, self.chunks, strict=True):
+            coords, weights = sites.coords[:, chunk.points], sites.weights[:, chunk.points]
+            portions.append(self._run(function, latent, coords, weights))
+        return _total(portions)
+
+    @cached_property
+    def latent(self) -> AbstractLatent:
+        """What the encoder left at all sites."""
+        return type(self.latents[0]).joined(self.latents)
+
+    def bases(self, number: int) -> Float[Tensor, "batch points channels"]:
+        """Returns the state of all sites as the decoder reads it."""
+        layers = self.parts.layers
+        return joined([layers.channels(state) for state in self.states[number]])
+
+    def at(
+        self, queries: Float[Tensor, "batch queries dim"]
+    ) -> Float[Tensor, "batch queries out_channels"]:
+        """Returns the predicted field anywhere; answers do not depend on what else is asked."""
+        size = len(queries) * queries.shape[1]
+        if self.parts.chunk_size or self.keeps != Keeps.ALL or not torch.is_grad_enabled():
+            size = _size(self.parts, self.sites)
+        asked = queries.split(max(1, size // len(queries)), dim=1)
+        return joined([self._run(self._answers, portion) for portion in asked])
+
+    def _run(self, function: Callable[..., Any], *given: Any) -> Any:
+        return _run(function, self.keeps != Keeps.ALL, *given)
+
+    def _decoded(self, state: Tensor) -> Tensor:
+        return self.parts.decoder(self.parts.layers.channels(state))
+
+    def _answers(self, queries: Tensor) -> Tensor:
+        encoder, layers, sites = self.parts.encoder, self.parts.layers, self.sites
+        neighbours = self.parts.find_neighbours(
+            queries, sites.coords, sites.is_counted, sites.share
+        )
+        values = neighbours.blend(neighbours.gather(sites.values))
+        latent = self.latent.blend(neighbours, encoder.domain)
+        chunk = layers.asked(sites, queries, neighbours)
+        visit = layers.begin(latent, encoder.describe(values, queries), queries)
+        for number, stage in enumerate(self.stages):
+            if number not in self.silence.layers:
+                visit = layers.update(number, visit, stage, chunk)
+        return self._decoded(visit.state)
+
+
+def sweep(
+    parts: Parts, sites: Sites, silence: Silence = Silence(), *, traces: bool = False
+) -> Sweep:
+    """Takes all sites through the encoder and all layers.
+
+    Args:
+        parts: Encoder, layers and decoder.
+        sites: Fields on sites.
+        silence: Parts that are switched off.
+        traces: Whether every intermediate is kept.
+    """
+    layers, batch = parts.layers, len(sites.values)
+    keeps = Keeps.ALL if traces else _keeps(parts, sites)
+    size = batch * sites.values.shape[1] if traces else _size(parts, sites)
+    chunks = layers.chunks(sites, max(1, size // batch))
+    lengths = [len(range(*chunk.points.indices(sites.values.shape[1]))) for chunk in chunks]
+    pieces = zip(sites.values.split(lengths, 1), sites.coords.split(lengths, 1), strict=True)
+
+    def begin(values: Tensor, coords: Tensor, chunk: Chunk) -> Visit:
+        described = parts.encoder.describe(values, coords)
+        latent = parts.encoder.read(described, coords).silenced(silence.within(chunk.points))
+        return layers.begin(latent, described, coords)
+
+    def measure(number: int, visit: Visit, chunk: Chunk) -> Visit:
+        seen = layers.measure(number, visit, chunk)
+        return replace(seen, kept=None) if keeps == Keeps.STATES else seen
+
+    def update(number: int, visit: Visit, stage: Any, chunk: Chunk) -> Visit:
+        if number in silence.layers:
+            return Visit(visit.state, visit.latent, kept=visit.kept)
+        new = layers.update(number, visit, stage, chunk)
+        return new if keeps == Keeps.ALL else replace(new, kept=None)
+
+    def layer(number: int, visits: list[Visit]) -> tuple[list[Visit], Any]:
+        again = keeps == Keeps.STATES
+        pairs = zip(visits, chunks, strict=True)
+        visits = [_run(measure, again, number, *pair) for pair in pairs]
+        moments = _total([visit.moments for visit in visits])
+        stage = layers.couple(number, moments, sites.share, silence)
+        seen = layers.seen(visits[0], stage) if traces else stage
+        pairs = zip(visits, chunks, strict=True)
+        return [_run(update, again, number, visit, stage, chunk) for visit, chunk in pairs], seen
+
+    inputs = zip(pieces, chunks, strict=True)
+    visits = [_run(begin, keeps != Keeps.ALL, *piece, chunk) for piece, chunk in inputs]
+    states, stages = [[visit.state for visit in visits]], []
+    latents = [visit.latent for visit in visits]
+    if keeps == Keeps.ALL:
+        visits = [layers.prepare(visit) for visit in visits]
+    for number in range(layers.num_layers):
+        visits, stage = _run(layer, keeps == Keeps.LAYER, number, visits)
+        stages.append(stage)
+        if traces or number == layers.num_layers - 1:
+            states.append([visit.state for visit in visits])
+    return Sweep(parts, sites, silence, chunks, keeps, stages, states, latents)
+
+
+def joined(portions: list[Tensor]) -> Tensor:
+    """Returns the points of all portions, in an axis after the samples."""
+    return portions[0] if len(portions) == 1 else torch.cat(portions, dim=1)
+
+
+def _run(function: Callable[..., Any], again: bool, *given: Any) -> Any:
+    if not again:
+        return function(*given)
+    return checkpoint(function, *given, use_reentrant=False, preserve_rng_state=False)
+
+
+def _total(portions: list[Any]) -> Tensor:
+    total = portions[0]
+    for portion in portions[1:]:
+        total = total + portion
+    return total
+
+
+def _keeps(parts: Parts, sites: Sites) -> Keeps:
+    """Returns what there is memory for."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return Keeps.ALL
+    in_layer, elsewhere = parts.layers.numbers_per_site
+    bytes_per_number = sites.values[..., 0].numel() * sites.values.element_size()
+    if (parts.layers.num_layers * in_layer + elsewhere) * bytes_per_number <= KEPT_BYTES:
+        return Keeps.ALL
+    return Keeps.LAYER if (in_layer + elsewhere) * bytes_per_number <= KEPT_BYTES else Keeps.STATES
+
+
+def _size(parts: Parts, sites: Sites) -> int:
+    """Returns how many sites, of all samples together, make a chunk."""
+    if parts.chunk_size is not None:
+        return parts.chunk_size
+    num_sites = sites.values[..., 0].numel()
+    if torch.compiler.is_compiling():
+        return num_sites
+    return min(num_sites, max(1, CACHED_NUMBERS // parts.layers.num_modes))

@@ -1,0 +1,156 @@
+"""Chunks, and what is computed again in the backward pass, change nothing but the order of sums."""
+
+import pytest
+import torch
+
+from gpo import LossWeights, Silence, operator_losses
+from gpo.model import placement, sweep
+from tests.conftest import DOMAINS, make_model, random_points
+
+VARIANTS = ["paper", "geometric"]
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@pytest.fixture(params=sweep.Keeps, ids=lambda keeps: keeps.name)
+def _keeps(request, monkeypatch):
+    """Training keeps everything, a layer, or states alone."""
+    monkeypatch.setattr(sweep, "_keeps", lambda parts, sites: request.param)
+
+
+def problem(domain, num_sites=40, dtype=torch.float64):
+    """Values, sites, weights of which some are zero, and queries."""
+    weights = torch.rand(2, num_sites, dtype=dtype) + 0.1
+    weights[:, ::7] = 0
+    return (
+        torch.randn(2, num_sites, 2, dtype=dtype),
+        random_points(domain, 2, num_sites),
+        weights,
+        random_points(domain, 2, 23),
+    )
+
+
+def gradients(model, values, coords, weights, queries=None):
+    """The answer and the gradient of some function of it by all parameters and by the values."""
+    values = values.clone().requires_grad_()
+    answer = model(values, coords, weights=weights, queries=queries)
+    wanted = [*model.parameters(), values]
+    return answer, *torch.autograd.grad(answer.sin().sum(), wanted, allow_unused=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("asks", [False, True], ids=["sites", "queries"])
+@pytest.mark.usefixtures("_keeps")
+def test_chunks_give_the_same_answers_and_gradients(domain, variant, asks):
+    model = make_model(domain, variant=variant, num_heads=4, num_waves=2)
+    values, coords, weights, queries = problem(domain)
+    given = (values, coords, weights, queries if asks else None)
+    expected = gradients(model, *given)
+    model.chunk_size = 14
+    for actual, reference in zip(gradients(model, *given), expected, strict=True):
+        torch.testing.assert_close(actual, reference, **CLOSE)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 79, 80, 10_000])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_any_chunk_size_will_do(variant, chunk_size):
+    domain = DOMAINS["channel"]
+    model = make_model(domain, variant=variant, num_waves=2)
+    values, coords, weights, _ = problem(domain)
+    expected = model(values, coords, weights=weights)
+    model.chunk_size = chunk_size
+    torch.testing.assert_close(model(values, coords, weights=weights), expected, **CLOSE)
+
+
+def test_a_grid_is_cut_along_whole_lines_and_gives_the_same():
+    domain = DOMAINS["cube"]
+    model = make_model(domain, variant="geometric", num_waves=2)
+    axes = [torch.arange(count, dtype=torch.double) / count for count in (5, 6, 7)]
+    coords = domain.from_unit(torch.cartesian_prod(*axes))
+    values = torch.randn(2, len(coords), 2, dtype=torch.double)
+    expected = gradients(model, values, coords, None)
+    model.chunk_size = 2 * 2 * 42
+    swept = model.sweep(model.field.check(values, coords, None, None))
+    assert [chunk.points.stop - chunk.points.start for chunk in swept.chunks] == [42, 84, 84]
+    for actual, reference in zip(gradients(model, values, coords, None), expected, strict=True):
+        torch.testing.assert_close(actual, reference, **CLOSE)
+
+
+@pytest.mark.usefixtures("_keeps")
+@pytest.mark.parametrize("has_sets", [False, True], ids=["shared", "each"])
+def test_windows_that_are_computed_when_needed_are_the_same(domain, has_sets, monkeypatch):
+    model = make_model(domain, variant="geometric", num_waves=2)
+    values, coords, weights, _ = problem(domain)
+    if not has_sets:
+        coords, weights = coords[0], weights[0]
+    expected = gradients(model, values, coords, weights)
+    monkeypatch.setattr(placement, "KEPT_NUMBERS", 0)
+    model.layers._last = None
+    for chunk_size in (None, 14):
+        model.chunk_size = chunk_size
+        actual = gradients(model, values, coords, weights)
+        for one, reference in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, reference, **CLOSE)
+
+
+@pytest.mark.usefixtures("_keeps")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_loss_is_the_same_in_chunks(variant):
+    domain = DOMAINS["torus"]
+    model = make_model(domain, variant=variant, num_waves=2, out_channels=2)
+    values, coords, weights, _ = problem(domain)
+    target = torch.randn_like(values)
+    more = {"input_reconstruction": 0.3, "target_reconstruction": 0.2, "basis": 0.1}
+    wanted = LossWeights(**(more if variant == "paper" else {}))
+
+    def losses():
+        return operator_losses(model, values, coords, target, weights=weights, loss_weights=wanted)
+
+    expected = losses()
+    model.chunk_size = 14
+    for name, loss in losses().items():
+        torch.testing.assert_close(loss, expected[name], **CLOSE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_silent_is_silent_in_every_chunk(variant):
+    domain = DOMAINS["square"]
+    model = make_model(domain, variant=variant, num_waves=2)
+    values, coords, weights, queries = problem(domain)
+    silence = Silence(
+        modes=frozenset({(0, 1)}), sites=frozenset({1, 20, 39}), gaussians=frozenset({2})
+    )
+    for asked in (None, queries):
+        model.chunk_size = None
+        expected = model(values, coords, weights=weights, queries=asked, silence=silence)
+        model.chunk_size = 14
+        actual = model(values, coords, weights=weights, queries=asked, silence=silence)
+        torch.testing.assert_close(actual, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
+    """Counts the bytes that the graph of one step holds on to."""
+    domain = DOMAINS["torus"]
+    sizes = {"num_waves": 2, "num_gaussians": 8, "num_heads": 4, "num_layers": 4}
+    model = make_model(domain, variant=variant, **sizes)
+    values, coords, weights, _ = problem(domain, num_sites=400)
+    in_layer, elsewhere = model.layers.numbers_per_site
+    needed = 8 * 800 * torch.tensor([4 * in_layer + elsewhere, in_layer + elsewhere, 0])
+
+    def kept(memory):
+        storages: dict[int, int] = {}
+
+        def hold(tensor):
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        monkeypatch.setattr(sweep, "KEPT_BYTES", memory)
+        model.chunk_size = 80
+        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+            answer = model(values, coords, weights=weights)
+        assert answer.isfinite().all()
+        return sum(storages.values())
+
+    everything, layer, states = (kept(memory) for memory in needed.tolist())
+    assert layer <= states < 0.5 * everything
