@@ -33,6 +33,7 @@ from gpo.train.examples import (
 )
 from gpo.train.forecaster import Forecaster, Task
 from gpo.train.held_sites import HeldSites
+from gpo.train.lost_process import tells_of_lost_processes
 from gpo.train.models import build_model
 from gpo.train.module import SCORE, TrainingModule
 from gpo.train.progress import ProgressLine
@@ -96,7 +97,10 @@ def train(
         # That a run goes on in its own folder is what we want.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
         try:
-            trainer.fit(module, loader, judge, ckpt_path=_newest(run), weights_only=True)
+            with tells_of_lost_processes(world, lambda: newest_checkpoint(run)):
+                trainer.fit(
+                    module, loader, judge, ckpt_path=newest_checkpoint(run), weights_only=True
+                )
         except SystemExit as stopped:
             # Lightning turns Ctrl-C into an exit of its own.
             raise KeyboardInterrupt from stopped
@@ -110,7 +114,7 @@ def train(
     return forecaster
 
 
-def _newest(run: Run) -> str | None:
+def newest_checkpoint(run: Run) -> str | None:
     """Returns the newest checkpoint that can be read; a damaged one gives way to the one before."""
     for name in ("last.ckpt", "best.ckpt"):
         path = run.checkpoints / name

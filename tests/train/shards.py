@@ -1,0 +1,124 @@
+"""Run by torchrun: a model whose sites several processes share is the model with all sites.
+
+Every process makes the same model and field, and compares its part with the whole.
+"""
+
+import torch
+import torch.distributed as dist
+
+from gpo import Domain, Silence, relative_l2
+from gpo.model import sweep
+from gpo.model.losses import LossWeights, operator_losses
+from gpo.numerics.shards import Shards
+from gpo.numerics.share import WHOLE
+from tests.conftest import DOMAINS, make_model, random_points
+
+CLOSE = {"rtol": 1e-8, "atol": 1e-10}
+
+
+def cut(tensor, rank, count):
+    """The sites of one process; processes hold unequal parts."""
+    num_sites = tensor.shape[1]
+    ends = [0, *(num_sites * (part + 1) // count - part for part in range(count - 1)), num_sites]
+    return tensor[:, ends[rank] : ends[rank + 1]]
+
+
+def averaged(gradients):
+    """The mean over processes, which is what data-parallel training takes."""
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+    return gradients
+
+
+def compare(model, values, coords, weights, queries):
+    """Compares answers at sites, at queries, losses and gradients."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    target = torch.randn_like(values[..., :1]).expand(-1, -1, model.config.out_channels)
+    parameters = list(model.parameters())
+
+    def outcome(share, part):
+        model.field.share = share
+        given = [part(one) for one in (values, coords, weights)]
+        losses = operator_losses(
+            model, given[0], given[1], part(target), weights=given[2], loss_weights=LossWeights()
+        )
+        gradients = list(torch.autograd.grad(losses["total"], parameters, allow_unused=True))
+        gradients = [torch.zeros_like(p) if g is None else g
+                     for p, g in zip(parameters, gradients, strict=True)]  # fmt: skip
+        with torch.no_grad():
+            field = model(given[0], given[1], weights=given[2])
+            asked = model(given[0], given[1], weights=given[2], queries=queries)
+            error = relative_l2(field, part(target), given[2], share)
+        return field, asked, error, losses, gradients
+
+    whole = outcome(WHOLE, lambda tensor: tensor)
+    shared = outcome(Shards(dist.group.WORLD), lambda tensor: cut(tensor, rank, count))
+    torch.testing.assert_close(shared[0], cut(whole[0], rank, count), **CLOSE)
+    torch.testing.assert_close(shared[1], whole[1], **CLOSE)
+    torch.testing.assert_close(shared[2], whole[2], **CLOSE)
+    torch.testing.assert_close(shared[3], whole[3], **CLOSE)
+    for one, other in zip(averaged(shared[4]), whole[4], strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+def main():
+    """Goes through domains, variants, grids, masks and what is kept."""
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    for keeps in sweep.Keeps:
+        sweep._keeps = lambda parts, sites, keeps=keeps: keeps
+        for name, domain in DOMAINS.items():
+            if keeps != sweep.Keeps.ALL and name not in ("torus", "patch"):
+                continue
+            for variant in ("paper", "geometric"):
+                model = make_model(domain, variant=variant, num_waves=2)
+                model.chunk_size = None if keeps == sweep.Keeps.ALL else 20
+                weights = torch.rand(2, 30, dtype=torch.double) + 0.1
+                weights[:, ::4] = 0
+                points = random_points(domain, 2, 30), weights, random_points(domain, 2, 9)
+                compare(model, torch.randn(2, 30, 2, dtype=torch.double), *points)
+    grids()
+    meshes()
+    counts_bytes()
+    dist.destroy_process_group()
+
+
+def grids():
+    """Whole lines of a grid stay a grid; parts of lines are points."""
+    axes = [torch.arange(count, dtype=torch.double) / count for count in (6, 5)]
+    coords = torch.cartesian_prod(*axes).expand(2, -1, -1)
+    queries = torch.rand(2, 7, 2, dtype=torch.double)
+    values, weights = torch.randn(2, 30, 2, dtype=torch.double), torch.ones(2, 30).double()
+    model = make_model(DOMAINS["torus"], variant="geometric", num_waves=2)
+    compare(model, values, coords, weights, queries)
+
+
+def meshes():
+    """Waves that follow a fitted mesh know which of its nodes are here."""
+    model = make_model(Domain.unit_box(2), variant="geometric", num_waves=2, mesh_shape=(6, 5))
+    coords = torch.rand(2, 30, 2, dtype=torch.double)
+    values, weights = torch.randn(2, 30, 2, dtype=torch.double), torch.ones(2, 30).double()
+    compare(model, values, coords, weights, coords[:, 3:8] + 0.01)
+
+
+def counts_bytes():
+    """What travels does not depend on the number of sites."""
+    for variant in ("paper", "geometric"):
+        model, spent = make_model(DOMAINS["torus"], variant=variant, num_waves=2), []
+        for num_sites in (40, 4000):
+            shards = Shards(dist.group.WORLD)
+            model.field.share = shards
+            values = torch.randn(1, num_sites, 2, dtype=torch.double)
+            coords = torch.rand(1, num_sites, 2, dtype=torch.double)
+            for _ in range(2):
+                before = shards.num_bytes
+                model(values, coords).sum().backward()
+            spent.append(shards.num_bytes - before)
+        assert spent[0] == spent[1] > 0, spent
+    silence = Silence(layers=frozenset({0}))
+    assert model(values, coords, silence=silence).isfinite().all()
+
+
+if __name__ == "__main__":
+    main()
