@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -48,20 +49,21 @@ def _on(
     """Returns data on some of its sites: their geometries and numbers."""
     geometries = tuple(geometry for geometry, _ in parts)
     numbers = [kept for _, kept in parts]
-
-    def kept_of(sample: int):  # noqa: ANN202
-        return numbers[sample if len(numbers) > 1 else 0]
-
     if isinstance(data, Pairs):
-        maps = data
-        return replace(
-            data,
-            geometries=geometries,
-            fetch=lambda sample: tuple(part[kept_of(sample)] for part in maps.sample(sample)),
-        )
-    series = data
-    return replace(
-        data,
-        geometries=geometries,
-        fetch=lambda number, times: series.frames(number, times)[:, kept_of(number)],
-    )
+        return replace(data, geometries=geometries, fetch=partial(_some_of_map, data, numbers))
+    return replace(data, geometries=geometries, fetch=partial(_some_of_frames, data, numbers))
+
+
+def _some_of_map(
+    data: Pairs, numbers: Sequence[np.ndarray], sample: int
+) -> tuple[np.ndarray, np.ndarray]:
+    kept = numbers[sample if len(numbers) > 1 else 0]
+    given, wanted = data.sample(sample)
+    return given[kept], wanted[kept]
+
+
+def _some_of_frames(
+    data: Trajectories, numbers: Sequence[np.ndarray], trajectory: int, times: slice
+) -> np.ndarray:
+    kept = numbers[trajectory if len(numbers) > 1 else 0]
+    return data.frames(trajectory, times)[:, kept]

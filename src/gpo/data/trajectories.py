@@ -8,6 +8,7 @@ import numpy as np
 
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.row_reader import RowReader
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Trajectories:
     """s, h, d and so on; empty where frames are only numbered."""
     num_trajectories: int
     fetch: Callable[[int, slice], np.ndarray]
-    """Reads frames of one trajectory: times by points by variables, NaN where missing."""
+    """Reads frames of one trajectory: times by points by variables, NaN where missing. A
+    `RowReader` reads a part of the sites without the others."""
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Constants of every trajectory, such as a viscosity; one number each."""
 
@@ -51,19 +53,38 @@ class Trajectories:
         """Returns the sites of one trajectory."""
         return self.geometries[trajectory if len(self.geometries) > 1 else 0]
 
-    def frames(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
-        """Returns frames of one trajectory, times by points by variables; NaN where missing."""
+    def frames(
+        self, trajectory: int, times: slice = slice(None), sites: slice = slice(None)
+    ) -> np.ndarray:
+        """Returns frames of one trajectory, times by points by variables; NaN where missing.
+
+        Args:
+            trajectory: Its number.
+            times: Which frames.
+            sites: Which sites, as a range of their numbers.
+        """
+        start, stop, step = sites.indices(self.geometry(trajectory).num_points)
+        if step != 1:
+            raise ValueError(f"`sites` must be a range without steps, got {sites}.")
+        stop = max(start, stop)
         try:
-            values = np.asarray(self.fetch(trajectory, times))
+            values = np.asarray(self._read(trajectory, times, slice(start, stop)))
         except DataError:
             raise
         except Exception as error:
             raise DataError(self.source, "values", f"cannot be read: {error}") from error
         num_times = len(range(*times.indices(len(self.time))))
-        shape = (num_times, self.geometry(trajectory).num_points, len(self.variables))
+        shape = (num_times, stop - start, len(self.variables))
         if values.shape != shape:
             raise DataError(self.source, "values", f"must have shape {shape}, got {values.shape}.")
         return values
+
+    def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
+        if sites == slice(0, self.geometry(trajectory).num_points):
+            return self.fetch(trajectory, times)
+        if isinstance(self.fetch, RowReader):
+            return self.fetch(trajectory, times, sites)
+        return np.asarray(self.fetch(trajectory, times))[:, sites]
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class WindowExamples(Dataset[Example]):
         windows: Those of one split.
         num_steps: Frames that follow in an example; a window whose split ends before is left out.
         reconstructs: Whether the last frame given is itself the target.
+        sites: Which sites; weights stay those of the whole geometry.
     """
 
     def __init__(
@@ -68,11 +69,15 @@ class WindowExamples(Dataset[Example]):
         *,
         num_steps: int = 1,
         reconstructs: bool = False,
+        sites: slice = slice(None),
     ) -> None:
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
+        self.sites = sites
         self.windows = followed(windows, num_steps)
-        size = 4 * data.num_trajectories * len(data.time) * len(data.variables)
-        self._keeps = size * data.geometry().num_points <= MAX_BYTES
+        num_frames = data.num_trajectories * len(data.time)
+        num_points = len(data.geometry().weights[sites])
+        # Whether a window is read from the file whenever it is asked for.
+        self.is_lazy = 4 * num_frames * num_points * len(data.variables) > MAX_BYTES
         self._kept: dict[int, np.ndarray] = {}
 
     def __len__(self) -> int:
@@ -84,24 +89,28 @@ class WindowExamples(Dataset[Example]):
         inputs = window.inputs
         frames = self._frames(window.trajectory, slice(inputs.start, inputs.stop, inputs.step))
         if self.reconstructs:
-            return _example(frames, frames[-1:], geometry)
+            return _example(frames, frames[-1:], geometry, self.sites)
         stop = window.target + (self.num_steps - 1) * window.lead + 1
         targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        return _example(frames, targets, geometry)
+        return _example(frames, targets, geometry, self.sites)
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
-        if not self._keeps:
-            return self.data.frames(trajectory, times)
+        if self.is_lazy:
+            return self.data.frames(trajectory, times, self.sites)
         if trajectory not in self._kept:
-            self._kept[trajectory] = self.data.frames(trajectory).astype(np.float32)
+            whole = self.data.frames(trajectory, slice(None), self.sites)
+            self._kept[trajectory] = whole.astype(np.float32)
         return self._kept[trajectory][times]
 
 
 class MapExamples(Dataset[Example]):
-    """Samples of static maps."""
+    """Samples of static maps, all sites or a range of them."""
 
-    def __init__(self, data: Pairs, numbers: Sequence[int]) -> None:
-        self.data, self.numbers = data, numbers
+    def __init__(self, data: Pairs, numbers: Sequence[int], sites: slice = slice(None)) -> None:
+        self.data, self.numbers, self.sites = data, numbers, sites
+        per_site = len(data.inputs) + len(data.outputs)
+        # Samples are always read anew; whether there are too many for the cache of the system.
+        self.is_lazy = 4 * len(numbers) * data.geometry().num_points * per_site > MAX_BYTES
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -109,7 +118,8 @@ class MapExamples(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         number = self.numbers[index]
         given, wanted = self.data.sample(number)
-        return _example(given[None], wanted[None], self.data.geometry(number))
+        given, wanted = given[None, self.sites], wanted[None, self.sites]
+        return _example(given, wanted, self.data.geometry(number), self.sites)
 
 
 def make_examples(
@@ -118,14 +128,25 @@ def make_examples(
     *,
     num_steps: int = 1,
     reconstructs: bool = False,
+    sites: slice = slice(None),
 ) -> WindowExamples | MapExamples:
-    """Returns the examples of one split of either kind of data."""
+    """Returns the examples of one split of either kind of data.
+
+    Args:
+        data: The data set.
+        members: Windows of time series, or numbers of static maps.
+        num_steps: Frames that follow in an example.
+        reconstructs: Whether the last frame given is itself the target.
+        sites: Which sites; weights stay those of the whole geometry.
+    """
     if not isinstance(data, Pairs):
-        return WindowExamples(data, members, num_steps=num_steps, reconstructs=reconstructs)
+        return WindowExamples(
+            data, members, num_steps=num_steps, reconstructs=reconstructs, sites=sites
+        )
     if num_steps > 1 or reconstructs:
         what = "rollout" if num_steps > 1 else "stage field"
         raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
-    return MapExamples(data, members)
+    return MapExamples(data, members, sites)
 
 
 def followed(windows: Sequence[Window], num_steps: int) -> Sequence[Window]:
@@ -146,11 +167,11 @@ def followed(windows: Sequence[Window], num_steps: int) -> Sequence[Window]:
     return kept
 
 
-def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry) -> Example:
+def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
-    weights = np.where(is_known, geometry.weights, 0.0)
+    weights = np.where(is_known, geometry.weights[sites], 0.0)
     zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
-    parts = (*zeroed, geometry.coords, weights)
+    parts = (*zeroed, geometry.coords[sites], weights)
     return Example(*(torch.from_numpy(part.astype(np.float32))[None] for part in parts))
 
 

@@ -9,6 +9,7 @@ of chords: by area, the undisturbed stream far away would be nearly all that is 
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +51,6 @@ class AirfoilReader(AbstractReader):
         lower, upper = ([float(end(x)), float(end(y))] for end in (np.min, np.max))
         domain = Domain.box(lower, upper)
 
-        def fetch(sample: int) -> tuple[np.ndarray, np.ndarray]:
-            mesh = np.stack([x[sample], y[sample]], -1)
-            return mesh.reshape(-1, 2), np.array(q[sample, MACH]).reshape(-1, 1)
-
         return Pairs(
             layout=self.name,
             source=path,
@@ -64,8 +61,14 @@ class AirfoilReader(AbstractReader):
                 for sample in range(len(x))
             ),
             num_samples=len(x),
-            fetch=fetch,
+            fetch=partial(_fetch, _folder(path)),
         )
+
+
+def _fetch(folder: Path, sample: int) -> tuple[np.ndarray, np.ndarray]:
+    x, y, q = (_open(folder / name) for name in NAMES)
+    mesh = np.stack([x[sample], y[sample]], -1)
+    return mesh.reshape(-1, 2), np.array(q[sample, MACH]).reshape(-1, 1)
 
 
 def write_airfoil(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> None:

@@ -22,6 +22,7 @@ the first one again in every frame, without a kink; else it is taken as open. A 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,7 @@ from gpo.data.readers.sites import (
     portions,
 )
 from gpo.data.readers.stores import SUFFIXES, Stored, open_arrays
+from gpo.data.row_reader import RowReader
 from gpo.data.trajectories import Pairs, Trajectories, Variable
 
 TIMES = ("t", "tt", "time", "times")
@@ -98,10 +100,7 @@ class ArraysReader(AbstractReader):
         time = np.ravel(arrays[clock].values()) if clock else np.arange(num_times)
         count = common_length(path, fields, "sample")
         content = _Content.of(path, fields, sites, options.variables)
-
-        def fetch(trajectory: int, times: slice) -> np.ndarray:
-            return content.read(sample=trajectory, time=times)
-
+        fetch = RowReader(content.frames, content.row_size)
         geometry = close_axes(content.geometry, portions(fetch, range(count), num_times))
         frames = portions(fetch, range(count), num_times)
         return Trajectories(
@@ -135,11 +134,6 @@ class ArraysReader(AbstractReader):
         content = replace(content, columns=tuple(sides[0] + sides[1]))
         variables = tuple(Variable(name, content.units(name)) for name in content.names)
         width = len(sides[0])
-
-        def fetch(sample: int) -> tuple[np.ndarray, np.ndarray]:
-            values = content.read(sample=sample)
-            return values[:, :width], values[:, width:]
-
         frames = (content.read(sample=sample)[None] for sample in range(count))
         rest = {name: stored for name, stored in others.items() if name not in sites.used}
         return Pairs(
@@ -149,7 +143,7 @@ class ArraysReader(AbstractReader):
             outputs=variables[width:],
             geometries=(mask_unknown(path, content.names, content.geometry, frames),),
             num_samples=count,
-            fetch=fetch,
+            fetch=partial(content.two_sides, width),
             parameters=_parameters(path, rest, fields, count, True),
         )
 
@@ -161,6 +155,8 @@ class _Content:
     fields: Mapping[str, Field]
     columns: tuple[Column, ...]
     geometry: Geometry
+    rows: str
+    """Label of the first axis of the sites."""
 
     @classmethod
     def of(
@@ -174,7 +170,7 @@ class _Content:
             for field in fields
         }
         columns = choose_columns(path, wanted, components)
-        return cls({field.name: field for field in fields}, tuple(columns), geometry)
+        return cls({field.name: field for field in fields}, tuple(columns), geometry, labels[0])
 
     @property
     def names(self) -> list[str]:
@@ -183,6 +179,19 @@ class _Content:
     def units(self, variable: str) -> str:
         column = self.columns[self.names.index(variable)]
         return self.fields[column.array].stored.units
+
+    @property
+    def row_size(self) -> int:
+        """Sites of one entry along the first axis."""
+        length = max(field.length(self.rows) for field in self.fields.values())
+        return self.geometry.num_points // length
+
+    def frames(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
+        return self.read(sample=trajectory, time=times, **{self.rows: rows})
+
+    def two_sides(self, width: int, sample: int) -> tuple[np.ndarray, np.ndarray]:
+        values = self.read(sample=sample)
+        return values[:, :width], values[:, width:]
 
     def read(self, **index: int | slice) -> np.ndarray:
         arrays = dict.fromkeys(column.array for column in self.columns)

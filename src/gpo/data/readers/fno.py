@@ -4,8 +4,10 @@ MATLAB stores arrays column by column: in a version 7.3 file, which is HDF5, `u`
 (N, x, y, T) appears to h5py as (T, y, x, N). Both orders are read, and version 5 files too.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -16,6 +18,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
 from gpo.data.readers.hdf5 import array, dataset, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
+from gpo.data.row_reader import RowReader
 from gpo.data.trajectories import Trajectories, Variable
 
 HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
@@ -52,7 +55,8 @@ class FnoReader(AbstractReader):
             raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
         if 0 in shape:
             raise DataError(path, "u", f"must not be empty, got shape {shape}.")
-        frames = (content.fetch(0, slice(time, time + 1)) for time in range(shape[3]))
+        fetch = RowReader(content.read, shape[2])
+        frames = (fetch(0, slice(time, time + 1)) for time in range(shape[3]))
         check_known(path, "u", frames)
         axes = [np.arange(count) / count for count in shape[1:3]]
         bounds = [(0.0, 1.0)] * 2
@@ -64,7 +68,7 @@ class FnoReader(AbstractReader):
             time=check_axis(path, "t", times),
             time_units="s",
             num_trajectories=shape[0],
-            fetch=content.fetch,
+            fetch=fetch,
         )
 
 
@@ -75,7 +79,8 @@ class _Content:
     shape: tuple[int, ...]
     initial_shape: tuple[int, ...]
     times: np.ndarray
-    fetch: Callable[[int, slice], np.ndarray]
+    read: Callable[[int, slice, slice], np.ndarray]
+    """Reads frames of a trajectory at some rows: times by points by one variable."""
 
 
 def write_fno(
@@ -126,17 +131,20 @@ def _open_hdf5(path: Path) -> _Content:
     if len(shape) != 4 or len(initial) != 3:
         raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {shape} and {initial}.")
     is_reversed = is_matlab or (shape[1:] == initial and shape[:3] != initial)
-
-    def fetch(trajectory: int, times: slice) -> np.ndarray:
-        with open_hdf5(path) as file:
-            if is_reversed:
-                frames = array(path, file, "u", (times, ..., trajectory)).transpose(0, 2, 1)
-            else:
-                frames = np.moveaxis(array(path, file, "u", (trajectory, ..., times)), -1, 0)
-        return frames.reshape(len(frames), -1, 1)
-
     order = slice(None, None, -1 if is_reversed else 1)
-    return _Content(shape[order], initial[order], times, fetch)
+    read = partial(_read_hdf5, path, is_reversed)
+    return _Content(shape[order], initial[order], times, read)
+
+
+def _read_hdf5(
+    path: Path, is_reversed: bool, trajectory: int, times: slice, rows: slice
+) -> np.ndarray:
+    with open_hdf5(path) as file:
+        if is_reversed:
+            frames = array(path, file, "u", (times, ..., rows, trajectory)).transpose(0, 2, 1)
+        else:
+            frames = np.moveaxis(array(path, file, "u", (trajectory, rows, ..., times)), -1, 0)
+    return frames.reshape(len(frames), math.prod(frames.shape[1:]), 1)
 
 
 def _open_version_5(path: Path) -> _Content:
@@ -147,9 +155,9 @@ def _open_version_5(path: Path) -> _Content:
     u, a = content["u"], content["a"]
     if u.ndim != 4 or a.ndim != 3:
         raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {u.shape} and {a.shape}.")
+    return _Content(u.shape, a.shape, np.ravel(content["t"]), partial(_read_array, u))
 
-    def fetch(trajectory: int, times: slice) -> np.ndarray:
-        frames = np.moveaxis(u[trajectory][..., times], -1, 0)
-        return frames.reshape(len(frames), -1, 1)
 
-    return _Content(u.shape, a.shape, np.ravel(content["t"]), fetch)
+def _read_array(u: np.ndarray, trajectory: int, times: slice, rows: slice) -> np.ndarray:
+    frames = np.moveaxis(u[trajectory, rows][..., times], -1, 0)
+    return frames.reshape(len(frames), math.prod(frames.shape[1:]), 1)

@@ -4,6 +4,7 @@ This is how ERA5 comes from the Climate Data Store (NetCDF, GRIB) and from Weath
 ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users write their own.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from gpo.data.errors import DataError
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.sites import mask_unknown
+from gpo.data.row_reader import RowReader
 from gpo.data.trajectories import Trajectories, Variable
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
@@ -63,14 +65,7 @@ class GriddedReader(AbstractReader):
             dataset.close()
         # GRIB keeps no file open, but finding its messages again would take long.
         kept = dataset if _format(path) == "GRIB" else None
-
-        def fetch(trajectory: int, times: slice) -> np.ndarray:
-            source = _open(path, options.variables) if kept is None else kept
-            try:
-                return plan.frames(path, source, times)
-            finally:
-                source.close()
-
+        read = _Read(path, options.variables, plan, kept)
         names = options.variables or plan.names
         return Trajectories(
             layout=self.name,
@@ -83,7 +78,7 @@ class GriddedReader(AbstractReader):
             time=time,
             time_units=units,
             num_trajectories=1,
-            fetch=fetch,
+            fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
 
 
@@ -98,23 +93,44 @@ class _Plan:
     chosen: Mapping[str, int]
     """Position along every other dimension."""
 
-    def frames(self, path: Path, dataset: xr.Dataset, times: slice) -> np.ndarray:
+    def frames(
+        self, path: Path, dataset: xr.Dataset, times: slice, rows: slice = slice(None)
+    ) -> np.ndarray:
         """Reads frames of all variables, times by points by variables."""
         parts: list[np.ndarray] = []
         for name in self.names:
             try:
-                parts.append(self.values(dataset, name, times))
+                parts.append(self.values(dataset, name, times, rows))
             except Exception as error:
                 raise DataError(path, name, f"cannot be read: {error}") from error
         return np.stack(parts, -1)
 
-    def values(self, dataset: xr.Dataset, name: str, times: slice) -> np.ndarray:
-        """Reads frames of one variable, times by points."""
+    def values(self, dataset: xr.Dataset, name: str, times: slice, rows: slice) -> np.ndarray:
+        """Reads frames of one variable, times by points, at some rows of the grid."""
         array = dataset[name]
         at = {dim: index for dim, index in self.chosen.items() if dim in array.dims}
-        part = array.isel({self.time: times, **at}).transpose(self.time, *self.sites)
-        values = part.values.reshape(part.shape[0], -1)
+        part = array.isel({self.time: times, self.sites[0]: rows, **at})
+        part = part.transpose(self.time, *self.sites)
+        values = part.values.reshape(part.shape[0], math.prod(part.shape[1:]))
         return values.astype(np.result_type(values.dtype, np.float32), copy=False)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Reads frames; the file is open only meanwhile."""
+
+    path: Path
+    wanted: tuple[str, ...]
+    plan: _Plan
+    kept: xr.Dataset | None
+    """What stays open."""
+
+    def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
+        dataset = _open(self.path, self.wanted) if self.kept is None else self.kept
+        try:
+            return self.plan.frames(self.path, dataset, times, rows)
+        finally:
+            dataset.close()
 
 
 def _format(path: Path) -> str | None:

@@ -67,9 +67,9 @@ class Field:
             values, left = values[..., None], [*left, "component"]
         wanted = [label for label in ("time", *self.sites, "component") if label in left]
         values = values.transpose([left.index(label) for label in wanted])
-        times = values.shape[:1] if "time" in left else ()
-        num_points = math.prod(self.length(label) for label in self.sites)
-        return values.reshape(*times, num_points, values.shape[-1])
+        num_times = 1 if "time" in left else 0
+        num_points = math.prod(values.shape[num_times:-1])
+        return values.reshape(*values.shape[:num_times], num_points, values.shape[-1])
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from gpo.data.readers.sites import (
     portions,
     scattered,
 )
+from gpo.data.row_reader import RowReader
 from gpo.data.trajectories import Trajectories, Variable
 from gpo.numerics.domain import Domain
 
@@ -61,12 +62,12 @@ class MeshSeriesReader(AbstractReader):
         for other in series[1:]:
             _check_alike(path, first, other)
         columns = choose_columns(path, options.variables, first.components)
-        fetch = _Fetch(path, tuple(one.group for one in series), tuple(columns))
+        fetch = RowReader(_Read(path, tuple(one.group for one in series), tuple(columns)))
         return Trajectories(
             layout=self.name,
             source=path,
             variables=tuple(Variable(one.variable, first.units[one.array]) for one in columns),
-            geometries=_geometries(path, series, fetch),
+            geometries=_geometries(path, series, columns, fetch),
             time=first.time,
             time_units=first.units["time"],
             num_trajectories=len(series),
@@ -91,18 +92,19 @@ class _Series:
 
 
 @dataclass(frozen=True)
-class _Fetch:
-    """Reads frames; the file is open only meanwhile."""
+class _Read:
+    """Reads frames at some sites; the file is open only meanwhile."""
 
     path: Path
     groups: tuple[str, ...]
     columns: tuple[Column, ...]
 
-    def __call__(self, trajectory: int, times: slice) -> np.ndarray:
+    def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
+        key = (times, sites)
         with open_hdf5(self.path) as file:
             prefix = self.groups[trajectory]
             names = dict.fromkeys(column.array for column in self.columns)
-            parts = {name: array(self.path, file, f"{prefix}/{name}", times) for name in names}
+            parts = {name: array(self.path, file, f"{prefix}/{name}", key) for name in names}
         parts = {name: part if part.ndim == 3 else part[..., None] for name, part in parts.items()}
         return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
 
@@ -237,7 +239,9 @@ def _check_alike(path: Path, first: _Series, other: _Series) -> None:
         raise DataError(path, f"{other.group}/time", problem)
 
 
-def _geometries(path: Path, series: list[_Series], fetch: _Fetch) -> tuple[Geometry, ...]:
+def _geometries(
+    path: Path, series: list[_Series], columns: list[Column], fetch: RowReader
+) -> tuple[Geometry, ...]:
     """Returns one geometry where all trajectories have the same, else one each."""
     corners = [corner for one in series for corner in (one.coords.min(0), one.coords.max(0))]
     if len({len(corner) for corner in corners}) > 1:
@@ -246,7 +250,7 @@ def _geometries(path: Path, series: list[_Series], fetch: _Fetch) -> tuple[Geome
     domain = Domain.box(lower.tolist(), np.where(upper > lower, upper, lower + 1).tolist())
     found: list[Geometry] = []
     for trajectory, one in enumerate(series):
-        names = [f"{one.group}/{column.variable}" for column in fetch.columns]
+        names = [f"{one.group}/{column.variable}" for column in columns]
         geometry = scattered(path, one.coords, one.cells, domain)
         frames = portions(fetch, [trajectory], len(one.time))
         geometry = mask_unknown(path, names, geometry, frames)

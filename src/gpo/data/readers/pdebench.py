@@ -8,6 +8,7 @@ by grid, beside `x-coordinate` and so on. Other files hold one group per sample,
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,6 +26,7 @@ from gpo.data.readers.base import (
     choose_variables,
 )
 from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.row_reader import RowReader
 from gpo.data.trajectories import Trajectories, Variable
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
@@ -55,19 +57,18 @@ class PdebenchReader(AbstractReader):
         for name in chosen:
             check_known(path, name, content.frames(name))
 
-        def fetch(trajectory: int, times: slice) -> np.ndarray:
-            frames = content.fetch(chosen, trajectory, times)
-            return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(chosen))
-
+        geometry = Geometry.rectilinear(axes, periodic=_periodic(path, content, axes))
         return Trajectories(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name) for name in chosen),
-            geometries=(Geometry.rectilinear(axes, periodic=_periodic(path, content, axes)),),
+            geometries=(geometry,),
             time=content.time,
             time_units="",
             num_trajectories=content.num_samples,
-            fetch=fetch,
+            fetch=RowReader(
+                partial(content.points, chosen), geometry.num_points // geometry.grid_shape[0]
+            ),
             parameters={
                 name: np.full(content.num_samples, value) for name, value in constants.items()
             },
@@ -84,13 +85,18 @@ class _Content:
     time: np.ndarray
     num_samples: int
     may_wrap: bool
-    fetch: Callable[[Sequence[str], int, slice], np.ndarray]
-    """Reads frames of named variables: times by grid by variables."""
+    fetch: Callable[[Sequence[str], int, slice, slice], np.ndarray]
+    """Reads frames of named variables at some rows: times by grid by variables."""
+
+    def points(self, names: Sequence[str], sample: int, times: slice, rows: slice) -> np.ndarray:
+        """Reads the same as times by points by variables."""
+        frames = self.fetch(names, sample, times, rows)
+        return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(names))
 
     def frames(self, name: str) -> Iterator[np.ndarray]:
         """Yields the frames of one variable, one by one."""
         for sample, time in itertools.product(range(self.num_samples), range(len(self.time))):
-            yield self.fetch([name], sample, slice(time, time + 1))
+            yield self.fetch([name], sample, slice(time, time + 1), slice(None))
 
 
 def _open_flow(path: Path, file: h5py.File) -> _Content:
@@ -107,12 +113,15 @@ def _open_flow(path: Path, file: h5py.File) -> _Content:
     axes = {key: array(path, file, key) for key in keys}
     _check_lengths(path, axes, shape[2:])
     time = _frame_times(path, "t-coordinate", array(path, file, "t-coordinate"), shape[1])
+    return _Content(names, axes, time, shape[0], True, partial(_read_flow, path))
 
-    def fetch(chosen: Sequence[str], trajectory: int, times: slice) -> np.ndarray:
-        with open_hdf5(path) as file:
-            return np.stack([array(path, file, name, (trajectory, times)) for name in chosen], -1)
 
-    return _Content(names, axes, time, shape[0], True, fetch)
+def _read_flow(
+    path: Path, chosen: Sequence[str], sample: int, times: slice, rows: slice
+) -> np.ndarray:
+    key = (sample, times, rows)
+    with open_hdf5(path) as file:
+        return np.stack([array(path, file, name, key) for name in chosen], -1)
 
 
 def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Content:
@@ -131,13 +140,22 @@ def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Conten
     time = _frame_times(path, "t", grid.pop("t"), shape[0])
     _check_lengths(path, grid, shape[1:-1])
     names = ["data"] if shape[-1] == 1 else [f"data_{channel}" for channel in range(shape[-1])]
-
-    def fetch(chosen: Sequence[str], trajectory: int, times: slice) -> np.ndarray:
-        channels = [names.index(name) for name in chosen]
-        with open_hdf5(path) as file:
-            return array(path, file, f"{samples[trajectory]}/data", times)[..., channels]
-
+    fetch = partial(_read_groups, path, samples, names)
     return _Content(names, grid, time, len(samples), False, fetch)
+
+
+def _read_groups(
+    path: Path,
+    samples: Sequence[str],
+    names: Sequence[str],
+    chosen: Sequence[str],
+    sample: int,
+    times: slice,
+    rows: slice,
+) -> np.ndarray:
+    channels = [names.index(name) for name in chosen]
+    with open_hdf5(path) as file:
+        return array(path, file, f"{samples[sample]}/data", (times, rows))[..., channels]
 
 
 def _samples(file: h5py.File) -> list[str]:

@@ -7,6 +7,7 @@ array in reverse; they are shown as MATLAB shows them. Of HDF5, the root is read
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,8 @@ def _mapped(path: Path) -> Iterator[tuple[str, Stored]]:
         raise DataError(path, path.stem, f"cannot be read as an array: {error}") from error
     if not isinstance(values, np.ndarray):
         raise DataError(path, path.stem, "must be a single array, got an archive: name it .npz.")
-    yield path.stem, _in_memory(path, path.stem, values)
+    _check_real(path, path.stem, values.dtype)
+    yield path.stem, Stored(tuple(values.shape), partial(_read_mapped, path))
 
 
 def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
@@ -112,7 +114,15 @@ def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
 
 def _in_memory(path: Path, name: str, values: np.ndarray) -> Stored:
     _check_real(path, name, values.dtype)
-    return Stored(tuple(values.shape), lambda key: np.asarray(values[key]))
+    return Stored(tuple(values.shape), partial(_part, values))
+
+
+def _part(values: np.ndarray, key: tuple[int | slice, ...]) -> np.ndarray:
+    return np.asarray(values[key])
+
+
+def _read_mapped(path: Path, key: tuple[int | slice, ...]) -> np.ndarray:
+    return _part(np.load(path, mmap_mode="r", allow_pickle=False), key)
 
 
 def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:
@@ -127,17 +137,15 @@ def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:
                 raise DataError(path, name, "has length zero: it is empty.")
             _check_real(path, name, item.dtype)
             units = _text(item.attrs.get("units", ""))
-            yield name, _on_disk(path, name, tuple(item.shape), bool(kind), units)
+            shape = tuple(item.shape)[:: -1 if kind else 1]
+            yield name, Stored(shape, partial(_read_hdf5, path, name, bool(kind)), units)
 
 
-def _on_disk(path: Path, name: str, shape: tuple[int, ...], is_matlab: bool, units: str) -> Stored:
-    def read(key: tuple[int | slice, ...]) -> np.ndarray:
-        with open_hdf5(path) as file:
-            if is_matlab:
-                return array(path, file, name, key[::-1]).T
-            return array(path, file, name, key)
-
-    return Stored(shape[::-1] if is_matlab else shape, read, units)
+def _read_hdf5(path: Path, name: str, is_matlab: bool, key: tuple[int | slice, ...]) -> np.ndarray:
+    with open_hdf5(path) as file:
+        if is_matlab:
+            return array(path, file, name, key[::-1]).T
+        return array(path, file, name, key)
 
 
 def _check_real(path: Path, name: str, dtype: np.dtype) -> None:

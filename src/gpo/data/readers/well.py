@@ -23,6 +23,7 @@ from gpo.data.readers.base import (
     choose_variables,
 )
 from gpo.data.readers.hdf5 import array, dataset, group, open_hdf5
+from gpo.data.row_reader import RowReader
 from gpo.data.trajectories import Trajectories, Variable
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
@@ -60,21 +61,19 @@ class WellReader(AbstractReader):
         for name in chosen:
             check_known(path, name, (frame for file in files for frame in file.each(name)))
         ends = np.cumsum([file.num_trajectories for file in files])
-
-        def fetch(trajectory: int, times: slice) -> np.ndarray:
-            which = int(np.searchsorted(ends, trajectory, side="right"))
-            before = int(ends[which - 1]) if which else 0
-            return files[which].frames(chosen, trajectory - before, times)
-
+        geometry = _geometry(first)
         return Trajectories(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name, first.components[name].units) for name in chosen),
-            geometries=(_geometry(first),),
+            geometries=(geometry,),
             time=first.time,
             time_units=first.units["time"],
             num_trajectories=int(ends[-1]),
-            fetch=fetch,
+            fetch=RowReader(
+                _Read(tuple(files), tuple(chosen), ends),
+                geometry.num_points // len(next(iter(first.axes.values()))),
+            ),
             parameters={
                 name: np.concatenate([file.parameters[name] for file in files])
                 for name in first.parameters
@@ -96,13 +95,19 @@ class _Component:
     """Sites along every axis; 1 along axes on which the field does not depend."""
     units: str
 
-    def read(self, path: Path, file: h5py.File, sample: int, times: slice) -> np.ndarray:
+    def read(
+        self, path: Path, file: h5py.File, sample: int, times: slice, rows: slice
+    ) -> np.ndarray:
         """Returns times by grid; one time, or one site of an axis, where all are the same."""
         leading = [sample] * self.by_sample + [times] * self.by_time
+        num_rows, *others = self.stored_grid
+        if num_rows > 1:
+            leading.append(rows)
+            num_rows = len(range(*rows.indices(num_rows)))
         values = array(
             path, group(path, file, self.group), self.field, (*leading, ..., *self.index)
         )
-        return values.reshape(len(values) if self.by_time else 1, *self.stored_grid)
+        return values.reshape(len(values) if self.by_time else 1, num_rows, *others)
 
 
 @dataclass(frozen=True)
@@ -119,12 +124,17 @@ class _File:
     parameters: dict[str, np.ndarray]
     components: dict[str, _Component]
 
-    def frames(self, names: Sequence[str], sample: int, times: slice) -> np.ndarray:
+    def frames(
+        self, names: Sequence[str], sample: int, times: slice, rows: slice = slice(None)
+    ) -> np.ndarray:
         """Returns times by points by variables; what is constant is repeated."""
         num_times = len(range(*times.indices(len(self.time))))
-        shape = (num_times, *(len(axis) for axis in self.axes.values()))
+        length, *others = (len(axis) for axis in self.axes.values())
+        shape = (num_times, len(range(*rows.indices(length))), *others)
         with open_hdf5(self.path) as file:
-            parts = [self.components[name].read(self.path, file, sample, times) for name in names]
+            parts = [
+                self.components[name].read(self.path, file, sample, times, rows) for name in names
+            ]
         values = np.stack([np.broadcast_to(part, shape) for part in parts], -1)
         return values.reshape(num_times, int(np.prod(shape[1:])), len(parts))
 
@@ -132,6 +142,21 @@ class _File:
         """Yields the frames of one variable, one by one."""
         for sample, time in itertools.product(range(self.num_trajectories), range(len(self.time))):
             yield self.frames([name], sample, slice(time, time + 1))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Reads frames of some variables from the file that holds a trajectory."""
+
+    files: tuple[_File, ...]
+    names: tuple[str, ...]
+    ends: np.ndarray
+    """How many trajectories there are up to the end of every file."""
+
+    def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
+        which = int(np.searchsorted(self.ends, trajectory, side="right"))
+        before = int(self.ends[which - 1]) if which else 0
+        return self.files[which].frames(self.names, trajectory - before, times, rows)
 
 
 def _files(path: Path) -> list[Path]:
