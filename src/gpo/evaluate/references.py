@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.split import Window, even_steps, touched_frames
+from gpo.data.stretches import stretches
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.train.site_means import SiteMeans
 
@@ -35,13 +36,14 @@ class Climatology:
         if len(counts) <= phases.max() or counts.min() < 2:
             phases = np.zeros(len(data.time), dtype=int)
         shape = (phases.max() + 1, data.geometry().num_points, len(data.variables))
-        total, known = np.zeros(shape), np.zeros(shape)
-        for number, chosen in used.items():
-            values = data.frames(number)[chosen]
-            np.add.at(total, phases[chosen], np.where(np.isfinite(values), values, 0.0))
-            np.add.at(known, phases[chosen], np.isfinite(values))
-        means = total / np.maximum(known, 1)
-        return cls(torch.from_numpy(means.astype(np.float32)), phases)
+        total, known = np.zeros(shape), np.zeros(shape, dtype=np.int32)
+        for part in stretches(data, used):
+            for phase, frame in zip(phases[list(part.frames)], part.read(data), strict=True):
+                is_known = np.isfinite(frame)
+                total[phase] += np.where(is_known, frame, 0.0)
+                known[phase] += is_known
+        total /= np.maximum(known, 1)
+        return cls(torch.from_numpy(total.astype(np.float32)), phases)
 
     def at(self, frames: Sequence[int]) -> Float[Tensor, "frames points variables"]:
         """Returns the means that belong to frames of these numbers."""

@@ -25,7 +25,11 @@ from gpo.train.models import count_weights
 METRICS = {norm.__name__: norm for norm in (relative_l2, rmse, nrmse, vrmse, linf)}
 
 MAX_SPECTRA = 128
-"""One-step predictions whose spectra are averaged."""
+"""One-step predictions whose spectra are averaged, at most."""
+MAX_KEPT = 2**26
+"""Numbers of these predictions that are kept; the first one always is."""
+MAX_SITES = 2**18
+"""Sites of all examples that are predicted at a time."""
 
 Contender = Callable[[Example, Sequence[Any]], Tensor]
 """Makes predictions for a batch and the members of the split it was made of."""
@@ -49,7 +53,7 @@ def evaluate(
         data: The data set.
         split: Its splits; of training data only means are used, as a reference.
         num_steps: How far to roll out, where the test data reaches that far.
-        batch_size: Examples at a time; no influence on the numbers.
+        batch_size: Examples at a time, fewer where sites are many; no influence on the numbers.
         finer: The same data at double resolution, where there is such.
         is_quiet: Without progress bars.
     """
@@ -77,6 +81,7 @@ def evaluate(
             )
     tally = Tally(forecaster.task.outputs)
     examples = make_examples(data, split.test, reconstructs=reconstructs)
+    batch_size = max(1, min(batch_size, MAX_SITES // data.geometry().num_points))
     starts = range(0, len(split.test), batch_size)
     for start in tracked(starts, "scoring one step"):
         members = split.test[start : start + batch_size]
@@ -125,8 +130,10 @@ class Tally:
             part = slice(channel, channel + 1)
             pair = prediction[..., part], batch.target[..., part]
             by_variable[name] += share * relative_l2(*pair, batch.weights).item()
-        if who == "model" and len(self.fields) < MAX_SPECTRA:
-            self.fields += zip(batch.target.numpy(), prediction.numpy(), strict=True)
+        if who == "model":
+            pairs = zip(batch.target.numpy(), prediction.numpy(), strict=True)
+            most = min(MAX_SPECTRA, max(1, MAX_KEPT // (2 * batch.target[0].numel())))
+            self.fields += list(pairs)[: most - len(self.fields)]
 
 
 def _spectra(

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MAX_NUMBERS = 2**21
+"""Numbers whose moments are taken at a time."""
+
 
 @dataclass(frozen=True)
 class Normalizer:
@@ -21,26 +24,10 @@ class Normalizer:
             portions: Pairs of values (times, points, variables) and quadrature weights
                 (points); NaN and points of weight zero do not count.
         """
-        mass = total = squares = np.zeros(0)
-        shift = None
+        moments = Moments()
         for values, weights in portions:
-            values = np.asarray(values, dtype=np.float64)
-            known = np.isfinite(values) * np.asarray(weights)[None, :, None]
-            if shift is None:
-                # Sums around a typical value do not cancel, as they would around zero.
-                count = np.maximum((known > 0).sum((0, 1)), 1)
-                shift = np.where(known > 0, values, 0.0).sum((0, 1)) / count
-                mass = total = squares = np.zeros(len(shift))
-            centered = np.where(known > 0, values - shift, 0.0)
-            mass = mass + known.sum((0, 1))
-            total = total + (known * centered).sum((0, 1))
-            squares = squares + (known * centered**2).sum((0, 1))
-        if shift is None or not np.all(mass > 0):
-            raise ValueError("`portions` must hold at least one number of every variable.")
-        mean = total / mass
-        std = np.sqrt(np.maximum(squares / mass - mean**2, 0))
-        # A variable that never varies is only shifted.
-        return cls(mean + shift, np.where(std > 0, std, 1.0))
+            moments.add(values, weights)
+        return moments.normalizer()
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Returns normalised values, variables last."""
@@ -49,3 +36,56 @@ class Normalizer:
     def invert(self, values: np.ndarray) -> np.ndarray:
         """Returns values in their own units."""
         return values * self.std + self.mean
+
+
+class Moments:
+    """Weighted sums over a stream of fields, from which mean and variance follow."""
+
+    def __init__(self) -> None:
+        self._shift: np.ndarray | None = None
+        self._mass = self._total = self._squares = np.zeros(0)
+
+    def add(self, values: np.ndarray, weights: np.ndarray) -> None:
+        """Takes some fields, whose sites are gone through some at a time.
+
+        Args:
+            values: Times by points by variables; NaN does not count.
+            weights: Quadrature weights of the points; 0 does not count.
+        """
+        numbers = max(1, values.shape[0] * values.shape[2])
+        size = max(1, MAX_NUMBERS // numbers)
+        parts = [slice(start, start + size) for start in range(0, values.shape[1], size)]
+        if self._shift is None:
+            # Sums around a typical value do not cancel, as they would around zero.
+            self._shift = _plain_mean([(values[:, part], weights[part]) for part in parts])
+            self._mass = self._total = self._squares = np.zeros(values.shape[2])
+        for part in parts:
+            fields, known = _known(values[:, part], weights[part])
+            centered = np.where(known > 0, fields - self._shift, 0.0)
+            self._mass = self._mass + known.sum((0, 1))
+            self._total = self._total + (known * centered).sum((0, 1))
+            self._squares = self._squares + (known * centered**2).sum((0, 1))
+
+    def normalizer(self) -> Normalizer:
+        """Returns the statistics of all that was added."""
+        if self._shift is None or not np.all(self._mass > 0):
+            raise ValueError("`portions` must hold at least one number of every variable.")
+        mean = self._total / self._mass
+        std = np.sqrt(np.maximum(self._squares / self._mass - mean**2, 0))
+        # A variable that never varies is only shifted.
+        return Normalizer(mean + self._shift, np.where(std > 0, std, 1.0))
+
+
+def _known(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns values in double precision, and the weight of each: zero where it is missing."""
+    values = np.asarray(values, dtype=np.float64)
+    return values, np.isfinite(values) * np.asarray(weights)[None, :, None]
+
+
+def _plain_mean(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    total = count = np.zeros(1)
+    for values, weights in parts:
+        values, known = _known(values, weights)
+        total = total + np.where(known > 0, values, 0.0).sum((0, 1))
+        count = count + (known > 0).sum((0, 1))
+    return total / np.maximum(count, 1)

@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from gpo.data.geometry import Geometry
-from gpo.data.split import Window, touched_frames
+from gpo.data.split import Window
+from gpo.data.stretches import stretches
 from gpo.data.trajectories import Pairs, Trajectories
-from gpo.numerics.normalize import Normalizer
 from gpo.train.held_sites import HeldSites
-from gpo.train.site_means import SiteMeans
 
 MAX_BYTES = 2**30
 """A data set up to this size is kept in memory."""
@@ -37,14 +36,6 @@ class Example:
         """What follows next."""
         return self.targets[:, 0]
 
-    def part(self, held: HeldSites) -> "Example":
-        """Returns the same at a part of the sites; weights are still those among all."""
-        sites = held.among(self.weights.shape[1])
-        return Example(
-            self.frames[:, :, sites], self.targets[:, :, sites],
-            self.coords[:, sites], self.weights[:, sites],
-        )  # fmt: skip
-
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
         parts = (self.frames, self.targets, self.coords, self.weights)
@@ -59,7 +50,7 @@ class WindowExamples(Dataset[Example]):
         windows: Those of one split.
         num_steps: Frames that follow in an example; a window whose split ends before is left out.
         reconstructs: Whether the last frame given is itself the target.
-        sites: Which sites; weights stay those of the whole geometry.
+        held: Which sites; weights stay those of the whole geometry.
     """
 
     def __init__(
@@ -69,13 +60,13 @@ class WindowExamples(Dataset[Example]):
         *,
         num_steps: int = 1,
         reconstructs: bool = False,
-        sites: slice = slice(None),
+        held: HeldSites = HeldSites(),
     ) -> None:
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
-        self.sites = sites
+        self.held = held
         self.windows = followed(windows, num_steps)
         num_frames = data.num_trajectories * len(data.time)
-        num_points = len(data.geometry().weights[sites])
+        num_points = data.geometry().num_points / held.count
         # Whether a window is read from the file whenever it is asked for.
         self.is_lazy = 4 * num_frames * num_points * len(data.variables) > MAX_BYTES
         self._kept: dict[int, np.ndarray] = {}
@@ -86,28 +77,36 @@ class WindowExamples(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         window = self.windows[index]
         geometry = self.data.geometry(window.trajectory)
-        inputs = window.inputs
+        inputs, sites = window.inputs, self.held.among(geometry.num_points)
         frames = self._frames(window.trajectory, slice(inputs.start, inputs.stop, inputs.step))
         if self.reconstructs:
-            return _example(frames, frames[-1:], geometry, self.sites)
+            return _example(frames, frames[-1:], geometry, sites)
         stop = window.target + (self.num_steps - 1) * window.lead + 1
         targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        return _example(frames, targets, geometry, self.sites)
+        return _example(frames, targets, geometry, sites)
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if self.is_lazy:
-            return self.data.frames(trajectory, times, self.sites)
+            sites = self.held.among(self.data.geometry(trajectory).num_points)
+            return self.data.frames(trajectory, times, sites)
         if trajectory not in self._kept:
-            whole = self.data.frames(trajectory, slice(None), self.sites)
-            self._kept[trajectory] = whole.astype(np.float32)
+            self._kept[trajectory] = self._whole(trajectory)
         return self._kept[trajectory][times]
+
+    def _whole(self, trajectory: int) -> np.ndarray:
+        num_times, num_variables = len(self.data.time), len(self.data.variables)
+        sites = self.held.among(self.data.geometry(trajectory).num_points)
+        whole = np.empty((num_times, sites.stop - sites.start, num_variables), np.float32)
+        for part in stretches(self.data, {trajectory: range(num_times)}):
+            whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
+        return whole
 
 
 class MapExamples(Dataset[Example]):
-    """Samples of static maps, all sites or a range of them."""
+    """Samples of static maps, at all sites or at those that are held."""
 
-    def __init__(self, data: Pairs, numbers: Sequence[int], sites: slice = slice(None)) -> None:
-        self.data, self.numbers, self.sites = data, numbers, sites
+    def __init__(self, data: Pairs, numbers: Sequence[int], held: HeldSites = HeldSites()) -> None:
+        self.data, self.numbers, self.held = data, numbers, held
         per_site = len(data.inputs) + len(data.outputs)
         # Samples are always read anew; whether there are too many for the cache of the system.
         self.is_lazy = 4 * len(numbers) * data.geometry().num_points * per_site > MAX_BYTES
@@ -118,8 +117,8 @@ class MapExamples(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         number = self.numbers[index]
         given, wanted = self.data.sample(number)
-        given, wanted = given[None, self.sites], wanted[None, self.sites]
-        return _example(given, wanted, self.data.geometry(number), self.sites)
+        sites = self.held.among(len(given))
+        return _example(given[None, sites], wanted[None, sites], self.data.geometry(number), sites)
 
 
 def make_examples(
@@ -128,7 +127,7 @@ def make_examples(
     *,
     num_steps: int = 1,
     reconstructs: bool = False,
-    sites: slice = slice(None),
+    held: HeldSites = HeldSites(),
 ) -> WindowExamples | MapExamples:
     """Returns the examples of one split of either kind of data.
 
@@ -137,16 +136,23 @@ def make_examples(
         members: Windows of time series, or numbers of static maps.
         num_steps: Frames that follow in an example.
         reconstructs: Whether the last frame given is itself the target.
-        sites: Which sites; weights stay those of the whole geometry.
+        held: Which sites; weights stay those of the whole geometry.
     """
     if not isinstance(data, Pairs):
         return WindowExamples(
-            data, members, num_steps=num_steps, reconstructs=reconstructs, sites=sites
+            data, members, num_steps=num_steps, reconstructs=reconstructs, held=held
         )
     if num_steps > 1 or reconstructs:
         what = "rollout" if num_steps > 1 else "stage field"
         raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
-    return MapExamples(data, members, sites)
+    return MapExamples(data, members, held)
+
+
+def reading_ahead(examples: WindowExamples | MapExamples) -> dict[str, Any]:
+    """Returns settings of a `DataLoader`: a process reads the next batches where data is lazy."""
+    if not examples.is_lazy:
+        return {}
+    return {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
 
 
 def followed(windows: Sequence[Window], num_steps: int) -> Sequence[Window]:
@@ -243,54 +249,3 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
     )
-
-
-def collate_part(examples: Sequence[Example], held: HeldSites) -> Example:
-    """Returns one batch at the sites that a process holds."""
-    whole = collate(examples)
-    return whole if held.count == 1 else whole.part(held)
-
-
-def training_statistics(
-    data: Trajectories | Pairs, members: Sequence[Any], means: SiteMeans | None = None
-) -> tuple[Normalizer, Normalizer, np.ndarray]:
-    """Returns the normalisers of inputs and outputs, and the size of changes in units of the latter.
-
-    Args:
-        data: The data set.
-        members: Its training split; nothing else is looked at.
-        means: Means of static maps site by site; sizes are then those of what differs from them.
-    """
-    if isinstance(data, Pairs):
-        samples = [(data.sample(number), data.geometry(number).weights) for number in members]
-        common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
-        inputs, outputs = (
-            Normalizer.fit(
-                ((pair[part] - common[part])[None], weights) for pair, weights in samples
-            )
-            for part in (0, 1)
-        )
-        return inputs, outputs, np.ones(len(data.outputs))
-    normalizer = Normalizer.fit(_used_frames(data, members))
-    changes = Normalizer.fit(_changes(data, members))
-    size = np.sqrt(changes.std**2 + changes.mean**2) / normalizer.std
-    return normalizer, normalizer, np.maximum(size, 1e-6)
-
-
-def _used_frames(
-    data: Trajectories, windows: Sequence[Window]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for number, frames in touched_frames(windows).items():
-        yield data.frames(number)[frames], data.geometry(number).weights
-
-
-def _changes(
-    data: Trajectories, windows: Sequence[Window]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    by_trajectory: dict[int, list[Window]] = {}
-    for window in windows:
-        by_trajectory.setdefault(window.trajectory, []).append(window)
-    for number, mine in by_trajectory.items():
-        frames = data.frames(number)
-        steps = [frames[window.target] - frames[window.last] for window in mine]
-        yield np.stack(steps), data.geometry(number).weights

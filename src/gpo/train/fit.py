@@ -4,7 +4,6 @@ import logging
 import os
 import warnings
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import lightning
@@ -24,13 +23,7 @@ from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.share import WHOLE
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
-from gpo.train.examples import (
-    Batches,
-    EpochShuffle,
-    collate_part,
-    make_examples,
-    training_statistics,
-)
+from gpo.train.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
 from gpo.train.forecaster import Forecaster, Task
 from gpo.train.held_sites import HeldSites
 from gpo.train.lost_process import tells_of_lost_processes
@@ -40,6 +33,7 @@ from gpo.train.progress import ProgressLine
 from gpo.train.ranks import global_rank, num_processes
 from gpo.train.run_folder import Run, split_of
 from gpo.train.site_means import SiteMeans
+from gpo.train.statistics import training_statistics
 
 
 def train(
@@ -65,30 +59,29 @@ def train(
     """
     split = split_of(data, config)
     lightning.seed_everything(config.seed, verbose=False)
-    forecaster = new_forecaster(data, split, config)
-    reconstructs = config.stage == "field"
-    training = make_examples(
-        data, split.training, num_steps=config.rollout, reconstructs=reconstructs
-    )
-    validation = make_examples(data, split.validation, reconstructs=reconstructs)
+    rank, world = global_rank(), world_size(devices)
+    forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or rank > 0)
     world = num_processes(devices, space_shards)
     if space_shards > 1:
         # Refuses models that cannot, before anything starts.
         forecaster.share_sites(WHOLE)
     rank, groups = global_rank() // space_shards, world // space_shards
     held = HeldSites.of(data.geometry(), global_rank() % space_shards, space_shards)
+    portion = {"reconstructs": config.stage == "field", "held": held}
+    training = make_examples(data, split.training, num_steps=config.rollout, **portion)
+    validation = make_examples(data, split.validation, **portion)
     order = EpochShuffle(len(training), config.seed)
     batches = Batches(order, config.batch_size, rank=rank, world=groups)
-    collated = partial(collate_part, held=held)
-    loader = DataLoader(training, batch_sampler=batches, collate_fn=collated)
+    ahead = reading_ahead(training)
+    loader = DataLoader(training, batch_sampler=batches, collate_fn=collate, **ahead)
     mine = torch.utils.data.Subset(validation, range(rank, len(validation), groups))
-    judge = DataLoader(mine, max(1, config.batch_size // groups), collate_fn=collated)
+    judge = DataLoader(mine, max(1, config.batch_size // groups), collate_fn=collate, **ahead)
     budget = Budget(config, num_steps=config.epochs * -(-len(loader) // config.accumulate))
     module = TrainingModule(forecaster, config, budget, held)
     best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
     trainer = _trainer(run, config, best, world, is_quiet, logs_tensorboard)
     with warnings.catch_warnings():
-        # Advice about worker processes, which small data in memory does not need.
+        # Advice about worker processes: data in memory needs none, other data one.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         # Lightning walks batches in a way that torch will drop.
         warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
@@ -129,12 +122,14 @@ def newest_checkpoint(run: Run) -> str | None:
     return None
 
 
-def new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunConfig) -> Forecaster:
+def new_forecaster(
+    data: Trajectories | Pairs, split: Split[Any], config: RunConfig, *, is_quiet: bool = True
+) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
     means = None
     if isinstance(data, Pairs) and config.predict == "increment":
         means = SiteMeans.of(data, split.training)
-    task, geometry = make_task(data, split, config, means), data.geometry()
+    task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
     problem = Problem(
         in_channels=task.history * len(task.inputs),
         out_channels=len(task.outputs),
@@ -146,11 +141,16 @@ def new_forecaster(data: Trajectories | Pairs, split: Split[Any], config: RunCon
 
 
 def make_task(
-    data: Trajectories | Pairs, split: Split[Any], config: RunConfig, means: SiteMeans | None = None
+    data: Trajectories | Pairs,
+    split: Split[Any],
+    config: RunConfig,
+    means: SiteMeans | None = None,
+    *,
+    is_quiet: bool = True,
 ) -> Task:
     """Returns what is predicted from what, with statistics of the training split."""
     is_map = isinstance(data, Pairs)
-    inputs, outputs, changes = training_statistics(data, split.training, means)
+    inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
     task = Task(
         inputs=tuple(variable.name for variable in given),

@@ -33,8 +33,11 @@ class SiteMeans:
         counts = {data.geometry(number).num_points for number in range(data.num_samples)}
         if len(counts) > 1:
             return None
-        samples = [data.sample(number) for number in numbers]
-        return cls(*(_mean(np.stack(part)) for part in zip(*samples, strict=True)))
+        sums = [_Mean(), _Mean()]
+        for number in numbers:
+            for one, values in zip(sums, data.sample(number), strict=True):
+                one.add(values)
+        return cls(*(one.mean() for one in sums))
 
     def save(self, folder: Path) -> None:
         """Writes the means beside a model."""
@@ -49,7 +52,17 @@ class SiteMeans:
             raise ArtifactError(f"{folder / FILE_NAME}: cannot be read: {error}") from error
 
 
-def _mean(values: np.ndarray) -> Tensor:
-    known = np.isfinite(values)
-    mean = np.where(known, values, 0).sum(0) / np.maximum(known.sum(0), 1)
-    return torch.from_numpy(mean.astype(np.float32))
+class _Mean:
+    """The mean of what is known at every site, sample by sample."""
+
+    def __init__(self) -> None:
+        self._total = self._count = np.zeros(1)
+
+    def add(self, values: np.ndarray) -> None:
+        is_known = np.isfinite(values)
+        self._total = self._total + np.where(is_known, values, 0.0)
+        self._count = self._count + is_known
+
+    def mean(self) -> Tensor:
+        mean = self._total / np.maximum(self._count, 1)
+        return torch.from_numpy(mean.astype(np.float32))

@@ -12,6 +12,7 @@ from gpo.data.readers.base import check_known, choose_variables
 from gpo.numerics.domain import Domain
 
 FRAMES_AT_ONCE = 64
+NUMBERS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,11 @@ def portions(
 ) -> Iterator[np.ndarray]:
     """Yields all frames in turn, the first of every trajectory alone: most often it suffices."""
     for trajectory in trajectories:
-        yield fetch(trajectory, slice(0, 1))
-        for start in range(1, num_times, FRAMES_AT_ONCE):
-            yield fetch(trajectory, slice(start, start + FRAMES_AT_ONCE))
+        first = fetch(trajectory, slice(0, 1))
+        yield first
+        count = min(FRAMES_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(1, first.size)))
+        for start in range(1, num_times, count):
+            yield fetch(trajectory, slice(start, start + count))
 
 
 def close_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:
