@@ -1,55 +1,72 @@
 """`gpo predict`: forecasts from the last frames of a file, or static maps, anywhere."""
 
+import hashlib
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.progress import track
-from torch import Tensor
 from tyro.conf import Positional
 
 from gpo.assignments import assignments
-from gpo.data.errors import DataError
-from gpo.data.forecast_file import write_forecast
+from gpo.data.blocks import block_shape, blocks
+from gpo.data.forecast_file import new_forecast_file
+from gpo.data.forecast_layout import AbstractForecastWriter
+from gpo.data.forecast_store import ForecastStore
 from gpo.data.geometry import Geometry
-from gpo.data.places import read_places, regular_places
+from gpo.data.places import Places, read_places, regular_places
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.trajectories import Pairs, Trajectories
-from gpo.evaluate.rollout import roll_out
+from gpo.data.trajectories import Pairs
+from gpo.evaluate.forecasts import Forecasts
 from gpo.train.config import RunConfig
 from gpo.train.forecaster import Forecaster
 from gpo.train.run_folder import Run
 
+CHUNK_SIZE = 2**17
+"""Points that are answered at a time where the user does not say it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictCommand:
-    """Continues a time series, or maps fields, with a trained run; writes NetCDF."""
+    """Continues a time series, or maps fields, with a trained run; writes NetCDF or Zarr."""
 
     folder: Positional[Path]
     """A run folder."""
     input: Path
     """File with the variables of the run; a time series ends where the forecast shall begin."""
     output: Path
-    """NetCDF file to write; one that is there is not overwritten."""
+    """NetCDF file, or Zarr store NAME.zarr, which the same command continues after a kill; one that is there is not overwritten."""
     steps: int = 1
     """Forecasts to make, each a lead after the one before."""
     queries: Path | None = None
     """Points to predict at, one per row: x y z, or longitude latitude; text or .npy."""
     grid: tuple[int, ...] = ()
     """Sites along each axis of a regular grid to predict at, such as 128 256."""
+    chunk_size: int = CHUNK_SIZE
+    """Points that are answered and written at a time; less needs less memory."""
 
     def run(self) -> None:
         """Reads, predicts, writes."""
         if self.output.exists():
             raise ValueError(f"{self.output} exists. Choose another --output.")
-        if self.steps < 1:
-            raise ValueError(f"--steps must be at least 1, got {self.steps}.")
+        for name, value in (("steps", self.steps), ("chunk-size", self.chunk_size)):
+            if value < 1:
+                raise ValueError(f"--{name} must be at least 1, got {value}.")
         if self.queries and self.grid:
             raise ValueError("Give either --queries or --grid, not both.")
-        run = Run(self.folder)
+        forecasts = self._forecasts(Run(self.folder))
+        if self.output.suffix == ".zarr":
+            self._store(forecasts)
+        else:
+            with new_forecast_file(self.output, forecasts.layout) as writer:
+                self._write(forecasts, writer)
+        _say(f"forecast: {self.output}")
+
+    def _forecasts(self, run: Run) -> Forecasts:
         forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, RunConfig.load(run.config_file)
         data = open_data(
@@ -62,102 +79,71 @@ class PredictCommand:
         )
         places = self._places(data.geometry())
         if isinstance(data, Pairs):
-            self._map(forecaster, data, places)
-        elif task.lead == 0:
+            return Forecasts(forecaster, data, 1, places)
+        if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
-        else:
-            self._continue(forecaster, data, places)
-        Console(soft_wrap=True, highlight=False).print(f"forecast: {self.output}", markup=False)
+        return Forecasts(forecaster, data, self.steps, places)
 
-    def _places(self, geometry: Geometry) -> Geometry | None:
+    def _places(self, geometry: Geometry) -> Places | None:
         if self.queries:
             return read_places(self.queries, geometry)
         return regular_places(self.grid, geometry) if self.grid else None
 
-    def _continue(
-        self, forecaster: Forecaster, data: Trajectories, places: Geometry | None
-    ) -> None:
-        forecast = forecast_series(forecaster, data, self.steps, places)
-        step = float(np.median(np.diff(data.time))) if len(data.time) > 1 else 1.0
-        times = data.time[-1] + forecaster.task.lead * step * np.arange(1, self.steps + 1)
-        where = places or data.geometry()
-        write_forecast(self.output, forecast, where, data.variables, times, data.time_units)
+    def _block(self, forecasts: Forecasts) -> tuple[int, ...]:
+        return block_shape(forecasts.layout.places.shape, self.chunk_size)
 
-    def _map(self, forecaster: Forecaster, data: Pairs, places: Geometry | None) -> None:
-        if forecaster.task.lead > 0:
-            raise DataError(self.input, "file", "holds static maps, not a time series.")
-        names = tuple(variable.name for variable in data.inputs)
-        if names != forecaster.task.inputs:
-            problem = f"must be {', '.join(forecaster.task.inputs)}, got {', '.join(names)}."
-            raise DataError(self.input, "inputs", problem)
-        if len(data.geometries) > 1:
-            counts = {geometry.num_points for geometry in data.geometries}
-            if places is None and len(counts) > 1:
-                problem = "differ from sample to sample: ask at --queries or on a --grid."
-                raise DataError(self.input, "coords", problem)
-        rows: list[np.ndarray] = []
-        for number in track(range(data.num_samples), "predicting", transient=True):
-            geometry = data.geometry(number)
-            given, _ = data.sample(number)
-            frames, coords, weights = _start(given[None], geometry)
-            with torch.no_grad():
-                guess = forecaster(frames, coords, weights=weights, queries=_tensor(places))
-            rows.append(guess[0].numpy())
-        write_forecast(self.output, np.stack(rows), places or data.geometry(), data.outputs)
+    def _write(self, forecasts: Forecasts, writer: AbstractForecastWriter) -> None:
+        layout = forecasts.layout
+        parts = blocks(layout.places.shape, self._block(forecasts))
+        total = layout.num_cases * layout.num_steps * len(parts) - writer.num_done
+        for _ in track(forecasts.write(writer, parts), "predicting", total=total, transient=True):
+            pass
+
+    def _settings(self, forecasts: Forecasts) -> dict[str, Any]:
+        """Returns all that decides the numbers of a forecast."""
+        return {
+            "run": _digest([*sorted(self.folder.glob("model/*")), self.folder / "config.yaml"]),
+            "input": _identity(self.input),
+            "steps": forecasts.num_steps,
+            "places": _digest_places(forecasts.places),
+            "chunk size": list(self._block(forecasts)),
+            "version of gpo": version("gpo"),
+        }
+
+    def _store(self, forecasts: Forecasts) -> None:
+        block, settings = self._block(forecasts), self._settings(forecasts)
+        store = ForecastStore(self.output, forecasts.layout, block, settings)
+        if store.num_done:
+            _say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
+        self._write(forecasts, store)
+        store.finish()
 
 
-def forecast_series(
-    forecaster: Forecaster, data: Trajectories, num_steps: int, places: Geometry | None = None
-) -> np.ndarray:
-    """Returns trajectories by steps by points by variables; NaN where sites are masked.
-
-    Args:
-        forecaster: The trained model.
-        data: The series to continue.
-        num_steps: How often.
-        places: Where to predict; at the sites when not given.
-    """
-    task = forecaster.task
-    needed = (task.history - 1) * task.lead + 1
-    if len(data.time) < needed:
-        problem = f"must have at least {needed} frames to start from, got {len(data.time)}."
-        raise DataError(data.source, "time", problem)
-    rows: list[np.ndarray] = []
-    for number in track(range(data.num_trajectories), "predicting", transient=True):
-        geometry = data.geometry(number)
-        frames = data.frames(number, slice(-needed, None, task.lead))
-        start, coords, weights = _start(frames, geometry)
-        out = roll_out(forecaster, start, coords, num_steps, weights=weights)
-        if places is None:
-            known = weights.numpy()[:, None] > 0
-            rows.append(np.where(known, out[0].numpy(), np.nan))
-            continue
-        history = torch.cat([start, out], 1)
-        asked = [
-            forecaster(
-                history[:, step : step + task.history], coords, weights=weights, queries=_tensor(places)
-            )[0]
-            for step in range(num_steps)
-        ]  # fmt: skip
-        rows.append(torch.stack(asked).detach().numpy())
-    return np.stack(rows)
+def _digest(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
-def _start(frames: np.ndarray, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns frames, sites and weights as a model takes them; what is missing has weight zero."""
-    is_known = np.isfinite(frames).all((0, 2)) & ~geometry.is_masked
-    if not is_known.any():
-        raise ValueError(
-            "every site of the last frames is missing: there is nothing to start from."
-        )
-    start = torch.from_numpy(np.where(is_known[:, None], frames, 0).astype(np.float32))[None]
-    coords = torch.from_numpy(geometry.coords.astype(np.float32))
-    return (
-        start,
-        coords,
-        torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32)),
-    )
+def _identity(path: Path) -> list[Any]:
+    """Returns what tells an input file from another, or from itself before it was changed."""
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    found = [file.stat() for file in files]
+    size, changed = sum(one.st_size for one in found), max(one.st_mtime_ns for one in found)
+    return [str(path.resolve()), size, changed]
 
 
-def _tensor(places: Geometry | None) -> Tensor | None:
-    return None if places is None else torch.from_numpy(places.coords.astype(np.float32))
+def _digest_places(places: Places | None) -> str:
+    if places is None:
+        return "sites"
+    digest = hashlib.sha256(repr((places.dims, places.shape)).encode())
+    for numbers in places.numbers:
+        for (part,) in blocks(numbers.shape, (2**20,)):
+            digest.update(np.ascontiguousarray(numbers[part]).tobytes())
+    return digest.hexdigest()
+
+
+def _say(text: str) -> None:
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)

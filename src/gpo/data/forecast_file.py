@@ -1,16 +1,46 @@
-"""Forecasts as NetCDF with CF attributes, on a grid or on points."""
+"""Forecasts as NetCDF with CF attributes, on a grid or on points; whole or not there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import netCDF4
 import numpy as np
-import torch
-import xarray as xr
 
+from gpo.data.forecast_layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
 from gpo.data.geometry import Geometry
+from gpo.data.places import Places
 from gpo.data.trajectories import Variable
 from gpo.files import whole_file
-from gpo.numerics.domain import longitude_latitude
+
+
+class _FileWriter(AbstractForecastWriter):
+    """Writes into an open file."""
+
+    def __init__(self, file: netCDF4.Dataset, layout: ForecastLayout) -> None:
+        self._file, self._variables = file, layout.variables
+
+    def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
+        for channel, variable in enumerate(self._variables):
+            self._file[variable.name][index] = values[..., channel]
+
+
+@contextmanager
+def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
+    """Opens a file to write forecasts into; it is there when all of them are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial, netCDF4.Dataset(partial, "w") as file:
+        file.setncatts(ATTRIBUTES)
+        for name, length in zip(layout.dims, layout.shape, strict=True):
+            file.createDimension(name, length)
+        for name, axis, numbers, attributes in layout.coordinates():
+            coordinate = file.createVariable(name, numbers.dtype, (axis,))
+            coordinate.setncatts(attributes)
+            coordinate[:] = numbers
+        for variable in layout.variables:
+            content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
+            content.setncatts({"units": variable.units} if variable.units else {})
+        yield _FileWriter(file, layout)
 
 
 def write_forecast(
@@ -21,7 +51,7 @@ def write_forecast(
     times: np.ndarray | None = None,
     time_units: str = "",
 ) -> None:
-    """Writes a forecast; the file is whole or not there.
+    """Writes forecasts that are all there.
 
     Args:
         path: The NetCDF file.
@@ -32,34 +62,8 @@ def write_forecast(
         times: Times of the frames; none for static maps.
         time_units: Units of these.
     """
-    places: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]] = {}
-    if geometry.axes:
-        dims, shape = geometry.axis_names, geometry.grid_shape
-        for name, axis, units in zip(dims, geometry.axes, geometry.axis_units, strict=True):
-            places[name] = ((name,), axis, {"units": units} if units else {})
-    else:
-        dims, shape = ("point",), (geometry.num_points,)
-        for name, numbers, units in _columns(geometry):
-            places[name] = (("point",), numbers, {"units": units} if units else {})
-    before = ("sample",)
-    if times is not None:
-        before = ("trajectory", "time")
-        places["time"] = (("time",), times, {"long_name": f"time in {time_units or 'frames'}"})
-    content = {}
-    for channel, variable in enumerate(variables):
-        values = forecast[..., channel].reshape(*forecast.shape[:-2], *shape)
-        attributes = {"units": variable.units} if variable.units else {}
-        content[variable.name] = ((*before, *dims), values, attributes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial:
-        dataset = xr.Dataset(content, places, {"Conventions": "CF-1.8"})
-        dataset.to_netcdf(partial, engine="netcdf4")
-
-
-def _columns(geometry: Geometry) -> list[tuple[str, np.ndarray, str]]:
-    """Returns name, numbers and units of the coordinates of scattered points."""
-    if geometry.domain.is_sphere:
-        along, up = longitude_latitude(torch.from_numpy(geometry.coords))
-        return [("longitude", along.numpy(), "degrees_east"), ("latitude", up.numpy(), "degrees_north")]  # fmt: skip
-    names = ("x", "y", "z")[: geometry.coords.shape[1]]
-    return [(f"coordinate_{name}", geometry.coords[:, n], "") for n, name in enumerate(names)]
+    places = Places.of(geometry)
+    layout = ForecastLayout(places, tuple(variables), len(forecast), times, time_units)
+    with new_forecast_file(path, layout) as writer:
+        whole = (slice(None),) * len(layout.shape)
+        writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

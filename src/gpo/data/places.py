@@ -1,17 +1,78 @@
 """Points at which answers are asked for: from a file, or a regular grid over the domain."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from gpo.data.blocks import Block
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
-from gpo.numerics.domain import longitude_latitude
+from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
+
+ROWS_AT_ONCE = 2**20
 
 
-def read_places(path: Path, like: Geometry) -> Geometry:
-    """Returns the points in a text file or a NumPy array, one row each.
+@dataclass(frozen=True)
+class Places:
+    """Points of a grid or scattered ones; coordinates are made when they are asked for."""
+
+    domain: Domain
+    names: tuple[str, ...]
+    """Names of the axes of the grid, or of the columns of the points."""
+    units: tuple[str, ...]
+    numbers: tuple[np.ndarray, ...]
+    """Coordinates along every axis of the grid, or one column each; degrees on the sphere."""
+    is_grid: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of points along every axis."""
+        lengths = tuple(len(numbers) for numbers in self.numbers)
+        return lengths if self.is_grid else lengths[:1]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of these axes."""
+        return self.names if self.is_grid else ("point",)
+
+    def coords(self, block: Block) -> np.ndarray:
+        """Returns points by dim in domain coordinates: a block of the grid, or of the points."""
+        if self.is_grid:
+            axes = [numbers[part] for numbers, part in zip(self.numbers, block, strict=True)]
+            columns = [part.ravel() for part in np.meshgrid(*axes, indexing="ij")]
+        else:
+            columns = [np.array(numbers[block[0]], np.float64) for numbers in self.numbers]
+        if not self.domain.is_sphere:
+            return np.stack(columns, -1)
+        named = dict(zip(self.names, columns, strict=True))
+        degrees = (torch.from_numpy(named[name]) for name in ("longitude", "latitude"))
+        return unit_vectors(*degrees).numpy()
+
+    @classmethod
+    def of(cls, geometry: Geometry) -> "Places":
+        """Returns the sites of a data set."""
+        if geometry.axes:
+            names, units = geometry.axis_names, geometry.axis_units
+            return cls(geometry.domain, names, units, geometry.axes, True)
+        if geometry.domain.is_sphere:
+            degrees = longitude_latitude(torch.from_numpy(geometry.coords))
+            return _points(geometry.domain, tuple(part.numpy() for part in degrees))
+        return _points(geometry.domain, tuple(geometry.coords.T))
+
+
+def _points(domain: Domain, columns: tuple[np.ndarray, ...]) -> Places:
+    if domain.is_sphere:
+        names, units = ("longitude", "latitude"), ("degrees_east", "degrees_north")
+    else:
+        names = tuple(f"coordinate_{name}" for name in "xyz"[: domain.dim])
+        units = ("",) * domain.dim
+    return Places(domain, names, units, columns, False)
+
+
+def read_places(path: Path, like: Geometry) -> Places:
+    """Returns the points in a text file or a NumPy array, one row each; an array stays on disk.
 
     Args:
         path: Columns x, y, z as far as there are axes; longitude and latitude on the sphere.
@@ -20,7 +81,8 @@ def read_places(path: Path, like: Geometry) -> Geometry:
     """
     try:
         if path.suffix == ".npy":
-            rows = np.load(path, allow_pickle=False)
+            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+            rows = rows if rows.dtype.itemsize >= 4 else rows.astype(np.float64)
         else:
             text = path.read_text(encoding="utf-8").replace(",", " ").splitlines()
             start = 0 if text and _are_numbers(text[0]) else 1
@@ -35,38 +97,47 @@ def read_places(path: Path, like: Geometry) -> Geometry:
         what = "longitude and latitude" if domain.is_sphere else ", ".join("xyz"[:columns])
         problem = f"must be rows of {columns} numbers ({what}), got shape {rows.shape}."
         raise DataError(path, "queries", problem)
-    if not np.isfinite(rows).all():
-        raise DataError(path, "queries", "must be finite.")
-    if domain.is_sphere:
-        return Geometry.on_sphere(rows[:, 0], rows[:, 1], domain)
-    return Geometry.scattered(rows, domain=domain, units=like.axis_units)
+    if rows.dtype.kind not in "fiu":
+        raise DataError(path, "queries", f"must be numbers, got {rows.dtype}.")
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        if not np.isfinite(rows[start : start + ROWS_AT_ONCE]).all():
+            raise DataError(path, "queries", "must be finite.")
+    return _points(domain, tuple(rows.T))
 
 
-def regular_places(shape: tuple[int, ...], like: Geometry) -> Geometry:
+def regular_places(shape: tuple[int, ...], like: Geometry) -> Places:
     """Returns a regular grid over the domain, or over the region of the sphere that sites cover."""
     domain = like.domain
     num_axes = 2 if domain.is_sphere else domain.dim
     if len(shape) != num_axes or min(shape) < 2:
         raise ValueError(f"--grid takes {num_axes} counts of at least 2, got {shape}.")
     if not domain.is_sphere:
-        ends = list(zip(domain.lower, domain.upper, strict=True))
-        axes = [
+        axes = tuple(
             np.linspace(low, high, count, endpoint=not wraps)
-            for (low, high), count, wraps in zip(ends, shape, domain.periodic, strict=True)
-        ]
-        names, units = (like.axis_names, like.axis_units) if like.axes else ((), ())
-        return Geometry.rectilinear(
-            axes, periodic=domain.periodic, bounds=ends, names=names, units=units
+            for low, high, count, wraps in zip(
+                domain.lower, domain.upper, shape, domain.periodic, strict=True
+            )
         )
+        names = like.axis_names if like.axes else ("x", "y", "z")[:num_axes]
+        units = like.axis_units if like.axes else ("",) * num_axes
+        return Places(domain, names, units, axes, True)
     if domain.lower == (-1.0,) * 3:
         latitude = 90 - (np.arange(shape[0]) + 0.5) * 180 / shape[0]
-        return Geometry.latitude_longitude(latitude, np.arange(shape[1]) * 360 / shape[1])
+        longitude = np.arange(shape[1]) * 360 / shape[1]
+    else:
+        latitude, longitude = _region(shape, like)
+    names, units = ("latitude", "longitude"), ("degrees_north", "degrees_east")
+    return Places(domain, names, units, (latitude, longitude), True)
+
+
+def _region(shape: tuple[int, ...], like: Geometry) -> tuple[np.ndarray, np.ndarray]:
+    """Returns latitudes and longitudes over the region that sites cover."""
     longitude, latitude = longitude_latitude(torch.from_numpy(like.coords))
     # Around the middle of the region, which may lie on the meridian where longitudes jump.
     middle = like.coords.mean(0)
     center = float(np.rad2deg(np.arctan2(middle[1], middle[0])))
     along = (longitude.numpy() - center + 180) % 360 - 180 + center
-    return Geometry.latitude_longitude(
+    return (
         np.linspace(float(latitude.max()), float(latitude.min()), shape[0]),
         np.linspace(along.min(), along.max(), shape[1]),
     )

@@ -1,0 +1,51 @@
+"""One forecast that can be asked for part by part: at its sites, or at any points."""
+
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.train.forecaster import Forecaster
+
+
+class Answers:
+    """What a forecaster says about one start; how questions are grouped changes no answer.
+
+    Args:
+        forecaster: The trained model.
+        frames: Where it starts, oldest first.
+        coords: The sites.
+        weights: Quadrature weights; 0 masks a site.
+    """
+
+    def __init__(
+        self,
+        forecaster: Forecaster,
+        frames: Float[Tensor, "history points inputs"],
+        coords: Float[Tensor, "points dim"],
+        weights: Float[Tensor, " points"],
+    ) -> None:
+        self._forecaster, self._frames = forecaster, frames
+        self._coords, self._weights = coords, weights
+        # Nothing follows from a forecast that has left all bounds.
+        self._is_finite = bool(frames[:, weights > 0].isfinite().all())
+
+    @torch.no_grad()
+    def at(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries outputs"]:
+        """Returns the forecast at any points; NaN where it starts from what is not finite."""
+        if not self._is_finite:
+            return queries.new_full((len(queries), len(self._forecaster.task.outputs)), torch.nan)
+        return self._forecaster(
+            self._frames[None], self._coords, weights=self._weights, queries=queries
+        )[0]
+
+    @cached_property
+    @torch.no_grad()
+    def at_sites(self) -> Float[Tensor, "points outputs"]:
+        """The forecast at the sites; NaN where they are masked, or it starts from no number."""
+        shape = len(self._coords), len(self._forecaster.task.outputs)
+        if not self._is_finite:
+            return self._coords.new_full(shape, torch.nan)
+        found = self._forecaster(self._frames[None], self._coords, weights=self._weights)[0]
+        return found.masked_fill((self._weights == 0)[:, None], torch.nan)

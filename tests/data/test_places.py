@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+
+from gpo.data.blocks import block_shape, blocks
+from gpo.data.geometry import Geometry
+from gpo.data.places import Places, read_places, regular_places
+
+
+@pytest.mark.parametrize("shape", [(1,), (17,), (4, 6), (1, 9), (3, 4, 5)])
+@pytest.mark.parametrize("most", [1, 2, 5, 7, 20, 1000])
+def test_blocks_cover_a_grid_once_in_its_order_and_none_is_too_large(shape, most):
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    found = [numbers[block].ravel() for block in blocks(shape, block_shape(shape, most))]
+    assert np.concatenate(found).tolist() == list(range(numbers.size))
+    assert max(len(part) for part in found) <= most
+
+
+def geometries():
+    latitude, longitude = np.linspace(90, -90, 7), np.arange(12) * 30.0
+    up, along = np.meshgrid([50.0, 51, 53], [8.0, 9, 12, 13], indexing="ij")
+    x = np.random.default_rng(0).random((9, 2))
+    return {
+        "globe": Geometry.latitude_longitude(latitude, longitude),
+        "patch": Geometry.curvilinear_sphere(up, along),
+        "box": Geometry.rectilinear([np.arange(3.0), np.arange(4.0), np.arange(5.0)], periodic=True),
+        "points": Geometry.scattered(x),
+        "mesh": Geometry.curvilinear(up, along),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("geometry", geometries().values(), ids=geometries().keys())
+def test_sites_are_places_in_the_same_order(geometry):
+    places = Places.of(geometry)
+    for most in (4, 1000):
+        parts = blocks(places.shape, block_shape(places.shape, most))
+        coords = np.concatenate([places.coords(part) for part in parts])
+        np.testing.assert_allclose(coords, geometry.coords, atol=1e-12)
+
+
+def test_a_grid_of_many_points_costs_what_its_axes_cost():
+    globe = geometries()["globe"]
+    places = regular_places((721_000, 1_440_000), globe)
+    assert places.shape == (721_000, 1_440_000)
+    block = (slice(360_500, 360_502), slice(360_000, 360_003))
+    coords = places.coords(block)
+    assert coords.shape == (6, 3)
+    # At the equator, a quarter of the way around.
+    np.testing.assert_allclose(coords, np.tile([0, 1, 0], (6, 1)), atol=2e-5)
+
+
+def test_points_of_an_array_stay_on_disk(tmp_path):
+    rows = np.random.default_rng(0).uniform(-80, 80, (50, 2)).astype(np.float32)
+    np.save(tmp_path / "points.npy", rows)
+    places = read_places(tmp_path / "points.npy", geometries()["globe"])
+    assert isinstance(places.numbers[0], np.memmap)
+    wanted = Geometry.on_sphere(rows[:, 0], rows[:, 1]).coords
+    np.testing.assert_allclose(places.coords((slice(10, 20),)), wanted[10:20], atol=1e-12)
