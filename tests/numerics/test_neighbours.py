@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from scipy.spatial import KDTree
 
 from gpo import Domain
+from gpo.numerics import neighbours
 from gpo.numerics.neighbours import NeighbourSearch, partition_of_unity
 from tests.conftest import random_points
 
@@ -118,3 +120,25 @@ def test_a_geometry_is_searched_once(monkeypatch):
     assert np.array_equal(first.index, second.index)
     search(queries + 0.01, coords, all_counted(coords))
     assert len(calls) == 2
+
+
+def test_chunks_of_queries_share_one_tree_and_see_what_all_see(domain, monkeypatch):
+    trees = []
+
+    def counting(*arguments, **settings):
+        trees.append(1)
+        return KDTree(*arguments, **settings)
+
+    monkeypatch.setattr(neighbours, "KDTree", counting)
+    coords, queries = random_points(domain, 1, 40), random_points(domain, 1, 90)
+    is_counted = torch.rand(1, 40) > 0.3
+    whole = NeighbourSearch(domain, 4)(queries, coords, is_counted)
+    search = NeighbourSearch(domain, 4)
+    parts = [search(part, coords, is_counted) for part in queries.split(20, dim=1)]
+    assert len(trees) == 2
+    assert torch.equal(torch.cat([part.index for part in parts], 1), whole.index)
+    assert torch.equal(torch.cat([part.weights for part in parts], 1), whole.weights)
+    for number in range(3):
+        moved = random_points(domain, 1, 30 + number)
+        search(queries, moved, all_counted(moved))
+    assert torch.equal(search(queries, coords, is_counted).index, whole.index)

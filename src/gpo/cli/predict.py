@@ -26,7 +26,7 @@ from gpo.train.config import RunConfig
 from gpo.train.forecaster import Forecaster
 from gpo.train.run_folder import Run
 
-CHUNK_SIZE = 2**17
+CHUNK_SIZE = 2**15
 """Points that are answered at a time where the user does not say it."""
 
 

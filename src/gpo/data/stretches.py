@@ -7,7 +7,7 @@ import numpy as np
 
 from gpo.data.trajectories import Trajectories
 
-MAX_NUMBERS = 2**24
+MAX_NUMBERS = 2**23
 """Numbers that are read at a time; a single frame may have more."""
 
 

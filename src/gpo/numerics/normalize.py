@@ -60,11 +60,11 @@ class Moments:
             self._shift = _plain_mean([(values[:, part], weights[part]) for part in parts])
             self._mass = self._total = self._squares = np.zeros(values.shape[2])
         for part in parts:
-            fields, known = _known(values[:, part], weights[part])
-            centered = np.where(known > 0, fields - self._shift, 0.0)
-            self._mass = self._mass + known.sum((0, 1))
-            self._total = self._total + (known * centered).sum((0, 1))
-            self._squares = self._squares + (known * centered**2).sum((0, 1))
+            fields, is_known = _known(values[:, part], weights[part])
+            centered = np.where(is_known, fields - self._shift, 0.0)
+            self._mass = self._mass + weights[part] @ is_known.sum(0)
+            self._total = self._total + weights[part] @ centered.sum(0)
+            self._squares = self._squares + weights[part] @ np.square(centered).sum(0)
 
     def normalizer(self) -> Normalizer:
         """Returns the statistics of all that was added."""
@@ -77,15 +77,15 @@ class Moments:
 
 
 def _known(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns values in double precision, and the weight of each: zero where it is missing."""
+    """Returns values in double precision, and whether each counts."""
     values = np.asarray(values, dtype=np.float64)
-    return values, np.isfinite(values) * np.asarray(weights)[None, :, None]
+    return values, np.isfinite(values) & (weights > 0)[:, None]
 
 
 def _plain_mean(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     total = count = np.zeros(1)
     for values, weights in parts:
-        values, known = _known(values, weights)
-        total = total + np.where(known > 0, values, 0.0).sum((0, 1))
-        count = count + (known > 0).sum((0, 1))
+        values, is_known = _known(values, weights)
+        total = total + np.where(is_known, values, 0.0).sum((0, 1))
+        count = count + is_known.sum((0, 1))
     return total / np.maximum(count, 1)

@@ -59,8 +59,7 @@ def train(
     """
     split = split_of(data, config)
     lightning.seed_everything(config.seed, verbose=False)
-    rank, world = global_rank(), world_size(devices)
-    forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or rank > 0)
+    forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or global_rank() > 0)
     world = num_processes(devices, space_shards)
     if space_shards > 1:
         # Refuses models that cannot, before anything starts.
