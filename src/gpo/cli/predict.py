@@ -21,13 +21,11 @@ from gpo.data.places import Places, read_places, regular_places
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.trajectories import Pairs
+from gpo.evaluate.answers import MAX_QUERIES
 from gpo.evaluate.forecasts import Forecasts
 from gpo.train.config import RunConfig
 from gpo.train.forecaster import Forecaster
 from gpo.train.run_folder import Run
-
-CHUNK_SIZE = 2**15
-"""Points that are answered at a time where the user does not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class PredictCommand:
     """Points to predict at, one per row: x y z, or longitude latitude; text or .npy."""
     grid: tuple[int, ...] = ()
     """Sites along each axis of a regular grid to predict at, such as 128 256."""
-    chunk_size: int = CHUNK_SIZE
+    chunk_size: int = MAX_QUERIES
     """Points that are answered and written at a time; less needs less memory."""
 
     def run(self) -> None:

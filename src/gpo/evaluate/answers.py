@@ -8,6 +8,9 @@ from torch import Tensor
 
 from gpo.train.forecaster import Forecaster
 
+MAX_QUERIES = 2**15
+"""Points that are asked at a time where nobody says how many."""
+
 
 class Answers:
     """What a forecaster says about one start; how questions are grouped changes no answer.

@@ -15,6 +15,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.split import evenly, owner
 from gpo.data.thin import sampled, thinned
 from gpo.data.trajectories import Pairs, Trajectories
+from gpo.evaluate.answers import MAX_QUERIES, Answers
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 from gpo.train.examples import Example, make_examples
@@ -106,12 +107,9 @@ def between_sites(
         is_asked &= example.weights[0].numpy() > 0
         asked = torch.from_numpy(is_asked)
         given = torch.from_numpy(weights.astype(np.float32)) * (example.weights[0, kept] > 0)
-        guess = forecaster(
-            example.frames[:, :, kept],
-            example.coords[0, kept],
-            weights=given,
-            queries=example.coords[0, asked],
-        )
+        answers = Answers(forecaster, example.frames[0, :, kept], example.coords[0, kept], given)
+        queries = example.coords[0, asked].split(MAX_QUERIES)
+        guess = torch.cat([answers.at(part) for part in queries])[None]
         _add_errors(totals, example, guess, asked)
     return {name: float(np.mean(errors)) for name, errors in totals.items()}
 
