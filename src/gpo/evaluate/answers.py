@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.train.forecaster import Forecaster
+from gpo.model.operator import GaussianParticleOperator
+from gpo.train.forecaster import Forecast, Forecaster
 
 MAX_QUERIES = 2**15
 """Points that are asked at a time where nobody says how many."""
@@ -39,9 +40,12 @@ class Answers:
         """Returns the forecast at any points; NaN where it starts from what is not finite."""
         if not self._is_finite:
             return queries.new_full((len(queries), len(self._forecaster.task.outputs)), torch.nan)
-        return self._forecaster(
-            self._frames[None], self._coords, weights=self._weights, queries=queries
-        )[0]
+        return self._forecast.at(queries)[0]
+
+    @cached_property
+    @torch.no_grad()
+    def _forecast(self) -> Forecast:
+        return self._forecaster.sweep(self._frames[None], self._coords, weights=self._weights)
 
     @cached_property
     @torch.no_grad()
@@ -50,5 +54,9 @@ class Answers:
         shape = len(self._coords), len(self._forecaster.task.outputs)
         if not self._is_finite:
             return self._coords.new_full(shape, torch.nan)
-        found = self._forecaster(self._frames[None], self._coords, weights=self._weights)[0]
+        forecaster = self._forecaster
+        if isinstance(forecaster.model, GaussianParticleOperator):
+            found = self._forecast.at_sites()[0]
+        else:
+            found = forecaster(self._frames[None], self._coords, weights=self._weights)[0]
         return found.masked_fill((self._weights == 0)[:, None], torch.nan)

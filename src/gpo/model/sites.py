@@ -66,7 +66,7 @@ def check_sites(
             f"`coords` must have one row per site of `values` ({points}), got {coords.shape[1]}."
         )
     if queries is not None:
-        queries = _batched_coords("queries", queries, batch, domain.dim).to(values)
+        queries = check_queries(queries, values, domain)
     checks_contents = not torch.compiler.is_compiling()
     if weights is None:
         is_counted = torch.ones_like(values[..., 0], dtype=torch.bool)
@@ -78,15 +78,29 @@ def check_sites(
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
         _check_place("coords", coords, is_counted, domain)
-        if queries is not None:
-            everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
-            _check_place("queries", queries, everywhere, domain)
     normalised = normalised_weights(weights, values, share)
     if weights is not None:
         zero = torch.zeros((), dtype=values.dtype, device=values.device)
         values = torch.where(is_counted.unsqueeze(-1), values, zero)
         coords = torch.where(coords.isfinite(), coords, zero)
     return Sites(values, coords, normalised, queries, share)
+
+
+def check_queries(
+    queries: Tensor, values: Float[Tensor, "batch points channels"], domain: Domain
+) -> Float[Tensor, "batch queries dim"]:
+    """Returns queries for every sample, or raises a `ValueError` that says what is wrong.
+
+    Args:
+        queries: Where answers are asked for.
+        values: The field, whose samples and type they get.
+        domain: Where they must lie.
+    """
+    queries = _batched_coords("queries", queries, len(values), domain.dim).to(values)
+    if not torch.compiler.is_compiling():
+        everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
+        _check_place("queries", queries, everywhere, domain)
+    return queries
 
 
 def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:

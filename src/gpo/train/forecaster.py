@@ -5,7 +5,7 @@ all samples correspond, it is learned relative to their means (`site_means.py`).
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,8 @@ from gpo.model.artifact import ArtifactError, build
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.silence import Silence
+from gpo.model.sites import Sites, check_queries
+from gpo.model.sweep import Sweep
 from gpo.numerics.share import WHOLE, AbstractShare
 from gpo.train.held_sites import HeldSites
 from gpo.train.models import Model, load_model
@@ -100,7 +102,7 @@ class Forecaster(nn.Module):
             return self.model.field
         return self.model if isinstance(self.model, GaussianField) else None
 
-    def _of_sites(self, mean: Tensor) -> Tensor:
+    def site_means(self, mean: Tensor) -> Tensor:
         """Returns means at the sites that are held here, where there is one for each."""
         return mean[self.held.among(len(mean))] if self.task.is_per_site else mean
 
@@ -122,33 +124,36 @@ class Forecaster(nn.Module):
             queries: Any other points; baselines answer at their sites only.
             silence: Parts of a model gpo that are switched off.
         """
-        values = self.normalised_input(frames)
         if queries is None and silence is None:
+            values = self.normalised_input(frames)
             output = self.model(values, coords, weights=weights)
             return self.denormalised(self.complete(output, values))
+        swept = self.sweep(frames, coords, weights=weights, silence=silence or Silence())
+        return swept.at_sites() if queries is None else swept.at(queries)
+
+    def sweep(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        coords: Float[Tensor, "*#batch points dim"],
+        *,
+        weights: Float[Tensor, "*#batch points"] | None = None,
+        silence: Silence = Silence(),
+    ) -> "Forecast":
+        """Visits the sites once; what comes out can be asked at as many points as there are."""
         if not isinstance(self.model, GaussianParticleOperator):
             raise ValueError(
                 f"{type(self.model).__name__} answers at its sites only and has no parts to switch "
                 "off; `queries` and `silence` need a model gpo."
             )
-        silence = silence or Silence()
-        output = self.model(values, coords, weights=weights, queries=queries, silence=silence)
-        if queries is None:
-            return self.denormalised(self.complete(output, values))
-        field = self.model.field
-        neighbours = field.neighbours(field.check(values, coords, weights, queries))
-        if self.task.predict == "increment":
-            values = neighbours.blend(neighbours.gather(values))
-        mean = self._of_sites(self.output_mean)
-        if self.task.is_per_site:
-            mean = neighbours.blend(neighbours.gather(mean.expand(len(values), -1, -1)))
-        return self.complete(output, values) * self.output_std + mean
+        values = self.normalised_input(frames)
+        sites = self.model.field.check(values, coords, weights, None)
+        return Forecast(self, replace(sites, values=values), self.model.sweep(sites, silence))
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
     ) -> Float[Tensor, "batch points channels"]:
         """Returns what the model sees: all frames side by side, the last one last."""
-        mean = self._of_sites(self.input_mean)
+        mean = self.site_means(self.input_mean)
         if self.task.is_per_site and frames.shape[2] != len(mean):
             raise ValueError(
                 f"The model was trained on maps of {len(mean):,} corresponding sites, "
@@ -161,13 +166,13 @@ class Forecaster(nn.Module):
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs with zero mean and unit variance over the training data."""
-        return (values - self._of_sites(self.output_mean)) / self.output_std
+        return (values - self.site_means(self.output_mean)) / self.output_std
 
     def denormalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs in the units of the data."""
-        return values * self.output_std + self._of_sites(self.output_mean)
+        return values * self.output_std + self.site_means(self.output_mean)
 
     def complete(self, output: Tensor, values: Tensor) -> Tensor:
         """Returns the normalised next state from the model's output and its input."""
@@ -196,3 +201,33 @@ class Forecaster(nn.Module):
         task = build(Task, dict(stored), str(path))
         means = SiteMeans.load(folder) if task.is_per_site else None
         return cls(load_model(folder), task, means)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A predicted frame in the units of the data, at its sites or anywhere."""
+
+    forecaster: Forecaster
+    sites: Sites
+    """With the normalised values that were given."""
+    swept: Sweep
+
+    def at_sites(self) -> Float[Tensor, "batch points outputs"]:
+        """Returns the frame at the sites."""
+        completed = self.forecaster.complete(self.swept.output, self.sites.values)
+        return self.forecaster.denormalised(completed)
+
+    def at(
+        self, queries: Float[Tensor, "*#batch queries dim"]
+    ) -> Float[Tensor, "batch queries outputs"]:
+        """Returns the frame at any points."""
+        forecaster, sites = self.forecaster, self.sites
+        search = self.swept.parts.find_neighbours
+        queries = check_queries(queries, sites.values, search.domain)
+        neighbours = search(queries, sites.coords, sites.is_counted, sites.share)
+        values = neighbours.blend(neighbours.gather(sites.values))
+        completed = forecaster.complete(self.swept.at(queries), values)
+        mean = forecaster.site_means(forecaster.output_mean)
+        if forecaster.task.is_per_site:
+            mean = neighbours.blend(neighbours.gather(mean.expand(len(values), -1, -1)))
+        return completed * forecaster.output_std + mean
