@@ -134,8 +134,9 @@ def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
     sizes = {"num_waves": 2, "num_gaussians": 8, "num_heads": 4, "num_layers": 4}
     model = make_model(domain, variant=variant, **sizes)
     values, coords, weights, _ = problem(domain, num_sites=400)
-    in_layer, elsewhere = model.layers.numbers_per_site
-    needed = 8 * 800 * torch.tensor([4 * in_layer + elsewhere, in_layer + elsewhere, 0])
+    in_state, in_layer, in_encoder = model.layers.numbers_per_site
+    held = 5 * in_state
+    needed = 8 * 800 * torch.tensor([held + 4 * in_layer + in_encoder, held + in_layer, 0])
 
     def kept(memory):
         storages: dict[int, int] = {}

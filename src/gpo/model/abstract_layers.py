@@ -36,7 +36,8 @@ class Visit:
 
     state: Tensor
     """What layers change; what is decoded in the end."""
-    latent: AbstractLatent
+    latent: AbstractLatent | None
+    """What the encoder left; None where nothing needs it any more."""
     moments: Tensor | None = None
     """What the windows of the next layer measured here."""
     kept: Any = None
@@ -58,8 +59,8 @@ class AbstractLayers(ABC):
 
     @property
     @abstractmethod
-    def numbers_per_site(self) -> tuple[int, int]:
-        """How many numbers training keeps of a site, roughly: in a layer, and in all the rest."""
+    def numbers_per_site(self) -> tuple[int, int, int]:
+        """How many numbers training keeps of a site, roughly: its state, in a layer, in the encoder."""
 
     @abstractmethod
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
@@ -83,6 +84,10 @@ class AbstractLayers(ABC):
     @abstractmethod
     def prepare(self, visit: Visit) -> Visit:
         """Returns points with what all layers need of them, kept."""
+
+    @abstractmethod
+    def forget(self, visit: Visit) -> Visit:
+        """Returns points that remember of the encoder only what layers need."""
 
     @abstractmethod
     def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:

@@ -22,6 +22,8 @@ from gpo.numerics.share import AbstractShare
 class Look:
     """How points look to windows."""
 
+    descriptor: Float[Tensor, "batch points features"] | None = None
+    """All that windows see of particles, where these are not kept themselves."""
     described: tuple[Float[Tensor, "batch points hidden"], ...] = ()
     """What the windows of every layer make of the particles, which no layer changes."""
     windows: Float[Tensor, "batch heads points modes"] | None = None
@@ -53,11 +55,10 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         return self.config.num_heads * self.config.num_modes
 
     @property
-    def numbers_per_site(self) -> tuple[int, int]:
-        """Windows and the basis in a layer, and what the encoder makes."""
-        config = self.config
-        in_layer = 2 * self.num_modes + config.hidden_dim + 6 * config.num_gaussians
-        return in_layer, 8 * config.hidden_dim + 20 * config.num_gaussians
+    def numbers_per_site(self) -> tuple[int, int, int]:
+        """The basis; windows and what leads to them in a layer; particles and what leads to them."""
+        gaussians, hidden = self.config.num_gaussians, self.config.hidden_dim
+        return gaussians, self.num_modes + 2 * hidden + 8 * gaussians, 8 * hidden + 20 * gaussians
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with their quadrature weights."""
@@ -88,10 +89,16 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         windows = [stage.windows for stage in self if isinstance(stage, PGGaussianAttention)]
         weight = torch.cat([one.particle_weight for one in windows])
         bias = torch.cat([one.describe.bias for one in windows])
+        assert visit.latent is not None
         descriptor = visit.latent.descriptor(self.config.space)
         parts = linear(descriptor, weight, bias).split(self.config.hidden_dim, dim=-1)
         times = self.num_layers // len(parts)
         return replace(visit, kept=Look(described=parts * times))
+
+    def forget(self, visit: Visit) -> Visit:
+        """Returns the basis with what windows see of particles, in place of these."""
+        assert visit.latent is not None
+        return replace(visit, latent=None, kept=Look(visit.latent.descriptor(self.config.space)))
 
     def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:
         """Returns the basis with the windows of a layer and their moments."""
@@ -121,7 +128,11 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         return Stage(stage.tokens, stage.coupling, stage.coupled, visit.kept.windows)
 
     def _windows(self, number: int, visit: Visit) -> Float[Tensor, "batch heads points modes"]:
-        windows = self.stages[number].windows
-        if visit.kept is not None and visit.kept.described:
-            return windows(visit.state, visit.kept.described[number])
-        return windows(visit.state, windows.described(visit.latent.descriptor(self.config.space)))
+        windows, look = self.stages[number].windows, visit.kept or Look()
+        if look.described:
+            return windows(visit.state, look.described[number])
+        descriptor = look.descriptor
+        if descriptor is None:
+            assert visit.latent is not None
+            descriptor = visit.latent.descriptor(self.config.space)
+        return windows(visit.state, windows.described(descriptor))

@@ -16,7 +16,7 @@ from gpo.model.encoder import Encoder
 from gpo.model.particles import Particles
 from gpo.model.plain import PlainEncoder
 from gpo.model.sites import Sites, check_sites
-from gpo.model.sweep import Parts, Sweep, sweep
+from gpo.model.sweep import Judge, Parts, Sweep, sweep
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 from gpo.numerics.share import WHOLE, AbstractShare
 
@@ -59,9 +59,9 @@ class GaussianField(nn.Module):
         swept = self.sweep(sites)
         return swept.output if sites.queries is None else swept.at(sites.queries)
 
-    def sweep(self, sites: Sites) -> Sweep:
-        """Takes sites that were checked through encoder and decoder."""
-        return sweep(self.parts(self.layers), sites)
+    def sweep(self, sites: Sites, *, judge: Judge | None = None) -> Sweep:
+        """Takes sites that were checked through the encoder; `judge` is asked about particles."""
+        return sweep(self.parts(self.layers), sites, judge=judge)
 
     def parts(self, layers: AbstractLayers) -> Parts:
         """Returns the field's parts with layers between encoder and decoder."""

@@ -104,9 +104,10 @@ class GeometricLayers(nn.Module, AbstractLayers):
         return self.windows.num_modes
 
     @property
-    def numbers_per_site(self) -> tuple[int, int]:
-        """State and fields in a layer, and what the encoder makes."""
-        return 6 * self.lift.out_features, 10 * self.lift.out_features
+    def numbers_per_site(self) -> tuple[int, int, int]:
+        """The state; two fields and their product in a layer; what the encoder makes."""
+        channels = self.lift.out_features
+        return channels, 5 * channels, 10 * channels
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with the windows at them."""
@@ -135,6 +136,10 @@ class GeometricLayers(nn.Module, AbstractLayers):
     def prepare(self, visit: Visit) -> Visit:
         """Returns the same: waves need nothing but the state."""
         return visit
+
+    def forget(self, visit: Visit) -> Visit:
+        """Returns the state alone: all that particles carry is in it."""
+        return replace(visit, latent=None)
 
     def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:
         """Returns the state with its tokens."""

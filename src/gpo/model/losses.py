@@ -12,7 +12,7 @@ from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.model.sites import MASK_ADVICE, check_finite
-from gpo.model.sweep import Sweep
+from gpo.model.sweep import Judge, Sweep
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 
@@ -56,7 +56,8 @@ def operator_losses(
         complete: Makes the predicted field of the operator's output, which may be an increment.
         loss_weights: How the terms add up.
     """
-    swept = model.sweep(model.field.check(values, coords, weights, None))
+    sites = model.field.check(values, coords, weights, None)
+    swept = model.sweep(sites, judge=particle_judge(model.config, loss_weights))
     return sweep_losses(model, swept, complete(swept.output), target, loss_weights)
 
 
@@ -67,7 +68,7 @@ def sweep_losses(
     target: Float[Tensor, "batch points out_channels"],
     loss_weights: LossWeights,
 ) -> dict[str, Float[Tensor, ""]]:
-    """Returns the same for a forward pass that was made already."""
+    """Returns the same for a sweep that was made already, and judged by `particle_judge`."""
     _check_reconstruction(model, loss_weights)
     sites = swept.sites
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
@@ -98,32 +99,48 @@ def field_losses(
     loss_weights: LossWeights = LossWeights(),
 ) -> dict[str, Float[Tensor, ""]]:
     """Returns the losses of the Gaussian field alone (section 2.1), which reconstructs `target`."""
-    swept = model.sweep(model.check(values, coords, weights, None))
-    sites = swept.sites
+    sites = model.check(values, coords, weights, None)
+    swept = model.sweep(sites, judge=particle_judge(model.config, loss_weights))
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
     terms = {"prediction": relative_l2(swept.output, target, sites.weights, sites.share)}
     terms |= particle_losses(swept, model.config, loss_weights)
     return with_total(terms, loss_weights)
 
 
-def particle_losses(
-    swept: Sweep, config: OperatorConfig, loss_weights: LossWeights
-) -> dict[str, Float[Tensor, ""]]:
-    """Returns what keeps particles near their sites and of bounded size, where there are particles."""
-    bounds, domain = (config.sigma_min, config.sigma_max), config.space
-    wanted = [name for name in ("center", "scale") if getattr(loss_weights, name)]
-    if not wanted or not all(isinstance(latent, Particles) for latent in swept.latents):
-        return {}
+def particle_judge(config: OperatorConfig, loss_weights: LossWeights) -> Judge | None:
+    """Returns what tells how far particles are from their sites, and from a bounded size.
 
-    def excess(particles: Particles, coords: Tensor, weights: Tensor) -> Tensor:
+    None where nothing of this counts.
+    """
+    bounds, domain = (config.sigma_min, config.sigma_max), config.space
+    names = _judged(config, loss_weights)
+    if not names:
+        return None
+
+    def judge(particles: Particles, coords: Tensor, weights: Tensor) -> Tensor:
         losses = {
             "center": lambda: center_loss(particles, coords, domain, weights),
             "scale": lambda: scale_loss(particles, bounds, domain, weights),
         }
-        return torch.stack([losses[name]() for name in wanted])
+        return torch.stack([losses[name]() for name in names])
 
-    together = swept.sites.share.sum(swept.summed(excess))
-    return dict(zip(wanted, together, strict=True))
+    return judge
+
+
+def _judged(config: OperatorConfig, loss_weights: LossWeights) -> list[str]:
+    if not config.has_gaussian_field:
+        return []
+    return [name for name in ("center", "scale") if getattr(loss_weights, name)]
+
+
+def particle_losses(
+    swept: Sweep, config: OperatorConfig, loss_weights: LossWeights
+) -> dict[str, Float[Tensor, ""]]:
+    """Returns what was judged in a sweep, by name."""
+    if swept.judged is None:
+        return {}
+    together = swept.sites.share.sum(swept.judged)
+    return dict(zip(_judged(config, loss_weights), together, strict=True))
 
 
 def with_total(terms: dict[str, Tensor], loss_weights: LossWeights) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from gpo.model.geometric import GeometricLayers
 from gpo.model.particles import Particles
 from gpo.model.silence import Silence
 from gpo.model.sites import Sites
-from gpo.model.sweep import Sweep, sweep
+from gpo.model.sweep import Judge, Sweep, sweep
 from gpo.model.trace import Trace
 
 
@@ -58,15 +58,28 @@ class GaussianParticleOperator(nn.Module):
         swept = self.sweep(self.field.check(values, coords, weights, queries), silence)
         return swept.output if swept.sites.queries is None else swept.at(swept.sites.queries)
 
-    def sweep(self, sites: Sites, silence: Silence = Silence(), *, traces: bool = False) -> Sweep:
+    def sweep(
+        self,
+        sites: Sites,
+        silence: Silence = Silence(),
+        *,
+        traces: bool = False,
+        judge: Judge | None = None,
+    ) -> Sweep:
         """Takes sites that were checked through encoder and layers.
 
         What comes out decodes them, and answers at any number of queries, chunk by chunk.
+
+        Args:
+            sites: Fields on sites.
+            silence: Parts that are switched off.
+            traces: Whether every intermediate is kept.
+            judge: Is asked about the particles of every chunk, which need not be kept then.
         """
         config, num_sites = self.config, sites.values.shape[1]
         silence.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
         sites = replace(sites, values=silence.at_sites(sites.values))
-        return sweep(self.field.parts(self.layers), sites, silence, traces=traces)
+        return sweep(self.field.parts(self.layers), sites, silence, traces=traces, judge=judge)
 
     def particles(
         self,

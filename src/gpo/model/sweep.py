@@ -66,8 +66,10 @@ class Sweep:
     """The modes of every layer, measured and coupled."""
     states: list[list[Tensor]]
     """Of all chunks, before the first layer and after the last; after every layer in a trace."""
-    latents: list[AbstractLatent]
-    """Of all chunks."""
+    latents: list[AbstractLatent | None]
+    """Of all chunks; None where they were judged and forgotten."""
+    judged: Tensor | None
+    """Sum over all chunks of what `judge` said."""
 
     @property
     def output(self) -> Float[Tensor, "batch points out_channels"]:
@@ -78,18 +80,13 @@ class Sweep:
         """Returns what the decoder makes of the state of all sites."""
         return joined([self._run(self._decoded, state) for state in self.states[number]])
 
-    def summed(self, function: Callable[[Any, Tensor, Tensor], Tensor]) -> Tensor:
-        """Returns the sum over all chunks of a function of latent state, coordinates and weights."""
-        sites, portions = self.sites, []
-        for latent, chunk in zip(self.latents, self.chunks, strict=True):
-            coords, weights = sites.coords[:, chunk.points], sites.weights[:, chunk.points]
-            portions.append(self._run(function, latent, coords, weights))
-        return _total(portions)
-
     @cached_property
     def latent(self) -> AbstractLatent:
         """What the encoder left at all sites."""
-        return type(self.latents[0]).joined(self.latents)
+        known = [latent for latent in self.latents if latent is not None]
+        if not known:
+            raise ValueError("Particles that were judged are not kept: sweep without `judge`.")
+        return type(known[0]).joined(known)
 
     def bases(self, number: int) -> Float[Tensor, "batch points channels"]:
         """Returns the state of all sites as the decoder reads it."""
@@ -127,8 +124,17 @@ class Sweep:
         return self._decoded(visit.state)
 
 
+Judge = Callable[[Any, Tensor, Tensor], Tensor]
+"""Says something of the latent state, coordinates and weights of sites that adds up over sites."""
+
+
 def sweep(
-    parts: Parts, sites: Sites, silence: Silence = Silence(), *, traces: bool = False
+    parts: Parts,
+    sites: Sites,
+    silence: Silence = Silence(),
+    *,
+    traces: bool = False,
+    judge: Judge | None = None,
 ) -> Sweep:
     """Takes all sites through the encoder and all layers.
 
@@ -137,28 +143,34 @@ def sweep(
         sites: Fields on sites.
         silence: Parts that are switched off.
         traces: Whether every intermediate is kept.
+        judge: Is asked about the particles of every chunk, which need not be kept then.
     """
     layers, batch = parts.layers, len(sites.values)
     keeps = Keeps.ALL if traces else _keeps(parts, sites)
     size = batch * sites.values.shape[1] if traces else _size(parts, sites)
     chunks = layers.chunks(sites, max(1, size // batch))
     lengths = [len(range(*chunk.points.indices(sites.values.shape[1]))) for chunk in chunks]
-    pieces = zip(sites.values.split(lengths, 1), sites.coords.split(lengths, 1), strict=True)
+    tensors = (sites.values, sites.coords, sites.weights)
+    pieces = zip(*(tensor.split(lengths, 1) for tensor in tensors), strict=True)
+    forgets = judge is not None and keeps != Keeps.ALL
 
-    def begin(values: Tensor, coords: Tensor, chunk: Chunk) -> Visit:
+    def begin(
+        values: Tensor, coords: Tensor, weights: Tensor, chunk: Chunk
+    ) -> tuple[Visit, Tensor | None]:
         described = parts.encoder.describe(values, coords)
         latent = parts.encoder.read(described, coords).silenced(silence.within(chunk.points))
-        return layers.begin(latent, described, coords)
+        visit = layers.begin(latent, described, coords)
+        judged = None if judge is None else judge(latent, coords, weights)
+        return layers.forget(visit) if forgets else visit, judged
 
     def measure(number: int, visit: Visit, chunk: Chunk) -> Visit:
         seen = layers.measure(number, visit, chunk)
-        return replace(seen, kept=None) if keeps == Keeps.STATES else seen
+        return replace(seen, kept=visit.kept) if keeps == Keeps.STATES else seen
 
     def update(number: int, visit: Visit, stage: Any, chunk: Chunk) -> Visit:
         if number in silence.layers:
             return Visit(visit.state, visit.latent, kept=visit.kept)
-        new = layers.update(number, visit, stage, chunk)
-        return new if keeps == Keeps.ALL else replace(new, kept=None)
+        return layers.update(number, visit, stage, chunk)
 
     def layer(number: int, visits: list[Visit]) -> tuple[list[Visit], Any]:
         again = keeps == Keeps.STATES
@@ -171,7 +183,9 @@ def sweep(
         return [_run(update, again, number, visit, stage, chunk) for visit, chunk in pairs], seen
 
     inputs = zip(pieces, chunks, strict=True)
-    visits = [_run(begin, keeps != Keeps.ALL, *piece, chunk) for piece, chunk in inputs]
+    begun = [_run(begin, keeps != Keeps.ALL, *piece, chunk) for piece, chunk in inputs]
+    visits = [visit for visit, _ in begun]
+    judged = None if judge is None else _total([said for _, said in begun])
     states, stages = [[visit.state for visit in visits]], []
     latents = [visit.latent for visit in visits]
     if keeps == Keeps.ALL:
@@ -181,7 +195,7 @@ def sweep(
         stages.append(stage)
         if traces or number == layers.num_layers - 1:
             states.append([visit.state for visit in visits])
-    return Sweep(parts, sites, silence, chunks, keeps, stages, states, latents)
+    return Sweep(parts, sites, silence, chunks, keeps, stages, states, latents, judged)
 
 
 def joined(portions: list[Tensor]) -> Tensor:
@@ -206,11 +220,13 @@ def _keeps(parts: Parts, sites: Sites) -> Keeps:
     """Returns what there is memory for."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return Keeps.ALL
-    in_layer, elsewhere = parts.layers.numbers_per_site
-    bytes_per_number = sites.values[..., 0].numel() * sites.values.element_size()
-    if (parts.layers.num_layers * in_layer + elsewhere) * bytes_per_number <= KEPT_BYTES:
+    layers = parts.layers
+    in_state, in_layer, in_encoder = layers.numbers_per_site
+    held, size = (layers.num_layers + 1) * in_state, KEPT_BYTES / sites.values.element_size()
+    room = size / sites.values[..., 0].numel()
+    if held + layers.num_layers * in_layer + in_encoder <= room:
         return Keeps.ALL
-    return Keeps.LAYER if (in_layer + elsewhere) * bytes_per_number <= KEPT_BYTES else Keeps.STATES
+    return Keeps.LAYER if held + in_layer <= room else Keeps.STATES
 
 
 def _size(parts: Parts, sites: Sites) -> int:

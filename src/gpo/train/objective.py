@@ -4,7 +4,13 @@ import torch
 from torch import Tensor
 
 from gpo.model.field import GaussianField
-from gpo.model.losses import LossWeights, field_losses, sweep_losses, with_total
+from gpo.model.losses import (
+    LossWeights,
+    field_losses,
+    particle_judge,
+    sweep_losses,
+    with_total,
+)
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 from gpo.train.examples import Example
@@ -52,7 +58,11 @@ def _one_step(
     """Returns the losses of one step and its normalised prediction."""
     model, coords, q = forecaster.model, batch.coords, batch.weights
     if isinstance(model, GaussianParticleOperator):
-        swept = model.sweep(model.field.check(values, coords, q, None))
+        sites, judge = (
+            model.field.check(values, coords, q, None),
+            particle_judge(model.config, weights),
+        )
+        swept = model.sweep(sites, judge=judge)
         prediction = forecaster.complete(swept.output, values)
         return sweep_losses(model, swept, prediction, target, weights), prediction
     if isinstance(model, GaussianField):
