@@ -226,7 +226,8 @@ def _keeps(parts: Parts, sites: Sites) -> Keeps:
     room = size / sites.values[..., 0].numel()
     if held + layers.num_layers * in_layer + in_encoder <= room:
         return Keeps.ALL
-    return Keeps.LAYER if held + in_layer <= room else Keeps.STATES
+    # Beside what the layer in work keeps, its gradients, and holes that these leave in memory.
+    return Keeps.LAYER if held + 2 * in_layer + in_encoder / 4 <= room else Keeps.STATES
 
 
 def _size(parts: Parts, sites: Sites) -> int:
