@@ -22,6 +22,7 @@ from gpo.cli.bench import (
 )
 from gpo.cli.data import DataInfo, DataMake, DataPlot
 from gpo.cli.explore import ExploreCommand
+from gpo.cli.export import ExportCommand
 from gpo.cli.interpret import InterpretCommand
 from gpo.cli.predict import PredictCommand
 from gpo.cli.presets import Presets
@@ -107,6 +108,7 @@ def _parse_onto(settings: RunConfig, arguments: list[str] | None) -> Any:
         | Annotated[EvaluateCommand, subcommand("evaluate")]
         | Annotated[ReportCommand, subcommand("report")]
         | Annotated[PredictCommand, subcommand("predict")]
+        | Annotated[ExportCommand, subcommand("export")]
         | Annotated[ExploreCommand, subcommand("explore")]
         | Annotated[InterpretCommand, subcommand("interpret")]
         | Annotated[Data, subcommand("data")]

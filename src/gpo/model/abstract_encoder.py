@@ -40,7 +40,7 @@ class AbstractEncoder(nn.Module, ABC):
     def forward(
         self,
         values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "batch points dim"],
+        coords: Float[Tensor, "#batch points dim"],
     ) -> AbstractLatent:
         """Returns the state of every site."""
         return self.read(self.describe(values, coords), coords)
@@ -48,7 +48,7 @@ class AbstractEncoder(nn.Module, ABC):
     def describe(
         self,
         values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "batch points dim"],
+        coords: Float[Tensor, "#batch points dim"],
     ) -> Described:
         """Returns what is known of every site."""
         if not torch.compiler.is_compiling() and bool((coords == coords[:1]).all()):
@@ -57,6 +57,6 @@ class AbstractEncoder(nn.Module, ABC):
 
     @abstractmethod
     def read(
-        self, described: Described, coords: Float[Tensor, "batch points dim"]
+        self, described: Described, coords: Float[Tensor, "#batch points dim"]
     ) -> AbstractLatent:
         """Returns the state of sites that were described already."""

@@ -63,7 +63,7 @@ class PGGaussianAttention(nn.Module):
         self,
         basis: Float[Tensor, "batch points gaussians"],
         descriptor: Float[Tensor, "batch points features"],
-        weights: Float[Tensor, "batch points"],
+        weights: Float[Tensor, "#batch points"],
     ) -> Float[Tensor, "batch points gaussians"]:
         """Returns the updated basis at the sites."""
         windows = self.windows(basis, self.windows.described(descriptor))
@@ -97,7 +97,7 @@ class PGGaussianAttention(nn.Module):
 def measure(
     windows: Float[Tensor, "batch heads points modes"],
     basis: Float[Tensor, "batch points gaussians"],
-    weights: Float[Tensor, "batch points"],
+    weights: Float[Tensor, "#batch points"],
 ) -> Float[Tensor, "batch heads modes gaussians_and_mass"]:
     r"""Returns $\sum_j q_jp_{jg}z_j$ and, last, $\sum_j q_jp_{jg}$, which add up over sites."""
     counted = torch.cat([basis, torch.ones_like(basis[..., :1])], dim=-1) * weights.unsqueeze(-1)
@@ -127,5 +127,5 @@ def renormalise(
     through zero from either side.
     """
     total = blended.sum(-1, keepdim=True)
-    epsilon = torch.full_like(total, torch.finfo(total.dtype).eps).copysign(total)
+    epsilon = torch.finfo(total.dtype).eps * torch.where(total < 0, -1.0, 1.0).to(total)
     return basis.sum(-1, keepdim=True) / (total + epsilon) * blended

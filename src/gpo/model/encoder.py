@@ -34,10 +34,10 @@ class Encoder(AbstractEncoder):
         self.weights = Head(hidden, config.num_gaussians)
         self._spread_out()
 
-    def read(self, described: Described, coords: Float[Tensor, "batch points dim"]) -> Particles:
+    def read(self, described: Described, coords: Float[Tensor, "#batch points dim"]) -> Particles:
         """Returns the particles of sites that were described already."""
         hidden = torch.relu(described.through(self.lift))
-        shape = (*coords.shape[:2], self.num_gaussians, self.domain.dim)
+        shape = (*described.values.shape[:2], self.num_gaussians, self.domain.dim)
         centers = self.centers(hidden).reshape(shape)
         scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR
         scales = scales * self.domain.unit_lengths(coords)

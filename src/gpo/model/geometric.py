@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gpo.model.abstract_encoder import Described
 from gpo.model.abstract_layers import AbstractLayers, Chunk, Visit
 from gpo.model.config import OperatorConfig
+from gpo.model.fixed_geometry import FixedGeometry
 from gpo.model.gated_layer import GatedLayer
 from gpo.model.latent import AbstractLatent
 from gpo.model.placement import project, scatter_at
@@ -117,6 +118,8 @@ class GeometricLayers(nn.Module, AbstractLayers):
         self, sites: Sites, queries: Float[Tensor, "batch queries dim"], neighbours: Neighbours
     ) -> Chunk:
         """Returns queries with the windows there, which only scatter."""
+        if sites.fixed is not None and sites.fixed.query_windows is not None:
+            return Chunk(slice(None), sites.fixed.query_windows)
         if self.windows.mesh_shape:
             places = self.windows.places(sites.coords, sites.share)
             places = neighbours.blend(neighbours.gather(places))
@@ -168,6 +171,15 @@ class GeometricLayers(nn.Module, AbstractLayers):
         """Returns the stage: waves are the same whatever is at the sites."""
         return stage
 
+    def fix(self, fixed: FixedGeometry) -> FixedGeometry:
+        """Returns the same places with the windows there."""
+        sites = Sites.at(fixed, fixed.coords[..., :0])
+        fixed = replace(fixed, windows=self._windows_at(sites))
+        if fixed.queries is None or fixed.neighbours is None:
+            return fixed
+        asked = self.asked(sites, fixed.queries, fixed.neighbours)
+        return replace(fixed, query_windows=asked.windows)
+
     def _layer(self, number: int) -> GatedLayer:
         layer = self.stages[number]
         assert isinstance(layer, GatedLayer)
@@ -184,6 +196,8 @@ class GeometricLayers(nn.Module, AbstractLayers):
 
     def _windows_at(self, sites: Sites) -> AbstractProjection:
         """Returns the windows at the sites, those of the last batch where its sites were the same."""
+        if sites.fixed is not None and sites.fixed.windows is not None:
+            return sites.fixed.windows
         if torch.compiler.is_compiling():
             # What kind of sites these are is looked up, which no graph can hold.
             torch._dynamo.graph_break()

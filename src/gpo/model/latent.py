@@ -18,7 +18,7 @@ class AbstractLatent(ABC):
 
     @abstractmethod
     def basis(
-        self, coords: Float[Tensor, "batch points dim"], domain: Domain
+        self, coords: Float[Tensor, "#batch points dim"], domain: Domain
     ) -> Float[Tensor, "batch points gaussians"]:
         """Evaluates every site's own basis at `coords`, one point per site."""
 

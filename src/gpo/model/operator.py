@@ -14,6 +14,7 @@ from gpo.model import artifact
 from gpo.model.config import OperatorConfig
 from gpo.model.content_layers import ContentLayers
 from gpo.model.field import GaussianField
+from gpo.model.fixed_geometry import FixedGeometry
 from gpo.model.geometric import GeometricLayers
 from gpo.model.particles import Particles
 from gpo.model.silence import Silence
@@ -55,8 +56,31 @@ class GaussianParticleOperator(nn.Module):
             queries: Any other points at which to predict.
             silence: Parts that are switched off.
         """
-        swept = self.sweep(self.field.check(values, coords, weights, queries), silence)
-        return swept.output if swept.sites.queries is None else swept.at(swept.sites.queries)
+        return self.predict(self.field.check(values, coords, weights, queries), silence)
+
+    def predict(
+        self, sites: Sites, silence: Silence = Silence()
+    ) -> Float[Tensor, "batch targets out_channels"]:
+        """Returns the same for sites that were checked already."""
+        swept = self.sweep(sites, silence)
+        return swept.output if sites.queries is None else swept.at(sites.queries)
+
+    @torch.no_grad()
+    def fix(
+        self,
+        coords: Float[Tensor, "points dim"],
+        *,
+        weights: Float[Tensor, " points"] | None = None,
+        queries: Float[Tensor, "queries dim"] | None = None,
+    ) -> FixedGeometry:
+        """Returns all that depends on places alone; `predict(Sites.at(fixed, values))` uses it."""
+        values = coords.new_zeros(1, len(coords), self.config.in_channels, dtype=self.field.dtype)
+        sites = self.field.check(values, coords, weights, queries)
+        has_mask = not bool(sites.is_counted.all())
+        neighbours = None if queries is None else self.field.neighbours(sites)
+        places = sites.coords, sites.weights, has_mask, sites.queries
+        fixed = FixedGeometry(*places, neighbours)
+        return self.layers.fix(fixed) if isinstance(self.layers, GeometricLayers) else fixed
 
     def sweep(
         self,
@@ -107,7 +131,7 @@ class GaussianParticleOperator(nn.Module):
         swept = self.sweep(sites, silence, traces=True)
         states = tuple(swept.bases(number) for number in range(len(swept.states)))
         waves = self.layers.windows if isinstance(self.layers, GeometricLayers) else None
-        seen = swept.sites.coords, self.config.space, waves
+        seen = sites.coords.expand(sites.values.shape[0], -1, -1), self.config.space, waves
         return Trace(swept.latent, states, tuple(swept.stages), swept.output, *seen)
 
     @property

@@ -26,7 +26,7 @@ class Particles(AbstractLatent):
     """How a site's unit of mass is shared among its Gaussians."""
 
     def basis(
-        self, coords: Float[Tensor, "batch points dim"], domain: Domain
+        self, coords: Float[Tensor, "#batch points dim"], domain: Domain
     ) -> Float[Tensor, "batch points gaussians"]:
         r"""Evaluates $z_{ji}=w_{ji}\,G(x_j;\mu_{ji},\sigma_{ji})$, every site's own Gaussians."""
         offset = domain.offset(coords.unsqueeze(-2), self.centers)

@@ -21,7 +21,7 @@ class PlainLatent(AbstractLatent):
     features: Float[Tensor, "batch points gaussians"]
 
     def basis(
-        self, coords: Float[Tensor, "batch points dim"], domain: Domain
+        self, coords: Float[Tensor, "#batch points dim"], domain: Domain
     ) -> Float[Tensor, "batch points gaussians"]:
         """Returns the features."""
         return self.features
@@ -57,7 +57,7 @@ class PlainEncoder(AbstractEncoder):
             nn.Linear(hidden, config.num_gaussians),
         )
 
-    def read(self, described: Described, coords: Float[Tensor, "batch points dim"]) -> PlainLatent:
+    def read(self, described: Described, coords: Float[Tensor, "#batch points dim"]) -> PlainLatent:
         """Returns the features of sites that were described already."""
         first, *others = self.layers
         assert isinstance(first, nn.Linear)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gpo.model.fixed_geometry import FixedGeometry
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import normalised_weights
 from gpo.numerics.share import WHOLE, AbstractShare
@@ -22,16 +23,25 @@ class Sites:
 
     values: Float[Tensor, "batch points channels"]
     """The input field; zero at masked sites."""
-    coords: Float[Tensor, "batch points dim"]
-    weights: Float[Tensor, "batch points"]
+    coords: Float[Tensor, "#batch points dim"]
+    weights: Float[Tensor, "#batch points"]
     """Quadrature weights, which sum to one; zero at masked sites."""
-    queries: Float[Tensor, "batch queries dim"] | None
+    queries: Float[Tensor, "#batch queries dim"] | None
     """Where the output is asked for; at the sites when not given."""
     share: AbstractShare = WHOLE
     """Which part of all sites these are."""
+    fixed: FixedGeometry | None = None
+    """What is known of these places already; places are then one set for all samples."""
+
+    @classmethod
+    def at(cls, fixed: FixedGeometry, values: Float[Tensor, "batch points channels"]) -> "Sites":
+        """Returns fields on sites that were checked before; their values are not."""
+        if fixed.has_mask:
+            values = torch.where(fixed.weights.unsqueeze(-1) > 0, values, 0.0)
+        return cls(values, fixed.coords, fixed.weights, fixed.queries, fixed=fixed)
 
     @property
-    def is_counted(self) -> Bool[Tensor, "batch points"]:
+    def is_counted(self) -> Bool[Tensor, "#batch points"]:
         """False at masked sites."""
         return self.weights > 0
 

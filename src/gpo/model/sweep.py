@@ -97,10 +97,9 @@ class Sweep:
         self, queries: Float[Tensor, "batch queries dim"]
     ) -> Float[Tensor, "batch queries out_channels"]:
         """Returns the predicted field anywhere; answers do not depend on what else is asked."""
-        size = len(queries) * queries.shape[1]
-        if self.parts.chunk_size or self.keeps != Keeps.ALL or not torch.is_grad_enabled():
-            size = _size(self.parts, self.sites)
-        asked = queries.split(max(1, size // len(queries)), dim=1)
+        if self.sites.fixed is not None or torch.compiler.is_compiling():
+            return self._answers(queries)
+        asked = queries.split(_chunk_points(self.parts, self.sites), dim=1)
         return joined([self._run(self._answers, portion) for portion in asked])
 
     def _run(self, function: Callable[..., Any], *given: Any) -> Any:
@@ -111,9 +110,10 @@ class Sweep:
 
     def _answers(self, queries: Tensor) -> Tensor:
         encoder, layers, sites = self.parts.encoder, self.parts.layers, self.sites
-        neighbours = self.parts.find_neighbours(
-            queries, sites.coords, sites.is_counted, sites.share
-        )
+        neighbours = sites.fixed and sites.fixed.neighbours
+        if neighbours is None:
+            places = queries, sites.coords, sites.is_counted
+            neighbours = self.parts.find_neighbours(*places, sites.share)
         values = neighbours.blend(neighbours.gather(sites.values))
         latent = self.latent.blend(neighbours, encoder.domain)
         chunk = layers.asked(sites, queries, neighbours)
@@ -145,10 +145,11 @@ def sweep(
         traces: Whether every intermediate is kept.
         judge: Is asked about the particles of every chunk, which need not be kept then.
     """
-    layers, batch = parts.layers, len(sites.values)
+    layers = parts.layers
     keeps = Keeps.ALL if traces else _keeps(parts, sites)
-    size = batch * sites.values.shape[1] if traces else _size(parts, sites)
-    chunks = layers.chunks(sites, max(1, size // batch))
+    is_whole = traces or sites.fixed is not None or torch.compiler.is_compiling()
+    size = sites.values.shape[1] if is_whole else _chunk_points(parts, sites)
+    chunks = layers.chunks(sites, size)
     lengths = [len(range(*chunk.points.indices(sites.values.shape[1]))) for chunk in chunks]
     tensors = (sites.values, sites.coords, sites.weights)
     pieces = zip(*(tensor.split(lengths, 1) for tensor in tensors), strict=True)
@@ -218,7 +219,7 @@ def _total(portions: list[Any]) -> Tensor:
 
 def _keeps(parts: Parts, sites: Sites) -> Keeps:
     """Returns what there is memory for."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if sites.fixed is not None or torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return Keeps.ALL
     layers = parts.layers
     in_state, in_layer, in_encoder = layers.numbers_per_site
@@ -230,11 +231,7 @@ def _keeps(parts: Parts, sites: Sites) -> Keeps:
     return Keeps.LAYER if held + 2 * in_layer + in_encoder / 4 <= room else Keeps.STATES
 
 
-def _size(parts: Parts, sites: Sites) -> int:
-    """Returns how many sites, of all samples together, make a chunk."""
-    if parts.chunk_size is not None:
-        return parts.chunk_size
-    num_sites = sites.values[..., 0].numel()
-    if torch.compiler.is_compiling():
-        return num_sites
-    return min(num_sites, max(1, CACHED_NUMBERS // parts.layers.num_modes))
+def _chunk_points(parts: Parts, sites: Sites) -> int:
+    """Returns how many points of every sample make a chunk."""
+    size = parts.chunk_size or CACHED_NUMBERS // parts.layers.num_modes
+    return max(1, size // len(sites.values))

@@ -27,13 +27,16 @@ Found = TypeVar("Found")
 class Neighbours:
     """For every query its nearest sites and how much each counts."""
 
-    index: Int64[Tensor, "batch queries neighbours"]
-    weights: Float[Tensor, "batch queries neighbours"]
+    index: Int64[Tensor, "sets queries neighbours"]
+    """One set where all samples share sites and queries, else one per sample."""
+    weights: Float[Tensor, "sets queries neighbours"]
     share: AbstractShare = WHOLE
     """Which part of the sites that `index` counts is here."""
 
     def gather(self, site_values: Float[Tensor, "batch points *rest"]) -> Tensor:
         """Returns what the neighbours hold, with axes `batch queries neighbours ...`."""
+        if self.share is WHOLE and len(self.index) == 1:
+            return site_values[:, self.index[0]]
         batch = torch.arange(self.index.shape[0], device=self.index.device)[:, None, None]
         if self.share is WHOLE:
             return site_values[batch, self.index]

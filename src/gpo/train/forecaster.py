@@ -20,6 +20,7 @@ from gpo.model.operator import GaussianParticleOperator
 from gpo.model.silence import Silence
 from gpo.model.sites import Sites, check_queries
 from gpo.model.sweep import Sweep
+from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.share import WHOLE, AbstractShare
 from gpo.train.held_sites import HeldSites
 from gpo.train.models import Model, load_model
@@ -149,6 +150,27 @@ class Forecaster(nn.Module):
         sites = self.model.field.check(values, coords, weights, None)
         return Forecast(self, replace(sites, values=values), self.model.sweep(sites, silence))
 
+    def between(
+        self,
+        output: Float[Tensor, "batch queries outputs"],
+        values: Float[Tensor, "batch points channels"],
+        neighbours: Neighbours,
+    ) -> Float[Tensor, "batch queries outputs"]:
+        """Returns the predicted frame in the units of the data, from a model's output at queries.
+
+        Args:
+            output: What the model said.
+            values: What it saw at the sites.
+            neighbours: The sites next to every query.
+        """
+        if self.task.predict == "increment":
+            values = neighbours.blend(neighbours.gather(values))
+        mean = self.site_means(self.output_mean)
+        if self.task.is_per_site:
+            sets = mean.expand(len(neighbours.index), -1, -1)
+            mean = neighbours.blend(neighbours.gather(sets))
+        return self.complete(output, values) * self.output_std + mean
+
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
     ) -> Float[Tensor, "batch points channels"]:
@@ -221,13 +243,7 @@ class Forecast:
         self, queries: Float[Tensor, "*#batch queries dim"]
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
-        forecaster, sites = self.forecaster, self.sites
-        search = self.swept.parts.find_neighbours
+        sites, search = self.sites, self.swept.parts.find_neighbours
         queries = check_queries(queries, sites.values, search.domain)
         neighbours = search(queries, sites.coords, sites.is_counted, sites.share)
-        values = neighbours.blend(neighbours.gather(sites.values))
-        completed = forecaster.complete(self.swept.at(queries), values)
-        mean = forecaster.site_means(forecaster.output_mean)
-        if forecaster.task.is_per_site:
-            mean = neighbours.blend(neighbours.gather(mean.expand(len(values), -1, -1)))
-        return completed * forecaster.output_std + mean
+        return self.forecaster.between(self.swept.at(queries), sites.values, neighbours)
