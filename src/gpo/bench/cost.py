@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -34,6 +34,8 @@ Row = dict[str, Any]
 """A measurement as plain values, which JSON can hold and a figure can be drawn from."""
 Device = Literal["cpu", "cuda"]
 Allocator = Literal["default", "keeping", "releasing"]
+Given = TypeVar("Given")
+Returned = TypeVar("Returned")
 
 MEGABYTE = 2**20
 DOMAIN = Domain.unit_box(2, periodic=True)
@@ -111,19 +113,24 @@ def make_workload(
 
 def measure_cost(workload: Workload) -> Cost:
     """Returns what a workload takes in a new process, or the reason why it cannot be run."""
+    try:
+        return in_new_process(_measure_here, workload)
+    except UnsupportedGeometryError as error:
+        return Cost(note=str(error))
+    except BrokenProcessPool:
+        return Cost(note="its process was killed, as happens where memory is short")
+    except Exception as error:  # A model that fails is reported; the others go on.
+        return Cost(note=f"failed: {str(error).strip().splitlines()[0]}")
+
+
+def in_new_process(call: Callable[[Given], Returned], argument: Given) -> Returned:
+    """Returns what a function returns, or raises what it raises, in a process of its own."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     # AdamW imports dynamo at its first step; loaded once, it costs no child anything.
     context.set_forkserver_preload(["__main__", __name__, "torch._dynamo"])
     with ProcessPoolExecutor(1, context) as process:
-        try:
-            return process.submit(_measure_here, workload).result()
-        except UnsupportedGeometryError as error:
-            return Cost(note=str(error))
-        except BrokenProcessPool:
-            return Cost(note="its process was killed, as happens where memory is short")
-        except Exception as error:  # A model that fails is reported; the others go on.
-            return Cost(note=f"failed: {str(error).strip().splitlines()[0]}")
+        return process.submit(call, argument).result()
 
 
 def _measure_here(workload: Workload) -> Cost:

@@ -14,6 +14,7 @@ from gpo.cli.bench import (
     BenchAblation,
     BenchConvergence,
     BenchEfficiency,
+    BenchExport,
     BenchRollout,
     BenchScaling,
     BenchSpectrum,
@@ -64,6 +65,7 @@ class Bench:
         | Annotated[BenchSpectrum, subcommand("spectrum")]
         | Annotated[BenchTransfer, subcommand("transfer")]
         | Annotated[BenchScaling, subcommand("scaling")]
+        | Annotated[BenchExport, subcommand("export")]
     )
 
     def run(self) -> None:

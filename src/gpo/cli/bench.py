@@ -23,6 +23,7 @@ from gpo.bench.curves import (
     spectrum_table,
 )
 from gpo.bench.efficiency import measure_efficiency
+from gpo.bench.export import measure_export, versions
 from gpo.bench.machine import describe_machine
 from gpo.bench.models import MODELS
 from gpo.bench.protocol import Protocol
@@ -31,6 +32,7 @@ from gpo.bench.table import Table
 from gpo.bench.table1 import table1, table1_cells
 from gpo.bench.transfer import transfer_table
 from gpo.cli.data import make_data
+from gpo.export.write import check_onnx
 from gpo.files import write_text
 from gpo.report.bench_figures import draw_efficiency, draw_scaling
 from gpo.report.curve_figure import draw_curves
@@ -259,6 +261,25 @@ class BenchScaling:
         with Console().status("measuring") as status:
             tables, rows = measure_scaling(max_sites=self.max_sites, on_progress=status.update)
         _write(self.out / "scaling", tables, {"scaling": draw_scaling(rows)})
+
+
+@dataclass(frozen=True)
+class BenchExport:
+    """Time of inference on fixed sites: eager, exported, compiled and in onnxruntime."""
+
+    repeats: int = 2
+    """Every time is the least of so many rounds."""
+    out: Path = Path("benchmarks/results")
+    """Where the tables go."""
+
+    def run(self) -> None:
+        """Measures side by side and writes the tables."""
+        check_onnx("gpo bench export")
+        with Console().status("measuring") as status:
+            tables, _ = measure_export(repeats=self.repeats, on_progress=status.update)
+        for table in tables:
+            table.notes.append(versions())
+        _write(self.out / "export", tables)
 
 
 def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None = None) -> None:

@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,24 @@ from torch.export import ExportedProgram
 from gpo.files import new_file, whole_file
 
 SUFFIXES = (".pt2", ".onnx")
-ONNX_PACKAGES = ("onnx", "onnxscript")
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def check_output(path: Path) -> Path:
     """Returns a path that a program can be written to; raises a `ValueError` before any work."""
     path = new_file(path, SUFFIXES)
     if path.suffix == ".onnx":
-        for name in ONNX_PACKAGES:
-            try:
-                __import__(name)
-            except ModuleNotFoundError as error:
-                raise ValueError(
-                    f"{path.name} needs {name}: pip install 'gpo[onnx]'. A .pt2 file needs torch alone."
-                ) from error
+        check_onnx(path.name)
     return path
+
+
+def check_onnx(what: str) -> None:
+    """Raises a `ValueError` where a package is missing that something needs."""
+    for name in ONNX_PACKAGES:
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"{what} needs {name}: pip install 'gpo[onnx]'") from error
 
 
 def write_program(path: Path, program: ExportedProgram, description: dict[str, Any]) -> None:
