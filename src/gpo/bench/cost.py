@@ -59,6 +59,10 @@ class Workload:
     device: Device = "cpu"
     allocator: Allocator = "default"
     """What the C library does with freed memory of the CPU: as it likes, keep it, or return it."""
+    domain: Domain = DOMAIN
+    """Where the sites are."""
+    most_bytes: int | None = None
+    """Of address space that the process may have; a model that needs more fails, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,10 @@ def _measure_here(workload: Workload) -> Cost:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     _set_allocator(workload.allocator)
+    if workload.most_bytes is not None:
+        import resource  # Not there on Windows.
+
+        resource.setrlimit(resource.RLIMIT_AS, (workload.most_bytes,) * 2)
     device = workload.device
     _warm_up(device)
     model = workload.build()
@@ -202,7 +210,7 @@ def _warm_up(device: Device) -> None:
 
 
 def _random_batch(workload: Workload) -> Example:
-    coords, weights = DOMAIN.grid(*workload.grid_shape)
+    coords, weights = workload.domain.grid(*workload.grid_shape)
     batch = workload.batch_size
     example = Example(
         frames=torch.randn(batch, 1, len(coords), 1),

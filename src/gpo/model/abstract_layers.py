@@ -68,7 +68,7 @@ class AbstractLayers(ABC):
 
     @abstractmethod
     def asked(
-        self, sites: Sites, queries: Float[Tensor, "batch queries dim"], neighbours: Neighbours
+        self, sites: Sites, queries: Float[Tensor, "#batch queries dim"], neighbours: Neighbours
     ) -> Chunk:
         """Returns one chunk of queries, at which nothing is measured."""
 
@@ -77,7 +77,7 @@ class AbstractLayers(ABC):
         self,
         latent: AbstractLatent,
         described: Described,
-        coords: Float[Tensor, "batch points dim"],
+        coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns points as they come from the encoder."""
 

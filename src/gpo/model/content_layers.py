@@ -68,7 +68,7 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         ]
 
     def asked(
-        self, sites: Sites, queries: Float[Tensor, "batch queries dim"], neighbours: Neighbours
+        self, sites: Sites, queries: Float[Tensor, "#batch queries dim"], neighbours: Neighbours
     ) -> Chunk:
         """Returns queries, which have no weight."""
         return Chunk(slice(None), None)
@@ -77,7 +77,7 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         self,
         latent: AbstractLatent,
         described: Described,
-        coords: Float[Tensor, "batch points dim"],
+        coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns the basis as the encoder makes it."""
         return Visit(latent.basis(coords, self.config.space), latent)

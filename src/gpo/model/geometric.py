@@ -115,7 +115,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
         return [Chunk(*part) for part in self._windows_at(sites).parts(size)]
 
     def asked(
-        self, sites: Sites, queries: Float[Tensor, "batch queries dim"], neighbours: Neighbours
+        self, sites: Sites, queries: Float[Tensor, "#batch queries dim"], neighbours: Neighbours
     ) -> Chunk:
         """Returns queries with the windows there, which only scatter."""
         if sites.fixed is not None and sites.fixed.query_windows is not None:
@@ -131,7 +131,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
         self,
         latent: AbstractLatent,
         described: Described,
-        coords: Float[Tensor, "batch points dim"],
+        coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns the state that particles and what they carry make."""
         return Visit(self._lifted(latent.basis(coords, self.domain), described), latent)

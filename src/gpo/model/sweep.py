@@ -94,7 +94,7 @@ class Sweep:
         return joined([layers.channels(state) for state in self.states[number]])
 
     def at(
-        self, queries: Float[Tensor, "batch queries dim"]
+        self, queries: Float[Tensor, "#batch queries dim"]
     ) -> Float[Tensor, "batch queries out_channels"]:
         """Returns the predicted field anywhere; answers do not depend on what else is asked."""
         if self.sites.fixed is not None or torch.compiler.is_compiling():
