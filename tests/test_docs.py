@@ -63,13 +63,16 @@ def test_every_flag_the_pages_name_exists():
 
 def test_every_key_of_an_exported_description_and_every_flag_is_explained():
     from gpo.cli.export import ExportCommand, known_sites
+    from gpo.data.places import Places
     from gpo.export.describe import describe_program
     from tests.train.series import decaying_waves
     from tests.train.test_training import task
 
     text, data = (DOCS / "export.md").read_text(), decaying_waves(missing=[3, 5])
     is_known, sites = known_sites(data, task(), 0), data.geometry()
-    said = describe_program(task(), data, sites, is_known, queries=sites.chosen(np.arange(4)))
+    said = describe_program(
+        task(), data, sites, is_known, queries=Places.of(sites.chosen(np.arange(4)))
+    )
     assert said["sites"]["masked"] == [3, 5]
     assert said["input"]["units"] == ["K", ""]
     assert said["queries"]["points"][1] == [0.0416666667]

@@ -145,7 +145,8 @@ def _measure_here(workload: Workload) -> Cost:
     if workload.most_bytes is not None:
         import resource  # Not there on Windows.
 
-        resource.setrlimit(resource.RLIMIT_AS, (workload.most_bytes,) * 2)
+        most = workload.most_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     device = workload.device
     _warm_up(device)
     model = workload.build()

@@ -57,7 +57,7 @@ class ExportCommand:
             forecaster,
             _tensor(sites.coords),
             weights=_tensor(np.where(is_known, sites.weights, 0)),
-            queries=None if places is None else _tensor(places.coords),
+            queries=None if places is None else _tensor(places.coords(places.whole)),
         )
         with Console().status("tracing"):
             description = describe_program(forecaster.task, run.data, sites, is_known, places)

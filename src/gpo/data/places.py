@@ -37,6 +37,11 @@ class Places:
         """Names of these axes."""
         return self.names if self.is_grid else ("point",)
 
+    @property
+    def whole(self) -> Block:
+        """The block of all points."""
+        return (slice(None),) * len(self.shape)
+
     def coords(self, block: Block) -> np.ndarray:
         """Returns points by dim in domain coordinates: a block of the grid, or of the points."""
         if self.is_grid:

@@ -1,15 +1,15 @@
 """What a user of an exported program has to know, as plain values."""
 
+import math
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import torch
 
 from gpo.data.geometry import Geometry
+from gpo.data.places import Places
 from gpo.data.trajectories import Pairs, Trajectories, Variable
-from gpo.numerics.domain import longitude_latitude
 from gpo.train.forecaster import Task
 
 DIGITS = 9
@@ -21,7 +21,7 @@ def describe_program(
     data: Trajectories | Pairs,
     sites: Geometry,
     is_known: np.ndarray,
-    queries: Geometry | None = None,
+    queries: Places | None = None,
 ) -> dict[str, Any]:
     """Returns names, units and axes of input and output, and where the points are.
 
@@ -50,7 +50,7 @@ def describe_program(
             **_names(wanted),
         },
         "lead": task.lead,
-        "sites": {**_places(sites), "masked": masked},
+        "sites": {**_places(Places.of(sites), sites.grid_shape), "masked": masked},
     }
     if is_series and len(data.time) > 1:
         step = float(np.median(np.diff(data.time)))
@@ -64,28 +64,18 @@ def _names(variables: Sequence[Variable]) -> dict[str, list[str]]:
     return {"variables": [v.name for v in variables], "units": [v.units for v in variables]}
 
 
-def _places(geometry: Geometry) -> dict[str, Any]:
+def _places(places: Places, grid_shape: tuple[int, ...] = ()) -> dict[str, Any]:
     """Returns where points are: along the axes of a grid, or one by one."""
-    places: dict[str, Any] = {"count": geometry.num_points}
-    if geometry.grid_shape:
-        places |= {"grid_shape": list(geometry.grid_shape), "order": "last axis fastest"}
-    if geometry.axes:
-        return places | {
-            "axes": [
-                {"name": name, "units": units, "values": _rounded(along)}
-                for name, units, along in zip(
-                    geometry.axis_names, geometry.axis_units, geometry.axes, strict=True
-                )
-            ]
-        }
-    if geometry.domain.is_sphere:
-        columns = longitude_latitude(torch.from_numpy(geometry.coords.astype(np.float64)))
-        points = np.stack([column.numpy() for column in columns], -1)
-        names, units = ["longitude", "latitude"], ["degrees_east", "degrees_north"]
-    else:
-        points = geometry.coords
-        names, units = list("xyz"[: points.shape[1]]), list(geometry.axis_units)
-    return places | {"names": names, "units": units, "points": [_rounded(row) for row in points]}
+    shape = places.shape if places.is_grid else grid_shape
+    said: dict[str, Any] = {"count": math.prod(places.shape)}
+    if shape:
+        said |= {"grid_shape": list(shape), "order": "last axis fastest"}
+    if not places.is_grid:
+        points = [_rounded(row) for row in np.stack(places.numbers, -1)]
+        return said | {"names": list(places.names), "units": list(places.units), "points": points}
+    axes = zip(places.names, places.units, places.numbers, strict=True)
+    named = [{"name": name, "units": units, "values": _rounded(v)} for name, units, v in axes]
+    return said | {"axes": named}
 
 
 def _rounded(numbers: np.ndarray) -> list[float]:
