@@ -1,5 +1,7 @@
 """Chunks, and what is computed again in the backward pass, change nothing but the order of sums."""
 
+import copy
+
 import pytest
 import torch
 
@@ -155,3 +157,11 @@ def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
 
     everything, layer, states = (kept(memory) for memory in needed.tolist())
     assert layer <= states < 0.5 * everything
+
+
+def test_a_copy_of_a_model_gives_the_same_to_the_last_bit():
+    domain = DOMAINS["square"]
+    model = make_model(domain, variant="geometric", num_waves=2)
+    values, coords, weights, _ = problem(domain)
+    expected = model(values, coords, weights=weights)
+    assert torch.equal(copy.deepcopy(model)(values, coords, weights=weights), expected)

@@ -60,7 +60,7 @@ def project(
         if grid is not None:
             return grid
     matrix = _token_matrix(windows, places, weights, share)
-    if share is not WHOLE or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
+    if not share.is_whole or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
         return StreamedProjection(windows, places, weights, matrix.to(places))
     exact = places.double()
     tested = functions_at(windows, exact) * weights.double().unsqueeze(-1)
@@ -76,7 +76,7 @@ def _grid_part(
     if grid is None:
         return None
     projection = _grid_projection(windows, grid, places)
-    if share is WHOLE:
+    if share.is_whole:
         return projection
     starts, per_line = share.starts(places.shape[1]), math.prod(projection.shape[1:])
     if grid.order is not None or any(start % per_line for start in starts):

@@ -25,7 +25,6 @@ from gpo.model.latent import AbstractLatent
 from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import NeighbourSearch
-from gpo.numerics.share import WHOLE
 
 KEPT_BYTES = 3 * 2**30
 """What training keeps for the backward pass at most, where it can be computed again."""
@@ -231,7 +230,7 @@ def _keeps(parts: Parts, sites: Sites) -> Keeps:
     # Beside what the layer in work keeps, its gradients, and holes that these leave in memory.
     fits = held + 2 * in_layer + in_encoder / 4 <= room
     # A layer that is computed again as a whole would have to ask other processes again.
-    return Keeps.LAYER if fits and sites.share is WHOLE else Keeps.STATES
+    return Keeps.LAYER if fits and sites.share.is_whole else Keeps.STATES
 
 
 def _chunk_points(parts: Parts, sites: Sites) -> int:

@@ -35,10 +35,10 @@ class Neighbours:
 
     def gather(self, site_values: Float[Tensor, "batch points *rest"]) -> Tensor:
         """Returns what the neighbours hold, with axes `batch queries neighbours ...`."""
-        if self.share is WHOLE and len(self.index) == 1:
+        if self.share.is_whole and len(self.index) == 1:
             return site_values[:, self.index[0]]
         batch = torch.arange(self.index.shape[0], device=self.index.device)[:, None, None]
-        if self.share is WHOLE:
+        if self.share.is_whole:
             return site_values[batch, self.index]
         num_sites = site_values.shape[1]
         start = self.share.starts(num_sites)[self.share.rank]

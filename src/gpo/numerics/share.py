@@ -8,6 +8,9 @@ from torch import Tensor
 class AbstractShare(ABC):
     """A part of all sites; those of other processes come before and after it."""
 
+    is_whole = False
+    """Whether there are no other processes."""
+
     @abstractmethod
     def sum(self, part: Tensor) -> Tensor:
         """Returns the sum of what all processes have; gradients go back to all of them."""
@@ -37,6 +40,8 @@ class AbstractShare(ABC):
 
 class Whole(AbstractShare):
     """One process that holds all sites."""
+
+    is_whole = True
 
     def sum(self, part: Tensor) -> Tensor:
         """Returns the same."""
