@@ -15,7 +15,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 @pytest.fixture(params=sweep.Keeps, ids=lambda keeps: keeps.name)
 def _keeps(request, monkeypatch):
-    """Training keeps everything, a layer, or states alone."""
+    """Training keeps everything, states and windows, or states alone."""
     monkeypatch.setattr(sweep, "_keeps", lambda parts, sites: request.param)
 
 
@@ -114,12 +114,16 @@ def test_every_loss_is_the_same_in_chunks(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.usefixtures("_keeps")
 def test_what_is_silent_is_silent_in_every_chunk(variant):
     domain = DOMAINS["square"]
     model = make_model(domain, variant=variant, num_waves=2)
     values, coords, weights, queries = problem(domain)
     silence = Silence(
-        modes=frozenset({(0, 1)}), sites=frozenset({1, 20, 39}), gaussians=frozenset({2})
+        modes=frozenset({(0, 1)}),
+        sites=frozenset({1, 20, 39}),
+        gaussians=frozenset({2}),
+        layers=frozenset({1}),
     )
     for asked in (None, queries):
         model.chunk_size = None
@@ -130,15 +134,67 @@ def test_what_is_silent_is_silent_in_every_chunk(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.usefixtures("_keeps")
+def test_a_graph_that_is_retained_gives_the_same_gradients_again(variant):
+    domain = DOMAINS["torus"]
+    model = make_model(domain, variant=variant, num_waves=2)
+    model.chunk_size = 14
+    values, coords, weights, _ = problem(domain)
+    loss = model(values, coords, weights=weights).sin().sum()
+    wanted = list(model.parameters())
+    once = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
+    again = torch.autograd.grad(loss, wanted, allow_unused=True)
+    for one, other in zip(once, again, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_computed_again_has_the_precision_it_had(variant, monkeypatch):
+    domain = DOMAINS["torus"]
+    model = make_model(domain, variant=variant, num_waves=2).float()
+    model.chunk_size = 14
+    values, coords, weights, _ = (part.float() for part in problem(domain))
+
+    def gradient(keeps, precision):
+        monkeypatch.setattr(sweep, "_keeps", lambda parts, sites: keeps)
+        with torch.autocast("cpu", enabled=precision == "mixed"):
+            answer = model(values, coords, weights=weights)
+        parts = torch.autograd.grad(answer.float().sin().sum(), list(model.parameters()))
+        return torch.cat([part.flatten() for part in parts])
+
+    exact = gradient(sweep.Keeps.ALL, "full")
+    expected = (gradient(sweep.Keeps.ALL, "mixed") - exact).norm()
+    actual = (gradient(sweep.Keeps.STATES, "mixed") - exact).norm()
+    assert 0.5 * expected < actual < 2 * expected
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.usefixtures("_keeps")
+def test_parameters_that_do_not_learn_are_left_out(variant):
+    domain = DOMAINS["torus"]
+    model = make_model(domain, variant=variant, num_waves=2)
+    model.chunk_size = 14
+    frozen = [parameter.requires_grad_(False) for parameter in model.layers.parameters_of(0)]
+    values, coords, weights, _ = problem(domain)
+    model(values, coords, weights=weights).sin().sum().backward()
+    assert all(parameter.grad is None for parameter in frozen)
+    assert all(parameter.grad is not None for parameter in model.layers.parameters_of(1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
     """Counts the bytes that the graph of one step holds on to."""
     domain = DOMAINS["torus"]
     sizes = {"num_waves": 2, "num_gaussians": 8, "num_heads": 4, "num_layers": 4}
     model = make_model(domain, variant=variant, **sizes)
     values, coords, weights, _ = problem(domain, num_sites=400)
-    in_state, in_layer, in_encoder = model.layers.numbers_per_site
-    held = 5 * in_state
-    needed = 8 * 800 * torch.tensor([held + 4 * in_layer + in_encoder, held + 3 * in_layer, 0])
+    numbers = model.layers.numbers
+    held = 5 * numbers.state
+    needed = 8 * 800 * torch.tensor([
+        held + 4 * (numbers.windows + numbers.layer) + numbers.encoder,
+        held + 4 * numbers.windows + 2 * numbers.beside,
+        0,
+    ])  # fmt: skip
 
     def kept(memory):
         storages: dict[int, int] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpo.model.abstract_encoder import Described
 from gpo.model.latent import AbstractLatent
@@ -36,12 +36,35 @@ class Visit:
 
     state: Tensor
     """What layers change; what is decoded in the end."""
-    latent: AbstractLatent | None
+    latent: AbstractLatent | None = None
     """What the encoder left; None where nothing needs it any more."""
-    moments: Tensor | None = None
-    """What the windows of the next layer measured here."""
     kept: Any = None
     """What could be computed again from the rest."""
+
+
+class AbstractStage(ABC):
+    """The modes of a layer, measured and coupled."""
+
+    @property
+    @abstractmethod
+    def scattered(self) -> Tensor:
+        """What is scattered back."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How many numbers there are of a site, roughly."""
+
+    state: int
+    """In its state."""
+    beside: int
+    """That layers need of the encoder beside the state."""
+    windows: int
+    """In the windows of a layer, where these depend on what is at the site."""
+    layer: int
+    """That training keeps within a layer beside windows."""
+    encoder: int
+    """That training keeps within the encoder."""
 
 
 class AbstractLayers(ABC):
@@ -59,8 +82,8 @@ class AbstractLayers(ABC):
 
     @property
     @abstractmethod
-    def numbers_per_site(self) -> tuple[int, int, int]:
-        """How many numbers training keeps of a site, roughly: its state, in a layer, in the encoder."""
+    def numbers(self) -> Numbers:
+        """How many numbers there are of a site, to tell what there is memory for."""
 
     @abstractmethod
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
@@ -86,16 +109,30 @@ class AbstractLayers(ABC):
         """Returns points with what all layers need of them, kept."""
 
     @abstractmethod
-    def forget(self, visit: Visit) -> Visit:
-        """Returns points that remember of the encoder only what layers need."""
+    def held(self, visit: Visit) -> tuple[Tensor, ...]:
+        """Returns the state, and what else layers need of points that come from the encoder."""
 
     @abstractmethod
-    def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:
-        """Returns points with what the windows of a layer measure there."""
+    def recall(self, held: tuple[Tensor, ...]) -> Visit:
+        """Returns points of which this is held."""
 
     @abstractmethod
-    def couple(self, number: int, moments: Tensor, share: AbstractShare, silence: Silence) -> Any:
-        """Returns the stage of a layer: the modes of all sites, measured and coupled.
+    def parameters_of(self, number: int) -> list[nn.Parameter]:
+        """Returns the parameters of a layer."""
+
+    @abstractmethod
+    def look(self, number: int, visit: Visit) -> Visit:
+        """Returns points with the windows of a layer there, where these depend on what is there."""
+
+    @abstractmethod
+    def measure(self, number: int, visit: Visit, chunk: Chunk) -> Tensor:
+        """Returns the moments of a layer: what its windows measure, which adds up over sites."""
+
+    @abstractmethod
+    def couple(
+        self, number: int, moments: Tensor, share: AbstractShare, silence: Silence
+    ) -> AbstractStage:
+        """Returns the stage of a layer: the modes of all sites.
 
         Args:
             number: Of the layer.
@@ -105,7 +142,7 @@ class AbstractLayers(ABC):
         """
 
     @abstractmethod
-    def update(self, number: int, visit: Visit, stage: Any, chunk: Chunk) -> Visit:
+    def update(self, number: int, visit: Visit, scattered: Tensor, chunk: Chunk) -> Visit:
         """Returns points after modes were scattered to them."""
 
     @abstractmethod
@@ -113,5 +150,5 @@ class AbstractLayers(ABC):
         """Returns a state as the decoder reads it."""
 
     @abstractmethod
-    def seen(self, visit: Visit, stage: Any) -> Any:
+    def seen(self, visit: Visit, stage: Any) -> AbstractStage:
         """Returns a stage with what is at the sites too, for a trace."""

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from gpo.model.abstract_layers import AbstractStage
 from gpo.model.config import OperatorConfig
 from gpo.model.coupling import ModalAttention
 from gpo.model.windows import ContentWindows
@@ -20,12 +21,17 @@ from gpo.numerics.share import WHOLE, AbstractShare
 
 
 @dataclass(frozen=True)
-class Modes:
+class Modes(AbstractStage):
     """What a stage measured at all sites and made of it: all that a query needs from them."""
 
     tokens: Float[Tensor, "batch heads modes head_dim"]
     coupling: Float[Tensor, "batch heads modes modes"]
     coupled: Float[Tensor, "batch heads modes head_dim"]
+
+    @property
+    def scattered(self) -> Float[Tensor, "batch heads modes head_dim"]:
+        """What is scattered back."""
+        return self.coupled
 
 
 @dataclass(frozen=True)

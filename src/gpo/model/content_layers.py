@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from gpo.model.abstract_encoder import Described
-from gpo.model.abstract_layers import AbstractLayers, Chunk, Visit
+from gpo.model.abstract_layers import AbstractLayers, Chunk, Numbers, Visit
 from gpo.model.attention import Modes, PGGaussianAttention, Stage, measure
 from gpo.model.config import OperatorConfig
 from gpo.model.latent import AbstractLatent
@@ -55,10 +55,16 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         return self.config.num_heads * self.config.num_modes
 
     @property
-    def numbers_per_site(self) -> tuple[int, int, int]:
-        """The basis; windows and what leads to them in a layer; particles and what leads to them."""
+    def numbers(self) -> Numbers:
+        """How many numbers there are of a site."""
         gaussians, hidden = self.config.num_gaussians, self.config.hidden_dim
-        return gaussians, self.num_modes + 2 * hidden + 8 * gaussians, 8 * hidden + 20 * gaussians
+        return Numbers(
+            state=gaussians,
+            beside=gaussians * (1 + 2 * self.config.dim),
+            windows=self.num_modes,
+            layer=2 * hidden + 8 * gaussians,
+            encoder=8 * hidden + 20 * gaussians,
+        )
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with their quadrature weights."""
@@ -89,22 +95,37 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         windows = [stage.windows for stage in self if isinstance(stage, PGGaussianAttention)]
         weight = torch.cat([one.particle_weight for one in windows])
         bias = torch.cat([one.describe.bias for one in windows])
-        assert visit.latent is not None
-        descriptor = visit.latent.descriptor(self.config.space)
-        parts = linear(descriptor, weight, bias).split(self.config.hidden_dim, dim=-1)
+        parts = linear(self._descriptor(visit), weight, bias).split(self.config.hidden_dim, dim=-1)
         times = self.num_layers // len(parts)
         return replace(visit, kept=Look(described=parts * times))
 
-    def forget(self, visit: Visit) -> Visit:
-        """Returns the basis with what windows see of particles, in place of these."""
-        assert visit.latent is not None
-        return replace(visit, latent=None, kept=Look(visit.latent.descriptor(self.config.space)))
+    def held(self, visit: Visit) -> tuple[Tensor, ...]:
+        """Returns the basis, and what windows see of particles in place of these."""
+        return visit.state, self._descriptor(visit)
 
-    def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:
-        """Returns the basis with the windows of a layer and their moments."""
-        windows = self._windows(number, visit)
-        look = replace(visit.kept or Look(), windows=windows)
-        return replace(visit, moments=measure(windows, visit.state, chunk.windows), kept=look)
+    def recall(self, held: tuple[Tensor, ...]) -> Visit:
+        """Returns the basis with what windows see of particles."""
+        basis, descriptor = held
+        return Visit(basis, kept=Look(descriptor))
+
+    def parameters_of(self, number: int) -> list[nn.Parameter]:
+        """Returns those of a stage."""
+        return list(self.stages[number].parameters())
+
+    def look(self, number: int, visit: Visit) -> Visit:
+        """Returns the basis with the windows of a layer."""
+        windows, look = self.stages[number].windows, visit.kept or Look()
+        if look.described:
+            described = look.described[number]
+        else:
+            described = windows.described(self._descriptor(visit))
+        return replace(visit, kept=replace(look, windows=windows(visit.state, described)))
+
+    def measure(
+        self, number: int, visit: Visit, chunk: Chunk
+    ) -> Float[Tensor, "batch heads modes gaussians_and_mass"]:
+        """Returns the moments of the windows."""
+        return measure(visit.kept.windows, visit.state, chunk.windows)
 
     def couple(self, number: int, moments: Tensor, share: AbstractShare, silence: Silence) -> Modes:
         """Returns the modes of all sites."""
@@ -112,12 +133,10 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         loud = silence.tokens(number, modes.coupled.flatten(1, 2), dim=1)
         return replace(modes, coupled=loud.view_as(modes.coupled))
 
-    def update(self, number: int, visit: Visit, stage: Modes, chunk: Chunk) -> Visit:
+    def update(self, number: int, visit: Visit, scattered: Tensor, chunk: Chunk) -> Visit:
         """Returns the basis after modes were scattered into it."""
-        look = visit.kept or Look()
-        windows = self._windows(number, visit) if look.windows is None else look.windows
-        basis = self.stages[number].update(visit.state, windows, stage.coupled)
-        return Visit(basis, visit.latent, kept=replace(look, windows=None))
+        basis = self.stages[number].update(visit.state, visit.kept.windows, scattered)
+        return Visit(basis, visit.latent, replace(visit.kept, windows=None))
 
     def channels(self, state: Tensor) -> Float[Tensor, "batch points gaussians"]:
         """Returns the basis."""
@@ -127,12 +146,8 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         """Returns a stage with the windows at the sites."""
         return Stage(stage.tokens, stage.coupling, stage.coupled, visit.kept.windows)
 
-    def _windows(self, number: int, visit: Visit) -> Float[Tensor, "batch heads points modes"]:
-        windows, look = self.stages[number].windows, visit.kept or Look()
-        if look.described:
-            return windows(visit.state, look.described[number])
-        descriptor = look.descriptor
-        if descriptor is None:
-            assert visit.latent is not None
-            descriptor = visit.latent.descriptor(self.config.space)
-        return windows(visit.state, windows.described(descriptor))
+    def _descriptor(self, visit: Visit) -> Float[Tensor, "batch points features"]:
+        if visit.kept is not None and visit.kept.descriptor is not None:
+            return visit.kept.descriptor
+        assert visit.latent is not None
+        return visit.latent.descriptor(self.config.space)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.model.abstract_encoder import Described
-from gpo.model.abstract_layers import AbstractLayers, Chunk, Visit
+from gpo.model.abstract_layers import AbstractLayers, AbstractStage, Chunk, Numbers, Visit
 from gpo.model.config import OperatorConfig
 from gpo.model.fixed_geometry import FixedGeometry
 from gpo.model.gated_layer import GatedLayer
@@ -28,7 +28,7 @@ from gpo.numerics.share import AbstractShare
 
 
 @dataclass(frozen=True)
-class WaveStage:
+class WaveStage(AbstractStage):
     """What one layer measured and made of it."""
 
     tokens: Float[Tensor, "2 modes batch channels"]
@@ -37,6 +37,11 @@ class WaveStage:
     """The coupling: by what every mode of every field is multiplied, real and imaginary part."""
     filtered: Float[Tensor, "2 modes batch fields"]
     """What is scattered back: the gate p in the first half of the fields, what it lets pass, r, in the second."""
+
+    @property
+    def scattered(self) -> Float[Tensor, "2 modes batch fields"]:
+        """What is scattered back."""
+        return self.filtered
 
 
 @dataclass(frozen=True)
@@ -105,10 +110,10 @@ class GeometricLayers(nn.Module, AbstractLayers):
         return self.windows.num_modes
 
     @property
-    def numbers_per_site(self) -> tuple[int, int, int]:
-        """The state; two fields and their product in a layer; what the encoder makes."""
+    def numbers(self) -> Numbers:
+        """How many numbers there are of a site: in a layer two fields, a factor and a product."""
         channels = self.lift.out_features
-        return channels, 5 * channels, 10 * channels
+        return Numbers(channels, 0, 0, layer=5 * channels, encoder=10 * channels)
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with the windows at them."""
@@ -140,13 +145,28 @@ class GeometricLayers(nn.Module, AbstractLayers):
         """Returns the same: waves need nothing but the state."""
         return visit
 
-    def forget(self, visit: Visit) -> Visit:
+    def held(self, visit: Visit) -> tuple[Tensor, ...]:
         """Returns the state alone: all that particles carry is in it."""
-        return replace(visit, latent=None)
+        return (visit.state,)
 
-    def measure(self, number: int, visit: Visit, chunk: Chunk) -> Visit:
-        """Returns the state with its tokens."""
-        return replace(visit, moments=chunk.windows.measure(visit.state))
+    def recall(self, held: tuple[Tensor, ...]) -> Visit:
+        """Returns the state."""
+        (state,) = held
+        return Visit(state)
+
+    def parameters_of(self, number: int) -> list[nn.Parameter]:
+        """Returns those of a layer."""
+        return list(self._layer(number).parameters())
+
+    def look(self, number: int, visit: Visit) -> Visit:
+        """Returns the same: waves are the same whatever is at the sites."""
+        return visit
+
+    def measure(
+        self, number: int, visit: Visit, chunk: Chunk
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens."""
+        return chunk.windows.measure(visit.state)
 
     def couple(
         self, number: int, moments: Tensor, share: AbstractShare, silence: Silence
@@ -156,9 +176,9 @@ class GeometricLayers(nn.Module, AbstractLayers):
         filtered = silence.tokens(number, layer.filter(tokens), dim=1)
         return WaveStage(tokens, layer.filter.transfer, filtered)
 
-    def update(self, number: int, visit: Visit, stage: WaveStage, chunk: Chunk) -> Visit:
+    def update(self, number: int, visit: Visit, scattered: Tensor, chunk: Chunk) -> Visit:
         """Returns the state after tokens were scattered to it."""
-        state = self._layer(number).update(visit.state, chunk.windows, stage.filtered)
+        state = self._layer(number).update(visit.state, chunk.windows, scattered)
         return Visit(state, visit.latent)
 
     def channels(

@@ -2,13 +2,14 @@ r"""One sweep of the operator over all sites, a chunk at a time.
 
 Between two layers only sums over sites are needed, so a chunk small enough for the cache goes
 through a layer and measures for the next one before the following chunk is touched. Where all
-that training would keep is too much, windows and everything else inside a layer are computed
-again in the backward pass: of a site, its particles and its state after every layer remain.
+that training would keep is too much, what is inside layers, encoder and decoder is computed again
+in the backward pass: of a site, its particles and its state after every layer remain, and its
+windows where there is room.
 Numbers do not depend on chunks but for the order of sums.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -18,10 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gpo.model.abstract_encoder import AbstractEncoder
-from gpo.model.abstract_layers import AbstractLayers, Chunk, Visit
+from gpo.model.abstract_encoder import AbstractEncoder, Described
+from gpo.model.abstract_layers import AbstractLayers, AbstractStage, Chunk, Visit
 from gpo.model.decoder import Decoder
 from gpo.model.latent import AbstractLatent
+from gpo.model.passage import Passage
+from gpo.model.recomputed import RecomputedPassage
 from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import NeighbourSearch
@@ -37,7 +40,7 @@ class Keeps(Enum):
     """What training keeps for the backward pass; the rest is computed again."""
 
     ALL = "everything"
-    LAYER = "states, and everything of the layer in work"
+    WINDOWS = "states and windows"
     STATES = "states"
 
 
@@ -66,8 +69,8 @@ class Sweep:
     """The modes of every layer, measured and coupled."""
     states: list[list[Tensor]]
     """Of all chunks, before the first layer and after the last; after every layer in a trace."""
-    latents: list[AbstractLatent | None]
-    """Of all chunks; None where they were judged and forgotten."""
+    latents: list[AbstractLatent]
+    """Of all chunks; none where they are computed again when they are asked for."""
     judged: Tensor | None
     """Sum over all chunks of what `judge` said."""
 
@@ -83,10 +86,11 @@ class Sweep:
     @cached_property
     def latent(self) -> AbstractLatent:
         """What the encoder left at all sites."""
-        known = [latent for latent in self.latents if latent is not None]
-        if not known:
-            raise ValueError("Particles that were judged are not kept: sweep without `judge`.")
-        return type(known[0]).joined(known)
+        latents = self.latents
+        if not latents:
+            pieces = zip(*_pieces(self.sites, self.chunks), self.chunks, strict=True)
+            latents = [self._run(self._latent, *piece) for piece in pieces]
+        return type(latents[0]).joined(latents)
 
     def bases(self, number: int) -> Float[Tensor, "batch points channels"]:
         """Returns the state of all sites as the decoder reads it."""
@@ -98,29 +102,36 @@ class Sweep:
     ) -> Float[Tensor, "batch queries out_channels"]:
         """Returns the predicted field anywhere; answers do not depend on what else is asked."""
         if self.sites.fixed is not None or torch.compiler.is_compiling():
-            return self._answers(queries)
+            return self._answers(queries, self.latent)
         asked = queries.split(_chunk_points(self.parts, self.sites), dim=1)
-        return joined([self._run(self._answers, portion) for portion in asked])
+        return joined([self._run(self._answers, portion, self.latent) for portion in asked])
 
     def _run(self, function: Callable[..., Any], *given: Any) -> Any:
         return _run(function, self.keeps != Keeps.ALL, *given)
 
+    def _latent(
+        self, values: Tensor, coords: Tensor, weights: Tensor, chunk: Chunk
+    ) -> AbstractLatent:
+        silence = self.silence.within(chunk.points)
+        return _encoded(self.parts.encoder, values, coords, silence)[1]
+
     def _decoded(self, state: Tensor) -> Tensor:
         return self.parts.decoder(self.parts.layers.channels(state))
 
-    def _answers(self, queries: Tensor) -> Tensor:
+    def _answers(self, queries: Tensor, latent: AbstractLatent) -> Tensor:
         encoder, layers, sites = self.parts.encoder, self.parts.layers, self.sites
         neighbours = sites.fixed and sites.fixed.neighbours
         if neighbours is None:
             places = queries, sites.coords, sites.is_counted
             neighbours = self.parts.find_neighbours(*places, sites.share)
         values = neighbours.blend(neighbours.gather(sites.values))
-        latent = self.latent.blend(neighbours, encoder.domain)
+        latent = latent.blend(neighbours, encoder.domain)
         chunk = layers.asked(sites, queries, neighbours)
         visit = layers.begin(latent, encoder.describe(values, queries), queries)
         for number, stage in enumerate(self.stages):
             if number not in self.silence.layers:
-                visit = layers.update(number, visit, stage, chunk)
+                visit = layers.look(number, visit)
+                visit = layers.update(number, visit, stage.scattered, chunk)
         return self._decoded(visit.state)
 
 
@@ -147,52 +158,40 @@ def sweep(
     """
     layers = parts.layers
     keeps = Keeps.ALL if traces else _keeps(parts, sites)
+    recomputes = keeps != Keeps.ALL
     is_whole = traces or sites.fixed is not None or torch.compiler.is_compiling()
     size = sites.values.shape[1] if is_whole else _chunk_points(parts, sites)
     chunks = layers.chunks(sites, size)
-    lengths = [len(range(*chunk.points.indices(sites.values.shape[1]))) for chunk in chunks]
-    tensors = (sites.values, sites.coords, sites.weights)
-    pieces = zip(*(tensor.split(lengths, 1) for tensor in tensors), strict=True)
-    forgets = judge is not None and keeps != Keeps.ALL
 
     def begin(
         values: Tensor, coords: Tensor, weights: Tensor, chunk: Chunk
     ) -> tuple[Visit, Tensor | None]:
-        described = parts.encoder.describe(values, coords)
-        latent = parts.encoder.read(described, coords).silenced(silence.within(chunk.points))
+        quiet = silence.within(chunk.points)
+        described, latent = _encoded(parts.encoder, values, coords, quiet)
         visit = layers.begin(latent, described, coords)
         judged = None if judge is None else judge(latent, coords, weights)
-        return layers.forget(visit) if forgets else visit, judged
+        return layers.recall(layers.held(visit)) if recomputes else layers.prepare(visit), judged
 
-    def measure(number: int, visit: Visit, chunk: Chunk) -> Visit:
-        seen = layers.measure(number, visit, chunk)
-        return replace(seen, kept=visit.kept) if keeps == Keeps.STATES else seen
-
-    def update(number: int, visit: Visit, stage: Any, chunk: Chunk) -> Visit:
-        if number in silence.layers:
-            return Visit(visit.state, visit.latent, kept=visit.kept)
-        return layers.update(number, visit, stage, chunk)
-
-    def layer(number: int, visits: list[Visit]) -> tuple[list[Visit], Any]:
-        again = keeps == Keeps.STATES
-        pairs = zip(visits, chunks, strict=True)
-        visits = [_run(measure, again, number, *pair) for pair in pairs]
-        moments = _total([visit.moments for visit in visits])
+    def layer(number: int, visits: list[Visit]) -> tuple[list[Visit], AbstractStage]:
+        passage = Passage(layers, number, chunks)
+        if recomputes:
+            passage = RecomputedPassage(layers, number, chunks, keeps == Keeps.WINDOWS)
+        moments = passage.measure(visits)
         stage = layers.couple(number, moments, sites.share, silence)
-        seen = layers.seen(visits[0], stage) if traces else stage
-        pairs = zip(visits, chunks, strict=True)
-        return [_run(update, again, number, visit, stage, chunk) for visit, chunk in pairs], seen
+        seen = layers.seen(passage.seen[0], stage) if traces else stage
+        if number in silence.layers:
+            passage.seen.clear()
+            return visits, seen
+        return passage.update(visits, stage.scattered), seen
 
-    inputs = zip(pieces, chunks, strict=True)
-    begun = [_run(begin, keeps != Keeps.ALL, *piece, chunk) for piece, chunk in inputs]
+    pieces = zip(*_pieces(sites, chunks), chunks, strict=True)
+    begun = [_run(begin, recomputes, *piece) for piece in pieces]
     visits = [visit for visit, _ in begun]
     judged = None if judge is None else _total([said for _, said in begun])
     states, stages = [[visit.state for visit in visits]], []
-    latents = [visit.latent for visit in visits]
-    if keeps == Keeps.ALL:
-        visits = [layers.prepare(visit) for visit in visits]
+    latents = [visit.latent for visit in visits if visit.latent is not None]
     for number in range(layers.num_layers):
-        visits, stage = _run(layer, keeps == Keeps.LAYER, number, visits)
+        visits, stage = layer(number, visits)
         stages.append(stage)
         if traces or number == layers.num_layers - 1:
             states.append([visit.state for visit in visits])
@@ -217,20 +216,33 @@ def _total(portions: list[Any]) -> Tensor:
     return total
 
 
+def _pieces(sites: Sites, chunks: list[Chunk]) -> list[tuple[Tensor, ...]]:
+    """Returns values, coordinates and weights, each in chunks."""
+    lengths = [len(range(*chunk.points.indices(sites.values.shape[1]))) for chunk in chunks]
+    return [part.split(lengths, 1) for part in (sites.values, sites.coords, sites.weights)]
+
+
+def _encoded(
+    encoder: AbstractEncoder, values: Tensor, coords: Tensor, silence: Silence
+) -> tuple[Described, AbstractLatent]:
+    """Returns values as the encoder sees them, and what it leaves at their sites."""
+    described = encoder.describe(values, coords)
+    return described, encoder.read(described, coords).silenced(silence)
+
+
 def _keeps(parts: Parts, sites: Sites) -> Keeps:
     """Returns what there is memory for."""
     if sites.fixed is not None or torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return Keeps.ALL
-    layers = parts.layers
-    in_state, in_layer, in_encoder = layers.numbers_per_site
-    held, size = (layers.num_layers + 1) * in_state, KEPT_BYTES / sites.values.element_size()
-    room = size / sites.values[..., 0].numel()
-    if held + layers.num_layers * in_layer + in_encoder <= room:
+    numbers, num_layers = parts.layers.numbers, parts.layers.num_layers
+    room = KEPT_BYTES / sites.values.element_size() / sites.values[..., 0].numel()
+    room -= (num_layers + 1) * numbers.state
+    if num_layers * (numbers.windows + numbers.layer) + numbers.encoder <= room:
         return Keeps.ALL
-    # Beside what the layer in work keeps, its gradients, and holes that these leave in memory.
-    fits = held + 2 * in_layer + in_encoder / 4 <= room
-    # A layer that is computed again as a whole would have to ask other processes again.
-    return Keeps.LAYER if fits and sites.share.is_whole else Keeps.STATES
+    # Gradients take as much as what they belong to.
+    return (
+        Keeps.WINDOWS if 2 * numbers.beside + num_layers * numbers.windows <= room else Keeps.STATES
+    )
 
 
 def _chunk_points(parts: Parts, sites: Sites) -> int:
