@@ -66,26 +66,35 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
 
 
 @pytest.mark.thorough
-def test_a_run_whose_process_is_killed_ends_with_a_message_and_goes_on(tmp_path):
+def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_path):
     data, folder, log = ns2d(tmp_path), tmp_path / "run", tmp_path / "log"
     training = ["train", "--data", str(data), *SIZES, "--epochs", "30"]
-    command = torchrun(2, "-m", "gpo", *training, "--space-shards", "2", "--out", str(folder))
+    shared = [*training, "--space-shards", "2", "--out", str(folder)]
+    command = torchrun(2, "--max-restarts", "1", "-m", "gpo", *shared)
+    environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with log.open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, env=ENVIRONMENT)
+        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
         while not (folder / "checkpoints" / "last.ckpt").exists():
             assert process.poll() is None
             time.sleep(0.05)
         os.kill(workers(process.pid)[-1], signal.SIGKILL)
         process.wait(timeout=240)
-    assert process.returncode != 0
+    assert process.returncode == 0, log.read_text()[-3000:]
     assert "ended unexpectedly" in log.read_text()
     assert "the same command goes on from" in log.read_text()
-    finish(command)
     main([*training, "--out", str(tmp_path / "whole")])
     mended, whole = (read_log(Run(path))[-1] for path in (folder, tmp_path / "whole"))
     assert mended["step"] == whole["step"]
     for loss in ("train/total", "validation/relative_l2"):
         np.testing.assert_allclose(mended[loss], whole[loss], rtol=1e-3)
+
+
+def test_restarts_that_would_wait_forever_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with pytest.raises(SystemExit):
+        main(["train", "--data", str(ns2d(tmp_path)), "--out", str(tmp_path / "run")])
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun" in capsys.readouterr().err
 
 
 def workers(launcher):

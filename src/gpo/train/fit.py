@@ -26,7 +26,7 @@ from gpo.train.config import RunConfig
 from gpo.train.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
 from gpo.train.forecaster import Forecaster, Task
 from gpo.train.held_sites import HeldSites
-from gpo.train.lost_process import tells_of_lost_processes
+from gpo.train.lost_process import check_restarts, tells_of_lost_processes
 from gpo.train.models import build_model
 from gpo.train.module import SCORE, TrainingModule
 from gpo.train.progress import ProgressLine
@@ -57,6 +57,7 @@ def train(
         is_quiet: Without a progress bar, for logs.
         logs_tensorboard: Whether TensorBoard gets the losses too.
     """
+    check_restarts()
     split = split_of(data, config)
     lightning.seed_everything(config.seed, verbose=False)
     forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or global_rank() > 0)

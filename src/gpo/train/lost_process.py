@@ -1,5 +1,6 @@
 """When one of several processes that train together is gone: say so, and what to do."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,21 @@ SIGNS = ("gloo", "NCCL", "Connection", "Socket")
 
 class LostProcessError(OSError):
     """Training cannot go on."""
+
+
+def check_restarts() -> None:
+    """Refuses restarts by `torchrun` that would wait forever.
+
+    Unless told otherwise, it keeps one store for all attempts, where new processes find the
+    addresses of those that are gone.
+    """
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise ValueError(
+            f"torchrun --max-restarts {restarts} needs a store of its own for every attempt, "
+            "otherwise restarted processes look for those that are gone. Start it as "
+            f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --max-restarts {restarts} …"
+        )
 
 
 @contextmanager
