@@ -146,8 +146,8 @@ def measure_step(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
             continue
         least = row["least"]
         numbers = [
-            row["seconds"], row["seconds"] / ours, row["flops"] / 1e9, row["num_bytes"] / 1e9,
-            least, None if least is None else least / row["seconds"], row["first"],
+            row["seconds"], row["seconds"] / ours, _billions(row["flops"]),
+            _billions(row["num_bytes"]), least, None if least is None else least / row["seconds"], row["first"],
         ]  # fmt: skip
         table.add(name, [Entry(row["parameters"]), *(Entry(number) for number in numbers)])
     speeds = [
@@ -162,6 +162,10 @@ def measure_step(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
         "First step: with all that is compiled or searched for.",
     ]
     return [table], rows
+
+
+def _billions(number: int | None) -> float | None:
+    return None if number is None else number / 1e9
 
 
 def _time_step(step: Step) -> Row:
@@ -194,7 +198,7 @@ def _time_step(step: Step) -> Row:
         **asdict(step),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seconds": min(seconds[1:]), "first": seconds[0],
-        "flops": work.flops if work else math.nan, "num_bytes": work.num_bytes if work else math.nan,
+        "flops": work.flops if work else None, "num_bytes": work.num_bytes if work else None,
         "least": work.seconds(machine) if work else None, "machine": asdict(machine),
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ import torch
 
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.encoder import REACH
-from gpo.model.gated_layer import BoundedProduct
+from gpo.model.gated_layer import BoundedUpdate
 from gpo.model.mode_filter import STRIDE
 from gpo.model.placement import project
 from gpo.model.projection import GridProjection, PointProjection
@@ -310,11 +310,30 @@ def test_windows_that_were_placed_while_scoring_serve_in_training():
     assert model.layers._last is not placed
 
 
-def test_the_bounded_product_has_the_derivative_of_tanh():
-    fields = torch.randn(5, 6, dtype=torch.double, requires_grad=True)
+def test_the_bounded_update_has_the_derivative_of_tanh():
+    state, fields, out = (
+        torch.randn(*shape, dtype=torch.double, requires_grad=True)
+        for shape in ((5, 3), (5, 6), (3, 3))
+    )
     gate, carried = fields.chunk(2, dim=-1)
-    torch.testing.assert_close(BoundedProduct.apply(fields), torch.tanh(gate) * carried)
-    assert torch.autograd.gradcheck(BoundedProduct.apply, (fields,))
+    expected = state + (torch.tanh(gate) * carried) @ out
+    torch.testing.assert_close(BoundedUpdate.apply(state, fields, out), expected)
+    assert torch.autograd.gradcheck(BoundedUpdate.apply, (state, fields, out))
+
+
+def test_a_globe_from_north_to_south_is_a_grid_in_order():
+    """Files begin at the north pole and at longitude 0, or at -180."""
+    domain = Domain.sphere()
+    model = make_model(domain, **CHANGES)
+    north_to_south = torch.linspace(90, -90, 9, dtype=torch.double)
+    for first in (0, -180):
+        longitudes = first + torch.arange(12, dtype=torch.double) * 30
+        places = torch.cartesian_prod(north_to_south, longitudes)
+        coords = unit_vectors(places[:, 1], places[:, 0]).float()
+        model.float()(torch.randn(1, 108, 2), coords)
+        projection = model.layers._last.projection
+        assert projection.shape == (9, 12)
+        assert projection.order is None
 
 
 def test_sites_that_samples_share_are_described_once():

@@ -40,35 +40,45 @@ class GatedLayer(nn.Module):
         """Returns the state after tokens were scattered to its points."""
         flat = state.flatten(0, 1)
         fields = torch.addmm(windows.scatter(filtered).flatten(0, 1), flat, self.local)
-        return torch.addmm(flat, self._gated(fields), self.out).view_as(state)
-
-    def _gated(self, fields: Float[Tensor, "sites fields"]) -> Float[Tensor, "sites channels"]:
-        if self.gate == "none":
-            return gelu(fields)
         if self.gate == "bounded":
-            return BoundedProduct.apply(fields)
+            return BoundedUpdate.apply(flat, fields, self.out).view_as(state)
         gate, carried = fields.chunk(2, dim=-1)
-        return gate * carried
+        product = gelu(fields) if self.gate == "none" else gate * carried
+        return torch.addmm(flat, product, self.out).view_as(state)
 
 
-class BoundedProduct(torch.autograd.Function):
-    r"""$\tanh(p)\odot r$ of both halves $(p,r)$ of the fields: half the time of its parts one by one."""
+class BoundedUpdate(torch.autograd.Function):
+    r"""$h+(\tanh p\odot r)W$ of both halves $(p,r)$ of the fields, which alone are kept.
+
+    Half the time of its parts one by one, and 2 numbers per channel in place of 4.
+    """
 
     @staticmethod
-    def forward(ctx: Any, fields: Float[Tensor, "sites fields"]) -> Float[Tensor, "sites channels"]:
-        """Returns the product, and keeps the bounded factor."""
+    def forward(
+        ctx: Any,
+        state: Float[Tensor, "sites channels"],
+        fields: Float[Tensor, "sites fields"],
+        out: Float[Tensor, "channels channels"],
+    ) -> Float[Tensor, "sites channels"]:
+        """Returns the state after the product was added."""
+        ctx.save_for_backward(fields, out)
         gate, carried = fields.chunk(2, dim=-1)
-        # tanh(p) = 2 sigmoid(2 p) - 1, which a CPU does in a third of the time.
-        bounded = torch.sigmoid(2 * gate).mul_(2).sub_(1)
-        ctx.save_for_backward(bounded, fields)
-        return bounded * carried
+        return torch.addmm(state, _bounded(gate).mul_(carried), out)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Float[Tensor, "sites fields"]:
-        r"""Returns $(g\odot r\odot(1-\tanh^2p),\,g\odot\tanh p)$."""
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Returns, with $g=\dot h'W^\top$, $\dot h'$, $(g\odot r\odot(1-\tanh^2p),\,g\odot\tanh p)$, $(\tanh p\odot r)^\top\dot h'$."""
         (grad,) = grads
-        bounded, fields = ctx.saved_tensors
-        carried = fields.chunk(2, dim=-1)[1]
-        by_carried = grad * bounded
-        by_gate = (grad * carried).addcmul_(by_carried * carried, bounded, value=-1)
-        return torch.cat([by_gate, by_carried], dim=-1)
+        fields, out = ctx.saved_tensors
+        gate, carried = fields.chunk(2, dim=-1)
+        bounded = _bounded(gate)
+        by_product = grad @ out.T.to(grad)
+        by_carried = by_product * bounded
+        by_gate = torch.addcmul(by_product * carried, by_carried * carried, bounded, value=-1)
+        by_out = (bounded * carried).T @ grad
+        return grad, torch.cat([by_gate, by_carried], dim=-1), by_out
+
+
+def _bounded(gate: Tensor) -> Tensor:
+    """Returns tanh(p) = 2 sigmoid(2 p) - 1, which a CPU does in a third of the time of tanh."""
+    return torch.sigmoid(2 * gate).mul_(2).sub_(1)

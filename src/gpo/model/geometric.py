@@ -80,6 +80,8 @@ class Placed:
 
 def _holds_everywhere(claim: bool, share: AbstractShare, like: Tensor) -> bool:
     """Tells whether a claim holds in all processes, so that all of them do the same."""
+    if share.is_whole:
+        return claim
     return share.sum(like.new_tensor(0.0 if claim else 1.0)).item() == 0
 
 
@@ -111,9 +113,9 @@ class GeometricLayers(nn.Module, AbstractLayers):
 
     @property
     def numbers(self) -> Numbers:
-        """How many numbers there are of a site: in a layer two fields, a factor and a product."""
+        """How many numbers there are of a site: in a layer, those of two fields."""
         channels = self.lift.out_features
-        return Numbers(channels, 0, 0, layer=5 * channels, encoder=10 * channels)
+        return Numbers(channels, 0, 0, layer=2 * channels, encoder=20 * channels)
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with the windows at them."""

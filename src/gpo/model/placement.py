@@ -155,10 +155,17 @@ def _tensor_grid(places: Tensor, weights: Tensor) -> TensorGrid | None:
 
 
 def _lines(along: Tensor) -> Tensor:
-    """Returns the number of the line that every place along an axis lies on."""
+    """Returns the number of the line that every place along an axis lies on, as sites meet them.
+
+    Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
+    """
     ordered, order = along.sort()
     starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
-    return torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
+    lines = torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
+    count = int(lines.max()) + 1
+    first = torch.full_like(lines[:count], len(lines))
+    first.scatter_reduce_(0, lines, torch.arange(len(lines), device=lines.device), "amin")
+    return first.argsort().argsort()[lines]
 
 
 def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> GridProjection:

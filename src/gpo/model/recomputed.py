@@ -75,11 +75,11 @@ class _Measured(torch.autograd.Function):
     def forward(ctx: Any, passage: RecomputedPassage, *given: Tensor) -> Tensor:
         ctx.passage, ctx.num_held = passage, len(given) - len(passage.parameters)
         ctx.save_for_backward(*given)
+        # With what came before them, a later look at the chunks would walk through all of it.
+        held = tuple(tensor.detach() for tensor in given[: ctx.num_held])
         total: Tensor | None = None
-        for held, chunk in zip(
-            passage.portions(given[: ctx.num_held]), passage.chunks, strict=True
-        ):
-            passage.seen.append(passage.look(held))
+        for portion, chunk in zip(passage.portions(held), passage.chunks, strict=True):
+            passage.seen.append(passage.look(portion))
             total = _sum(total, passage.moments(passage.seen[-1], chunk))
         assert total is not None
         return total

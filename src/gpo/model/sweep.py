@@ -236,13 +236,13 @@ def _keeps(parts: Parts, sites: Sites) -> Keeps:
         return Keeps.ALL
     numbers, num_layers = parts.layers.numbers, parts.layers.num_layers
     room = KEPT_BYTES / sites.values.element_size() / sites.values[..., 0].numel()
-    room -= (num_layers + 1) * numbers.state
-    if num_layers * (numbers.windows + numbers.layer) + numbers.encoder <= room:
-        return Keeps.ALL
     # Gradients take as much as what they belong to.
-    return (
-        Keeps.WINDOWS if 2 * numbers.beside + num_layers * numbers.windows <= room else Keeps.STATES
-    )
+    room -= (num_layers + 1) * numbers.state + 2 * numbers.beside
+    needed = {
+        Keeps.ALL: num_layers * (numbers.windows + numbers.layer) + numbers.encoder,
+        Keeps.WINDOWS: num_layers * numbers.windows,
+    }
+    return next((keeps for keeps, count in needed.items() if count <= room), Keeps.STATES)
 
 
 def _chunk_points(parts: Parts, sites: Sites) -> int:
