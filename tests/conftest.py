@@ -1,3 +1,4 @@
+import jaxtyping
 import pytest
 import torch
 
@@ -9,6 +10,14 @@ torch.set_num_threads(1)  # pytest runs one worker per core
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def untyped():
+    """The type checks of the test run are not part of the product: no program can hold them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
 
 
 DOMAINS = {

@@ -2,7 +2,6 @@
 
 import json
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -14,16 +13,10 @@ from gpo.train.forecaster import Forecaster
 from tests.contracts.samples import ns2d
 from tests.test_cli import failure
 
+pytestmark = pytest.mark.usefixtures("untyped")
+
 SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "2",
          "--epochs", "1", "--quiet"]  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _untyped():
-    """The type checks of the test run are not part of the product: no program can hold them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -12,6 +11,8 @@ from torch.export import ExportedProgram
 from gpo.export.program import export_program
 from gpo.export.write import write_program
 from tests.export.cases import PLACES, VARIANTS, Case, make_case
+
+pytestmark = pytest.mark.usefixtures("untyped")
 
 BATCH_SIZES = (1, 2, 7)
 FEW = [("geometric", "masked", True), ("paper", "torus", False)]
@@ -41,16 +42,8 @@ print(said)
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _untyped():
-    """The type checks of the test run are not part of the product: no program can hold them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield
-
-
 @pytest.fixture(scope="module")
-def traced(_untyped):
+def traced(untyped):
     """Cases with their programs; tracing takes seconds."""
     torch.manual_seed(0)
     cases = [make_case(variant, places, asks=asks) for variant, places, asks in FEW]

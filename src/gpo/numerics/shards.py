@@ -37,7 +37,6 @@ class Shards(AbstractShare):
         mine = part.detach().transpose(0, dim).contiguous()
         longest = mine.new_zeros(max(lengths), *mine.shape[1:])
         longest[: len(mine)] = mine
-        others = [torch.empty_like(longest) for _ in lengths]
         # Not every backend knows truth values.
         is_claim = longest.dtype == torch.bool
         sent = longest.byte() if is_claim else longest
@@ -48,12 +47,11 @@ class Shards(AbstractShare):
 
     def starts(self, num_sites: int) -> list[int]:
         """Returns where the sites of every process begin among all, and last how many there are."""
-        counts = [torch.zeros(1, dtype=torch.long) for _ in range(dist.get_world_size(self.group))]
         device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
-        counts = [count.to(device) for count in counts]
-        dist.all_gather(counts, torch.tensor([num_sites], device=device), group=self.group)
-        ends = torch.cat(counts).cumsum(0)
-        return [0, *ends.tolist()]
+        mine = torch.tensor([num_sites], device=device)
+        counts = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
+        dist.all_gather(counts, mine, group=self.group)
+        return [0, *torch.cat(counts).cumsum(0).tolist()]
 
     def reduced(self, part: Tensor) -> Tensor:
         """Returns the sum over all processes as a new tensor, and counts its bytes."""
