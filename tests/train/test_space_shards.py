@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpo.cli import main
+from gpo.evaluate.results import Results
 from gpo.train.run_folder import Run, read_log
 from tests.contracts.samples import ns2d
 
@@ -63,6 +64,31 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
         for first, second in zip(one, other, strict=True):
             for loss in ("train/prediction", "train/total", "validation/relative_l2"):
                 np.testing.assert_allclose(first[loss], second[loss], rtol=2e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("variant", ["geometric", "paper"])
+def test_processes_that_share_sites_give_the_scores_of_one(tmp_path, variant):
+    folder = tmp_path / "run"
+    training = ["train", "--data", str(ns2d(tmp_path)), *SIZES, "--epochs", "1"]
+    main([*training, "--variant", variant, "--out", str(folder)])
+    main(["evaluate", str(folder)])
+    one = Results.load(folder / "results.json")
+    (folder / "results.json").unlink()
+    said = finish(torchrun(3, "-m", "gpo", "evaluate", str(folder)))
+    assert said.count("results:") == 1
+    three = Results.load(folder / "results.json")
+    for part in ("one_step", "rollout", "resolution", "between_sites"):
+        assert numbers(getattr(three, part)) == pytest.approx(numbers(getattr(one, part)), rel=1e-4)
+
+
+def numbers(found):
+    """All numbers in nested results, in order."""
+    if isinstance(found, dict):
+        return [number for name in sorted(found) for number in numbers(found[name])]
+    if isinstance(found, list):
+        return [number for part in found for number in numbers(part)]
+    return [found] if isinstance(found, float) else []
 
 
 @pytest.mark.thorough

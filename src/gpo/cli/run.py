@@ -19,10 +19,12 @@ from gpo.data.thin import thinned
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.results import Results
 from gpo.evaluate.score import evaluate
+from gpo.evaluate.shared import SharedForecaster
+from gpo.numerics.shards import Shards
 from gpo.report.run_report import write_report
 from gpo.train.config import RunConfig
 from gpo.train.forecaster import Forecaster
-from gpo.train.ranks import global_rank
+from gpo.train.ranks import global_rank, world_size
 from gpo.train.recipes import recipe
 from gpo.train.run_folder import Run, split_of
 
@@ -76,14 +78,28 @@ def starting_point(command: TrainCommand) -> RunConfig:
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Scores a trained run on its test split, beside a reference that learns nothing."""
+    """Scores a trained run on its test split, beside a reference that learns nothing.
+
+    Processes that `torchrun` starts share the sites.
+    """
 
     folder: Positional[Path]
     """A run folder."""
 
     def run(self) -> None:
         """Writes results.json and prints it as a table."""
-        _evaluate(OpenRun.of(self.folder))
+        run = OpenRun.of(self.folder)
+        if world_size(1) == 1:
+            _evaluate(run)
+            return
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        assert dist.group.WORLD is not None
+        try:
+            _evaluate(run, Shards(dist.group.WORLD))
+        finally:
+            dist.destroy_process_group()
 
 
 @dataclass(frozen=True)
@@ -142,12 +158,16 @@ def _train(command: TrainCommand) -> OpenRun:
     return run
 
 
-def _evaluate(run: OpenRun, *, is_quiet: bool = False) -> None:
+def _evaluate(run: OpenRun, shards: Shards | None = None, *, is_quiet: bool = False) -> None:
     coarsen, finer = run.config.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
         finer = _read(run.config, coarsen // 2)
     forecaster = Forecaster.load(run.folder.trained_model())
+    if shards is not None:
+        forecaster, is_quiet = SharedForecaster(forecaster, shards), is_quiet or shards.rank > 0
     results = evaluate(forecaster, run.data, run.split, finer=finer, is_quiet=is_quiet)
+    if shards is not None and shards.rank > 0:
+        return
     results.save(run.folder.folder)
     Console().print(_table(results))
     if results.diverged_at:

@@ -27,6 +27,11 @@ class Shards(AbstractShare):
         """Which of the processes this one is."""
         return dist.get_rank(self.group)
 
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return dist.get_world_size(self.group)
+
     def sum(self, part: Tensor) -> Tensor:
         """Returns the sum of what all processes have; gradients go back to all of them."""
         return SumOfAll.apply(part, self)
@@ -49,7 +54,7 @@ class Shards(AbstractShare):
         """Returns where the sites of every process begin among all, and last how many there are."""
         device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
         mine = torch.tensor([num_sites], device=device)
-        counts = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
+        counts = [torch.empty_like(mine) for _ in range(self.count)]
         dist.all_gather(counts, mine, group=self.group)
         return [0, *torch.cat(counts).cumsum(0).tolist()]
 
