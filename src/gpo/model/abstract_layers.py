@@ -121,8 +121,14 @@ class AbstractLayers(ABC):
         """Returns the parameters of a layer."""
 
     @abstractmethod
-    def look(self, number: int, visit: Visit) -> Visit:
-        """Returns points with the windows of a layer there, where these depend on what is there."""
+    def look(self, number: int, visit: Visit, known: Visit | None = None) -> Visit:
+        """Returns points with the windows of a layer there, where these depend on what is there.
+
+        Args:
+            number: Of the layer.
+            visit: The points.
+            known: The same points, where they were looked at before.
+        """
 
     @abstractmethod
     def measure(self, number: int, visit: Visit, chunk: Chunk) -> Tensor:

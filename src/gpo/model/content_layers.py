@@ -112,14 +112,16 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         """Returns those of a stage."""
         return list(self.stages[number].parameters())
 
-    def look(self, number: int, visit: Visit) -> Visit:
+    def look(self, number: int, visit: Visit, known: Visit | None = None) -> Visit:
         """Returns the basis with the windows of a layer."""
         windows, look = self.stages[number].windows, visit.kept or Look()
-        if look.described:
-            described = look.described[number]
+        if known is not None:
+            found = windows.known(visit.state, self._descriptor(visit), known.kept.windows)
+        elif look.described:
+            found = windows(visit.state, look.described[number])
         else:
-            described = windows.described(self._descriptor(visit))
-        return replace(visit, kept=replace(look, windows=windows(visit.state, described)))
+            found = windows(visit.state, windows.described(self._descriptor(visit)))
+        return replace(visit, kept=replace(look, windows=found))
 
     def measure(
         self, number: int, visit: Visit, chunk: Chunk

@@ -160,7 +160,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
         """Returns those of a layer."""
         return list(self._layer(number).parameters())
 
-    def look(self, number: int, visit: Visit) -> Visit:
+    def look(self, number: int, visit: Visit, known: Visit | None = None) -> Visit:
         """Returns the same: waves are the same whatever is at the sites."""
         return visit
 

@@ -36,6 +36,8 @@ class RecomputedPassage(Passage):
         """Gradients by the states that leave, from their arrival until chunks are computed again."""
         self.scattered = torch.empty(0)
         """The modes that were scattered, for as long."""
+        self.known: list[Visit] = []
+        """Chunks with their windows, where these are kept, for as long."""
 
     def measure(self, visits: list[Visit]) -> Tensor:
         """Returns the moments of all chunks."""
@@ -55,9 +57,9 @@ class RecomputedPassage(Passage):
         size = len(tensors) // len(self.chunks)
         return [tensors[start : start + size] for start in range(0, len(tensors), size)]
 
-    def look(self, held: Held) -> Visit:
+    def look(self, held: Held, known: Visit | None = None) -> Visit:
         """Returns a chunk with its windows."""
-        return self.layers.look(self.number, self.layers.recall(held))
+        return self.layers.look(self.number, self.layers.recall(held), known)
 
     def moments(self, visit: Visit, chunk: Chunk) -> Tensor:
         """Returns what the windows of a chunk measure."""
@@ -94,6 +96,8 @@ class _Measured(torch.autograd.Function):
         held, parameters = ctx.saved_tensors[: ctx.num_held], ctx.saved_tensors[ctx.num_held :]
         returning = list(passage.returning) or [None] * len(passage.chunks)
         passage.returning = ()
+        known = passage.known[::-1]
+        passage.known = []
         wanted = [number for number, one in enumerate(parameters) if one.requires_grad]
         by_parameter: list[Tensor | None] = [None] * len(parameters)
         by_held: list[Tensor | None] = []
@@ -101,7 +105,7 @@ class _Measured(torch.autograd.Function):
         for number, (portion, chunk) in enumerate(portions):
             with torch.enable_grad(), passage.precision():
                 portion = tuple(tensor.detach().requires_grad_() for tensor in portion)
-                visit = passage.look(portion)
+                visit = passage.look(portion, known.pop() if known else None)
                 outcomes, by_outcomes = [passage.moments(visit, chunk)], [grads[0]]
                 # What is no longer needed makes room for what is found.
                 gradient, returning[number] = returning[number], None
@@ -138,12 +142,14 @@ class _Updated(torch.autograd.Function):
         passage.returning, passage.scattered = grads, scattered.detach()
         total, leaf = torch.zeros_like(scattered), scattered.detach().requires_grad_()
         portions = passage.portions(tuple(held))
-        seen, ctx.seen = ctx.seen[::-1], []
-        for portion, chunk, gradient in zip(portions, passage.chunks, grads, strict=True):
+        passage.known, ctx.seen = ctx.seen, []
+        known = passage.known or [None] * len(portions)
+        chunks = zip(portions, passage.chunks, grads, known, strict=True)
+        for portion, chunk, gradient, seen in chunks:
             if gradient is None:
                 continue
             with passage.precision():
-                visit = seen.pop() if seen else passage.look(portion)
+                visit = seen or passage.look(portion)
                 with torch.enable_grad():
                     state = passage.state(visit, leaf, chunk)
             total += torch.autograd.grad(state, leaf, gradient)[0]
