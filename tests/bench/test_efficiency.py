@@ -137,6 +137,12 @@ def test_a_model_that_fails_is_reported_and_not_raised():
     assert cost.parameters is None
 
 
+def test_a_model_without_memory_is_said_to_need_more():
+    """A batch that takes 4 GiB, where there is room for libraries and little else."""
+    workload = make_workload("gpo-paper", SMALL, grid_shape=(8192, 8192), most_bytes=4 * 2**30)
+    assert measure_cost(workload).note == "needs more than 4 GiB"
+
+
 def test_a_name_that_is_not_registered_is_refused():
     with pytest.raises(ValueError, match=r"must be of gpo, gpo-paper, fno, .* got 'unet'"):
         measure_efficiency(("unet",))

@@ -126,6 +126,8 @@ def measure_cost(workload: Workload) -> Cost:
     except BrokenProcessPool:
         return Cost(note="its process was killed, as happens where memory is short")
     except Exception as error:  # A model that fails is reported; the others go on.
+        if workload.most_bytes is not None and "can't allocate memory" in str(error):
+            return Cost(note=f"needs more than {workload.most_bytes / 2**30:g} GiB")
         return Cost(note=f"failed: {str(error).strip().splitlines()[0]}")
 
 

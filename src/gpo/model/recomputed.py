@@ -96,9 +96,8 @@ class _Measured(torch.autograd.Function):
         held, parameters = ctx.saved_tensors[: ctx.num_held], ctx.saved_tensors[ctx.num_held :]
         returning = list(passage.returning) or [None] * len(passage.chunks)
         passage.returning = ()
-        known = passage.known[::-1]
-        passage.known = []
-        wanted = [number for number, one in enumerate(parameters) if one.requires_grad]
+        known, passage.known = passage.known[::-1], []
+        wanted = [place for place, one in enumerate(parameters) if one.requires_grad]
         by_parameter: list[Tensor | None] = [None] * len(parameters)
         by_held: list[Tensor | None] = []
         portions = zip(passage.portions(held), passage.chunks, strict=True)
@@ -112,11 +111,11 @@ class _Measured(torch.autograd.Function):
                 if gradient is not None:
                     outcomes += [passage.state(visit, passage.scattered, chunk)]
                     by_outcomes += [gradient]
-            inputs = (*portion, *(parameters[number] for number in wanted))
+            inputs = (*portion, *(parameters[place] for place in wanted))
             found = torch.autograd.grad(outcomes, inputs, by_outcomes, allow_unused=True)
             by_held += found[: len(portion)]
-            for number, gradient in zip(wanted, found[len(portion) :], strict=True):
-                by_parameter[number] = _sum(by_parameter[number], gradient)
+            for place, part in zip(wanted, found[len(portion) :], strict=True):
+                by_parameter[place] = _sum(by_parameter[place], part)
         return None, *by_held, *by_parameter
 
 

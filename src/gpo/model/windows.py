@@ -86,9 +86,13 @@ class KnownWindows(torch.autograd.Function):
         """Returns derivatives by basis, descriptor, weight, bias and logits."""
         windows, basis, descriptor, weight, bias, logits = ctx.saved_tensors
         heads, width, modes = logits.shape
-        by_logits = torch.ops.aten._softmax_backward_data(
-            grads[0].transpose(1, 2), windows.transpose(1, 2), -1, windows.dtype
-        ).reshape(-1, heads * modes)
+        by_logits = (
+            torch.ops.aten._softmax_backward_data(
+                grads[0].transpose(1, 2), windows.transpose(1, 2), -1, windows.dtype
+            )
+            .reshape(-1, heads * modes)
+            .to(weight)
+        )
         both = weight.view(heads, width, -1)
         one = torch.einsum("hcf,hcm->fhm", both, logits).flatten(1)
         by_points = [
@@ -97,7 +101,7 @@ class KnownWindows(torch.autograd.Function):
                 (basis, descriptor), one.split((basis.shape[-1], descriptor.shape[-1])), strict=True
             )
         ]
-        sums = [points.flatten(0, 1).mT @ by_logits for points in (basis, descriptor)]
+        sums = [points.flatten(0, 1).mT.to(by_logits) @ by_logits for points in (basis, descriptor)]
         sums = torch.cat(sums).view(-1, heads, modes)
         total = by_logits.sum(0).view(heads, modes)
         by_weight = torch.einsum("hcm,fhm->hcf", logits, sums).flatten(0, 1)
