@@ -12,6 +12,7 @@ import yaml
 
 from gpo.cli import main
 from gpo.data.synthetic_weather import write_era5
+from gpo.evaluate.results import Results
 from gpo.train.config import RunConfig
 from tests.contracts.samples import airfoil, ns2d
 from tests.test_cli import failure
@@ -199,6 +200,22 @@ def test_training_on_coarse_sites_is_scored_on_the_finer_ones(tmp_path, capsys):
     assert ": 16 sites" in capsys.readouterr().out
     text = (tmp_path / "run" / "results.csv").read_text()
     assert "resolution,2x,model," in text
+
+
+def test_one_step_is_scored_alone_and_the_rest_later(tmp_path):
+    folder = tmp_path / "run"
+    command = ["run", "--data", str(ns2d(tmp_path)), *SIZES, "--out", str(folder)]
+    main([*command, "--scope", "one-step"])
+    first = Results.load(folder / "results.json")
+    assert (first.scope, first.rollout, first.spectrum) == ("one-step", {}, {})
+    assert not (folder / "report.html").exists()
+    main(["report", str(folder)])
+    assert (folder / "report.html").is_file()
+    main(["evaluate", str(folder)])
+    second = Results.load(folder / "results.json")
+    assert second.one_step == first.one_step
+    assert second.scope == "all"
+    assert second.rollout
 
 
 def test_a_full_disk_ends_the_run_with_a_message_and_keeps_the_last_checkpoint(tmp_path):

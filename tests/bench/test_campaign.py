@@ -1,6 +1,7 @@
 """Cells are made once, killed ones go on, failed ones are told; shown without training."""
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -118,6 +119,23 @@ def test_a_cell_tries_what_was_added_to_the_learning_rates(
     assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
     best = added if then else LEARNING_RATES[1]
     assert {outcome.learning_rate for outcome in campaign.outcomes["gpo", "ns2d"]} == {best}
+
+
+def test_what_a_table_has_no_use_for_is_scored_when_it_is_asked_for(tmp_path, calls, monkeypatch):
+    cells, _, _ = make(tmp_path, ["gpo"])
+    root, scored = tmp_path / "runs", []
+    path = cells[0].run(root).results_file
+    whole = Results.load(path)
+    replace(whole, rollout={}, scope="one-step").save(path.parent)
+
+    def evaluate(run, threads):
+        scored.append((run, threads))
+        whole.save(run)
+
+    monkeypatch.setattr(invoke, "evaluate", evaluate)
+    for cell in cells[:1] * 2:
+        assert cell.results(root).rollout == whole.rollout
+    assert scored == [(path.parent, 1)]
 
 
 def test_two_campaigns_do_not_make_the_same_cell(tmp_path, calls):

@@ -190,6 +190,13 @@ def test_the_learning_rate_follows_the_budget():
     assert cycle == pytest.approx([4e-5, 0.52e-3, 1e-3, 0.5e-3, 0])
 
 
+def test_a_slow_model_has_warmed_up_after_a_tenth_of_its_budget():
+    config = RunConfig(data="x", model="fno", budget_cpu=100.0, schedule="constant")
+    budget = Budget(config, num_steps=1_000_000)
+    rates = [budget.learning_rate(4, budget.progress(4, spent)) for spent in (1.0, 5.0, 10.0, 50.0)]
+    assert rates == pytest.approx([1e-4, 0.5e-3, 1e-3, 1e-3])
+
+
 def test_the_learning_rate_suits_the_model_where_none_is_given():
     assert RunConfig(data="x").highest_rate == 6e-3
     for settings in ({"variant": "paper"}, {"stage": "field"}, {"model": "fno"}):

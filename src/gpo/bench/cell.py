@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,8 +54,13 @@ class Cell:
         return Run(self.folder(root) / "run")
 
     def results(self, root: Path) -> Results:
-        """Returns all numbers of a finished cell."""
-        return Results.load(self.run(root).results_file)
+        """Returns all numbers of a finished cell; scores now what its table had no use for."""
+        run = self.run(root)
+        results = Results.load(run.results_file)
+        if results.scope == "all":
+            return results
+        invoke.evaluate(run.folder, self.protocol.threads(os.cpu_count() or 1))
+        return Results.load(run.results_file)
 
     def make(self, root: Path, threads: int) -> "Outcome":
         """Tunes the learning rate, trains, scores; goes on where it was interrupted.

@@ -18,7 +18,7 @@ class CellError(RuntimeError):
 def run_gpo(
     command: Literal["run", "train"], settings: dict[str, Any], out: Path, threads: int
 ) -> None:
-    """Runs `gpo` and waits.
+    """Trains with `gpo`, and scores one step where the command is `run`.
 
     Args:
         command: What to do.
@@ -29,8 +29,18 @@ def run_gpo(
     plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
     config = out.with_name(f"{out.name}.yaml")
     write_text(config, yaml.safe_dump(plain, sort_keys=False))
+    words = [command, "--config", str(config), "--out", str(out), "--quiet"]
+    _call([*words, "--scope", "one-step"] if command == "run" else words, threads)
+
+
+def evaluate(run: Path, threads: int) -> None:
+    """Scores all there is to score of a run folder."""
+    _call(["evaluate", str(run)], threads)
+
+
+def _call(words: list[str], threads: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gpo", command, "--config", str(config), "--out", str(out), "--quiet"],
+        [sys.executable, "-m", "gpo", *words],
         capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )  # fmt: skip

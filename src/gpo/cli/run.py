@@ -17,7 +17,7 @@ from gpo.data.readers.registry import open_data
 from gpo.data.split import Split
 from gpo.data.thin import thinned
 from gpo.data.trajectories import Pairs, Trajectories
-from gpo.evaluate.results import Results
+from gpo.evaluate.results import Results, Scope
 from gpo.evaluate.score import evaluate
 from gpo.evaluate.shared import SharedForecaster
 from gpo.numerics.shards import Shards
@@ -57,13 +57,16 @@ class RunCommand:
     """Trains on a benchmark or a file, scores the model and writes a report."""
 
     training: TrainCommand
+    scope: Scope = "all"
+    """one-step: scores one step alone and writes no report; gpo evaluate and gpo report do the rest."""
 
     def run(self) -> None:
         """Does everything that is not done yet."""
         run = _train(self.training)
         if global_rank() == 0:
-            _evaluate(run, is_quiet=self.training.quiet)
-            _report(run)
+            _evaluate(run, scope=self.scope, is_quiet=self.training.quiet)
+            if self.scope == "all":
+                _report(run)
 
 
 def starting_point(command: TrainCommand) -> RunConfig:
@@ -158,14 +161,16 @@ def _train(command: TrainCommand) -> OpenRun:
     return run
 
 
-def _evaluate(run: OpenRun, shards: Shards | None = None, *, is_quiet: bool = False) -> None:
+def _evaluate(
+    run: OpenRun, shards: Shards | None = None, *, scope: Scope = "all", is_quiet: bool = False
+) -> None:
     coarsen, finer = run.config.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
         finer = _read(run.config, coarsen // 2)
     forecaster = Forecaster.load(run.folder.trained_model())
     if shards is not None:
         forecaster, is_quiet = SharedForecaster(forecaster, shards), is_quiet or shards.rank > 0
-    results = evaluate(forecaster, run.data, run.split, finer=finer, is_quiet=is_quiet)
+    results = evaluate(forecaster, run.data, run.split, finer=finer, scope=scope, is_quiet=is_quiet)
     if shards is not None and shards.rank > 0:
         return
     results.save(run.folder.folder)

@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpo.files import write_text
+
+Scope = Literal["all", "one-step"]
+"""How much is scored: everything, or one step alone, which is quick."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Results:
     """Relative L2 at sites that the model was not given, or the reason why there is none."""
     model: dict[str, Any] = field(default_factory=dict)
     """What was scored: its name and number of parameters."""
+    scope: Scope = "all"
 
     def save(self, folder: Path) -> None:
         """Writes `results.json` and, one number per line, `results.csv`."""

@@ -13,7 +13,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.split import Split
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.evaluate.references import Climatology, training_mean
-from gpo.evaluate.results import Results
+from gpo.evaluate.results import Results, Scope
 from gpo.evaluate.rollout import Rollouts, make_rollouts
 from gpo.evaluate.spectrum import NoSpectrumError, spectra, spectral_errors
 from gpo.evaluate.transfer import between_sites, resolution_transfer
@@ -44,6 +44,7 @@ def evaluate(
     num_steps: int = 20,
     batch_size: int = 8,
     finer: Trajectories | Pairs | None = None,
+    scope: Scope = "all",
     is_quiet: bool = True,
 ) -> Results:
     """Returns errors over the whole test split, and how they depend on step, scale and sites.
@@ -55,6 +56,7 @@ def evaluate(
         num_steps: How far to roll out, where the test data reaches that far.
         batch_size: Examples at a time, fewer where sites are many; no influence on the numbers.
         finer: The same data at double resolution, where there is such.
+        scope: Whether anything is scored beside one step.
         is_quiet: Without progress bars.
     """
     forecaster.eval()
@@ -94,7 +96,10 @@ def evaluate(
         "one_step": tally.errors,
         "per_variable": tally.by_variable,
         "model": {"name": type(model).__name__, "parameters": count_weights(model)},
+        "scope": scope,
     }
+    if scope == "one-step":
+        return Results(**results)
     rollouts = None
     if isinstance(data, Trajectories) and not reconstructs:
         rollouts = make_rollouts(

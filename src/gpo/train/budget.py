@@ -8,6 +8,8 @@ from gpo.train.config import RunConfig
 
 WARM_UP = 50
 """Steps over which the learning rate rises."""
+LONGEST_WARM_UP = 0.1
+"""Part of the budget at which it has risen in any case: a slow model makes few steps."""
 RISE = 0.3
 """Part of a one-cycle schedule in which the learning rate rises."""
 
@@ -51,7 +53,7 @@ class Budget:
 
     def learning_rate(self, step: int, progress: float) -> float:
         """Returns the learning rate for a step: a short warm-up, then the schedule."""
-        rise = min(1.0, (step + 1) / WARM_UP)
+        rise = min(1.0, max((step + 1) / WARM_UP, progress / LONGEST_WARM_UP))
         fall = 0.5 * (1 + math.cos(math.pi * progress))
         if self.config.schedule == "one-cycle":
             rise, fall = 1.0, _one_cycle(progress)
