@@ -179,6 +179,23 @@ def test_outcomes_and_failures_are_stored(tmp_path, calls):
     assert stored["failures"][0]["reason"] == "cno cannot take these sites: needs a grid"
 
 
+def test_rows_that_are_not_made_come_from_an_earlier_campaign_and_are_marked(tmp_path, calls):
+    make(tmp_path)[2].save(tmp_path / "cells.json")
+    _, missing, campaign = make(tmp_path, ["gpo"])
+    campaign.take_earlier(tmp_path / "cells.json")
+    text = table1(campaign, ("gpo", "fno", "cno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
+    assert "| gpo | **0.02 ± 0 (42)** |" in text
+    assert "| fno | *0.03 ± 0 (42, earlier)* |" in text
+    assert "| cno | - (needs a grid) |" in text
+    assert "Marked earlier: from a campaign before" in text
+    campaign.save(tmp_path / "both.json")
+    stored = json.loads((tmp_path / "both.json").read_text())["outcomes"]
+    assert [(cell["row"], cell["is_earlier"]) for cell in stored] == [("fno", True), ("gpo", False)]
+    (tmp_path / "cells.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"cells.json: must be cells of gpo bench table1"):
+        campaign.take_earlier(tmp_path / "cells.json")
+
+
 def test_curves_end_where_a_model_diverges(tmp_path, calls):
     cells, _, campaign = make(tmp_path)
     curves = collect_rollouts(cells, campaign.root)

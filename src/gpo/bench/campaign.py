@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpo.bench.cell import Cell, Outcome
 from gpo.bench.invoke import CellError
@@ -22,6 +23,8 @@ class Campaign:
     """By row and column, one per seed."""
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
     """By row and column, the reason."""
+    earlier: set[tuple[str, str]] = field(default_factory=set)
+    """Those that were taken from an earlier campaign."""
 
     def run(
         self,
@@ -58,14 +61,38 @@ class Campaign:
 
     def save(self, path: Path) -> None:
         """Writes every outcome and every failure, from which the tables can be made again."""
+
+        def place(key: tuple[str, str]) -> dict[str, Any]:
+            return {"row": key[0], "column": key[1], "is_earlier": key in self.earlier}
+
         stored = {
             "outcomes": [
-                {"row": row, "column": column, "seeds": [asdict(outcome) for outcome in outcomes]}
-                for (row, column), outcomes in sorted(self.outcomes.items())
+                {**place(key), "seeds": [asdict(outcome) for outcome in outcomes]}
+                for key, outcomes in sorted(self.outcomes.items())
             ],
             "failures": [
-                {"row": row, "column": column, "reason": reason}
-                for (row, column), reason in sorted(self.failures.items())
+                {**place(key), "reason": reason} for key, reason in sorted(self.failures.items())
             ],
         }
         write_text(path, json.dumps(stored, indent=2) + "\n")
+
+    def take_earlier(self, path: Path) -> None:
+        """Takes what `save` wrote for rows and columns that were not made now."""
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            outcomes = {
+                (cell["row"], cell["column"]): [Outcome(**seed) for seed in cell["seeds"]]
+                for cell in stored["outcomes"]
+            }
+            failures = {
+                (cell["row"], cell["column"]): cell["reason"] for cell in stored["failures"]
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path}: must be cells of gpo bench table1, got {error!r}."
+            ) from error
+        made = {*self.outcomes, *self.failures}
+        for ours, theirs in ((self.outcomes, outcomes), (self.failures, failures)):
+            new = {key: value for key, value in theirs.items() if key not in made}
+            ours |= new
+            self.earlier |= set(new)

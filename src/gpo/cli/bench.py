@@ -106,15 +106,21 @@ class BenchTable1:
     """Rows that get all seeds; the others get the first."""
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Columns; those without data are a dash with the reason."""
+    earlier: Path | None = None
+    """cells.json of an earlier campaign: fills the rows that are not run now, and is marked."""
 
     def run(self) -> None:
         """Makes the cells and writes the table."""
-        make = self.cells
+        make, rows = self.cells, self.models
         cells, missing = table1_cells(
             self.models, self.benchmarks, make.rules, make.files, make.seeds, self.repeated
         )
         campaign = make.make(cells)
-        table = table1(campaign, self.models, self.benchmarks, missing, make.rules)
+        if self.earlier is not None:
+            campaign.take_earlier(self.earlier)
+            known = {row for row, _ in (*campaign.outcomes, *campaign.failures)}
+            rows = tuple(name for name in MODELS if name in known)
+        table = table1(campaign, rows, self.benchmarks, missing, make.rules)
         _write(make.out / "table1", [table])
         campaign.save(make.out / "table1" / "cells.json")
 
