@@ -232,6 +232,27 @@ def test_a_translated_field_is_translated():
     torch.testing.assert_close(first.roll((3, 5), (1, 2)), second)
 
 
+@pytest.mark.parametrize("features", ["fourier", "mlp"])
+@pytest.mark.parametrize("name", ["torus", "channel"])
+def test_only_particles_know_the_place_along_an_axis_that_closes(name, features):
+    """Once the encoder forgets places, a field moved along a closed axis is moved; along an open one not."""
+    domain = DOMAINS[name]
+    model = make_model(domain, **CHANGES, features=features, centers="displacement")
+    lift = model.field.encoder.lift
+    with torch.no_grad():
+        lift.weight[:, -model.field.encoder.features.num_features :] = 0
+    coords, weights = (part.double() for part in domain.grid(8, 9))
+    values = torch.randn(1, 8, 9, 2, dtype=torch.double)
+
+    def predict(field):
+        return model(field.flatten(1, 2), coords, weights=weights).unflatten(1, (8, 9))
+
+    torch.testing.assert_close(predict(values).roll(3, 1), predict(values.roll(3, 1)))
+    if name == "channel":
+        flat = torch.ones_like(values)
+        assert predict(flat)[:, 0].std(dim=1).min() > 1e-6
+
+
 def test_doubling_the_resolution_of_a_smooth_field_changes_little():
     domain = Domain.unit_box(2, periodic=True)
     model = make_model(domain, **CHANGES)

@@ -70,3 +70,10 @@ FEATURES = {"fourier": FourierFeatures, "mlp": LearnedFeatures, "none": NoFeatur
 def make_features(config: OperatorConfig) -> FourierFeatures | LearnedFeatures | NoFeatures:
     """Builds what `config.features` names."""
     return FEATURES[config.features](config) if config.features != "none" else NoFeatures()
+
+
+def make_open_features(
+    config: OperatorConfig,
+) -> FourierFeatures | LearnedFeatures | NoFeatures:
+    """Builds the same for positions along open axes alone: nothing where every axis closes."""
+    return NoFeatures() if all(config.space.periodic) else make_features(config)

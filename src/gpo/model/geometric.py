@@ -1,8 +1,10 @@
 r"""The geometric operator: particles first, then layers of wave windows on what they carry.
 
 A site starts with $h=W[Gz,\,Gz\otimes a,\,\gamma(x)]$: its Gaussian basis, the values that every
-particle carries, and its place; what the field holds is known through particles only. Layers
-(`gated_layer.py`) couple all sites through modes. Tokens are measured at the sites only, so
+particle carries, and its place; what the field holds is known through particles only. Along an
+axis that closes on itself no place is special, so $\gamma$ sees open axes only; what does vary
+along the others, such as a forcing, particles know. Layers (`gated_layer.py`) couple all sites
+through modes. Tokens are measured at the sites only, so
 queries never change each other's answers.
 """
 
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from gpo.model.abstract_encoder import Described
 from gpo.model.abstract_layers import AbstractLayers, AbstractStage, Chunk, Numbers, Visit
 from gpo.model.config import OperatorConfig
+from gpo.model.features import make_open_features
 from gpo.model.fixed_geometry import FixedGeometry
 from gpo.model.gated_layer import GatedLayer
 from gpo.model.latent import AbstractLatent
@@ -94,6 +97,9 @@ class GeometricLayers(nn.Module, AbstractLayers):
         self.windows = WaveWindows.of(config)
         self.num_gaussians = config.num_gaussians
         num_carried = config.num_gaussians * (1 + config.in_channels)
+        self.place = make_open_features(config) if any(self.domain.periodic) else None
+        if self.place is not None:
+            num_features = self.place.num_features
         self.lift = nn.Linear(num_carried + num_features, config.hidden_dim)
         self.stages = nn.ModuleList(
             GatedLayer(self.windows.num_modes, config.hidden_dim, config.gate)
@@ -141,6 +147,9 @@ class GeometricLayers(nn.Module, AbstractLayers):
         coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns the state that particles and what they carry make."""
+        if self.place is not None:
+            there = self.domain.open_part(coords[: len(described.place)])
+            described = replace(described, place=self.place(there))
         return Visit(self._lifted(latent.basis(coords, self.domain), described), latent)
 
     def prepare(self, visit: Visit) -> Visit:

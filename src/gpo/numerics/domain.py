@@ -128,6 +128,10 @@ class Domain:
         at_end = self._is_periodic(coords) & (wrapped >= upper)
         return torch.where(at_end, wrapped - self._periods(coords), wrapped)
 
+    def open_part(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Returns where each point lies along open axes; along periodic ones all are at the lower end."""
+        return torch.where(self._is_periodic(coords), self._origin(coords), coords)
+
     def offset(
         self, coords: Float[Tensor, "*#batch dim"], origin: Float[Tensor, "*#batch dim"]
     ) -> Float[Tensor, "*batch dim"]:
