@@ -112,6 +112,10 @@ class BenchTable1:
     def run(self) -> None:
         """Makes the cells and writes the table."""
         make, rows = self.cells, self.models
+        if self.earlier is not None and not self.earlier.is_file():
+            raise ValueError(
+                f"--earlier must be a cells.json of gpo bench table1, got {self.earlier}."
+            )
         cells, missing = table1_cells(
             self.models, self.benchmarks, make.rules, make.files, make.seeds, self.repeated
         )
