@@ -33,6 +33,11 @@ def direct_tokens(windows, places, field):
     return torch.stack(tokens, 1)
 
 
+def _at_all(windows, coords, tokens):
+    weights = torch.full((1, len(coords)), 1 / len(coords), dtype=torch.double)
+    return project(windows, windows.places(coords[None]), weights).scatter(tokens)
+
+
 def test_on_a_periodic_grid_tokens_are_fourier_coefficients():
     domain = DOMAINS["torus"]
     model = make_model(domain, **CHANGES)
@@ -92,6 +97,36 @@ def test_what_sites_do_not_see_is_not_made_up():
     smooth = torch.sin(2 * math.pi * coords[:, :1])[:, None]
     error = (projection.scatter(projection.measure(smooth)) - smooth)[coords[:, 0] < 0.5]
     assert error.abs().max() < 0.05
+
+
+def test_few_sites_tell_long_waves_as_well_as_many():
+    """Random sites, hardly more than there are functions, and a field of long waves."""
+    domain = DOMAINS["torus"]
+    windows = make_model(domain, **{**CHANGES, "num_waves": 6}).layers.windows
+    coords = domain.grid(14, 14)[0].double()
+    long = windows.vectors.norm(dim=-1) < 2.5
+    tokens = torch.randn(2, windows.num_modes, 1, 1, dtype=torch.double) * long[:, None, None]
+    tokens[1, windows.vectors.norm(dim=-1) == 0] = 0
+    chosen = torch.randperm(196, generator=torch.Generator().manual_seed(0))[:172]
+    weights = torch.full((1, 172), 1 / 172, dtype=torch.double)
+    some = project(windows, windows.places(coords[None, chosen]), weights)
+    assert isinstance(some, PointProjection)
+    found = some.measure(some.scatter(tokens))
+    error = (
+        _at_all(windows, coords, found - tokens).norm() / _at_all(windows, coords, tokens).norm()
+    )
+    assert error < 0.01, error
+
+
+def test_on_a_grid_that_is_too_coarse_the_longer_of_two_waves_is_meant():
+    """Five waves and three look alike at eight sites."""
+    circle = DOMAINS["circle"]
+    windows = make_model(circle, **{**CHANGES, "num_waves": 6}).layers.windows
+    places = torch.arange(8, dtype=torch.double).reshape(1, 8, 1) / 8
+    projection = project(windows, places, torch.full((1, 8), 1 / 8, dtype=torch.double))
+    tokens = projection.measure(torch.cos(2 * math.pi * 3 * places[0])[..., None])[0, :, 0, 0]
+    assert tokens[3] > 0.9 * 0.5
+    assert tokens[5].abs() < 0.1 * 0.5
 
 
 @pytest.mark.parametrize("name", PLANES)

@@ -3,7 +3,8 @@ r"""Orthonormal functions along one axis that span the same fields as its waves.
 Waves whose period is longer than their axis nearly depend on each other there: a field has many
 representations, and which one least squares finds would depend on the sites. So a field is
 measured in functions that are orthonormal on the axis, whose coefficients do not, and tokens are
-made of these. Combinations of waves that all but vanish on the axis are left out.
+made of these, smooth ones before rough ones. Combinations of waves that all but vanish on the
+axis are left out.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class AxisBasis:
     period: float
     combinations: Float[Tensor, "trigonometric functions"]
     """Every function as a sum of 1, cosines and sines."""
+    roughness: Float[Tensor, " functions"]
+    """Mean square of every function's slope, relative to that of the shortest wave."""
 
     @classmethod
     def of(cls, limit: int, period: float) -> "AxisBasis":
@@ -33,7 +36,10 @@ class AxisBasis:
         waves = _trigonometric(x, limit, period)
         squares, directions = torch.linalg.eigh(waves.mT @ (q.unsqueeze(-1) * waves))
         kept = squares > VANISHING * squares.max()
-        return cls(period, directions[:, kept] * squares[kept].rsqrt())
+        combinations = directions[:, kept] * squares[kept].rsqrt()
+        slopes = _slopes(x, limit, period) @ combinations
+        roughness, turn = torch.linalg.eigh(slopes.mT @ (q.unsqueeze(-1) * slopes))
+        return cls(period, combinations @ turn, roughness.clamp_min(0))
 
     @property
     def limit(self) -> int:
@@ -56,3 +62,10 @@ def _trigonometric(x: Tensor, limit: int, period: float) -> Tensor:
     numbers = torch.arange(1, limit + 1, device=x.device, dtype=x.dtype)
     phase = 2 * torch.pi * x.unsqueeze(-1) * numbers / period
     return torch.cat([torch.ones_like(x).unsqueeze(-1), phase.cos(), phase.sin()], dim=-1)
+
+
+def _slopes(x: Tensor, limit: int, period: float) -> Tensor:
+    """Returns derivatives of the same, in units of the largest wave number."""
+    numbers = torch.arange(1, limit + 1, dtype=x.dtype) / limit
+    _, cosines, sines = _trigonometric(x, limit, period).split([1, limit, limit], dim=-1)
+    return torch.cat([torch.zeros_like(x).unsqueeze(-1), -numbers * sines, numbers * cosines], -1)

@@ -1,10 +1,10 @@
 r"""The Galerkin projection onto a set of wave windows, at given sites.
 
 $T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
-$h$, where `axis_basis.py` decides between equals. On a periodic grid that is a discrete Fourier
-transform cut off at the last wave; on any other sites it is what comes closest, so that tokens
-say as little as can be about where the sites are. On a tensor grid it is one small matrix
-product per axis.
+$h$; between fields that sites can hardly tell apart, `axis_basis.py` says which is smooth. On a
+periodic grid that is a discrete Fourier transform cut off at the last wave; on any other sites it
+is what comes closest, so that tokens say as little as can be about where the sites are. On a
+tensor grid it is one small matrix product per axis.
 """
 
 import math
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpo.model.axis_basis import AxisBasis
 from gpo.model.projection import (
     AbstractProjection,
     GridProjection,
@@ -25,8 +26,11 @@ from gpo.model.projection import (
 from gpo.model.wave_windows import WaveWindows
 from gpo.numerics.share import WHOLE, AbstractShare
 
-FADED = 0.1
+HARDLY_SEEN = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
+
+HELD_BACK = 0.1
+"""How much the shortest wave of an axis is held back where sites see nothing of some function."""
 
 RESOLUTION = 1e-5
 """Neighbouring places that differ less than this lie on the same line of a grid."""
@@ -95,22 +99,28 @@ def _token_matrix(
         functions = functions_at(windows, piece.double())
         gram = gram + functions.mT @ (functions * weight.double().unsqueeze(-1))
     tokens = torch.ones(1, 1, dtype=torch.cdouble)
+    roughness = torch.zeros(1, dtype=torch.double)
     for axis, basis in enumerate(windows.bases):
         is_last = axis == len(windows.bases) - 1
         tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
-    return torch.cat([tokens.real, tokens.imag]).to(gram) @ _inverse(share.sum(gram))
+        roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
+    inverse = _inverse(share.sum(gram), roughness.to(gram))
+    return torch.cat([tokens.real, tokens.imag]).to(gram) @ inverse
 
 
-def _inverse(gram: Float[Tensor, "*sets functions functions"]) -> Tensor:
+def _inverse(
+    gram: Float[Tensor, "*sets functions functions"], roughness: Float[Tensor, " functions"]
+) -> Float[Tensor, "*sets functions functions"]:
     """Returns the inverse of the products of all functions with each other.
 
-    Functions are orthonormal where sites are spread evenly. A combination of them that sites
-    hardly see, behind a mask or between points that are too few, is faded out: its coefficient
-    would be mostly error.
+    Functions are orthonormal where sites are spread evenly. Where sites hardly see some
+    combination of them, behind a mask or between points that are too few, rough functions are
+    held back, the more so the less is seen: of all fields that agree at the sites, tokens are
+    those of a smooth one.
     """
-    seen, directions = torch.linalg.eigh(gram)
-    inverse = torch.where(seen > FADED, 1 / seen.clamp_min(FADED), seen / FADED**2)
-    return directions @ (inverse.unsqueeze(-1) * directions.mT)
+    least = torch.linalg.eigvalsh(gram)[..., :1]
+    blindness = (1 - least / HARDLY_SEEN).clamp(0, 1)
+    return torch.linalg.inv(gram + torch.diag_embed(blindness * HELD_BACK * roughness**3))
 
 
 def scatter_at(windows: WaveWindows, places: Float[Tensor, "batch points axes"]) -> PointProjection:
@@ -174,7 +184,7 @@ def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> Gr
     last = len(grid.axes) - 1
     for axis, (along, weights) in enumerate(zip(grid.axes, grid.weights, strict=True)):
         basis = windows.bases[axis]
-        analysis = basis.tokens.to(along.device) @ _least_squares(basis.at(along), weights).to(
+        analysis = basis.tokens.to(along.device) @ _least_squares(basis, along, weights).to(
             torch.cdouble
         )
         numbers = torch.arange(-basis.limit, basis.limit + 1, device=along.device)
@@ -194,10 +204,11 @@ def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> Gr
     )  # fmt: skip
 
 
-def _least_squares(functions: Tensor, weights: Tensor) -> Tensor:
-    """Returns the matrix that takes values on an axis to coefficients of functions."""
+def _least_squares(basis: AxisBasis, along: Tensor, weights: Tensor) -> Tensor:
+    """Returns the matrix that takes values on an axis to coefficients of its functions."""
+    functions = basis.at(along)
     measured = functions.mT * weights.unsqueeze(-2)
-    return _inverse(measured @ functions) @ measured
+    return _inverse(measured @ functions, basis.roughness.to(along)) @ measured
 
 
 def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:

@@ -72,8 +72,8 @@ def _about_windows(part: Mapping[str, Any]) -> str:
             f"if there were {modes[0]:.0f} equal ones in the first layer, {modes[-1]:.0f} in the last."
         )
         gram = part["gram"]
-        if "reason" not in gram and gram["measured"]["share_faded"] > 0:
-            text += f" {gram['measured']['share_faded']:.0%} of what waves can express the sites hardly see."  # fmt: skip
+        if "reason" not in gram and gram["measured"]["share_hardly_seen"] > 0:
+            text += f" {gram['measured']['share_hardly_seen']:.0%} of what waves can express the sites hardly see."  # fmt: skip
         return text
     count, extent = len(part["layers"][0]["coverage"][0]), np.mean([layer["extent"] for layer in part["layers"]])  # fmt: skip
     return (

@@ -83,10 +83,10 @@ def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
     assert whole["waves"]["count"] == 49
     assert whole["waves"]["smallest"] == pytest.approx(1, abs=1e-5)
     assert whole["measured"]["smallest_over_largest"] == pytest.approx(1, abs=1e-5)
-    assert whole["measured"]["share_faded"] == 0
+    assert whole["measured"]["share_hardly_seen"] == 0
     half = gram_numbers(windows, coords, weights * (coords[:, 0] < 0.5))
     assert half["waves"]["smallest_over_largest"] < 1e-3
-    assert half["measured"]["share_faded"] > 0.2
+    assert half["measured"]["share_hardly_seen"] > 0.2
 
 
 def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_does_not():

@@ -47,8 +47,8 @@ def _windows(part: Mapping[str, Any]) -> Iterator[Row]:
         count = len(part["vectors"])
         yield "waves used, first, last layer", f"{modes[0]:.0f}, {modes[-1]:.0f}", f"of {count}"  # fmt: skip
         if "reason" not in part["gram"]:
-            faded = part["gram"]["measured"]["share_faded"]
-            yield "functions sites hardly see", f"{faded:.1%}", "0 %"
+            unseen = part["gram"]["measured"]["share_hardly_seen"]
+            yield "functions sites hardly see", f"{unseen:.1%}", "0 %"
     else:
         layers = part["layers"]
         modes = np.mean([layer["effective_modes"] for layer in layers])

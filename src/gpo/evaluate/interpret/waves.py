@@ -16,7 +16,7 @@ from torch import Tensor
 from gpo.evaluate.interpret.batches import Batch
 from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.placement import FADED
+from gpo.model.placement import HARDLY_SEEN
 from gpo.model.wave_windows import WaveWindows
 from gpo.train.forecaster import Forecaster
 
@@ -107,7 +107,7 @@ def gram_numbers(
 
     `waves` are the waves themselves, which on an open axis nearly depend on each other by design;
     `measured` are the orthonormal combinations of them in which fields are measured, of which
-    those that the sites hardly see are faded out.
+    some the sites may hardly see.
 
     Args:
         windows: The waves.
@@ -123,7 +123,10 @@ def gram_numbers(
     measured = _eigenvalues(places, share, lambda part: _measured(windows, part))
     return {
         "waves": _told_apart(waves),
-        "measured": {**_told_apart(measured), "share_faded": float((measured < FADED).mean())},
+        "measured": {
+            **_told_apart(measured),
+            "share_hardly_seen": float((measured < HARDLY_SEEN).mean()),
+        },
     }
 
 
