@@ -8,7 +8,7 @@ import torch
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.encoder import REACH
 from gpo.model.gated_layer import BoundedUpdate
-from gpo.model.mode_filter import STRIDE
+from gpo.model.mode_filter import STRIDE, WIDTHS, ModeFilter
 from gpo.model.placement import project
 from gpo.model.projection import GridProjection, PointProjection
 from gpo.model.wave_windows import WaveWindows, resolved_waves
@@ -321,7 +321,7 @@ def test_a_layer_is_its_equation():
     trace = model.trace(values, coords, weights=weights)
     layer, before = model.layers.stages[0], trace.bases[0][0]
     tokens = torch.complex(*trace.tokens[0][:, :, 0])
-    response = torch.complex(*(STRIDE * layer.filter.response[:, :, 0]))
+    response = torch.complex(*layer.filter.transfer())
     filtered = response * (tokens @ layer.filter.mix.to(tokens))
     windows = model.layers.windows
     phase = 2 * math.pi * windows.places(coords) @ windows.vectors.double().T
@@ -330,6 +330,32 @@ def test_a_layer_is_its_equation():
     after = before + (gate.tanh() * carried) @ layer.out
     torch.testing.assert_close(trace.bases[1][0], after)
     torch.testing.assert_close(trace.output, model.field.decoder(trace.bases[1]))
+
+
+def test_a_filter_is_its_packets_in_a_gaussian():
+    """One packet in the middle: its neighbours have a Gaussian's share of it, in both parts."""
+    filters = ModeFilter((9, 7), 3, 5).double()
+    with torch.no_grad():
+        filters.packets.zero_()
+        filters.packets[1, 0, 4 * 7 + 3] = 1.0
+    real, imaginary = filters.transfer().reshape(2, 9, 7, 5)
+    assert imaginary.abs().max() == 0
+    assert real[..., [0, 2, 3, 4]].abs().max() == 0
+    share = real[..., 1] / real[4, 3, 1]
+    squares = (torch.arange(9) - 4)[:, None] ** 2 + (torch.arange(7) - 3) ** 2
+    # Rows at the ends see less than a whole Gaussian and are scaled up to length one.
+    torch.testing.assert_close(
+        share[2:7, 2:5],
+        torch.exp(-squares / (2 * WIDTHS[1] ** 2))[2:7, 2:5].double(),
+        rtol=1e-2,
+        atol=0,
+    )
+
+
+def test_filters_begin_as_large_as_if_modes_were_alone():
+    filters = ModeFilter((25, 13), 32, 64)
+    spread = (filters.transfer().std() / (STRIDE * filters.packets.std())).item()
+    assert spread == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("name", DOMAINS)

@@ -21,12 +21,22 @@ class GatedLayer(nn.Module):
     """Updates a state of `channels` numbers per site."""
 
     def __init__(
-        self, num_modes: int, channels: int, gate: Literal["bounded", "product", "none"] = "bounded"
+        self,
+        shape: tuple[int, ...],
+        channels: int,
+        gate: Literal["bounded", "product", "none"] = "bounded",
     ) -> None:
+        """Makes a layer that begins at random.
+
+        Args:
+            shape: Wave numbers along every axis.
+            channels: Numbers of a site.
+            gate: What is done to the first field before it multiplies the second.
+        """
         super().__init__()
         self.gate = gate
         fields = channels if gate == "none" else 2 * channels
-        self.filter = ModeFilter(num_modes, channels, fields)
+        self.filter = ModeFilter(shape, channels, fields)
         bound = channels**-0.5
         self.local = nn.Parameter(torch.empty(channels, fields).uniform_(-bound, bound))
         self.out = nn.Parameter(torch.empty(channels, channels).uniform_(-bound / 2, bound / 2))

@@ -102,7 +102,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
             num_features = self.place.num_features
         self.lift = nn.Linear(num_carried + num_features, config.hidden_dim)
         self.stages = nn.ModuleList(
-            GatedLayer(self.windows.num_modes, config.hidden_dim, config.gate)
+            GatedLayer(self.windows.shape, config.hidden_dim, config.gate)
             for _ in range(config.num_layers)
         )
         self._last: Placed | None = None
@@ -184,8 +184,9 @@ class GeometricLayers(nn.Module, AbstractLayers):
     ) -> WaveStage:
         """Returns the tokens of all sites, and the same filtered."""
         tokens, layer = share.sum(moments), self._layer(number)
-        filtered = silence.tokens(number, layer.filter(tokens), dim=1)
-        return WaveStage(tokens, layer.filter.transfer, filtered)
+        transfer = layer.filter.transfer()
+        filtered = silence.tokens(number, layer.filter(tokens, transfer), dim=1)
+        return WaveStage(tokens, transfer, filtered)
 
     def update(self, number: int, visit: Visit, scattered: Tensor, chunk: Chunk) -> Visit:
         """Returns the state after tokens were scattered to it."""

@@ -1,41 +1,84 @@
 r"""Coupling of modes with geometry: $Y_k=\hat d_k\odot(T_kW)$, a filter per channel.
 
 A channel's numbers $\hat d_k$ over all wave vectors are the transfer function of a convolution:
-velocity from vorticity, a derivative and a smoothing are all of this form. All modes share the
-mixing $W$ of channels, so there are few parameters, and each channel's filter can be drawn.
+velocity from vorticity, a derivative and a smoothing are all of this form. Its kernel is a sum of
+wave packets, $d(x)=e^{-(2\pi\kappa|x|)^2/2}\sum_kr_k\psi_k(x)$, since what is near matters more
+than what is far: so $\hat d$ is $r$ seen through a Gaussian of width $\kappa$ in wave numbers, and
+neighbouring modes learn from each other. All modes share the mixing $W$ of channels, so there are
+few parameters, and each channel's filter can be drawn.
 """
+
+import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 STRIDE = 16.0
 """How much faster than other parameters the filters learn; there are many, each of which matters little."""
+
+WIDTHS = (0.4, 0.6, 1.0, 1.6)
+r"""How many wave numbers packets are wide, $\kappa$, one channel after the other; in space from 0.4 to 0.1 periods."""
 
 
 class ModeFilter(nn.Module):
     """Mixes the channels of all tokens alike, then scales and turns every mode on its own."""
 
-    def __init__(self, num_modes: int, channels: int, out_channels: int) -> None:
+    def __init__(self, shape: tuple[int, ...], channels: int, out_channels: int) -> None:
+        """Makes filters that begin at random.
+
+        Args:
+            shape: Wave numbers along every axis.
+            channels: Numbers of a token.
+            out_channels: Numbers of a filtered token.
+        """
         super().__init__()
+        self.shape = shape
         self.mix = nn.Parameter(torch.randn(channels, out_channels) * channels**-0.5)
         spread = (2 * channels) ** -0.5 / STRIDE
-        self.response = nn.Parameter(torch.randn(2, num_modes, 1, out_channels) * spread)
+        self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
+        for axis, count in enumerate(shape):
+            seen = torch.stack([_gaussian(count, width) for width in WIDTHS])
+            chosen = torch.arange(out_channels) % len(WIDTHS)
+            self.register_buffer(f"seen_{axis}", seen[chosen], persistent=False)
 
-    @property
     def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
-        r"""The numbers $\hat d_k$ of every channel, real and imaginary part."""
-        return STRIDE * self.response.squeeze(2)
+        r"""Returns the numbers $\hat d_k$ of every channel, real and imaginary part."""
+        numbers, (*others, last) = self.packets, self.shape
+        before = 2
+        for axis, count in enumerate(others):
+            lines = numbers.reshape(len(numbers), before, count, -1)
+            numbers = self.get_buffer(f"seen_{axis}").unsqueeze(1) @ lines
+            before *= count
+        numbers = (
+            numbers.reshape(len(numbers), before, last) @ self.get_buffer(f"seen_{len(others)}").mT
+        )
+        return STRIDE * numbers.reshape(self.packets.shape).permute(1, 2, 0).contiguous()
 
     def forward(
-        self, tokens: Float[Tensor, "2 modes batch channels"]
+        self,
+        tokens: Float[Tensor, "2 modes batch channels"],
+        transfer: Float[Tensor, "2 modes out_channels"],
     ) -> Float[Tensor, "2 modes batch out_channels"]:
-        """Returns the filtered tokens."""
+        """Returns the filtered tokens.
+
+        Args:
+            tokens: What was measured.
+            transfer: What `transfer()` returned.
+        """
         real, imaginary = (tokens @ self.mix).unbind(0)
-        gain, turn = self.transfer.unsqueeze(2).unbind(0)
+        gain, turn = transfer.unsqueeze(2).unbind(0)
         return torch.stack(
             [
                 torch.addcmul(real * gain, imaginary, turn, value=-1),
                 torch.addcmul(real * turn, imaginary, gain),
             ]
         )
+
+
+def _gaussian(count: int, width: float) -> Float[Tensor, "count count"]:
+    """Returns a Gaussian around every wave number, of length one: what it sees varies as before."""
+    numbers = torch.arange(count)
+    seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * width**2))
+    return normalize(seen, dim=-1)

@@ -55,7 +55,12 @@ class WaveWindows:
     @property
     def num_modes(self) -> int:
         """How many there are: of every pair of opposite wave vectors one, on an axis both."""
-        return math.prod(len(numbers) for numbers in self.numbers)
+        return math.prod(self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many wave numbers there are along every axis."""
+        return tuple(len(numbers) for numbers in self.numbers)
 
     @property
     def numbers(self) -> tuple[Int[Tensor, " waves"], ...]:

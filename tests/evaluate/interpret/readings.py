@@ -40,3 +40,13 @@ def untrained(data, **changes):
         for parameter in forecaster.model.layers.parameters():
             parameter.mul_(2)
     return forecaster, split.test
+
+
+@torch.no_grad()
+def only_mode(filters, mode, gain=1.0):
+    """Leaves a filter one mode, which its neighbours do not hear."""
+    for axis, count in enumerate(filters.shape):
+        filters.get_buffer(f"seen_{axis}").copy_(torch.eye(count))
+    kept = gain * filters.packets[..., mode]
+    filters.packets.zero_()
+    filters.packets[..., mode] = kept

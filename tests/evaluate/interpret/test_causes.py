@@ -10,7 +10,7 @@ from gpo.evaluate.interpret.batches import make_batches
 from gpo.evaluate.interpret.causes import patches, read_causes
 from gpo.evaluate.interpret.effects import Effects
 from gpo.evaluate.interpret.parts import make_parts, together
-from tests.evaluate.interpret.readings import TORUS, series, untrained
+from tests.evaluate.interpret.readings import TORUS, only_mode, series, untrained
 
 
 def read(forecaster, data, members):
@@ -21,11 +21,8 @@ def only_wave(forecaster, number):
     """Makes all layers deaf to all waves but one."""
     layers = forecaster.model.layers
     mode = layers.windows.vectors.tolist().index(number)
-    with torch.no_grad():
-        for stage in layers.stages:
-            kept = stage.filter.response[:, mode].clone()
-            stage.filter.response.zero_()
-            stage.filter.response[:, mode] = 5 * kept
+    for stage in layers.stages:
+        only_mode(stage.filter, mode, 5.0)
     return forecaster
 
 
@@ -62,7 +59,7 @@ def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     forecaster, members = untrained(data)
     with torch.no_grad():
         for stage in forecaster.model.layers.stages:
-            stage.filter.response.zero_()
+            stage.filter.packets.zero_()
     rows = read(forecaster, data, members)["regions"]["effects"]
     assert len(rows) == 64
     for row in rows:

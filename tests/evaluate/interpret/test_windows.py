@@ -13,7 +13,7 @@ from gpo.evaluate.interpret.waves import gram_numbers
 from gpo.evaluate.interpret.windows import read_windows, spread, window_numbers
 from gpo.model.wave_windows import WaveWindows
 from tests.conftest import DOMAINS, make_config
-from tests.evaluate.interpret.readings import series, untrained
+from tests.evaluate.interpret.readings import only_mode, series, untrained
 
 TORUS = DOMAINS["torus"]
 
@@ -113,10 +113,7 @@ def test_energy_is_shared_out_among_waves():
 def test_a_single_wave_in_the_response_is_all_that_is_scattered():
     data = series()
     forecaster, members = untrained(data)
-    response = forecaster.model.layers.stages[0].filter.response
-    with torch.no_grad():
-        response[:, :9] = 0
-        response[:, 10:] = 0
+    only_mode(forecaster.model.layers.stages[0].filter, 9)
     layer = read_windows(forecaster, make_batches(data, members[:2]))["layers"][0]
     assert layer["energy_scattered"][9] == pytest.approx(1)
     assert layer["effective_modes"] == pytest.approx(1)
