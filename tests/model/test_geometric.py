@@ -352,6 +352,15 @@ def test_a_filter_is_its_packets_in_a_gaussian():
     )
 
 
+def test_a_model_that_was_saved_has_its_filters(tmp_path):
+    model = make_model(DOMAINS["torus"], **CHANGES)
+    model.save_pretrained(tmp_path)
+    again = GaussianParticleOperator.from_pretrained(tmp_path)
+    values, (coords, weights) = torch.randn(1, 64, 2), DOMAINS["torus"].grid(8, 8)
+    expected = model.float()(values, coords, weights=weights)
+    torch.testing.assert_close(again.float()(values, coords, weights=weights), expected)
+
+
 def test_filters_begin_as_large_as_if_modes_were_alone():
     filters = ModeFilter((25, 13), 32, 64)
     spread = (filters.transfer().std() / (STRIDE * filters.packets.std())).item()

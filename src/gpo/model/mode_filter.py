@@ -38,22 +38,16 @@ class ModeFilter(nn.Module):
         self.mix = nn.Parameter(torch.randn(channels, out_channels) * channels**-0.5)
         spread = (2 * channels) ** -0.5 / STRIDE
         self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
-        for axis, count in enumerate(shape):
-            seen = torch.stack([_gaussian(count, width) for width in WIDTHS])
-            chosen = torch.arange(out_channels) % len(WIDTHS)
-            self.register_buffer(f"seen_{axis}", seen[chosen], persistent=False)
 
     def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
         r"""Returns the numbers $\hat d_k$ of every channel, real and imaginary part."""
-        numbers, (*others, last) = self.packets, self.shape
-        before = 2
-        for axis, count in enumerate(others):
+        numbers, before = self.packets, 2
+        for count in self.shape[:-1]:
             lines = numbers.reshape(len(numbers), before, count, -1)
-            numbers = self.get_buffer(f"seen_{axis}").unsqueeze(1) @ lines
+            numbers = _gaussians(count, numbers).unsqueeze(1) @ lines
             before *= count
-        numbers = (
-            numbers.reshape(len(numbers), before, last) @ self.get_buffer(f"seen_{len(others)}").mT
-        )
+        last = self.shape[-1]
+        numbers = numbers.reshape(len(numbers), before, last) @ _gaussians(last, numbers).mT
         return STRIDE * numbers.reshape(self.packets.shape).permute(1, 2, 0).contiguous()
 
     def forward(
@@ -77,8 +71,12 @@ class ModeFilter(nn.Module):
         )
 
 
-def _gaussian(count: int, width: float) -> Float[Tensor, "count count"]:
-    """Returns a Gaussian around every wave number, of length one: what it sees varies as before."""
-    numbers = torch.arange(count)
-    seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * width**2))
-    return normalize(seen, dim=-1)
+def _gaussians(count: int, like: Tensor) -> Float[Tensor, "channels count count"]:
+    """Returns, for every channel, a Gaussian around every wave number.
+
+    They have length one: what is seen through them varies as before.
+    """
+    numbers = torch.arange(count, dtype=like.dtype, device=like.device)
+    widths = torch.tensor(WIDTHS, dtype=like.dtype, device=like.device).reshape(-1, 1, 1)
+    seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * widths**2))
+    return normalize(seen, dim=-1)[torch.arange(len(like)) % len(WIDTHS)]

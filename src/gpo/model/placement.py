@@ -29,8 +29,14 @@ from gpo.numerics.share import WHOLE, AbstractShare
 HARDLY_SEEN = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
 
+UNSEEN = 1e-6
+"""The same, below which it counts as not seen at all."""
+
+ENOUGH = 1.5
+"""Sites per function; fewer are too few everywhere, not only behind a mask."""
+
 HELD_BACK = 0.1
-"""How much the shortest wave of an axis is held back where sites see nothing of some function."""
+"""How much the shortest wave of an axis is held back where such sites miss some function."""
 
 RESOLUTION = 1e-5
 """Neighbouring places that differ less than this lie on the same line of a grid."""
@@ -104,23 +110,31 @@ def _token_matrix(
         is_last = axis == len(windows.bases) - 1
         tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
         roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
-    inverse = _inverse(share.sum(gram), roughness.to(gram))
+    num_sites = share.sum((weights > 0).sum(-1).double())
+    inverse = _inverse(share.sum(gram), roughness.to(gram), num_sites)
     return torch.cat([tokens.real, tokens.imag]).to(gram) @ inverse
 
 
 def _inverse(
-    gram: Float[Tensor, "*sets functions functions"], roughness: Float[Tensor, " functions"]
+    gram: Float[Tensor, "*sets functions functions"],
+    roughness: Float[Tensor, " functions"],
+    num_sites: Float[Tensor, "*sets"],
 ) -> Float[Tensor, "*sets functions functions"]:
     """Returns the inverse of the products of all functions with each other.
 
-    Functions are orthonormal where sites are spread evenly. Where sites hardly see some
-    combination of them, behind a mask or between points that are too few, rough functions are
-    held back, the more so the less is seen: of all fields that agree at the sites, tokens are
-    those of a smooth one.
+    Functions are orthonormal where sites are spread evenly. A combination of them that sites
+    hardly see, as behind a mask, is faded out: its coefficient would be mostly error. Where
+    sites are too few for all functions, those combinations have long waves in them too. There
+    rough functions are held back instead, the more so the less is seen: of all fields that agree
+    at the sites, tokens are those of a smooth one.
     """
-    least = torch.linalg.eigvalsh(gram)[..., :1]
-    blindness = (1 - least / HARDLY_SEEN).clamp(0, 1)
-    return torch.linalg.inv(gram + torch.diag_embed(blindness * HELD_BACK * roughness**3))
+    are_few = (num_sites < ENOUGH * len(roughness)).unsqueeze(-1)
+    blindness = (1 - torch.linalg.eigvalsh(gram)[..., :1] / HARDLY_SEEN).clamp(0, 1)
+    held_back = are_few * blindness * HELD_BACK * roughness**3
+    seen, directions = torch.linalg.eigh(gram + torch.diag_embed(held_back))
+    least = torch.where(are_few, UNSEEN, HARDLY_SEEN)
+    inverse = torch.where(seen > least, 1 / seen.clamp_min(least), seen / least**2)
+    return directions @ (inverse.unsqueeze(-1) * directions.mT)
 
 
 def scatter_at(windows: WaveWindows, places: Float[Tensor, "batch points axes"]) -> PointProjection:
@@ -208,7 +222,8 @@ def _least_squares(basis: AxisBasis, along: Tensor, weights: Tensor) -> Tensor:
     """Returns the matrix that takes values on an axis to coefficients of its functions."""
     functions = basis.at(along)
     measured = functions.mT * weights.unsqueeze(-2)
-    return _inverse(measured @ functions, basis.roughness.to(along)) @ measured
+    num_sites = (weights > 0).sum(-1).to(along)
+    return _inverse(measured @ functions, basis.roughness.to(along), num_sites) @ measured
 
 
 def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:

@@ -44,9 +44,7 @@ def untrained(data, **changes):
 
 @torch.no_grad()
 def only_mode(filters, mode, gain=1.0):
-    """Leaves a filter one mode, which its neighbours do not hear."""
-    for axis, count in enumerate(filters.shape):
-        filters.get_buffer(f"seen_{axis}").copy_(torch.eye(count))
+    """Leaves a filter the packets of one mode."""
     kept = gain * filters.packets[..., mode]
     filters.packets.zero_()
     filters.packets[..., mode] = kept
