@@ -27,6 +27,7 @@ from gpo.bench.protocol import LEARNING_RATES, Protocol
 from gpo.bench.table1 import table1, table1_cells
 from gpo.bench.transfer import transfer_table
 from gpo.cli import main
+from gpo.cli.bench import Cells
 from gpo.data.benchmarks import BENCHMARKS
 from gpo.evaluate.results import Results
 from gpo.train.config import RunConfig
@@ -194,6 +195,15 @@ def test_rows_that_are_not_made_come_from_an_earlier_campaign_and_are_marked(tmp
     (tmp_path / "cells.json").write_text("{}")
     with pytest.raises(ValueError, match=r"cells.json: must be cells of gpo bench table1"):
         campaign.take_earlier(tmp_path / "cells.json")
+
+
+def test_a_table_of_what_is_finished_makes_nothing(tmp_path, calls):
+    make(tmp_path, ["gpo"])
+    num_calls = len(calls)
+    cells, _ = table1_cells(["gpo", "fno"], ["ns2d"], PROTOCOL, tmp_path, (0, 1))
+    campaign = Cells(amount=60.0, runs=tmp_path / "runs", finished=True).make(cells)
+    assert list(campaign.outcomes) == [("gpo", "ns2d")]
+    assert len(calls) == num_calls
 
 
 def test_curves_end_where_a_model_diverges(tmp_path, calls):

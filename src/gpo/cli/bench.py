@@ -56,6 +56,8 @@ class Cells:
     """Where cells are kept; what is finished there is not made again."""
     jobs: int = 1
     """Cells at a time."""
+    finished: bool = False
+    """Shows the cells that are finished and makes no others."""
     out: Path = Path("benchmarks/results")
     """Where tables and figures go."""
 
@@ -80,8 +82,12 @@ class Cells:
     def make(self, cells: list[Cell]) -> Campaign:
         """Makes all cells, with progress."""
         campaign = Campaign(self.runs)
-        for name in {cell.settings["benchmark"] for cell in cells if "benchmark" in cell.settings}:
-            make_data(name, self.rules.settings()["preset"])
+        if self.finished:
+            cells = [cell for cell in cells if cell.outcome(self.runs)]
+        else:
+            known = (cell.settings for cell in cells if "benchmark" in cell.settings)
+            for name in {settings["benchmark"] for settings in known}:
+                make_data(name, self.rules.settings()["preset"])
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         console = Console(soft_wrap=True, highlight=False)
         with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -107,7 +113,7 @@ class BenchTable1:
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Columns; those without data are a dash with the reason."""
     earlier: Path | None = None
-    """cells.json of an earlier campaign: fills the rows that are not run now, and is marked."""
+    """cells.json of an earlier campaign: fills what is not run now, and is marked."""
 
     def run(self) -> None:
         """Makes the cells and writes the table."""
