@@ -8,7 +8,7 @@ import torch
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.encoder import REACH
 from gpo.model.gated_layer import BoundedUpdate
-from gpo.model.mode_filter import STRIDE, WIDTHS, ModeFilter
+from gpo.model.mode_filter import STRIDE, ModeFilter
 from gpo.model.placement import project
 from gpo.model.projection import GridProjection, PointProjection
 from gpo.model.wave_windows import WaveWindows, resolved_waves
@@ -334,7 +334,7 @@ def test_a_layer_is_its_equation():
 
 def test_a_filter_is_its_packets_in_a_gaussian():
     """One packet in the middle: its neighbours have a Gaussian's share of it, in both parts."""
-    filters = ModeFilter((9, 7), 3, 5).double()
+    filters = ModeFilter((9, 7), 3, 5, (0.4, 0.6)).double()
     with torch.no_grad():
         filters.packets.zero_()
         filters.packets[1, 0, 4 * 7 + 3] = 1.0
@@ -346,7 +346,7 @@ def test_a_filter_is_its_packets_in_a_gaussian():
     # Rows at the ends see less than a whole Gaussian and are scaled up to length one.
     torch.testing.assert_close(
         share[2:7, 2:5],
-        torch.exp(-squares / (2 * WIDTHS[1] ** 2))[2:7, 2:5].double(),
+        torch.exp(-squares / (2 * 0.6**2))[2:7, 2:5].double(),
         rtol=1e-2,
         atol=0,
     )
@@ -362,7 +362,7 @@ def test_a_model_that_was_saved_has_its_filters(tmp_path):
 
 
 def test_filters_begin_as_large_as_if_modes_were_alone():
-    filters = ModeFilter((25, 13), 32, 64)
+    filters = ModeFilter((25, 13), 32, 64, (0.4, 0.6, 1.0, 1.6))
     spread = (filters.transfer().std() / (STRIDE * filters.packets.std())).item()
     assert spread == pytest.approx(1, abs=0.05)
 

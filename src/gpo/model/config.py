@@ -36,6 +36,8 @@ class OperatorConfig:
     """geometric: largest wave number, of all axes or of each; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
     gate: Literal["bounded", "product", "none"] = "bounded"
     """geometric: what becomes of two filtered fields: tanh(p) r, p r, or a GELU of one field alone."""
+    packet_widths: tuple[float, ...] = (0.4, 0.6, 1.0, 1.6)
+    """geometric: widths of wave packets in wave numbers, one channel after the other; none leaves modes on their own."""
     mesh_shape: tuple[int, ...] = ()
     """geometric: nodes along the axes of a mesh that is fitted to a body; waves follow the mesh."""
     num_heads: int = 4
@@ -93,6 +95,11 @@ class OperatorConfig:
             "mesh_shape", "two or three counts, each at least 2", self.mesh_shape,
         )  # fmt: skip
         object.__setattr__(self, "mesh_shape", tuple(self.mesh_shape))
+        _require(
+            all(math.isfinite(width) and width > 0 for width in self.packet_widths),
+            "packet_widths", "finite and positive, each of them", self.packet_widths,
+        )  # fmt: skip
+        object.__setattr__(self, "packet_widths", tuple(self.packet_widths))
         _require(0 <= self.mixing <= 1, "mixing", "in [0, 1]", self.mixing)
         _require(
             not self.learns_mixing or 0 < self.mixing < 1,

@@ -24,7 +24,8 @@ class GatedLayer(nn.Module):
         self,
         shape: tuple[int, ...],
         channels: int,
-        gate: Literal["bounded", "product", "none"] = "bounded",
+        gate: Literal["bounded", "product", "none"],
+        widths: tuple[float, ...],
     ) -> None:
         """Makes a layer that begins at random.
 
@@ -32,11 +33,12 @@ class GatedLayer(nn.Module):
             shape: Wave numbers along every axis.
             channels: Numbers of a site.
             gate: What is done to the first field before it multiplies the second.
+            widths: Of wave packets, in wave numbers.
         """
         super().__init__()
         self.gate = gate
         fields = channels if gate == "none" else 2 * channels
-        self.filter = ModeFilter(shape, channels, fields)
+        self.filter = ModeFilter(shape, channels, fields, widths)
         bound = channels**-0.5
         self.local = nn.Parameter(torch.empty(channels, fields).uniform_(-bound, bound))
         self.out = nn.Parameter(torch.empty(channels, channels).uniform_(-bound / 2, bound / 2))

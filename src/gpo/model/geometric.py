@@ -102,7 +102,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
             num_features = self.place.num_features
         self.lift = nn.Linear(num_carried + num_features, config.hidden_dim)
         self.stages = nn.ModuleList(
-            GatedLayer(self.windows.shape, config.hidden_dim, config.gate)
+            GatedLayer(self.windows.shape, config.hidden_dim, config.gate, config.packet_widths)
             for _ in range(config.num_layers)
         )
         self._last: Placed | None = None

@@ -18,37 +18,32 @@ from torch.nn.functional import normalize
 STRIDE = 16.0
 """How much faster than other parameters the filters learn; there are many, each of which matters little."""
 
-WIDTHS = (0.4, 0.6, 1.0, 1.6)
-r"""How many wave numbers packets are wide, $\kappa$, one channel after the other; in space from 0.4 to 0.1 periods."""
-
 
 class ModeFilter(nn.Module):
     """Mixes the channels of all tokens alike, then scales and turns every mode on its own."""
 
-    def __init__(self, shape: tuple[int, ...], channels: int, out_channels: int) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], channels: int, out_channels: int, widths: tuple[float, ...]
+    ) -> None:
         """Makes filters that begin at random.
 
         Args:
             shape: Wave numbers along every axis.
             channels: Numbers of a token.
             out_channels: Numbers of a filtered token.
+            widths: How many wave numbers packets are wide, one channel after the other; none
+                leaves every mode on its own.
         """
         super().__init__()
-        self.shape = shape
+        self.shape, self.widths = shape, widths
         self.mix = nn.Parameter(torch.randn(channels, out_channels) * channels**-0.5)
         spread = (2 * channels) ** -0.5 / STRIDE
         self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
 
     def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
         r"""Returns the numbers $\hat d_k$ of every channel, real and imaginary part."""
-        numbers, before = self.packets, 2
-        for count in self.shape[:-1]:
-            lines = numbers.reshape(len(numbers), before, count, -1)
-            numbers = _gaussians(count, numbers).unsqueeze(1) @ lines
-            before *= count
-        last = self.shape[-1]
-        numbers = numbers.reshape(len(numbers), before, last) @ _gaussians(last, numbers).mT
-        return STRIDE * numbers.reshape(self.packets.shape).permute(1, 2, 0).contiguous()
+        numbers = self._seen() if self.widths else self.packets
+        return STRIDE * numbers.permute(1, 2, 0).contiguous()
 
     def forward(
         self,
@@ -70,13 +65,23 @@ class ModeFilter(nn.Module):
             ]
         )
 
+    def _seen(self) -> Float[Tensor, "out_channels 2 modes"]:
+        """Returns the packets seen through their Gaussians, which factor into those along the axes."""
+        numbers, before = self.packets, 2
+        for count in self.shape[:-1]:
+            lines = numbers.reshape(len(numbers), before, count, -1)
+            numbers = self._gaussians(count).unsqueeze(1) @ lines
+            before *= count
+        last = self.shape[-1]
+        numbers = numbers.reshape(len(numbers), before, last) @ self._gaussians(last).mT
+        return numbers.reshape(self.packets.shape)
 
-def _gaussians(count: int, like: Tensor) -> Float[Tensor, "channels count count"]:
-    """Returns, for every channel, a Gaussian around every wave number.
+    def _gaussians(self, count: int) -> Float[Tensor, "out_channels count count"]:
+        """Returns, for every channel, a Gaussian around every wave number along an axis.
 
-    They have length one: what is seen through them varies as before.
-    """
-    numbers = torch.arange(count, dtype=like.dtype, device=like.device)
-    widths = torch.tensor(WIDTHS, dtype=like.dtype, device=like.device).reshape(-1, 1, 1)
-    seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * widths**2))
-    return normalize(seen, dim=-1)[torch.arange(len(like)) % len(WIDTHS)]
+        They have length one: what is seen through them varies as before.
+        """
+        numbers = torch.arange(count).to(self.packets)
+        widths = torch.tensor(self.widths).to(self.packets).reshape(-1, 1, 1)
+        seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * widths**2))
+        return normalize(seen, dim=-1)[torch.arange(len(self.packets)) % len(widths)]

@@ -44,7 +44,8 @@ def untrained(data, **changes):
 
 @torch.no_grad()
 def only_mode(filters, mode, gain=1.0):
-    """Leaves a filter the packets of one mode."""
+    """Leaves a filter one mode, on its own."""
+    filters.widths = ()
     kept = gain * filters.packets[..., mode]
     filters.packets.zero_()
     filters.packets[..., mode] = kept

@@ -10,7 +10,6 @@ from gpo.evaluate.interpret.batches import make_batches
 from gpo.evaluate.interpret.causes import patches, read_causes
 from gpo.evaluate.interpret.effects import Effects
 from gpo.evaluate.interpret.parts import make_parts, together
-from gpo.model import mode_filter
 from tests.evaluate.interpret.readings import TORUS, only_mode, series, untrained
 
 
@@ -27,8 +26,7 @@ def only_wave(forecaster, number):
     return forecaster
 
 
-def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing(monkeypatch):
-    monkeypatch.setattr(mode_filter, "WIDTHS", (0.01,))
+def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
     data = series()
     forecaster, members = untrained(data)
     found = read(only_wave(forecaster, [2.0, 1.0]), data, members)

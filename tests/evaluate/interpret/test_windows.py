@@ -11,7 +11,6 @@ from gpo.data.geometry import Geometry
 from gpo.evaluate.interpret.batches import make_batches
 from gpo.evaluate.interpret.waves import gram_numbers
 from gpo.evaluate.interpret.windows import read_windows, spread, window_numbers
-from gpo.model import mode_filter
 from gpo.model.wave_windows import WaveWindows
 from tests.conftest import DOMAINS, make_config
 from tests.evaluate.interpret.readings import only_mode, series, untrained
@@ -111,8 +110,7 @@ def test_energy_is_shared_out_among_waves():
         assert 1 <= layer["effective_modes"] <= len(found["vectors"])
 
 
-def test_a_single_wave_in_the_response_is_all_that_is_scattered(monkeypatch):
-    monkeypatch.setattr(mode_filter, "WIDTHS", (0.01,))
+def test_a_single_wave_in_the_response_is_all_that_is_scattered():
     data = series()
     forecaster, members = untrained(data)
     only_mode(forecaster.model.layers.stages[0].filter, 9)
