@@ -86,6 +86,10 @@ class AbstractLayers(ABC):
         """How many numbers there are of a site, to tell what there is memory for."""
 
     @abstractmethod
+    def written(self, sites: Sites) -> int:
+        """Returns how many numbers of a site a layer writes at a time, to tell what a cache holds."""
+
+    @abstractmethod
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions of at most about `size` sites."""
 

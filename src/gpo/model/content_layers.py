@@ -66,6 +66,10 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
             encoder=8 * hidden + 20 * gaussians,
         )
 
+    def written(self, sites: Sites) -> int:
+        """Returns the number of windows there."""
+        return self.num_modes
+
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with their quadrature weights."""
         return [

@@ -22,7 +22,7 @@ from gpo.model.fixed_geometry import FixedGeometry
 from gpo.model.gated_layer import GatedLayer
 from gpo.model.latent import AbstractLatent
 from gpo.model.placement import project, scatter_at
-from gpo.model.projection import AbstractProjection
+from gpo.model.projection import AbstractProjection, GridProjection
 from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.model.wave_windows import WaveWindows
@@ -122,6 +122,11 @@ class GeometricLayers(nn.Module, AbstractLayers):
         """How many numbers there are of a site: in a layer, those of two fields."""
         channels = self.lift.out_features
         return Numbers(channels, 0, 0, layer=2 * channels, encoder=20 * channels)
+
+    def written(self, sites: Sites) -> int:
+        """Returns the numbers of two fields, their product and the state; off a grid, of windows."""
+        on_grid = isinstance(self._windows_at(sites), GridProjection)
+        return 4 * self.lift.out_features if on_grid else self.num_modes
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
         """Returns the sites in portions, with the windows at them."""

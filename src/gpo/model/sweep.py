@@ -103,7 +103,8 @@ class Sweep:
         """Returns the predicted field anywhere; answers do not depend on what else is asked."""
         if self.sites.fixed is not None or torch.compiler.is_compiling():
             return self._answers(queries, self.latent)
-        asked = queries.split(_chunk_points(self.parts, self.sites), dim=1)
+        size = _chunk_points(self.parts, self.sites, self.parts.layers.num_modes)
+        asked = queries.split(size, dim=1)
         return joined([self._run(self._answers, portion, self.latent) for portion in asked])
 
     def _run(self, function: Callable[..., Any], *given: Any) -> Any:
@@ -160,7 +161,9 @@ def sweep(
     keeps = Keeps.ALL if traces else _keeps(parts, sites)
     recomputes = keeps != Keeps.ALL
     is_whole = traces or sites.fixed is not None or torch.compiler.is_compiling()
-    size = sites.values.shape[1] if is_whole else _chunk_points(parts, sites)
+    size = sites.values.shape[1]
+    if not is_whole:
+        size = _chunk_points(parts, sites, layers.written(sites))
     chunks = layers.chunks(sites, size)
 
     def begin(
@@ -245,7 +248,7 @@ def _keeps(parts: Parts, sites: Sites) -> Keeps:
     return next((keeps for keeps, count in needed.items() if count <= room), Keeps.STATES)
 
 
-def _chunk_points(parts: Parts, sites: Sites) -> int:
-    """Returns how many points of every sample make a chunk."""
-    size = parts.chunk_size or CACHED_NUMBERS // parts.layers.num_modes
+def _chunk_points(parts: Parts, sites: Sites, written: int) -> int:
+    """Returns how many points of every sample make a chunk, each of which writes some numbers."""
+    size = parts.chunk_size or CACHED_NUMBERS // written
     return max(1, size // len(sites.values))
