@@ -60,11 +60,11 @@ def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant
     changes = []
     for sign in (1, -1):
 
-        def grown(tokens, sign=sign):
+        def grown(tokens, *others, sign=sign):
             tokens = tokens.clone()
             place = tokens[:, mode // 4, mode % 4] if variant == "paper" else tokens[:, mode]
             place *= 1 + sign * STEP
-            return original(tokens)
+            return original(tokens, *others)
 
         monkeypatch.setattr(coupling, "forward", grown)
         changes.append(added(forecaster, example, 7, 0))
