@@ -29,8 +29,8 @@ from gpo.numerics.share import WHOLE, AbstractShare
 HARDLY_SEEN = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
 
-UNSEEN = 1e-6
-"""The same, below which it counts as not seen at all."""
+UNSEEN = 1e-3
+"""The same where sites are few and rough functions are held back: what is left lies outside all sites."""
 
 ENOUGH = 1.5
 """Sites per function; fewer are too few everywhere, not only behind a mask."""
