@@ -204,6 +204,8 @@ def test_a_table_of_what_is_finished_makes_nothing(tmp_path, calls):
     campaign = Cells(amount=60.0, runs=tmp_path / "runs", finished=True).make(cells)
     assert list(campaign.outcomes) == [("gpo", "ns2d")]
     assert len(calls) == num_calls
+    with pytest.raises(ValueError, match="has none of these cells"):
+        Cells(amount=60.0, runs=tmp_path / "empty", finished=True).make(cells)
 
 
 def test_curves_end_where_a_model_diverges(tmp_path, calls):

@@ -84,6 +84,10 @@ class Cells:
         campaign = Campaign(self.runs)
         if self.finished:
             cells = [cell for cell in cells if cell.outcome(self.runs)]
+            if not cells:
+                raise ValueError(
+                    f"--finished: {self.runs} has none of these cells; without it they are made."
+                )
         else:
             known = (cell.settings for cell in cells if "benchmark" in cell.settings)
             for name in {settings["benchmark"] for settings in known}:
