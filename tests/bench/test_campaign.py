@@ -76,7 +76,7 @@ def calls(monkeypatch):
 
 def make(tmp_path, models=("gpo", "fno", "cno")):
     cells, missing = table1_cells(models, ("ns2d", "carra"), PROTOCOL, tmp_path, (0, 1))
-    campaign = Campaign(tmp_path / "runs")
+    campaign = Campaign(tmp_path / "runs", str(PROTOCOL))
     campaign.run(cells, jobs=2)
     return cells, missing, campaign
 
@@ -180,21 +180,33 @@ def test_outcomes_and_failures_are_stored(tmp_path, calls):
     assert stored["failures"][0]["reason"] == "cno cannot take these sites: needs a grid"
 
 
-def test_rows_that_are_not_made_come_from_an_earlier_campaign_and_are_marked(tmp_path, calls):
+def test_rows_that_are_not_made_come_from_an_earlier_campaign(tmp_path, calls):
     make(tmp_path)[2].save(tmp_path / "cells.json")
     _, missing, campaign = make(tmp_path, ["gpo"])
     campaign.take_earlier(tmp_path / "cells.json")
     text = table1(campaign, ("gpo", "fno", "cno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
     assert "| gpo | **0.02 ± 0 (42)** |" in text
-    assert "| fno | *0.03 ± 0 (42, earlier)* |" in text
+    assert "| fno | *0.03 ± 0 (42)* |" in text
     assert "| cno | - (needs a grid) |" in text
-    assert "Marked earlier: from a campaign before" in text
-    campaign.save(tmp_path / "both.json")
-    stored = json.loads((tmp_path / "both.json").read_text())["outcomes"]
-    assert [(cell["row"], cell["is_earlier"]) for cell in stored] == [("fno", True), ("gpo", False)]
     (tmp_path / "cells.json").write_text("{}")
     with pytest.raises(ValueError, match=r"cells.json: must be cells of gpo bench table1"):
         campaign.take_earlier(tmp_path / "cells.json")
+
+
+def test_cells_that_were_made_under_other_rules_stay_marked(tmp_path, calls):
+    _, missing, before = make(tmp_path)
+    before.rules = "half the learning rates"
+    before.save(tmp_path / "cells.json")
+    campaign = make(tmp_path, ["gpo"])[2]
+    campaign.take_earlier(tmp_path / "cells.json")
+    campaign.save(tmp_path / "both.json")
+    again = Campaign(tmp_path / "runs", str(PROTOCOL))
+    again.take_earlier(tmp_path / "both.json")
+    for marked in (campaign, again):
+        text = table1(marked, ("gpo", "fno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
+        assert "| gpo | **0.02 ± 0 (42)** |" in text
+        assert "| fno | *0.03 ± 0 (42, other rules)* |" in text
+        assert "Marked other rules: half the learning rates." in text
 
 
 def test_a_table_of_what_is_finished_makes_nothing(tmp_path, calls):
@@ -287,7 +299,7 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
         # The paper's rows are brought to the size of the full model.
         for row in ("without PG operator", "without Gaussian field", "1 Gaussian", "64 Gaussians"):
             assert sizes[row] == pytest.approx(sizes[model], rel=0.15), row
-    campaign = Campaign(tmp_path)
+    campaign = Campaign(tmp_path, str(PROTOCOL))
     campaign.run(ablation_cells(model, "ns2d", PROTOCOL, tmp_path, (0,)))
     text = ablation_table(campaign, model, "ns2d", PROTOCOL).markdown()
     assert all(f"| {row} |" in text for row in ROWS[model])

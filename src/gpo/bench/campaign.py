@@ -19,12 +19,14 @@ class Campaign:
 
     root: Path
     """The folder of all cells."""
+    rules: str
+    """What every cell is given, in words."""
     outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     """By row and column, one per seed."""
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
     """By row and column, the reason."""
-    earlier: set[tuple[str, str]] = field(default_factory=set)
-    """Those that were taken from an earlier campaign."""
+    other_rules: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By row and column, the rules of those that were taken from a campaign with others."""
 
     def run(
         self,
@@ -63,7 +65,8 @@ class Campaign:
         """Writes every outcome and every failure, from which the tables can be made again."""
 
         def place(key: tuple[str, str]) -> dict[str, Any]:
-            return {"row": key[0], "column": key[1], "is_earlier": key in self.earlier}
+            rules = self.other_rules.get(key, self.rules)
+            return {"row": key[0], "column": key[1], "rules": rules}
 
         stored = {
             "outcomes": [
@@ -77,9 +80,16 @@ class Campaign:
         write_text(path, json.dumps(stored, indent=2) + "\n")
 
     def take_earlier(self, path: Path) -> None:
-        """Takes what `save` wrote for rows and columns that were not made now."""
+        """Takes what `save` wrote for rows and columns that were not made now.
+
+        A campaign of several sittings is one; what was made under other rules stays known as such.
+        """
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
+            rules = {
+                (cell["row"], cell["column"]): cell["rules"]
+                for cell in (*stored["outcomes"], *stored["failures"])
+            }
             outcomes = {
                 (cell["row"], cell["column"]): [Outcome(**seed) for seed in cell["seeds"]]
                 for cell in stored["outcomes"]
@@ -95,4 +105,4 @@ class Campaign:
         for ours, theirs in ((self.outcomes, outcomes), (self.failures, failures)):
             new = {key: value for key, value in theirs.items() if key not in made}
             ours |= new
-            self.earlier |= set(new)
+            self.other_rules |= {key: rules[key] for key in new if rules[key] != self.rules}

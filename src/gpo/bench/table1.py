@@ -87,11 +87,8 @@ def table1(
     for column, reason in missing.items():
         table.notes.append(f"{column}: - ({reason}).")
     counts = _test_examples(campaign, columns)
-    if campaign.earlier:
-        table.notes.append(
-            "Marked earlier: from a campaign before, on the same data with the same budget, "
-            "when a part of today's learning rates may not have been in the grid."
-        )
+    for rules in sorted(set(campaign.other_rules.values())):
+        table.notes.append(f"Marked other rules: {rules}.")
     table.notes += [
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
         "In brackets the optimiser steps made. Test examples: "
@@ -105,7 +102,7 @@ def table1(
 
 def _entry(campaign: Campaign, model: str, column: str, missing: dict[str, str]) -> Entry:
     key = (model, column)
-    when = ", earlier" * (key in campaign.earlier)
+    mark = ", other rules" * (key in campaign.other_rules)
     if column in missing:
         return Entry()
     if key in campaign.failures:
@@ -116,7 +113,7 @@ def _entry(campaign: Campaign, model: str, column: str, missing: dict[str, str])
     errors = [outcome.relative_l2 for outcome in outcomes]
     spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
     steps = int(np.mean([outcome.steps for outcome in outcomes]))
-    return Entry(float(np.mean(errors)), spread, f"{steps:,}{when}")
+    return Entry(float(np.mean(errors)), spread, f"{steps:,}{mark}")
 
 
 def _reference(campaign: Campaign, who: str, column: str) -> Entry:

@@ -81,7 +81,7 @@ class Cells:
 
     def make(self, cells: list[Cell]) -> Campaign:
         """Makes all cells, with progress."""
-        campaign = Campaign(self.runs)
+        campaign = Campaign(self.runs, str(self.rules))
         if self.finished:
             cells = [cell for cell in cells if cell.outcome(self.runs)]
             if not cells:
@@ -117,7 +117,7 @@ class BenchTable1:
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Columns; those without data are a dash with the reason."""
     earlier: Path | None = None
-    """cells.json of an earlier campaign: fills what is not run now, and is marked."""
+    """cells.json of an earlier campaign: fills what is not run now, and is marked where rules differ."""
 
     def run(self) -> None:
         """Makes the cells and writes the table."""
