@@ -222,6 +222,7 @@ def _random_batch(workload: Workload) -> Example:
         targets=torch.randn(batch, 1, len(coords), 1),
         coords=coords.repeat(batch, 1, 1),
         weights=weights.repeat(batch, 1),
+        num_sites=(len(coords),) * batch,
     )
     return example.to(workload.device)
 

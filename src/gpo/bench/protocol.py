@@ -27,7 +27,8 @@ class Protocol:
         limit = (
             {"budget_cpu": self.amount} if self.name == "budget" else {"steps": int(self.amount)}
         )
-        return {"preset": self.preset, "epochs": 100_000, "patience": 100_000, **limit}
+        endless = {"epochs": 100_000, "patience": 100_000}
+        return {"preset": self.preset, "noise": 0.0, **endless, **limit}
 
     def tuning(self) -> dict[str, Any]:
         """Returns what a run that only compares learning rates sets: a sixth of the amount."""

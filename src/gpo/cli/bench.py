@@ -171,13 +171,14 @@ class BenchRollout:
     benchmark: str = "ns2d"
     """The column it is taken from."""
     noise: float = 0.03
-    """Noise on the normalised input in training, the same for all models: forecasts meet their own
+    """Noise on every normalised input in training, the same for all models: forecasts meet their own
     errors. Chosen on validation data, see benchmarks/study."""
 
     def run(self) -> None:
         """Makes the cells that are missing, writes a table and a figure."""
         make = self.cells
-        cells = make.column(self.benchmark, self.models, self.repeated, noise=self.noise)
+        noisy = {"noise": self.noise, "noise_share": 1.0}
+        cells = make.column(self.benchmark, self.models, self.repeated, **noisy)
         curves = collect_rollouts(cells, make.runs)
         figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
         table = rollout_table(curves, self.benchmark, make.rules)

@@ -79,8 +79,11 @@ class RunConfig:
     """Largest gradient norm."""
     ema: float = 0.0
     """Decay of an average of the weights, such as 0.999, that is scored and kept; 0 for none."""
-    noise: float = 0.0
-    """Standard deviation of noise on the inputs, in units of theirs; steadies rollouts."""
+    noise: float | None = None
+    """Standard deviation of noise on the inputs, in units of theirs, which steadies rollouts; 0.06 for
+    forecasts and 0 for static maps and the field stage, when not given."""
+    noise_share: float = 0.25
+    """Part of the examples that get noise; the others keep one step accurate."""
     rollout: int = 1
     """Steps on its own forecasts that a training example takes; reached halfway to the end."""
     pushforward: bool = False
@@ -96,11 +99,12 @@ class RunConfig:
         for name in (*counts, "rollout"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         _check("clip", self.clip, self.clip > 0, "positive")
+        _check("noise_share", self.noise_share, 0 < self.noise_share <= 1, "above 0 and at most 1")
         for name in ("learning_rate", "budget_cpu", "steps"):
             value = getattr(self, name)
             _check(name, value, value is None or value > 0, "positive")
         for name in ("noise", "weight_decay"):
-            _check(name, getattr(self, name), getattr(self, name) >= 0, "zero or more")
+            _check(name, getattr(self, name), (getattr(self, name) or 0) >= 0, "zero or more")
         _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
         is_gpo = self.model == "gpo"
         _check("stage", self.stage, is_gpo or self.stage == "operator", "operator for baselines")
@@ -136,6 +140,10 @@ class RunConfig:
         """The learning rate that schedules start from."""
         is_fast = (self.model, self.variant, self.stage) == ("gpo", "geometric", "operator")
         return self.learning_rate or (6e-3 if is_fast else 1e-3)
+
+    def noise_on(self, is_forecast: bool) -> float:
+        """Returns how large noise is, for forecasts of time series and for anything else."""
+        return (0.06 if is_forecast else 0.0) if self.noise is None else self.noise
 
     def changed_by(self, path: Path) -> "RunConfig":
         """Returns this configuration with the fields that a YAML file holds."""

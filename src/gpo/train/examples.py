@@ -30,6 +30,8 @@ class Example:
     """What follows, `lead` steps apart; one frame unless a rollout is trained."""
     coords: Float[Tensor, "batch points dim"]
     weights: Float[Tensor, "batch points"]
+    num_sites: tuple[int, ...]
+    """Sites of every example, those that other processes hold included."""
 
     @property
     def target(self) -> Float[Tensor, "batch points outputs"]:
@@ -39,7 +41,7 @@ class Example:
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
         parts = (self.frames, self.targets, self.coords, self.weights)
-        return Example(*(part.to(device) for part in parts))
+        return Example(*(part.to(device) for part in parts), self.num_sites)
 
 
 class WindowExamples(Dataset[Example]):
@@ -178,7 +180,8 @@ def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites:
     weights = np.where(is_known, geometry.weights[sites], 0.0)
     zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
     parts = (*zeroed, geometry.coords[sites], weights)
-    return Example(*(torch.from_numpy(part.astype(np.float32))[None] for part in parts))
+    tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
+    return Example(*tensors, (geometry.num_points,))
 
 
 class EpochShuffle(Sampler[int]):
@@ -248,4 +251,5 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.targets, 2) for example in examples]),
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
+        tuple(number for example in examples for number in example.num_sites),
     )

@@ -16,6 +16,7 @@ from gpo.train.examples import Example
 from gpo.train.forecaster import Forecaster
 from gpo.train.held_sites import HeldSites
 from gpo.train.models import loss_weights
+from gpo.train.noise import draw_noise
 from gpo.train.objective import training_losses
 
 SCORE = "validation/relative_l2"
@@ -54,7 +55,7 @@ class TrainingModule(lightning.LightningModule):
             batch,
             num_steps=self.budget.rollout(self.progress),
             pushforward=self.config.pushforward,
-            noise=self.config.noise,
+            noise=self._noise(batch, index),
             weights=self.loss_weights,
         )
         if not bool(losses["total"].isfinite()):
@@ -75,12 +76,23 @@ class TrainingModule(lightning.LightningModule):
         self.log_dict({f"train/{name}": mean for name, mean in means.items()})
 
     def _seed(self, index: int) -> None:
-        """Sets a seed for every step: a run that was killed draws the same noise when it goes on."""
+        """Sets a seed for every step: a run that was killed draws the same numbers when it goes on."""
         seed = hash((self.config.seed, self.global_step, index, self.global_rank))
         # Not `torch.manual_seed`: it writes down where it is called from, which takes 2 ms.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
+
+    def _noise(self, batch: Example, index: int) -> Tensor | None:
+        """Returns the noise of a step, the same however many processes share the batch."""
+        size = self.config.noise_on(is_forecast=self.forecaster.task.lead > 0)
+        if size == 0:
+            return None
+        first, stride = (n // self.held.count for n in (self.global_rank, self.trainer.world_size))
+        key = (self.config.seed, self.global_step, index)
+        seeds = [hash((*key, first + stride * row)) for row in range(len(batch.frames))]
+        share = self.config.noise_share
+        return draw_noise(batch, size=size, share=share, seeds=seeds, held=self.held)
 
     @staticmethod
     def _spell(losses: dict[str, Tensor]) -> str:

@@ -1,6 +1,7 @@
 """What a training step minimises, for any model: one step ahead, or several on its own forecasts."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from gpo.model.field import GaussianField
@@ -23,7 +24,7 @@ def training_losses(
     *,
     num_steps: int = 1,
     pushforward: bool = False,
-    noise: float = 0.0,
+    noise: Float[Tensor, "batch points channels"] | None = None,
     weights: LossWeights = LossWeights(),
 ) -> dict[str, Tensor]:
     """Returns every loss by name, a mean over the steps, and their weighted sum as `total`.
@@ -33,12 +34,12 @@ def training_losses(
         batch: Examples with at least `num_steps` targets.
         num_steps: Steps to take, each on the forecasts of those before.
         pushforward: Whether only the last step counts and no gradient reaches those before.
-        noise: Standard deviation of noise on the normalised input.
+        noise: What is added to the normalised input.
         weights: How the losses add up.
     """
     values = forecaster.normalised_input(batch.frames)
-    if noise:
-        values = values + noise * torch.randn_like(values)
+    if noise is not None:
+        values = values + noise
     steps: list[dict[str, Tensor]] = []
     for step in range(num_steps):
         is_last = step == num_steps - 1

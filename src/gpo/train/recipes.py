@@ -17,6 +17,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "centers": "absolute",
         "schedule": "step",
         "batch_size": 16,
+        "noise": 0.0,
     },
 }
 

@@ -38,7 +38,7 @@ def reading(planted, field, monkeypatch):
     frames = torch.from_numpy(field[None, None, :, None]).float()
     example = Example(
         frames, frames, torch.from_numpy(GRID.coords[None]).float(),
-        torch.from_numpy(GRID.weights[None]).float(),
+        torch.from_numpy(GRID.weights[None]).float(), (GRID.num_points,),
     )  # fmt: skip
     monkeypatch.setattr(Batch, "particles", lambda *_: planted)
     return read_structures(forecaster, [Batch(example, GRID)], np.random.default_rng(0))
