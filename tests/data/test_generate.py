@@ -48,6 +48,18 @@ def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(tmp_path):
     ]  # fmt: skip
 
 
+def test_two_processes_make_a_file_once(tmp_path):
+    path = tmp_path / "ns.mat"
+    command = [sys.executable, "-m", "gpo", "data", "make", "ns2d", "--preset", "quick", "--out", str(path),
+               "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [running.communicate(timeout=120)[0] for running in both]
+    assert [running.returncode for running in both] == [0, 0]
+    ends = sorted(words.strip().splitlines()[-1].split(":")[0] for words in said)
+    assert ends == ["already there", "made"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ns.mat", "ns.mat.made.json"]
+
+
 def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path):
     """A real SIGKILL in the middle, then the same command again."""
     path = tmp_path / "ns.mat"

@@ -10,10 +10,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from gpo.data.errors import DataError
 from gpo.data.solvers.base import AbstractSolver, Portion
@@ -28,30 +30,58 @@ def generate(
     Args:
         solver: The equation and all its numbers.
         path: The file to make. One made from other numbers is refused, never overwritten.
-        on_progress: Called with trajectories done and in all, first with those found done.
+        on_progress: Called with trajectories done and in all, first with those found done; while
+            another process makes the file, with what that has done.
     """
     recipe = _recipe(solver)
     note = path.with_name(path.name + ".made.json")
     if path.exists():
-        if not note.exists() or note.read_text(encoding="utf-8") != recipe:
-            raise DataError(
-                path, "file", "exists and was made from something else. Choose another --out."
-            )
+        _check_made(path, note, recipe)
         on_progress(solver.num_trajectories, solver.num_trajectories)
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     parts = path.with_name(f".{path.name}.{digest}.parts")
-    parts.mkdir(exist_ok=True)
-    files = _solve_missing(solver, parts, on_progress)
-    partial = path.with_name(f".{path.name}.{digest}.partial")
-    if partial.is_dir():
-        shutil.rmtree(partial)
-    solver.write(partial, _load(files))
-    write_text(note, recipe)
-    os.replace(partial, path)
-    shutil.rmtree(parts)
+    with _alone(parts.with_suffix(".lock"), lambda: on_progress(*_progress(solver, parts))):
+        if path.exists():
+            # Another process made it in the meantime.
+            return generate(solver, path, on_progress)
+        parts.mkdir(exist_ok=True)
+        files = _solve_missing(solver, parts, on_progress)
+        partial = parts.with_suffix(".partial")
+        if partial.is_dir():
+            shutil.rmtree(partial)
+        solver.write(partial, _load(files))
+        write_text(note, recipe)
+        os.replace(partial, path)
+        shutil.rmtree(parts)
     return True
+
+
+def _check_made(path: Path, note: Path, recipe: str) -> None:
+    if not note.exists() or note.read_text(encoding="utf-8") != recipe:
+        raise DataError(
+            path, "file", "exists and was made from something else. Choose another --out."
+        )
+
+
+@contextmanager
+def _alone(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Keeps other processes out until the block ends; the lock goes with what it was for.
+
+    Whoever held the lock's file open when it was removed finds the work done.
+    """
+    lock = FileLock(path)
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=1.0)
+        except Timeout:
+            on_wait()
+    try:
+        yield
+        path.unlink(missing_ok=True)
+    finally:
+        lock.release()
 
 
 def _recipe(solver: AbstractSolver) -> str:
@@ -62,23 +92,32 @@ def _recipe(solver: AbstractSolver) -> str:
 def _solve_missing(
     solver: AbstractSolver, parts: Path, on_progress: Callable[[int, int], None]
 ) -> list[Path]:
-    starts = range(0, solver.num_trajectories, solver.portion_size)
-    files = [parts / f"{start:06d}.npz" for start in starts]
-    is_done = [file.exists() for file in files]
-    ends = [min(start + solver.portion_size, solver.num_trajectories) for start in starts]
-    done = sum(
-        end - start for start, end, there in zip(starts, ends, is_done, strict=True) if there
-    )
-    on_progress(done, solver.num_trajectories)
-    for start, end, file, there in zip(starts, ends, files, is_done, strict=True):
-        if there:
+    portions = _portions(solver, parts)
+    on_progress(*_progress(solver, parts))
+    for numbers, file in portions.items():
+        if file.exists():
             continue
-        portion = solver.solve(range(start, end))
+        portion = solver.solve(numbers)
         with whole_file(file) as partial:
             np.savez(partial, **portion)  # type: ignore[arg-type]
-        done += end - start
-        on_progress(done, solver.num_trajectories)
-    return files
+        on_progress(*_progress(solver, parts))
+    return list(portions.values())
+
+
+def _portions(solver: AbstractSolver, parts: Path) -> dict[range, Path]:
+    """Returns which trajectories are in which file."""
+    total = solver.num_trajectories
+    starts = range(0, total, solver.portion_size)
+    return {
+        range(start, min(start + solver.portion_size, total)): parts / f"{start:06d}.npz"
+        for start in starts
+    }
+
+
+def _progress(solver: AbstractSolver, parts: Path) -> tuple[int, int]:
+    """Returns how many trajectories are solved, and of how many."""
+    solved = [len(numbers) for numbers, file in _portions(solver, parts).items() if file.exists()]
+    return sum(solved), solver.num_trajectories
 
 
 def _load(files: list[Path]) -> Iterator[Portion]:
