@@ -15,8 +15,8 @@ STEP = 1e-4
 def prepared(kind, variant, **changes):
     session = make_session(kind, variant, **changes)
     forecaster, example = session.forecaster.double(), session.example(0)
-    parts = (part.double() for part in (example.frames, example.targets, example.coords, example.weights))  # fmt: skip
-    return forecaster, type(example)(*parts)
+    names = ("frames", "targets", "coords", "weights")
+    return forecaster, replace(example, **{name: getattr(example, name).double() for name in names})
 
 
 def added(forecaster, example, site, output):

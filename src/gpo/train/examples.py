@@ -41,7 +41,7 @@ class Example:
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
         parts = (self.frames, self.targets, self.coords, self.weights)
-        return Example(*(part.to(device) for part in parts), self.num_sites)
+        return Example(*(part.to(device) for part in parts), num_sites=self.num_sites)
 
 
 class WindowExamples(Dataset[Example]):
@@ -181,7 +181,7 @@ def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites:
     zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
     parts = (*zeroed, geometry.coords[sites], weights)
     tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
-    return Example(*tensors, (geometry.num_points,))
+    return Example(*tensors, num_sites=(geometry.num_points,))
 
 
 class EpochShuffle(Sampler[int]):
