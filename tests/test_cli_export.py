@@ -58,7 +58,8 @@ def test_a_file_predicts_on_the_sites_of_the_run_and_says_what_it_needs(runs, ca
 def test_queries_are_in_the_file(tmp_path):
     data = tmp_path / "weather.nc"
     write_era5(data, num_times=60)
-    main(["train", "--data", str(data), *SIZES, "--history", "2", "--out", str(tmp_path / "run")])
+    main(["train", "--data", str(data), *SIZES, "--history", "2", "--clock", "day",
+          "--out", str(tmp_path / "run")])  # fmt: skip
     (tmp_path / "towns.csv").write_text("lon lat\n2.3 48.8\n-0.1 51.5\n")
     main(["export", str(tmp_path / "run"), "--output", str(tmp_path / "towns.pt2"),
           "--queries", str(tmp_path / "towns.csv")])  # fmt: skip
@@ -66,7 +67,8 @@ def test_queries_are_in_the_file(tmp_path):
     np.testing.assert_allclose(said["queries"]["points"], [[2.3, 48.8], [-0.1, 51.5]], atol=1e-5)
     assert said["output"]["axes"] == ["batch", "queries", "variables"]
     sites, names = said["sites"]["count"], said["input"]["variables"]
-    assert program(torch.zeros(3, 2, sites, len(names))).shape == (3, 2, len(names))
+    assert names == ["day_cos", "day_sin", *said["output"]["variables"]]
+    assert program(torch.zeros(3, 2, sites, len(names))).shape == (3, 2, len(names) - 2)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def trained(tmp_path_factory):
         (("run", "--data", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
         (("run", "--data", "{file}", "--var", "wind"), "`wind` is not in the file, which has vorticity"),
         (("run", "--data", "{file}", "--select", "level"), "--select takes name=value, got 'level'"),
+        (("run", "--data", "{file}", "--clock", "day"), "`time` has no dates, such as hours since"),
         (("run", "--data", "{file}", "--lead", "9"), "Choose a shorter history or lead"),
         (("run", "--data", "{file}", "--coarsen", "3"), "an axis of 8 sites cannot be taken in steps of 3"),
         (("run", "--data", "{file}", "--model", "fnn"), "`model` must be one of gpo, fno, geo-fno"),
@@ -267,3 +268,15 @@ def test_a_run_whose_training_has_not_ended_is_not_scored(trained, tmp_path, cap
 def test_tensorboard_gets_the_losses_when_asked(tmp_path):
     main(["train", "--data", str(ns2d(tmp_path)), *SIZES, "--tensorboard", "--out", str(tmp_path / "run")])  # fmt: skip
     assert list((tmp_path / "run" / "tensorboard").rglob("events.out.tfevents*"))
+
+
+def test_a_run_that_is_told_the_time_is_scored_and_predicts(tmp_path):
+    path, run = tmp_path / "era5.nc", tmp_path / "run"
+    write_era5(path, num_times=40)
+    given = ["--data", str(path), "--var", "t2m", "--clock", "day", "--history", "2"]
+    main(["run", *given, *SIZES, "--out", str(run)])
+    assert set(Results.load(run / "results.json").per_variable["model"]) == {"t2m"}
+    main(["predict", str(run), "--input", str(path), "--output", str(tmp_path / "a.nc"), "--steps", "3"])  # fmt: skip
+    with xr.open_dataset(tmp_path / "a.nc") as forecast:
+        assert [name for name in forecast.data_vars if "time" in forecast[name].dims] == ["t2m"]
+        assert np.isfinite(forecast["t2m"]).all()

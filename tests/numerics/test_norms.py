@@ -71,3 +71,29 @@ def test_the_scale_of_the_weights_does_not_matter(norm):
     torch.testing.assert_close(
         norm(prediction, target, torch.ones(1, 20).double()), norm(prediction, target)
     )
+
+
+def test_errors_may_be_relative_to_the_distance_from_an_origin():
+    prediction, target, weights = fields()
+    origin = target + 0.1 * torch.randn_like(target)
+    error = ((prediction - target).square() * weights.unsqueeze(-1)).sum((1, 2))
+    size = ((target - origin).square() * weights.unsqueeze(-1)).sum((1, 2))
+    found = relative_l2(prediction, target, weights, origin=origin)
+    torch.testing.assert_close(found, (error / size).sqrt().mean())
+    changes = relative_l2(prediction - origin, target - origin, weights)
+    torch.testing.assert_close(found, changes)
+
+
+def test_a_target_that_is_its_origin_counts_as_a_thousandth_of_its_size_away():
+    prediction, target, weights = fields()
+    still = relative_l2(prediction, target, weights, origin=target)
+    torch.testing.assert_close(still, 1000 * relative_l2(prediction, target, weights))
+
+
+def test_an_origin_counts_where_points_do():
+    prediction, target, weights = fields()
+    weights[:, 5:9] = 0
+    origin = torch.zeros_like(target)
+    origin[:, 5:9] = float("nan")
+    found = relative_l2(prediction, target, weights, origin=origin)
+    torch.testing.assert_close(found, relative_l2(prediction, target, weights))

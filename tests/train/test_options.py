@@ -71,6 +71,19 @@ def test_a_rollout_is_trained_on_its_own_forecasts():
     torch.testing.assert_close(losses["prediction"], expected)
 
 
+def test_errors_may_be_relative_to_the_true_change_of_every_step():
+    batch, forecaster = batch_of(3), Forecaster(Scaled(0.9), TASK)
+    noise = torch.full_like(batch.frames[:, 0], 0.01)
+    losses = training_losses(forecaster, batch, num_steps=3, noise=noise, relative_to="change")
+    states, expected = [batch.frames[:, 0], *batch.targets.unbind(1)], 0.0
+    for step in range(3):
+        guess = 0.9 ** (step + 1) * (batch.frames[:, 0] + noise)
+        error = (guess - states[step + 1]).square().sum((1, 2))
+        change = (states[step + 1] - states[step]).square().sum((1, 2))
+        expected += (error / change).sqrt().mean() / 3
+    torch.testing.assert_close(losses["prediction"], expected)
+
+
 def test_pushforward_learns_from_the_last_step_alone():
     batch, forecaster = batch_of(2), Forecaster(Scaled(0.9), TASK)
     training_losses(forecaster, batch, num_steps=2, pushforward=True)["total"].backward()

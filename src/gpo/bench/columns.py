@@ -60,8 +60,8 @@ COLUMNS: dict[str, Column] = {
         for name, benchmark in BENCHMARKS.items()
     },
     "era5-uk": Column(
-        "ERA5 temperature at 2 m around the UK, 6 h ahead from two frames",
-        {"lead": 6, "history": 2},
+        "ERA5 temperature at 2 m around the UK, 6 h ahead from two frames and the time of day",
+        {"lead": 6, "history": 2, "clock": "day"},
         file="era5/era5-2mt-2019-03-uk.grib",
     ),
     "cylinder": Column(
@@ -72,6 +72,7 @@ COLUMNS: dict[str, Column] = {
     ),
     "channel": Column(
         "start-up flow past a cylinder at nodes of a triangular mesh",
+        {"relative_to": "change"},
         quick={"coarsen": 2},
         file="cylinder_channel",
     ),

@@ -76,11 +76,12 @@ def _series(data: Trajectories) -> str:
     units = f" {data.time_units}" if data.time_units else ""
     text = f"{data.num_trajectories} x {len(data.time)} frames"
     if len(data.time) > 1:
-        step = float(np.median(np.diff(data.time)))
-        text += f", one every {step:g}{units or ' (no units)'}"
+        text += f", one every {data.time_step:g}{units or ' (no units)'}"
         uneven = int((~even_steps(data.time)).sum())
         if uneven:
             text += f"; {uneven} steps of another length are left out of training"
+    if data.first_hour is not None:
+        text += f"; dated, the first at {data.first_hour:g} h (--clock day tells a model the hour)"
     return text
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from gpo.assignments import assignments
-from gpo.cli.run import OpenRun
+from gpo.cli.run import OpenRun, telling_time
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -110,9 +110,10 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
 
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | Pairs:
-    names = config.var if forecaster.task.lead == 0 else forecaster.task.inputs
+    names = config.var if forecaster.task.lead == 0 else forecaster.task.fields
     select = assignments("select", config.select)
-    data = thinned(open_data(path, ReadOptions(variables=names, select=select)), config.coarsen)
+    data = open_data(path, ReadOptions(variables=names, select=select))
+    data = thinned(telling_time(data, config.clock), config.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.config.dim  # type: ignore[union-attr]
     if dim != expected:
         raise ValueError(

@@ -71,7 +71,7 @@ class PredictCommand:
             self.input,
             ReadOptions(
                 # Of static maps, the reader itself tells inputs from outputs.
-                variables=trained_on.var if task.lead == 0 else task.inputs,
+                variables=trained_on.var if task.lead == 0 else task.fields,
                 select=assignments("select", trained_on.select),
             ),
         )
@@ -80,7 +80,7 @@ class PredictCommand:
             return Forecasts(forecaster, data, 1, places)
         if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
-        return Forecasts(forecaster, data, self.steps, places)
+        return Forecasts(forecaster, data.with_clock(task.clock), self.steps, places)
 
     def _places(self, geometry: Geometry) -> Places | None:
         if self.queries:

@@ -12,6 +12,7 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.cli.data import data_file, make_data
 from gpo.data.benchmarks import DATA_SETS
+from gpo.data.clock import Clock
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.split import Split
@@ -200,7 +201,16 @@ def _read(config: RunConfig, coarsen: int | None = None) -> Trajectories | Pairs
         path = _data_of(config.benchmark, config.preset)
         variables = variables or DATA_SETS[config.benchmark].variables
     options = ReadOptions(variables=variables, select=assignments("select", config.select))
-    return thinned(open_data(path, options), coarsen or config.coarsen)
+    return thinned(telling_time(open_data(path, options), config.clock), coarsen or config.coarsen)
+
+
+def telling_time(data: Trajectories | Pairs, clock: Clock) -> Trajectories | Pairs:
+    """Returns data whose frames tell the time, where they shall."""
+    if isinstance(data, Trajectories):
+        return data.with_clock(clock)
+    if clock != "none":
+        raise ValueError(f"`clock` must be none, got {clock}: {data.source} holds static maps.")
+    return data
 
 
 def _data_of(benchmark: str, preset: str) -> Path:
@@ -220,7 +230,8 @@ def _summary(run: OpenRun) -> str:
         what = f"{wanted} from {given}"
     else:
         names = ", ".join(variable.name for variable in data.variables)
-        step = f"{config.history} frame(s) predict the one {config.lead} step(s) later"
+        told = " and the time of day" * (config.clock == "day")
+        step = f"{config.history} frame(s){told} predict the one {config.lead} step(s) later"
         what = f"{names}; {step} (as {config.predict})"
         if config.stage == "field":
             what = f"{names}; reconstructed through particles, nothing is forecast"

@@ -1,11 +1,12 @@
 """The data model: all that any reader may return is `Trajectories` or `Pairs`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from gpo.data.clock import HAND, Clock, hands_at
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.row_reader import RowReader
@@ -40,6 +41,10 @@ class Trajectories:
     `RowReader` reads a part of the sites without the others."""
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Constants of every trajectory, such as a viscosity; one number each."""
+    first_hour: float | None = None
+    """Time of day of the first frame, where frames have dates; times are hours then."""
+    clock: Clock = "none"
+    """Whether frames that are given tell the time of day."""
 
     def __post_init__(self) -> None:
         """Refuses what no later stage could use."""
@@ -78,6 +83,35 @@ class Trajectories:
         if values.shape != shape:
             raise DataError(self.source, "values", f"must have shape {shape}, got {values.shape}.")
         return values
+
+    @property
+    def time_step(self) -> float:
+        """The usual time from frame to frame; one where there is a single frame."""
+        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 1.0
+
+    def with_clock(self, clock: Clock) -> "Trajectories":
+        """Returns the same, whose given frames tell the time; refuses where frames have no dates."""
+        if clock != "none" and self.first_hour is None:
+            problem = "has no dates, such as hours since 2019-03-01, which a clock needs."
+            raise DataError(self.source, "time", problem)
+        return replace(self, clock=clock)
+
+    @property
+    def known(self) -> tuple[Variable, ...]:
+        """What is given before the variables and known of any time: the hand of the clock."""
+        return () if self.clock == "none" else tuple(Variable(name, "1") for name in HAND)
+
+    def given(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
+        """Returns frames as a model is given them, times by points by what is known and variables."""
+        return self.with_known(self.frames(trajectory, times), times)
+
+    def with_known(self, frames: np.ndarray, times: slice) -> np.ndarray:
+        """Returns frames of these times with what is known of them before their variables."""
+        if self.first_hour is None or self.clock == "none":
+            return frames
+        hands = hands_at(self.first_hour + self.time[times] - self.time[0]).astype(frames.dtype)
+        shape = (*frames.shape[:2], hands.shape[-1])
+        return np.concatenate([np.broadcast_to(hands[:, None], shape), frames], -1)
 
     def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
         if sites == slice(0, self.geometry(trajectory).num_points):

@@ -38,13 +38,14 @@ def carried_field(forecaster: Forecaster, example: Example) -> Carried | None:
         return None
     values = forecaster.normalised_input(example.frames)
     particles = model.particles(values, example.coords, weights=example.weights)
-    field = example.frames[0, -1]
+    field = example.fields[0, -1]
     if isinstance(model, GaussianField):
         rebuilt = forecaster(example.frames, example.coords, weights=example.weights)[0]
         return Carried(particles, field, rebuilt)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
     rebuilt = _rebuilt(particles, amounts, example, model)
-    return Carried(particles, field, rebuilt * forecaster.input_std + forecaster.input_mean)
+    rebuilt = rebuilt * forecaster.input_std + forecaster.input_mean
+    return Carried(particles, field, rebuilt[:, forecaster.task.num_known :])
 
 
 def _rebuilt(

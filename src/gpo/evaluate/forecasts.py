@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.blocks import Block
+from gpo.data.clock import turn
 from gpo.data.errors import DataError
 from gpo.data.forecast_layout import AbstractForecastWriter, ForecastLayout
 from gpo.data.geometry import Geometry
@@ -70,6 +71,15 @@ class Forecasts:
         elif len(data.time) < self._num_needed:
             problem = f"must have at least {self._num_needed} frames to start from, got"
             raise DataError(data.source, "time", f"{problem} {len(data.time)}.")
+        elif data.clock != task.clock:
+            problem = f"must tell the time as in training, clock={task.clock}, got {data.clock}."
+            raise DataError(data.source, "time", problem)
+        elif task.clock != "none" and abs(turn(task.lead * data.time_step) - task.turn) > 1e-6:
+            hours = task.turn / turn(1.0) / task.lead
+            problem = (
+                f"must advance by {hours:g} h a frame, as in training, got {data.time_step:g}."
+            )
+            raise DataError(data.source, "time", problem)
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
             problem = "differ from sample to sample: ask at --queries or on a --grid."
@@ -81,8 +91,7 @@ class Forecasts:
         data, places = self.data, self.places or Places.of(self.data.geometry())
         if isinstance(data, Pairs):
             return ForecastLayout(places, data.outputs, data.num_samples)
-        step = float(np.median(np.diff(data.time))) if len(data.time) > 1 else 1.0
-        ahead = self.forecaster.task.lead * step * np.arange(1, self.num_steps + 1)
+        ahead = self.forecaster.task.lead * data.time_step * np.arange(1, self.num_steps + 1)
         times = data.time[-1] + ahead
         return ForecastLayout(places, data.variables, data.num_trajectories, times, data.time_units)
 
@@ -111,7 +120,7 @@ class Forecasts:
                         yield case, step, block
                 if step + 1 < self.num_steps:
                     found = answers.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
-                    frames = torch.cat([frames[1:], found[None]])
+                    frames = self.forecaster.followed(frames[None], found[None])[0]
                     writer.keep(case, step + 1, frames.numpy())
 
     def _answer(self, answers: Answers, block: Block, places: Places) -> np.ndarray:
@@ -128,7 +137,7 @@ class Forecasts:
         if isinstance(self.data, Pairs):
             return Start.of(self.data.sample(case)[0][None], geometry)
         times = slice(-self._num_needed, None, self.forecaster.task.lead)
-        return Start.of(self.data.frames(case, times), geometry)
+        return Start.of(self.data.given(case, times), geometry)
 
     @property
     def _num_needed(self) -> int:

@@ -56,7 +56,7 @@ def _times_of_day(data: Trajectories) -> np.ndarray:
     day = DAY.get(data.time_units)
     if day is None or len(data.time) < 2 or not even_steps(data.time).any():
         return nothing
-    step = float(np.median(np.diff(data.time)))
+    step = data.time_step
     per_day = round(day / step)
     if per_day < 2 or abs(per_day * step - day) > 1e-6 * day:
         return nothing

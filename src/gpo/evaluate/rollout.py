@@ -25,7 +25,7 @@ DIVERGED = 10.0
 @torch.no_grad()
 def roll_out(
     forecaster: Forecaster,
-    frames: Float[Tensor, "batch history points variables"],
+    frames: Float[Tensor, "batch history points inputs"],
     coords: Float[Tensor, "*#batch points dim"],
     num_steps: int,
     *,
@@ -48,7 +48,7 @@ def roll_out(
             steps.append(torch.full_like(steps[-1], torch.nan))
             continue
         steps.append(forecaster(frames, coords, weights=weights, silence=silence))
-        frames = torch.cat([frames[:, 1:], steps[-1].unsqueeze(1)], dim=1)
+        frames = forecaster.followed(frames, steps[-1])
     return torch.stack(steps, dim=1)
 
 
@@ -110,14 +110,17 @@ def make_rollouts(
     for window in track(evenly(starts, MAX_ROLLOUTS)):
         geometry = data.geometry(window.trajectory)
         stop = window.last + num_steps * lead + 1
-        frames = data.frames(window.trajectory, slice(window.first, stop, lead))
-        given, truth = np.split(frames.astype(np.float32), [forecaster.task.history])
+        times = slice(window.first, stop, lead)
+        frames = data.given(window.trajectory, times)
+        given, later = np.split(frames.astype(np.float32), [forecaster.task.history])
+        known = forecaster.task.num_known
+        truth = later[..., known:]
         is_known = np.asarray(np.isfinite(frames).all((0, 2)))
         weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
         coords = torch.from_numpy(geometry.coords.astype(np.float32))
         start = torch.from_numpy(np.where(is_known[:, None], given, 0))[None]
         forecast = roll_out(forecaster, start, coords, num_steps, weights=weights)[0]
-        guesses = {"model": forecast, "persistence": start[0, -1].expand_as(forecast)}
+        guesses = {"model": forecast, "persistence": start[0, -1, :, known:].expand_as(forecast)}
         if climatology is not None:
             guesses["climatology"] = climatology.at(range(window.last + lead, stop, lead))
         for who, guess in guesses.items():

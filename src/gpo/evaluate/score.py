@@ -75,7 +75,7 @@ def evaluate(
     else:
         climatology = Climatology.of(data, split.training)
         if not reconstructs:
-            contenders["persistence"] = lambda batch, _: batch.frames[:, -1]
+            contenders["persistence"] = lambda batch, _: batch.fields[:, -1]
         if climatology is not None:
             means = climatology
             contenders["climatology"] = lambda _, windows: means.at(

@@ -130,8 +130,8 @@ def _add_errors(
 ) -> None:
     target, weights = example.target[:, asked], example.weights[:, asked]
     totals.setdefault("model", []).append(relative_l2(guess, target, weights).item())
-    if example.frames.shape[-1] == target.shape[-1]:
-        last = example.frames[:, -1, asked]
+    if example.fields.shape[-1] == target.shape[-1]:
+        last = example.fields[:, -1, asked]
         totals.setdefault("last frame", []).append(relative_l2(last, target, weights).item())
 
 

@@ -33,7 +33,7 @@ def frames(session: Session, asked: Asked) -> Packet:
     """Returns what was given, what followed, and what the whole model predicts."""
     example = session.example(asked.example)
     whole = session.prediction(asked.example)
-    arrays = {"given": example.frames[0], "truth": example.target[0], "whole": whole}
+    arrays = {"given": example.fields[0], "truth": example.target[0], "whole": whole}
     return Packet(
         {name: part.numpy() for name, part in arrays.items()},
         {"errors": _errors(whole, example.target[0], example)},

@@ -67,4 +67,7 @@ def depends_on(
         for slope, source in zip(slopes, sources, strict=True)
     )
     shares = [part.sum(other_axes).flatten() for part in by_token]
-    return Dependence(asked.item(), by_site[0].sum(-1), torch.stack(shares) if shares else None)
+    # What is known of any time is no matter of regions.
+    by_frame = by_site[0].unflatten(-1, (forecaster.task.history, -1))
+    regions = by_frame[..., forecaster.task.num_known :].sum((-2, -1))
+    return Dependence(asked.item(), regions, torch.stack(shares) if shares else None)

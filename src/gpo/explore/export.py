@@ -30,7 +30,7 @@ def netcdf(session: Session, asked: AskedPart) -> bytes:
     data = session.data
     inputs = data.variables if isinstance(data, Trajectories) else data.inputs
     columns += [
-        (Variable(f"{variable.name}_given", variable.units), example.frames[0, -1, :, n].numpy())
+        (Variable(f"{variable.name}_given", variable.units), example.fields[0, -1, :, n].numpy())
         for n, variable in enumerate(inputs)
     ]
     is_known = example.weights[0].numpy() > 0

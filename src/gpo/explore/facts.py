@@ -118,7 +118,7 @@ def _ranges(session: Session) -> tuple[list[list[float]], list[list[float]]]:
     for number in numbers:
         example = session.example(number)
         is_known = example.weights[0] > 0
-        given.append(example.frames[0][:, is_known].flatten(0, 1).numpy())
+        given.append(example.fields[0][:, is_known].flatten(0, 1).numpy())
         wanted.append(example.target[0][is_known].numpy())
     return _ends(np.concatenate(given)), _ends(np.concatenate(wanted))
 

@@ -33,7 +33,8 @@ def describe_program(
         queries: Where it predicts; at the sites when not given.
     """
     is_series = isinstance(data, Trajectories)
-    given, wanted = (data.variables,) * 2 if is_series else (data.inputs, data.outputs)
+    given = (*data.known, *data.variables) if is_series else data.inputs
+    wanted = data.variables if is_series else data.outputs
     masked = np.flatnonzero(~is_known).tolist()
     description: dict[str, Any] = {
         "gpo": version("gpo"),
@@ -53,8 +54,10 @@ def describe_program(
         "sites": {**_places(Places.of(sites), sites.grid_shape), "masked": masked},
     }
     if is_series and len(data.time) > 1:
-        step = float(np.median(np.diff(data.time)))
-        description |= {"time_step": step, "time_units": data.time_units}
+        description |= {"time_step": data.time_step, "time_units": data.time_units}
+    if task.num_known:
+        angle = "2 pi hour / 24, with the time of day of the frame in hours"
+        description["input"]["clock"] = f"day_cos and day_sin are cosine and sine of {angle}"
     if queries is not None:
         description["queries"] = _places(queries)
     return description

@@ -67,13 +67,23 @@ def sweep_losses(
     prediction: Float[Tensor, "batch points out_channels"],
     target: Float[Tensor, "batch points out_channels"],
     loss_weights: LossWeights,
+    origin: Float[Tensor, "batch points out_channels"] | None = None,
 ) -> dict[str, Float[Tensor, ""]]:
-    """Returns the same for a sweep that was made already, and judged by `particle_judge`."""
+    """Returns the same for a sweep that was made already, and judged by `particle_judge`.
+
+    Args:
+        model: The operator in training.
+        swept: What came out.
+        prediction: The field that was made of its output.
+        target: The field to be predicted.
+        loss_weights: How the terms add up.
+        origin: What the size of the target is counted from; zero when not given.
+    """
     _check_reconstruction(model, loss_weights)
     sites = swept.sites
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
     q, share = sites.weights, sites.share
-    terms = {"prediction": relative_l2(prediction, target, q, share)}
+    terms = {"prediction": relative_l2(prediction, target, q, share, origin)}
     terms |= particle_losses(swept, model.config, loss_weights)
     if loss_weights.input_reconstruction:
         reconstruction = swept.decoded(0)

@@ -11,26 +11,34 @@ from torch import Tensor
 
 from gpo.numerics.share import WHOLE, AbstractShare
 
+NEAREST = 1e-3
+"""The least distance of a target from an origin, by which errors are divided, in sizes of the target."""
+
 
 def relative_l2(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],
     weights: Float[Tensor, "#batch points"] | None = None,
     share: AbstractShare = WHOLE,
+    origin: Float[Tensor, "batch points channels"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Returns $\|\hat u-u\|/\|u\|$ per sample over points and channels, then the mean.
+    r"""Returns $\|\hat u-u\|/\|u-o\|$ per sample over points and channels, then the mean.
 
     Args:
         prediction: What is judged.
         target: What is true.
         weights: Quadrature weights.
         share: Adds the points of other processes.
+        origin: $o$, what the size of the target is counted from; zero when not given. A target
+            nearer to it than `NEAREST` of its own size counts as that far.
     """
     prediction, target, q = _counted(prediction, target, weights, share)
-    sums = [
-        (q * squares).sum((1, 2)) for squares in ((prediction - target).square(), target.square())
-    ]
-    error, size = share.sum(torch.stack(sums))
+    squares = [(prediction - target).square(), target.square()]
+    if origin is not None:
+        squares.append((torch.where(q > 0, origin, target) - target).square())
+    error, size, *change = share.sum(torch.stack([(q * part).sum((1, 2)) for part in squares]))
+    if change:
+        size = torch.maximum(change[0], NEAREST**2 * size)
     return (error / _positive(size)).clamp_min(_tiny(q)).sqrt().mean()
 
 

@@ -37,7 +37,7 @@ def draw_particle_panels(
     figure, grid = plt.subplots(
         len(carried), 4, figsize=(16, height), squeeze=False, layout="constrained"
     )
-    variable = forecaster.task.inputs[0]
+    variable = forecaster.task.fields[0]
     for (name, part), panels in zip(carried.items(), grid, strict=True):
         _draw_row(list(panels), f"{name}: {variable}", variable, part, *rows[name])
     return figure

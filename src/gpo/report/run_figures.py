@@ -25,7 +25,7 @@ def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) 
     with torch.no_grad():
         guesses = forecaster(example.frames, example.coords, weights=example.weights)[0].numpy()
     is_known = example.weights[0].numpy() > 0
-    given, truth = example.frames[0, -1].numpy(), example.target[0].numpy()
+    given, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
     outputs = task.outputs[:4]
     size = (14, panel_height(geometry) * len(outputs) + 0.3)
     figure, grid = plt.subplots(len(outputs), 4, figsize=size, squeeze=False, layout="constrained")
@@ -36,7 +36,7 @@ def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) 
         error = np.abs(guesses[:, channel] - truth[:, channel])
         given_limits = color_limits(given[is_known, before])
         panels = [
-            (f"given: {task.inputs[before]}", given[:, before], given_limits),
+            (f"given: {task.fields[before]}", given[:, before], given_limits),
             (f"truth: {name}", truth[:, channel], limits),
             (f"predicted: {name}", guesses[:, channel], limits),
             ("absolute error", error, (0.0, float(error[is_known].max()) or 1.0)),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import yaml
 from tyro.conf import Positional
 
+from gpo.data.clock import Clock
 from gpo.files import write_text
 from gpo.model.artifact import build, check_fields
 
@@ -31,6 +32,8 @@ class RunConfig:
     """Frames that predict, `lead` steps apart."""
     lead: int = 1
     """Steps from the last of them to the predicted frame."""
+    clock: Clock = "none"
+    """day: frames tell the time of day, to any model; they must have dates."""
     predict: Literal["state", "increment"] = "increment"
     """Whether the model gives the next state, or what is to be added to the last one; to the mean of all samples in static maps."""
     model: str = "gpo"
@@ -51,6 +54,9 @@ class RunConfig:
     """Further settings of gpo by name, such as share_layers=true mixing=0.3."""
     ablation: str | None = None
     """A row of the paper's ablation, such as without-pg-operator; the width is refitted."""
+    relative_to: Literal["state", "change"] = "state"
+    """What errors of a forecast are measured by in training: the size of the next state, or of the
+    change to it, with which calm stretches count as much as lively ones. Scores are always of the first kind."""
     loss: tuple[str, ...] = ()
     """Weights of the losses of gpo by name, such as center=0 basis=0.1."""
     stage: Literal["operator", "field"] = "operator"
@@ -106,6 +112,14 @@ class RunConfig:
         for name in ("noise", "weight_decay"):
             _check(name, getattr(self, name), (getattr(self, name) or 0) >= 0, "zero or more")
         _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
+        is_forecast = self.stage == "operator"
+        _check("clock", self.clock, is_forecast or self.clock == "none", "none in the field stage")
+        _check(
+            "relative_to",
+            self.relative_to,
+            is_forecast or self.relative_to == "state",
+            "state in the field stage",
+        )
         is_gpo = self.model == "gpo"
         _check("stage", self.stage, is_gpo or self.stage == "operator", "operator for baselines")
         for name in ("init", "operator", "ablation", "loss"):

@@ -1,7 +1,7 @@
 """Examples for training: windows of time series or static maps, read and padded to one size."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,13 @@ class Example:
     weights: Float[Tensor, "batch points"]
     num_sites: tuple[int, ...]
     """Sites of every example, those that other processes hold included."""
+    num_known: int = 0
+    """Numbers that a frame begins with and that are known of any time, such as those of a clock."""
+
+    @property
+    def fields(self) -> Float[Tensor, "batch history points fields"]:
+        """What is given without what is known of any time."""
+        return self.frames[..., self.num_known :]
 
     @property
     def target(self) -> Float[Tensor, "batch points outputs"]:
@@ -40,8 +47,8 @@ class Example:
 
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
-        parts = (self.frames, self.targets, self.coords, self.weights)
-        return Example(*(part.to(device) for part in parts), num_sites=self.num_sites)
+        parts = {name: getattr(self, name) for name in ("frames", "targets", "coords", "weights")}
+        return replace(self, **{name: part.to(device) for name, part in parts.items()})
 
 
 class WindowExamples(Dataset[Example]):
@@ -80,12 +87,14 @@ class WindowExamples(Dataset[Example]):
         window = self.windows[index]
         geometry = self.data.geometry(window.trajectory)
         inputs, sites = window.inputs, self.held.among(geometry.num_points)
-        frames = self._frames(window.trajectory, slice(inputs.start, inputs.stop, inputs.step))
+        times = slice(inputs.start, inputs.stop, inputs.step)
+        frames = self._frames(window.trajectory, times)
+        given, num_known = self.data.with_known(frames, times), len(self.data.known)
         if self.reconstructs:
-            return _example(frames, frames[-1:], geometry, sites)
+            return _example(given, frames[-1:], geometry, sites, num_known)
         stop = window.target + (self.num_steps - 1) * window.lead + 1
         targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        return _example(frames, targets, geometry, sites)
+        return _example(given, targets, geometry, sites, num_known)
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if self.is_lazy:
@@ -175,13 +184,15 @@ def followed(windows: Sequence[Window], num_steps: int) -> Sequence[Window]:
     return kept
 
 
-def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice) -> Example:
+def _example(
+    frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice, num_known: int = 0
+) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = np.where(is_known, geometry.weights[sites], 0.0)
     zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
     parts = (*zeroed, geometry.coords[sites], weights)
     tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
-    return Example(*tensors, num_sites=(geometry.num_points,))
+    return Example(*tensors, num_sites=(geometry.num_points,), num_known=num_known)
 
 
 class EpochShuffle(Sampler[int]):
@@ -252,4 +263,5 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
         tuple(number for example in examples for number in example.num_sites),
+        examples[0].num_known,
     )

@@ -18,6 +18,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
 from gpo.baselines.base import Problem
+from gpo.data.clock import turn
 from gpo.data.split import Split
 from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.share import WHOLE
@@ -150,21 +151,32 @@ def make_task(
 ) -> Task:
     """Returns what is predicted from what, with statistics of the training split."""
     is_map = isinstance(data, Pairs)
+    if is_map and config.relative_to == "change":
+        raise ValueError(
+            f"`relative_to` must be state, got change: {data.source} holds static maps, in which "
+            "nothing changes."
+        )
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
+    known, told = (), {}
+    if isinstance(data, Trajectories) and data.known:
+        known = data.known
+        told = {"clock": data.clock, "turn": turn(config.lead * data.time_step)}
     task = Task(
-        inputs=tuple(variable.name for variable in given),
+        inputs=tuple(variable.name for variable in (*known, *given)),
         outputs=tuple(variable.name for variable in wanted),
         units=tuple(variable.units for variable in wanted),
         history=1 if is_map else config.history,
         lead=0 if is_map else config.lead,
         predict="state" if is_map else config.predict,
-        input_mean=tuple(inputs.mean.tolist()),
-        input_std=tuple(inputs.std.tolist()),
+        # The hand of a clock has length one and is left as it is.
+        input_mean=(*(0.0 for _ in known), *inputs.mean.tolist()),
+        input_std=(*(1.0 for _ in known), *inputs.std.tolist()),
         output_mean=tuple(outputs.mean.tolist()),
         output_std=tuple(outputs.std.tolist()),
         increment_std=tuple(changes.tolist()),
         is_per_site=means is not None,
+        **told,
     )
     if config.stage == "field":
         return replace(task, lead=0, predict="state")

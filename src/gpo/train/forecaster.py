@@ -5,6 +5,7 @@ all samples correspond, it is learned relative to their means (`site_means.py`).
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpo.data.clock import HAND, Clock
 from gpo.files import write_text
 from gpo.model.artifact import ArtifactError, build
 from gpo.model.field import GaussianField
@@ -51,6 +53,20 @@ class Task:
     """Size of the change over `lead` steps, in units of `output_std`."""
     is_per_site: bool = False
     """Whether means are taken site by site; those above are then means over all sites."""
+    clock: Clock = "none"
+    """Whether every frame that is given begins with the hand of a clock."""
+    turn: float = 0.0
+    """By how much the hand turns in `lead` steps, in radians."""
+
+    @property
+    def num_known(self) -> int:
+        """Inputs of a frame that are known of any time and not predicted."""
+        return 0 if self.clock == "none" else len(HAND)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Variables that are given, without what is known of any time."""
+        return self.inputs[self.num_known :]
 
 
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
@@ -181,8 +197,25 @@ class Forecaster(nn.Module):
                 f"The model was trained on maps of {len(mean):,} corresponding sites, "
                 f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
             )
-        normal = (frames - mean) / self.input_std
-        return normal.permute(0, 2, 1, 3).flatten(2)
+        return side_by_side((frames - mean) / self.input_std)
+
+    def followed(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        prediction: Float[Tensor, "batch points outputs"],
+    ) -> Float[Tensor, "batch history points inputs"]:
+        """Returns what the next forecast starts from: the oldest frame goes, a predicted one comes.
+
+        Its clock is that of the last frame, turned by the lead. Frames may be normalised or not:
+        the hand of a clock is the same.
+        """
+        newest = prediction.unsqueeze(1)
+        if self.task.num_known:
+            across, up = frames[:, -1:, :, : self.task.num_known].unbind(-1)
+            cosine, sine = math.cos(self.task.turn), math.sin(self.task.turn)
+            hand = torch.stack([cosine * across - sine * up, sine * across + cosine * up], -1)
+            newest = torch.cat([hand, newest], -1)
+        return torch.cat([frames[:, 1:], newest], 1)
 
     def normalised(
         self, values: Float[Tensor, "*batch outputs"]
@@ -223,6 +256,13 @@ class Forecaster(nn.Module):
         task = build(Task, dict(stored), str(path))
         means = SiteMeans.load(folder) if task.is_per_site else None
         return cls(load_model(folder), task, means)
+
+
+def side_by_side(
+    frames: Float[Tensor, "batch history points inputs"],
+) -> Float[Tensor, "batch points channels"]:
+    """Returns all frames of a site in one row, the last one last."""
+    return frames.permute(0, 2, 1, 3).flatten(2)
 
 
 @dataclass(frozen=True)

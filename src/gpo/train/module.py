@@ -57,6 +57,7 @@ class TrainingModule(lightning.LightningModule):
             pushforward=self.config.pushforward,
             noise=self._noise(batch, index),
             weights=self.loss_weights,
+            relative_to=self.config.relative_to,
         )
         if not bool(losses["total"].isfinite()):
             raise ValueError(

@@ -25,6 +25,7 @@ def draw_noise(
     """Returns noise on what a model sees, which depends on the seeds alone.
 
     It is drawn at all sites of an example, so processes that share them have the noise of one.
+    What is known of any time gets none.
 
     Args:
         batch: The examples.
@@ -40,4 +41,5 @@ def draw_noise(
         if torch.rand((), generator=drawn) < share:
             mine = torch.randn(num_sites, row.shape[1], generator=drawn)[held.among(num_sites)]
             row[: len(mine)] = size * mine
+    noise.unflatten(-1, (history, inputs))[..., : batch.num_known] = 0
     return noise.to(batch.frames)

@@ -1,5 +1,7 @@
 """What a training step minimises, for any model: one step ahead, or several on its own forecasts."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +17,7 @@ from gpo.model.losses import (
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 from gpo.train.examples import Example
-from gpo.train.forecaster import Forecaster
+from gpo.train.forecaster import Forecaster, side_by_side
 
 
 def training_losses(
@@ -26,6 +28,7 @@ def training_losses(
     pushforward: bool = False,
     noise: Float[Tensor, "batch points channels"] | None = None,
     weights: LossWeights = LossWeights(),
+    relative_to: Literal["state", "change"] = "state",
 ) -> dict[str, Tensor]:
     """Returns every loss by name, a mean over the steps, and their weighted sum as `total`.
 
@@ -36,8 +39,10 @@ def training_losses(
         pushforward: Whether only the last step counts and no gradient reaches those before.
         noise: What is added to the normalised input.
         weights: How the losses add up.
+        relative_to: What errors are measured by: the next state, or the true change to it.
     """
     values = forecaster.normalised_input(batch.frames)
+    state = forecaster.normalised(batch.fields[:, -1]) if relative_to == "change" else None
     if noise is not None:
         values = values + noise
     steps: list[dict[str, Tensor]] = []
@@ -45,16 +50,23 @@ def training_losses(
         is_last = step == num_steps - 1
         target = forecaster.normalised(batch.targets[:, step])
         with torch.set_grad_enabled(torch.is_grad_enabled() and (is_last or not pushforward)):
-            losses, prediction = _one_step(forecaster, values, batch, target, weights)
+            losses, prediction = _one_step(forecaster, values, batch, target, state, weights)
         if is_last or not pushforward:
             steps.append(losses)
         if not is_last:
-            values = torch.cat([values[..., prediction.shape[-1] :], prediction], dim=-1)
+            frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
+            values = side_by_side(forecaster.followed(frames, prediction))
+            state = None if state is None else target
     return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
 
 
 def _one_step(
-    forecaster: Forecaster, values: Tensor, batch: Example, target: Tensor, weights: LossWeights
+    forecaster: Forecaster,
+    values: Tensor,
+    batch: Example,
+    target: Tensor,
+    origin: Tensor | None,
+    weights: LossWeights,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Returns the losses of one step and its normalised prediction."""
     model, coords, q = forecaster.model, batch.coords, batch.weights
@@ -65,10 +77,10 @@ def _one_step(
         )
         swept = model.sweep(sites, judge=judge)
         prediction = forecaster.complete(swept.output, values)
-        return sweep_losses(model, swept, prediction, target, weights), prediction
+        return sweep_losses(model, swept, prediction, target, weights, origin), prediction
     if isinstance(model, GaussianField):
         losses = field_losses(model, values, coords, target, weights=q, loss_weights=weights)
         return losses, target
     prediction = forecaster.complete(model(values, coords, weights=q), values)
-    terms = {"prediction": relative_l2(prediction, target, q)}
+    terms = {"prediction": relative_l2(prediction, target, q, origin=origin)}
     return with_total(terms, weights), prediction

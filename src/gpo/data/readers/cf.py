@@ -59,8 +59,8 @@ def find_time(dataset: xr.Dataset, dims: Sequence[str]) -> str | None:
     return ranked[0] if ranked else None
 
 
-def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, str]:
-    """Returns the times of all frames and their units.
+def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, str, float | None]:
+    """Returns the times of all frames, their units and, of dates, the hour of the first.
 
     Dates of any calendar become hours since the first frame; plain numbers stay what they are.
     """
@@ -68,7 +68,7 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
         raise DataError(path, dim, "has length zero: there are no frames.")
     coordinate = _time_coordinate(dataset, dim)
     if coordinate is None:
-        return np.arange(dataset.sizes[dim], dtype=np.float64), ""
+        return np.arange(dataset.sizes[dim], dtype=np.float64), "", None
     name = str(coordinate.name)
     if coordinate.dtype.kind not in "iuf":
         raise DataError(path, name, f"must be numbers with units, got {coordinate.dtype}.")
@@ -80,12 +80,13 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     units = str(coordinate.attrs.get("units", "")).strip()
     if "since" in units:
         calendar = str(coordinate.attrs.get("calendar", "standard"))
-        return np.round(elapsed * _hours(path, name, units, calendar), 9), "h"
+        per_unit, first = _hours(path, name, values[0].item(), units, calendar)
+        return np.round(elapsed * per_unit, 9), "h", first
     if units in ("", "1"):
-        return values.astype(np.float64), ""
+        return values.astype(np.float64), "", None
     if units.lower() not in DURATIONS:
         raise DataError(path, name, f"has units {units!r}, which we cannot turn into times.")
-    return values.astype(np.float64), DURATIONS[units.lower()]
+    return values.astype(np.float64), DURATIONS[units.lower()], None
 
 
 def site_dims(dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
@@ -345,11 +346,14 @@ def _is_extra(dataset: xr.Dataset, dim: str) -> bool:
     return is_vertical or _standard_name(coordinate) in EXTRA_STANDARD_NAMES
 
 
-def _hours(path: Path, name: str, units: str, calendar: str) -> float:
-    """Returns how many hours a unit of time has; all units that calendars allow are fixed."""
+def _hours(
+    path: Path, name: str, first: int | float, units: str, calendar: str
+) -> tuple[float, float]:
+    """Returns how many hours a unit of time has, which is fixed, and the hour of the first date."""
     try:
-        start, stop = cftime.num2date([0, 1], units, calendar)
+        start, stop, date = cftime.num2date([0, 1, first], units, calendar)
     except ValueError as error:
         problem = f"has units {units!r} in calendar {calendar!r}, which we cannot decode: {error}."
         raise DataError(path, name, problem) from error
-    return (stop - start).total_seconds() / 3600
+    midnight = date.replace(hour=0, minute=0, second=0, microsecond=0)
+    return (stop - start).total_seconds() / 3600, (date - midnight).total_seconds() / 3600

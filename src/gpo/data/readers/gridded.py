@@ -57,7 +57,7 @@ class GriddedReader(AbstractReader):
         dataset = _open(path, options.variables)
         try:
             plan = _make_plan(path, dataset, options)
-            time, units = read_times(path, dataset, plan.time)
+            time, units, first_hour = read_times(path, dataset, plan.time)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
             frames = _looks(path, dataset, plan, geometry.num_points)
             geometry = mask_unknown(path, plan.names, geometry, frames)
@@ -77,6 +77,7 @@ class GriddedReader(AbstractReader):
             geometries=(geometry,),
             time=time,
             time_units=units,
+            first_hour=first_hour,
             num_trajectories=1,
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )

@@ -156,9 +156,9 @@ def _error(forecaster: Forecaster, batches: Sequence[Batch]) -> float:
 
 def _last_frame(batches: Sequence[Batch]) -> float | None:
     """Returns the error of leaving the field as it is; None where outputs are other variables."""
-    if batches[0].example.frames.shape[-1] != batches[0].example.target.shape[-1]:
+    if batches[0].example.fields.shape[-1] != batches[0].example.target.shape[-1]:
         return None
-    return float(np.mean([e for batch in batches for e in batch.errors(batch.example.frames[:, -1])]))  # fmt: skip
+    return float(np.mean([e for batch in batches for e in batch.errors(batch.example.fields[:, -1])]))  # fmt: skip
 
 
 def _moved(forecaster: Forecaster, full: Batch, half: Batch, kept: np.ndarray) -> dict[str, float]:

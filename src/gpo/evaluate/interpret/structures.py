@@ -61,9 +61,9 @@ def read_structures(
             return {"reason": str(error)}
         normal = forecaster.normalised_input(batch.example.frames).double().numpy()
         for number, (fits, null) in enumerate(fits_of(batch, generator)):
-            raw = batch.example.frames[number, -1].double().numpy()
+            raw = batch.example.fields[number, -1].double().numpy()
             fields, tensor = structure_fields(
-                fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], forecaster.task.inputs
+                fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], forecaster.task.fields
             )  # fmt: skip
             particles.append(ParticleFields.of(made, number, batch.geometry, fits))
             structures.append(fields)
