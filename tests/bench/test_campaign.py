@@ -209,6 +209,19 @@ def test_cells_that_were_made_under_other_rules_stay_marked(tmp_path, calls):
         assert "Marked other rules: half the learning rates." in text
 
 
+def test_cells_of_a_column_that_has_other_settings_now_are_marked(tmp_path, calls, monkeypatch):
+    _, missing, before = make(tmp_path, ["fno"])
+    before.save(tmp_path / "cells.json")
+    changed = replace(COLUMNS["ns2d"], settings={"history": 3})
+    monkeypatch.setitem(COLUMNS, "ns2d", changed)
+    campaign = make(tmp_path, ["gpo"])[2]
+    campaign.take_earlier(tmp_path / "cells.json")
+    text = table1(campaign, ("gpo", "fno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
+    assert "| gpo | **0.02 ± 0 (42)** |" in text
+    assert "| fno | *0.03 ± 0 (42, other rules)* |" in text
+    assert "Settings of columns: ns2d history=3." in text
+
+
 def test_a_table_of_what_is_finished_makes_nothing(tmp_path, calls):
     make(tmp_path, ["gpo"])
     num_calls = len(calls)

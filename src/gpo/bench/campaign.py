@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpo.bench.cell import Cell, Outcome
+from gpo.bench.columns import COLUMNS
 from gpo.bench.invoke import CellError
 from gpo.files import write_text
 
@@ -65,7 +66,7 @@ class Campaign:
         """Writes every outcome and every failure, from which the tables can be made again."""
 
         def place(key: tuple[str, str]) -> dict[str, Any]:
-            rules = self.other_rules.get(key, self.rules)
+            rules = self.other_rules.get(key, self._rules_in(key[1]))
             return {"row": key[0], "column": key[1], "rules": rules}
 
         stored = {
@@ -105,4 +106,10 @@ class Campaign:
         for ours, theirs in ((self.outcomes, outcomes), (self.failures, failures)):
             new = {key: value for key, value in theirs.items() if key not in made}
             ours |= new
-            self.other_rules |= {key: rules[key] for key in new if rules[key] != self.rules}
+            is_other = {key: rules[key] != self._rules_in(key[1]) for key in new}
+            self.other_rules |= {key: rules[key] for key in new if is_other[key]}
+
+    def _rules_in(self, column: str) -> str:
+        """Returns what every cell of a column is given, in words."""
+        also = COLUMNS[column].rules
+        return f"{self.rules}; {also}" if also else self.rules

@@ -24,6 +24,12 @@ class Column:
     file: str | None = None
     """Where the real data lies, below the folder of such files; None for a benchmark."""
 
+    @property
+    def rules(self) -> str:
+        """What is set for all models, in words; empty where nothing is."""
+        told = {name: value for name, value in self.settings.items() if name != "var"}
+        return ", ".join(f"{name}={value}" for name, value in told.items())
+
     def source(self, name: str, files: Path, preset: str) -> dict[str, Any]:
         """Returns the settings that name the data; raises a reason where there is none.
 

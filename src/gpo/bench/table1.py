@@ -93,6 +93,7 @@ def table1(
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
         "In brackets the optimiser steps made. Test examples: "
         + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
+        *_settings(counts),
         *_sizes(protocol, counts),
         "Columns marked (paper) are the paper's numbers, on its data and hardware, not reproduced "
         "by us.",
@@ -130,6 +131,12 @@ def _test_examples(campaign: Campaign, columns: Sequence[str]) -> dict[str, int]
         for (_, place), outcomes in campaign.outcomes.items()
         if place == column
     }
+
+
+def _settings(columns: Iterable[str]) -> list[str]:
+    """Returns in words what columns set for all models alike."""
+    named = [f"{name} {COLUMNS[name].rules}" for name in columns if COLUMNS[name].rules]
+    return [f"Settings of columns: {'; '.join(named)}."] if named else []
 
 
 def _sizes(protocol: Protocol, columns: Iterable[str]) -> list[str]:
