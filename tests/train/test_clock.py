@@ -174,6 +174,8 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
     slow = replace(data, time=2 * data.time)
     with pytest.raises(DataError, match="must advance by 3 h a frame, as in training, got 6"):
         Forecasts(forecaster, slow)
+    alone = replace(data, time=data.time[:1])
+    assert Forecasts(forecaster, alone).layout.num_cases == 1
 
 
 def test_only_what_has_days_can_have_a_clock(tmp_path):

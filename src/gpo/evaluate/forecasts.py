@@ -71,19 +71,25 @@ class Forecasts:
         elif len(data.time) < self._num_needed:
             problem = f"must have at least {self._num_needed} frames to start from, got"
             raise DataError(data.source, "time", f"{problem} {len(data.time)}.")
-        elif data.clock != task.clock:
-            problem = f"must tell the time as in training, clock={task.clock}, got {data.clock}."
-            raise DataError(data.source, "time", problem)
-        elif task.clock != "none" and abs(turn(task.lead * data.time_step) - task.turn) > 1e-6:
-            hours = task.turn / turn(1.0) / task.lead
-            problem = (
-                f"must advance by {hours:g} h a frame, as in training, got {data.time_step:g}."
-            )
-            raise DataError(data.source, "time", problem)
+        else:
+            self._check_clock(data)
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
             problem = "differ from sample to sample: ask at --queries or on a --grid."
             raise DataError(data.source, "coords", problem)
+
+    def _check_clock(self, data: Trajectories) -> None:
+        """Refuses frames that tell the time otherwise than those that were learned from."""
+        task = self.forecaster.task
+        if data.clock != task.clock:
+            problem = f"must tell the time as in training, clock={task.clock}, got {data.clock}."
+            raise DataError(data.source, "time", problem)
+        if task.clock == "none" or len(data.time) == 1:
+            return
+        hours = task.turn / turn(1.0) / task.lead
+        if abs(data.time_step - hours) > 1e-6 * hours:
+            problem = f"must advance by {hours:g} h a frame, as in training, got"
+            raise DataError(data.source, "time", f"{problem} {data.time_step:g}.")
 
     @property
     def layout(self) -> ForecastLayout:
