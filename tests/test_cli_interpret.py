@@ -36,6 +36,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     run, other, seed = (str(runs / name) for name in ("run", "other.mat", "seed"))
     main(["evaluate", run])

@@ -48,6 +48,7 @@ def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_two_processes_make_a_file_once(tmp_path):
     path = tmp_path / "ns.mat"
     command = [sys.executable, "-m", "gpo", "data", "make", "ns2d", "--preset", "quick", "--out", str(path),
@@ -60,6 +61,7 @@ def test_two_processes_make_a_file_once(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ns.mat", "ns.mat.made.json"]
 
 
+@pytest.mark.thorough
 def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path):
     """A real SIGKILL in the middle, then the same command again."""
     path = tmp_path / "ns.mat"

@@ -21,6 +21,7 @@ assert all(p.grad is not None for p in model.parameters())
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["paper", "geometric"])
 def test_the_plain_forward_compiles(variant):
     """In a process of its own: the type checks of the test run are not part of the product."""

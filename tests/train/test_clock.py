@@ -72,7 +72,7 @@ def cosines(data, frames):
 def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
     errors = {}
     for clock in ("none", "day"):
-        config, run = RunConfig(**TINY, clock=clock, steps=150, epochs=1000), Run(tmp_path / clock)
+        config, run = RunConfig(**TINY, clock=clock, steps=100, epochs=1000), Run(tmp_path / clock)
         data = days(clock=clock)
         run.claim(config)
         forecaster = train(run, data, config, is_quiet=True)
@@ -121,6 +121,7 @@ def test_noise_leaves_the_clock_alone():
     assert (noise[..., 2] != 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["gpo", *REGISTRY])
 def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
