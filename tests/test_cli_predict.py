@@ -100,6 +100,7 @@ def test_a_forecast_in_zarr_can_be_read_as_data(folder, tmp_path):
     assert data.time.tolist() == [81, 83, 85]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", [(), ("--queries", "points.npy")])
 def test_a_killed_forecast_goes_on_and_ends_the_same_bit_by_bit(folder, tmp_path, where):
     np.save(tmp_path / "points.npy", np.random.default_rng(0).random((40, 2)))

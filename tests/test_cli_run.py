@@ -219,6 +219,7 @@ def test_one_step_is_scored_alone_and_the_rest_later(tmp_path):
     assert second.rollout
 
 
+@pytest.mark.thorough
 def test_a_full_disk_ends_the_run_with_a_message_and_keeps_the_last_checkpoint(tmp_path):
     """No file may grow any more after the second epoch, as on a disk without space."""
     path, folder = ns2d(tmp_path), tmp_path / "run"
