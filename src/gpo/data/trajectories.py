@@ -93,7 +93,7 @@ class Trajectories:
         """Returns the same, whose given frames tell the time; refuses where frames have no dates."""
         if clock != "none" and self.first_hour is None:
             problem = "has no dates, such as hours since 2019-03-01, which a clock needs."
-            raise DataError(self.source, "time", problem)
+            raise DataError(self.source, "time", f"{problem} Without them, train without --clock.")
         return replace(self, clock=clock)
 
     @property
