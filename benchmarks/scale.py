@@ -25,7 +25,7 @@ from torch import nn
 
 from gpo.baselines import REGISTRY, Problem
 from gpo.bench.cost import MEGABYTE, Row, Workload, in_new_process, measure_cost
-from gpo.bench.machine import describe_machine
+from gpo.bench.protocol import describe_machine
 from gpo.bench.roofline import Machine, Work
 from gpo.bench.table import Entry, Table
 from gpo.model.config import OperatorConfig
@@ -34,7 +34,7 @@ from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
-from gpo.numerics.shards import Shards
+from gpo.parallel.shard import Shards
 from gpo.train.config import RunConfig
 from gpo.train.models import build_model
 

@@ -9,7 +9,7 @@ import torch
 from gpo.cli import main
 from gpo.data.readers.registry import open_data
 from gpo.data.synthetic_weather import write_era5
-from gpo.train.forecaster import Forecaster
+from gpo.forecast.forecaster import Forecaster
 from tests.contracts.samples import ns2d
 from tests.test_cli import failure
 

@@ -14,13 +14,13 @@ import xarray as xr
 
 from gpo.cli import main
 from gpo.cli.predict import PredictCommand
-from gpo.data.blocks import blocks
-from gpo.data.forecast_store import ForecastStore
+from gpo.data.places import blocks
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
+from gpo.data.writers.zarr import ForecastStore
+from gpo.runs import Run, split_of
 from gpo.train.config import RunConfig
 from gpo.train.fit import new_forecaster
-from gpo.train.run_folder import Run, split_of
 from tests.explore.sessions import lively
 from tests.test_cli import failure
 

@@ -82,7 +82,7 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
 
 
 def test_every_key_of_interpret_json_is_explained():
-    from gpo.evaluate.interpret.interpretation import interpret
+    from gpo.interpret.interpretation import interpret
     from tests.evaluate.interpret.readings import series, untrained
 
     text = (DOCS / "interpret.md").read_text()

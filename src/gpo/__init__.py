@@ -2,17 +2,17 @@
 
 from importlib.metadata import version
 
-from gpo.model.artifact import ArtifactError
-from gpo.model.cloud import ParticleCloud
+from gpo.inspect.cloud import ParticleCloud
+from gpo.inspect.tracks import Tracks
+from gpo.model.ablation import Silence
+from gpo.model.checkpoint import ArtifactError
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights, operator_losses
 from gpo.model.operator import GaussianParticleOperator, count_parameters
 from gpo.model.particles import Particles
 from gpo.model.presets import ablation, preset
-from gpo.model.silence import Silence
 from gpo.model.trace import Trace
-from gpo.model.tracks import Tracks
 from gpo.numerics.derivatives import Derivatives
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 from gpo.numerics.footprints import Footprints

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from gpo import Domain
-from gpo.baselines.amg import AMG, PhysicsAttention, Residuals
+from gpo.baselines.amg import AMG, Multigraph, MultigraphConfig, PhysicsAttention, Residuals
 from gpo.baselines.base import Problem
 from gpo.baselines.graphs import interpolate
-from gpo.baselines.multigraph import Multigraph, MultigraphConfig
 from tests.conftest import random_points
 
 SQUARE = Domain.unit_box(2)

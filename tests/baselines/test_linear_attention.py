@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gpo.baselines.linear_attention import LinearAttention
+from gpo.baselines.transformer import LinearAttention
 from tests.baselines.point_models import linear_attention_loop, strengthen
 
 

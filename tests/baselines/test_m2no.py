@@ -5,8 +5,7 @@ from torch.nn.functional import gelu
 
 from gpo import Domain
 from gpo.baselines.base import Problem, UnsupportedGeometryError, to_grid
-from gpo.baselines.m2no import M2NO, Transfer, VCycle
-from gpo.baselines.multiwavelets import low_pass_filters, transfer_matrix
+from gpo.baselines.m2no import M2NO, Transfer, VCycle, low_pass_filters, transfer_matrix
 
 SQUARE = Domain.unit_box(2)
 

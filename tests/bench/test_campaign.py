@@ -10,8 +10,6 @@ from filelock import FileLock
 
 from gpo.bench import invoke, protocol
 from gpo.bench.ablation import ROWS, ablation_cells, ablation_table
-from gpo.bench.campaign import Campaign
-from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
 from gpo.bench.curves import (
     collect_convergence,
@@ -21,9 +19,10 @@ from gpo.bench.curves import (
     rollout_table,
     spectrum_table,
 )
+from gpo.bench.experiment import Cell
+from gpo.bench.experiment_grid import Campaign
 from gpo.bench.invoke import CellError
-from gpo.bench.models import MODELS
-from gpo.bench.protocol import LEARNING_RATES, Protocol
+from gpo.bench.protocol import LEARNING_RATES, MODELS, Protocol
 from gpo.bench.table1 import table1, table1_cells
 from gpo.bench.transfer import transfer_table
 from gpo.cli import main

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gpo.data.readers.well_writer import write_well
+from gpo.data.writers.well import write_well
 from tests.contracts.samples import SAMPLES
 from tests.data.readers.containers import SAVERS
 from tests.data.readers.gridded_files import flat, grid, save, write_grib

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gpo.cli.describe import describe
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import READERS, open_data
 from gpo.data.summary import summarise
-from gpo.data.trajectories import Pairs, Trajectories
 from gpo.report.contact_sheet import draw_contact_sheet
 from tests.contracts.samples import SAMPLES
 

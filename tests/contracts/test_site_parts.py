@@ -5,13 +5,13 @@ import pickle
 import numpy as np
 import pytest
 
+from gpo.data.coarsen import sampled
+from gpo.data.dataset import Pairs
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.split import Window
-from gpo.data.thin import sampled
-from gpo.data.trajectories import Pairs
-from gpo.train.examples import make_examples
-from gpo.train.held_sites import HeldSites
+from gpo.data.splits import Window
+from gpo.forecast.examples import make_examples
+from gpo.parallel.partition import HeldSites
 from tests.contracts.layouts import LAYOUTS
 
 

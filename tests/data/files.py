@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpo.data.trajectories import Trajectories
+from gpo.data.dataset import Trajectories
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

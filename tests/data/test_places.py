@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from gpo.data.blocks import block_shape, blocks
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places, read_places, regular_places
+from gpo.data.places import Places, block_shape, blocks, read_places, regular_places
 
 
 @pytest.mark.parametrize("shape", [(1,), (17,), (4, 6), (1, 9), (3, 4, 5)])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpo.data.row_reader import RowReader
+from gpo.data.dataset import RowReader
 
 NUM_ROWS, ROW_SIZE = 6, 4
 

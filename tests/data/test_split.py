@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.split import shares, split_windows
-from gpo.data.trajectories import Trajectories, Variable
-from gpo.numerics.normalize import Normalizer
+from gpo.data.splits import shares, split_windows
+from gpo.forecast.statistics import Normalizer
 
 SITES = Geometry.rectilinear([np.arange(3.0)])
 

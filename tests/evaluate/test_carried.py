@@ -5,14 +5,14 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.split import split_windows
-from gpo.data.trajectories import Trajectories, Variable
+from gpo.data.splits import split_windows
 from gpo.evaluate import carried as module
-from gpo.evaluate.carried import carried_field
-from gpo.report.particle_panels import draw_particle_panels
+from gpo.forecast.examples import make_examples
+from gpo.interpret.reconstruction import carried_field
+from gpo.report.particles import draw_particle_panels
 from gpo.train.config import RunConfig
-from gpo.train.examples import make_examples
 from gpo.train.fit import new_forecaster
 
 SMALL = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 3}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.split import split_windows
+from gpo.data.splits import split_windows
 from gpo.evaluate.references import Climatology
 from tests.train.series import decaying_waves
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from gpo import relative_l2
-from gpo.data.split import split_samples, split_windows
+from gpo.data.splits import split_samples, split_windows
 from gpo.evaluate.results import Results
 from gpo.evaluate.rollout import roll_out
 from gpo.evaluate.score import evaluate
-from gpo.train.forecaster import Forecaster, Task
+from gpo.forecast.forecaster import Forecaster, Task
 from tests.train.series import decaying_waves, equal_squares
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)

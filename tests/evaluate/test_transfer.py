@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from gpo import Domain, relative_l2
+from gpo.data.coarsen import sampled, thinned
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.split import split_windows
-from gpo.data.thin import sampled, thinned
-from gpo.data.trajectories import Trajectories, Variable
+from gpo.data.splits import split_windows
 from gpo.evaluate.transfer import between_sites, refined, resolution_transfer
+from gpo.forecast.forecaster import Forecaster, Task
 from gpo.train.config import RunConfig
 from gpo.train.fit import new_forecaster
-from gpo.train.forecaster import Forecaster, Task
 from tests.train.series import decaying_waves
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)

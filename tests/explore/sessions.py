@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from gpo import Domain
+from gpo.data.dataset import Pairs, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.split import split_samples, split_windows
-from gpo.data.trajectories import Pairs, Trajectories, Variable
+from gpo.data.splits import split_samples, split_windows
 from gpo.explore.session import Session
 from gpo.train.config import RunConfig
 from gpo.train.fit import new_forecaster

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpo import Silence
-from gpo.explore.attribution import depends_on
+from gpo.explore.answers import depends_on
 from tests.explore.sessions import make_session
 
 STEP = 1e-4

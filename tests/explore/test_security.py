@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from gpo.explore.app import ANSWERS, Answer, make_app
-from gpo.explore.asked import Asked
+from gpo.explore.requests import Asked
 from gpo.explore.security import MOST_BYTES, is_loopback, new_token
 from gpo.explore.server import address, listening
 from tests.explore.sessions import make_session

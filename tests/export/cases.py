@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpo.train.fixed import FixedForecaster
-from gpo.train.forecaster import Forecaster, Task
-from gpo.train.site_means import SiteMeans
+from gpo.forecast.fixed import FixedForecaster
+from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.statistics import SiteMeans
 from tests.conftest import DOMAINS, make_model, random_points
 
 VARIANTS = ("geometric", "paper")

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from gpo.baselines import Problem, RegisteredModel
-from gpo.train.fixed import FixedForecaster
-from gpo.train.forecaster import Forecaster
+from gpo.forecast.fixed import FixedForecaster
+from gpo.forecast.forecaster import Forecaster
 from tests.conftest import DOMAINS
 from tests.export.cases import PLACES, VARIANTS, make_case
 

@@ -146,7 +146,7 @@ def test_an_interrupted_save_leaves_the_old_model_whole(folder, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gpo.model.artifact.save_file", fail)
+    monkeypatch.setattr("gpo.model.checkpoint.save_file", fail)
     with pytest.raises(OSError, match="No space left"):
         make_model(Domain.unit_box(2, periodic=True)).save_pretrained(folder)
     assert (folder / "model.safetensors").read_bytes() == before

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from gpo import Domain
-from gpo.model.attention import PGGaussianAttention, means, measure, renormalise, scatter
+from gpo.model.paper import PGGaussianAttention, means, measure, renormalise, scatter
 from gpo.model.reference import reference_basis, reference_layer
 from tests.conftest import make_config, make_model, random_points
 

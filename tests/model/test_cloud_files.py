@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 from gpo import ArtifactError, ParticleCloud
-from gpo.model.cloud import COLUMNS
+from gpo.inspect.cloud import COLUMNS
 from tests.conftest import DOMAINS
 from tests.model.test_cloud import random_cloud
 

@@ -7,11 +7,10 @@ import torch
 
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.encoder import REACH
-from gpo.model.gated_layer import BoundedUpdate
-from gpo.model.mode_filter import STRIDE, ModeFilter
-from gpo.model.placement import project
-from gpo.model.projection import GridProjection, PointProjection
-from gpo.model.wave_windows import WaveWindows, resolved_waves
+from gpo.model.geometric import STRIDE, BoundedUpdate, ModeFilter
+from gpo.transforms.fit import project
+from gpo.transforms.transform import GridProjection, PointProjection
+from gpo.transforms.waves import WaveWindows, resolved_waves
 from tests.conftest import DOMAINS, make_config, make_model, random_points
 
 CHANGES = {"variant": "geometric", "num_waves": 3}

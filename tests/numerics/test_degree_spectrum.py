@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import sph_harm_y
 
-from gpo.numerics.degree_spectrum import degree_spectrum, latitude_rule
+from gpo.numerics.spectral import degree_spectrum, latitude_rule
 
 
 def with_poles(size):

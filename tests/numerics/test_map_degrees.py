@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpo.numerics.map_degrees import LEAST_COSINE, map_degrees
+from gpo.explore.plane import LEAST_COSINE, map_degrees
 
 
 @pytest.mark.parametrize(

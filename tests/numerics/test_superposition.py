@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from gpo.interpret.reconstruction import superposition
 from gpo.numerics import superposition as module
-from gpo.numerics.superposition import superposition
 from tests.conftest import random_points
 
 

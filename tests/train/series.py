@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from gpo import Domain
+from gpo.data.dataset import Pairs, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.trajectories import Pairs, Trajectories, Variable
 
 
 def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None):

@@ -9,8 +9,7 @@ import torch.distributed as dist
 from gpo import Domain, Silence, relative_l2
 from gpo.model import sweep
 from gpo.model.losses import LossWeights, operator_losses
-from gpo.numerics.shards import Shards
-from gpo.numerics.share import WHOLE
+from gpo.parallel.shard import WHOLE, Shards
 from tests.conftest import DOMAINS, make_model, random_points
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-10}

@@ -8,26 +8,25 @@ import pytest
 import torch
 
 from gpo.baselines import REGISTRY, UnsupportedGeometryError
-from gpo.data.clock import hands_at
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.errors import DataError
+from gpo.data.forcings import hands_at
 from gpo.data.geometry import Geometry
-from gpo.data.split import split_windows
-from gpo.data.trajectories import Trajectories, Variable
-from gpo.evaluate.carried import carried_field
-from gpo.evaluate.forecasts import Forecasts
+from gpo.data.splits import split_windows
 from gpo.evaluate.rollout import make_rollouts, roll_out
 from gpo.evaluate.score import evaluate
 from gpo.explore import answers
-from gpo.explore.asked import Asked, AskedPoint
-from gpo.explore.facts import run_facts
+from gpo.explore.metadata import run_facts
+from gpo.explore.requests import Asked, AskedPoint
 from gpo.explore.session import Session
+from gpo.forecast.examples import WindowExamples, collate, make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.predict import Forecasts
+from gpo.interpret.reconstruction import carried_field
+from gpo.runs import Run, split_of
 from gpo.train.config import RunConfig
-from gpo.train.examples import WindowExamples, collate, make_examples
 from gpo.train.fit import make_task, new_forecaster, train
-from gpo.train.forecaster import Forecaster
-from gpo.train.noise import draw_noise
-from gpo.train.objective import training_losses
-from gpo.train.run_folder import Run, split_of
+from gpo.train.objective import draw_noise, training_losses
 from tests.train.series import squares
 
 TINY = {"data": "days", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpo.cli import main
-from gpo.train.run_folder import Run, read_log
+from gpo.runs import Run, read_log
 from tests.contracts.samples import ns2d
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "4",

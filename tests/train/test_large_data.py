@@ -8,19 +8,18 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpo.data import stretches as stretches_module
+from gpo.data.dataset import stretches
 from gpo.data.readers.registry import open_data
-from gpo.data.split import Window, split_windows, touched_frames
-from gpo.data.stretches import stretches
+from gpo.data.splits import Window, split_windows, touched_frames
 from gpo.data.synthetic_weather import write_era5, write_weatherbench
 from gpo.evaluate.references import Climatology
-from gpo.numerics import normalize
-from gpo.numerics.normalize import Normalizer
+from gpo.forecast import statistics as normalize
+from gpo.forecast.examples import collate, make_examples, reading_ahead
+from gpo.forecast.statistics import Normalizer, training_statistics
+from gpo.runs import Run
 from gpo.train import examples as examples_module
 from gpo.train.config import RunConfig
-from gpo.train.examples import collate, make_examples, reading_ahead
 from gpo.train.fit import train
-from gpo.train.run_folder import Run
-from gpo.train.statistics import training_statistics
 from tests.contracts.samples import npy_folder, well
 from tests.train.series import decaying_waves
 from tests.train.test_training import TINY

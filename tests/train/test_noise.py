@@ -1,10 +1,10 @@
 import torch
 
-from gpo.data.split import split_windows
+from gpo.data.splits import split_windows
+from gpo.forecast.examples import collate, make_examples
+from gpo.parallel.partition import HeldSites
 from gpo.train.config import RunConfig
-from gpo.train.examples import collate, make_examples
-from gpo.train.held_sites import HeldSites
-from gpo.train.noise import draw_noise
+from gpo.train.objective import draw_noise
 from tests.train.series import decaying_waves
 
 DATA = decaying_waves()

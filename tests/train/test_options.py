@@ -5,14 +5,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpo import ArtifactError
-from gpo.data.split import split_windows
+from gpo.data.splits import split_windows
 from gpo.evaluate.score import evaluate
+from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate, followed
+from gpo.forecast.forecaster import Forecaster, Task
+from gpo.runs import Run, split_of
 from gpo.train.config import RunConfig
-from gpo.train.examples import Batches, EpochShuffle, WindowExamples, collate, followed
 from gpo.train.fit import new_forecaster, train
-from gpo.train.forecaster import Forecaster, Task
 from gpo.train.objective import training_losses
-from gpo.train.run_folder import Run, split_of
 from tests.train.series import decaying_waves, squares
 
 TINY = {"data": "waves", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}

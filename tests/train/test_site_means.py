@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.split import split_samples
+from gpo.data.splits import split_samples
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.statistics import FILE_NAME, SiteMeans
 from gpo.train.config import RunConfig
 from gpo.train.fit import new_forecaster
-from gpo.train.forecaster import Forecaster
 from gpo.train.models import Model
-from gpo.train.site_means import FILE_NAME, SiteMeans
 from tests.train.series import equal_squares, squares
 
 TINY = {"data": "maps", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}

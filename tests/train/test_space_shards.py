@@ -11,7 +11,7 @@ import pytest
 
 from gpo.cli import main
 from gpo.evaluate.results import Results
-from gpo.train.run_folder import Run, read_log
+from gpo.runs import Run, read_log
 from tests.contracts.samples import ns2d
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-heads", "2", "--num-gaussians", "4",

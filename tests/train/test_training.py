@@ -11,16 +11,15 @@ import torch
 import yaml
 
 from gpo import ArtifactError, Domain, relative_l2
-from gpo.data.split import Window, split_windows
+from gpo.data.splits import Window, split_windows
 from gpo.evaluate.score import evaluate
+from gpo.forecast.examples import EpochShuffle, Example, WindowExamples, collate
+from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.statistics import training_statistics
+from gpo.runs import Run, read_log, split_of
 from gpo.train.budget import Budget
-from gpo.train.config import RunConfig
-from gpo.train.examples import EpochShuffle, Example, WindowExamples, collate
+from gpo.train.config import RunConfig, recipe
 from gpo.train.fit import train
-from gpo.train.forecaster import Forecaster, Task
-from gpo.train.recipes import recipe
-from gpo.train.run_folder import Run, read_log, split_of
-from gpo.train.statistics import training_statistics
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
 from tests.train.series import decaying_waves, squares

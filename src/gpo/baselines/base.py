@@ -2,9 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from gpo.model.sites import check_sites
 from gpo.numerics.domain import Domain
@@ -83,3 +86,61 @@ def from_grid(
 ) -> Float[Tensor, "batch points channels"]:
     """Inverts `to_grid`."""
     return values.flatten(2).movedim(1, -1)
+
+
+# >>> """Maps that see one site at a time."""
+
+
+class PointwiseLinear(nn.Conv1d):
+    """A linear map of channels that come first: a convolution of size one."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(in_channels, out_channels, kernel_size=1)
+
+    def forward(
+        self, input: Float[Tensor, "batch in_channels *grid"]
+    ) -> Float[Tensor, "batch out_channels *grid"]:
+        """Returns the mapped field on the same grid."""
+        return super().forward(input.flatten(2)).unflatten(2, input.shape[2:])
+
+
+class Perceptron(nn.Sequential):
+    """Linear maps of the last axis with GELU between them; `widths` goes from input to output."""
+
+    def __init__(self, *widths: int) -> None:
+        first, *rest = (nn.Linear(*pair) for pair in pairwise(widths))
+        super().__init__(first, *(part for layer in rest for part in (nn.GELU(), layer)))
+
+
+# >>> """Structured grids as arrays: the place of a site is its index."""
+
+
+def index_coordinates(grid_shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "1 axes *grid"]:
+    """Returns the index of every site along every axis, scaled to [0, 1], both ends included."""
+    axes = [torch.linspace(0, 1, size, dtype=like.dtype, device=like.device) for size in grid_shape]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij")).unsqueeze(0)
+
+
+def with_index_coordinates(
+    values: Float[Tensor, "batch points channels"], grid_shape: tuple[int, ...]
+) -> Float[Tensor, "batch points more_channels"]:
+    """Returns a field with the index coordinates of its sites as last channels."""
+    coords = from_grid(index_coordinates(grid_shape, like=values))
+    return torch.cat([values, coords.expand(len(values), -1, -1)], dim=-1)
+
+
+def pad_ends(
+    values: Float[Tensor, "batch channels *grid"], num_sites: tuple[int, ...]
+) -> Float[Tensor, "batch channels *padded"]:
+    """Returns a field with this many zeros behind the end of every axis."""
+    widths = [width for count in reversed(num_sites) for width in (0, count)]
+    return pad(values, widths) if any(num_sites) else values
+
+
+def crop_ends(
+    values: Float[Tensor, "batch channels *padded"], grid_shape: tuple[int, ...]
+) -> Float[Tensor, "batch channels *grid"]:
+    """Returns the beginning of every axis; inverts `pad_ends`."""
+    for axis, size in enumerate(grid_shape, start=2):
+        values = values.narrow(axis, 0, size)
+    return values

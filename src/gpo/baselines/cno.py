@@ -16,10 +16,12 @@ from gpo.baselines.base import (
     AbstractBaseline,
     Problem,
     UnsupportedGeometryError,
+    crop_ends,
     from_grid,
+    pad_ends,
     to_grid,
+    with_index_coordinates,
 )
-from gpo.baselines.index_grid import crop_ends, pad_ends, with_index_coordinates
 
 
 class CNO(AbstractBaseline):

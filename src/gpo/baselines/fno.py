@@ -12,13 +12,16 @@ from torch.nn.functional import gelu
 
 from gpo.baselines.base import (
     AbstractBaseline,
+    Perceptron,
+    PointwiseLinear,
     Problem,
     UnsupportedGeometryError,
+    crop_ends,
     from_grid,
+    pad_ends,
     to_grid,
+    with_index_coordinates,
 )
-from gpo.baselines.index_grid import crop_ends, pad_ends, with_index_coordinates
-from gpo.baselines.pointwise import Perceptron, PointwiseLinear
 from gpo.baselines.spectral_convolution import SpectralConvolution, resolved_modes
 
 

@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gpo.baselines.base import AbstractBaseline, Problem
-from gpo.baselines.linear_attention import LinearAttention
-from gpo.baselines.transformer import MLP, Lift, initialise, site_features
+from gpo.baselines.transformer import MLP, Lift, LinearAttention, initialise, site_features
 
 
 class GalerkinTransformer(AbstractBaseline):

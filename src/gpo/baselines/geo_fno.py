@@ -9,11 +9,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from gpo.baselines.base import AbstractBaseline, Problem, UnsupportedGeometryError
+from gpo.baselines.base import (
+    AbstractBaseline,
+    Perceptron,
+    PointwiseLinear,
+    Problem,
+    UnsupportedGeometryError,
+    index_coordinates,
+    with_index_coordinates,
+)
 from gpo.baselines.fno import FourierLayer, FourierNetwork
-from gpo.baselines.index_grid import index_coordinates, with_index_coordinates
 from gpo.baselines.point_projection import DeformationNetwork, GridToPoints, PointsToGrid
-from gpo.baselines.pointwise import Perceptron, PointwiseLinear
 from gpo.baselines.spectral_convolution import resolved_modes
 
 HEAD_WIDTH = 128

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from gpo.baselines.base import AbstractBaseline, Problem
-from gpo.baselines.linear_attention import LinearAttention
-from gpo.baselines.transformer import MLP, Lift, initialise, site_features
+from gpo.baselines.transformer import MLP, Lift, LinearAttention, initialise, site_features
 
 
 class GNOT(AbstractBaseline):

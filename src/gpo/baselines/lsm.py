@@ -12,11 +12,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d, scaled_dot_product_attention
 
-from gpo.baselines.base import AbstractBaseline, Problem, from_grid, to_grid
+from gpo.baselines.base import (
+    AbstractBaseline,
+    Perceptron,
+    PointwiseLinear,
+    Problem,
+    crop_ends,
+    from_grid,
+    pad_ends,
+    to_grid,
+    with_index_coordinates,
+)
 from gpo.baselines.geo_fno import check_mesh, check_plane
-from gpo.baselines.index_grid import crop_ends, pad_ends, with_index_coordinates
 from gpo.baselines.point_projection import DeformationNetwork, GridToPoints, PointsToGrid
-from gpo.baselines.pointwise import Perceptron, PointwiseLinear
 
 PATCHES = 16
 """Patches along an axis at the finest scale; four halvings leave one."""

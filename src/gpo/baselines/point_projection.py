@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 from torch.utils.checkpoint import checkpoint
 
-from gpo.baselines.index_grid import index_coordinates
-from gpo.baselines.pointwise import PointwiseLinear
+from gpo.baselines.base import PointwiseLinear, index_coordinates
 from gpo.baselines.spectral_convolution import (
     ModeMixing,
     at_least_single,

@@ -19,7 +19,7 @@ from gpo.baselines.lsm import LSM
 from gpo.baselines.m2no import M2NO
 from gpo.baselines.ono import ONO
 from gpo.baselines.transolver import Transolver
-from gpo.model import artifact
+from gpo.model import checkpoint as artifact
 
 REGISTRY: dict[str, Callable[[Problem], nn.Module]] = {
     "fno": FNO,

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gpo.bench.campaign import Campaign
-from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS
-from gpo.bench.models import run_settings
-from gpo.bench.protocol import Protocol
+from gpo.bench.experiment import Cell
+from gpo.bench.experiment_grid import Campaign
+from gpo.bench.protocol import Protocol, run_settings
 from gpo.bench.table import Entry, Table
 
 ROWS: dict[str, dict[str, dict[str, Any]]] = {

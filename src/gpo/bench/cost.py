@@ -19,14 +19,14 @@ import torch
 from torch import nn
 
 from gpo.baselines import REGISTRY, Problem, UnsupportedGeometryError
-from gpo.bench.models import MODELS
+from gpo.bench.protocol import MODELS
+from gpo.forecast.examples import Example
+from gpo.forecast.forecaster import Forecaster, Task
 from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
 from gpo.train.config import RunConfig
-from gpo.train.examples import Example
-from gpo.train.forecaster import Forecaster, Task
 from gpo.train.models import build_model, count_weights
 from gpo.train.objective import training_losses
 

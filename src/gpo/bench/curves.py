@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpo.bench.cell import Cell
+from gpo.bench.experiment import Cell
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
+from gpo.runs import read_log
 from gpo.train.module import SCORE, SPENT
-from gpo.train.run_folder import read_log
 
 Curves = dict[str, tuple[list[float], list[float]]]
 """By name, the places along the horizontal axis and the heights there."""

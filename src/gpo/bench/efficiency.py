@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from gpo.bench.cost import MEGABYTE, Cost, Device, Row, make_workload, measure_cost, three_digits
-from gpo.bench.models import MODELS
+from gpo.bench.protocol import MODELS
 from gpo.bench.table import Entry, Table
 from gpo.model.presets import preset
 

@@ -1,9 +1,16 @@
 """How models are compared. The rules are the same for all of them, ours included."""
 
+import platform
+import sys
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
-from gpo.train.recipes import RECIPES
+import torch
+
+from gpo.baselines import REGISTRY
+from gpo.train.config import RECIPES
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""
@@ -58,3 +65,35 @@ class Protocol:
             f"cosine schedule; learning rate out of {rates}, the best on validation data after "
             f"{self.tuning().get('budget_cpu') or self.tuning().get('steps'):g} {unit}"
         )
+
+
+# >>> """The models that are compared, by the names of their rows."""
+
+VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
+"""The rows that are ours."""
+MODELS = (*VARIANTS, *REGISTRY)
+
+
+def run_settings(name: str) -> dict[str, str]:
+    """Returns what a run of a model sets."""
+    return {"model": "gpo", "variant": VARIANTS[name]} if name in VARIANTS else {"model": name}
+
+
+# >>> """With what a benchmark was made: versions, and the CPU by its model alone."""
+
+
+def describe_machine(command: str) -> list[str]:
+    """Returns lines to stand below a table: command, versions, CPU."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning", "numpy"))
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    device = f"; {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return [f"Command: `{command}`", f"Python {python}, {packages}; {_cpu()}{device}"]
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} threads" if names else platform.machine()

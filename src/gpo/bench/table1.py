@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.bench.campaign import Campaign
-from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
-from gpo.bench.models import MODELS, run_settings
-from gpo.bench.protocol import Protocol
+from gpo.bench.experiment import Cell
+from gpo.bench.experiment_grid import Campaign
+from gpo.bench.protocol import MODELS, Protocol, run_settings
 from gpo.bench.table import Entry, Table
 
 REFERENCES = ("persistence", "climatology", "training mean")

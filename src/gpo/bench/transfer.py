@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpo.bench.cell import Cell
+from gpo.bench.experiment import Cell
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 

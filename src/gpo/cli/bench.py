@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpo.bench.ablation import ablation_cells, ablation_table
-from gpo.bench.campaign import Campaign
-from gpo.bench.cell import Cell
 from gpo.bench.columns import COLUMNS
 from gpo.bench.curves import (
     collect_convergence,
@@ -23,10 +21,10 @@ from gpo.bench.curves import (
     spectrum_table,
 )
 from gpo.bench.efficiency import measure_efficiency
+from gpo.bench.experiment import Cell
+from gpo.bench.experiment_grid import Campaign
 from gpo.bench.export import measure_export, versions
-from gpo.bench.machine import describe_machine
-from gpo.bench.models import MODELS
-from gpo.bench.protocol import Protocol
+from gpo.bench.protocol import MODELS, Protocol, describe_machine
 from gpo.bench.scaling import measure_scaling
 from gpo.bench.table import Table
 from gpo.bench.table1 import table1, table1_cells
@@ -34,8 +32,7 @@ from gpo.bench.transfer import transfer_table
 from gpo.cli.data import make_data
 from gpo.export.write import check_onnx
 from gpo.files import write_text
-from gpo.report.bench_figures import draw_efficiency, draw_scaling
-from gpo.report.curve_figure import draw_curves
+from gpo.report.bench_figures import draw_curves, draw_efficiency, draw_scaling
 
 
 @dataclass(frozen=True)

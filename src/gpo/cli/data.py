@@ -13,10 +13,10 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.cli.describe import print_description
 from gpo.data.benchmarks import cache_folder, solver_for
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.generate import generate
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.trajectories import Pairs, Trajectories
 from gpo.report.contact_sheet import draw_contact_sheet
 
 NOTHING: Mapping[str, str] = MappingProxyType({})

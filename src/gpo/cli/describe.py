@@ -4,10 +4,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.split import even_steps, split_windows
+from gpo.data.splits import even_steps, split_windows
 from gpo.data.summary import summarise
-from gpo.data.trajectories import Pairs, Trajectories
 
 
 def print_description(data: Trajectories | Pairs) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from gpo.cli.run import OpenRun
-from gpo.train.forecaster import Forecaster
+from gpo.forecast.forecaster import Forecaster
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from torch import Tensor
 from tyro.conf import Positional
 
 from gpo.cli.run import OpenRun
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.places import read_places, regular_places
-from gpo.data.trajectories import Pairs, Trajectories
 from gpo.export.describe import describe_program
 from gpo.export.program import export_program
 from gpo.export.write import check_output, write_program
-from gpo.train.fixed import FixedForecaster
-from gpo.train.forecaster import Forecaster, Task
+from gpo.forecast.fixed import FixedForecaster
+from gpo.forecast.forecaster import Forecaster, Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,21 +12,21 @@ from tyro.conf import Positional
 
 from gpo.assignments import assignments
 from gpo.cli.run import OpenRun, telling_time
+from gpo.data.coarsen import thinned
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.split import owner
-from gpo.data.thin import thinned
-from gpo.data.trajectories import Pairs, Trajectories
-from gpo.evaluate.interpret.interpretation import Interpretation, interpret
-from gpo.evaluate.interpret.summary import summary
+from gpo.data.splits import owner
+from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.interpret.interpretation import Interpretation, interpret
+from gpo.interpret.summary import summary
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
-from gpo.report.particle_panels import save_other_data
+from gpo.report.particles import save_other_data
+from gpo.runs import Run, split_of
 from gpo.train.config import RunConfig
-from gpo.train.examples import Example, make_examples
-from gpo.train.forecaster import Forecaster
-from gpo.train.run_folder import Run, split_of
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,19 @@ from rich.progress import track
 from tyro.conf import Positional
 
 from gpo.assignments import assignments
-from gpo.data.blocks import block_shape, blocks
-from gpo.data.forecast_file import new_forecast_file
-from gpo.data.forecast_layout import AbstractForecastWriter
-from gpo.data.forecast_store import ForecastStore
+from gpo.data.dataset import Pairs
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places, read_places, regular_places
+from gpo.data.places import Places, block_shape, blocks, read_places, regular_places
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.trajectories import Pairs
+from gpo.data.writers.layout import AbstractForecastWriter
+from gpo.data.writers.netcdf import new_forecast_file
+from gpo.data.writers.zarr import ForecastStore
 from gpo.evaluate.answers import MAX_QUERIES
-from gpo.evaluate.forecasts import Forecasts
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.predict import Forecasts
+from gpo.runs import Run
 from gpo.train.config import RunConfig
-from gpo.train.forecaster import Forecaster
-from gpo.train.run_folder import Run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,22 +12,21 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.cli.data import data_file, make_data
 from gpo.data.benchmarks import DATA_SETS
-from gpo.data.clock import Clock
+from gpo.data.coarsen import thinned
+from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.forcings import Clock
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.split import Split
-from gpo.data.thin import thinned
-from gpo.data.trajectories import Pairs, Trajectories
+from gpo.data.splits import Split
 from gpo.evaluate.results import Results, Scope
 from gpo.evaluate.score import evaluate
-from gpo.evaluate.shared import SharedForecaster
-from gpo.numerics.shards import Shards
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.sharded import SharedForecaster
+from gpo.parallel.processes import global_rank, world_size
+from gpo.parallel.shard import Shards
 from gpo.report.run_report import write_report
-from gpo.train.config import RunConfig
-from gpo.train.forecaster import Forecaster
-from gpo.train.ranks import global_rank, world_size
-from gpo.train.recipes import recipe
-from gpo.train.run_folder import Run, split_of
+from gpo.runs import Run, split_of
+from gpo.train.config import RunConfig, recipe
 
 
 @dataclass(frozen=True)

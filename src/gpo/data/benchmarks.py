@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from gpo.data.solvers.airfoil_vortex import AirfoilVortex
+from gpo.data.solvers.airfoils import TransonicAirfoil
 from gpo.data.solvers.base import AbstractSolver
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
 from gpo.data.solvers.navier_stokes_3d import NavierStokes3D
 from gpo.data.solvers.radiative_layer import RadiativeLayer
 from gpo.data.solvers.shallow_water_sphere import ShallowWaterSphere
-from gpo.data.solvers.transonic_airfoil import TransonicAirfoil
 
 
 @dataclass(frozen=True)

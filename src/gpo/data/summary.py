@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpo.data.trajectories import Pairs, Trajectories
+from gpo.data.dataset import Pairs, Trajectories
 
 MAX_NUMBERS = 20_000_000
 """Above this many numbers, ranges come from evenly spaced frames."""

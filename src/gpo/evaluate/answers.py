@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.forecast.forecaster import Forecast, Forecaster
 from gpo.model.operator import GaussianParticleOperator
-from gpo.train.forecaster import Forecast, Forecaster
 
 MAX_QUERIES = 2**15
 """Points that are asked at a time where nobody says how many."""

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.split import Window, even_steps, touched_frames
-from gpo.data.stretches import stretches
-from gpo.data.trajectories import Pairs, Trajectories
-from gpo.train.site_means import SiteMeans
+from gpo.data.dataset import Pairs, Trajectories, stretches
+from gpo.data.splits import Window, even_steps, touched_frames
+from gpo.forecast.statistics import SiteMeans
 
 DAY = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
 """Length of a day in the units that times may have."""

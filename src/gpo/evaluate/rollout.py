@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.data.dataset import Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.split import Window, evenly
-from gpo.data.trajectories import Trajectories
+from gpo.data.splits import Window, evenly
 from gpo.evaluate.references import Climatology
-from gpo.model.silence import Silence
+from gpo.forecast.forecaster import Forecaster
+from gpo.model.ablation import Silence
 from gpo.numerics.norms import relative_l2
-from gpo.train.forecaster import Forecaster
 
 MAX_ROLLOUTS = 32
 """Rollouts that are made, their starts evenly chosen."""

@@ -9,17 +9,17 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.split import Split
-from gpo.data.trajectories import Pairs, Trajectories
+from gpo.data.splits import Split
 from gpo.evaluate.references import Climatology, training_mean
 from gpo.evaluate.results import Results, Scope
 from gpo.evaluate.rollout import Rollouts, make_rollouts
 from gpo.evaluate.spectrum import NoSpectrumError, spectra, spectral_errors
 from gpo.evaluate.transfer import between_sites, resolution_transfer
+from gpo.forecast.examples import Example, collate, make_examples
+from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
-from gpo.train.examples import Example, collate, make_examples
-from gpo.train.forecaster import Forecaster
 from gpo.train.models import count_weights
 
 METRICS = {norm.__name__: norm for norm in (relative_l2, rmse, nrmse, vrmse, linf)}

@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 
 from gpo.data.geometry import Geometry
-from gpo.numerics.degree_spectrum import degree_spectrum, latitude_rule
-from gpo.numerics.spectral import shell_numbers, shell_spectrum
+from gpo.numerics.spectral import degree_spectrum, latitude_rule, shell_numbers, shell_spectrum
 
 TOLERANCE = 1e-3
 """How far a site may be off an even grid, as a part of the spacing."""

@@ -10,16 +10,16 @@ from scipy.signal import resample
 from torch import Tensor
 
 from gpo.baselines import RegisteredModel, UnsupportedGeometryError
+from gpo.data.coarsen import sampled, thinned
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
-from gpo.data.split import evenly, owner
-from gpo.data.thin import sampled, thinned
-from gpo.data.trajectories import Pairs, Trajectories
+from gpo.data.splits import evenly, owner
 from gpo.evaluate.answers import MAX_QUERIES, Answers
+from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.forecaster import Forecaster
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
-from gpo.train.examples import Example, make_examples
-from gpo.train.forecaster import Forecaster
 
 MAX_EXAMPLES = 64
 """Test examples that are scored, evenly chosen."""

@@ -13,9 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gpo.explore import answers, export, inside
+from gpo.explore import answers, export, internals
 from gpo.explore.arrays import Packet, pack, to_json
-from gpo.explore.asked import (
+from gpo.explore.metadata import run_facts
+from gpo.explore.requests import (
     Asked,
     AskedPart,
     AskedPoint,
@@ -23,7 +24,6 @@ from gpo.explore.asked import (
     AskedWindow,
     read_request,
 )
-from gpo.explore.facts import run_facts
 from gpo.explore.security import MOST_BYTES, Guard, refused
 from gpo.explore.session import Recent, Session
 
@@ -48,9 +48,9 @@ ANSWERS = {
     "places": Answer(Asked, answers.places),
     "frames": Answer(Asked, answers.frames),
     "prediction": Answer(AskedPart, answers.prediction),
-    "inside": Answer(AskedPart, inside.inside),
-    "particles": Answer(AskedPart, inside.particles),
-    "window": Answer(AskedWindow, inside.window),
+    "inside": Answer(AskedPart, internals.inside),
+    "particles": Answer(AskedPart, internals.particles),
+    "window": Answer(AskedWindow, internals.window),
     "value": Answer(AskedPoint, answers.value),
     "dependence": Answer(AskedPoint, answers.dependence),
     "rollout": Answer(AskedRollout, answers.rollout, is_long=True),

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.forecast_file import write_forecast
-from gpo.data.split import Window
-from gpo.data.trajectories import Trajectories, Variable
-from gpo.explore.asked import AskedPart
+from gpo.data.dataset import Trajectories, Variable
+from gpo.data.splits import Window
+from gpo.data.writers.netcdf import write_forecast
+from gpo.explore.requests import AskedPart
 from gpo.explore.session import Session
-from gpo.model.silence import Silence
+from gpo.model.ablation import Silence
 
 
 def netcdf(session: Session, asked: AskedPart) -> bytes:

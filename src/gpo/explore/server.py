@@ -11,8 +11,8 @@ import uvicorn
 from gpo.explore.app import make_app
 from gpo.explore.security import is_loopback, new_token
 from gpo.explore.session import Session
+from gpo.model.ablation import Silence
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.silence import Silence
 
 SECONDS_TO_END = 3
 """How long Ctrl-C waits for answers that are under way."""

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.split import evenly, owner
-from gpo.data.trajectories import Pairs, Trajectories
+from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.splits import evenly, owner
 from gpo.explore.plane import Plane
+from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.model.ablation import Silence
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.silence import Silence
 from gpo.model.trace import Trace
-from gpo.train.examples import Example, make_examples
-from gpo.train.forecaster import Forecaster
 
 MAX_EXAMPLES = 2000
 """Examples that can be chosen; of more, evenly many."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from gpo.data.dataset import Pairs, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.places import Places
-from gpo.data.trajectories import Pairs, Trajectories, Variable
-from gpo.train.forecaster import Task
+from gpo.forecast.forecaster import Task
 
 DIGITS = 9
 """Significant digits of coordinates; a float has no more."""

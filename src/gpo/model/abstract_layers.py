@@ -12,12 +12,12 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model.abstract_encoder import Described
-from gpo.model.latent import AbstractLatent
-from gpo.model.silence import Silence
+from gpo.model.ablation import Silence
+from gpo.model.encoder import Described
+from gpo.model.particles import AbstractLatent
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import Neighbours
-from gpo.numerics.share import AbstractShare
+from gpo.parallel.shard import AbstractShare
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from gpo.model.abstract_encoder import Described
+from gpo.model.ablation import Silence
 from gpo.model.abstract_layers import AbstractLayers, Chunk, Numbers, Visit
-from gpo.model.attention import Modes, PGGaussianAttention, Stage, measure
 from gpo.model.config import OperatorConfig
-from gpo.model.latent import AbstractLatent
-from gpo.model.silence import Silence
+from gpo.model.encoder import Described
+from gpo.model.paper import Modes, PGGaussianAttention, Stage, measure
+from gpo.model.particles import AbstractLatent
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import Neighbours
-from gpo.numerics.share import AbstractShare
+from gpo.parallel.shard import AbstractShare
 
 
 @dataclass(frozen=True)

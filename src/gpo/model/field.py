@@ -7,18 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model import artifact
+from gpo.model import checkpoint as artifact
 from gpo.model.abstract_layers import AbstractLayers
 from gpo.model.config import OperatorConfig
 from gpo.model.content_layers import ContentLayers
-from gpo.model.decoder import Decoder
-from gpo.model.encoder import Encoder
+from gpo.model.encoder import Decoder, Encoder, PlainEncoder
 from gpo.model.particles import Particles
-from gpo.model.plain import PlainEncoder
 from gpo.model.sites import Sites, check_sites
 from gpo.model.sweep import Judge, Parts, Sweep, sweep
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
-from gpo.numerics.share import WHOLE, AbstractShare
+from gpo.parallel.shard import WHOLE, AbstractShare
 
 
 class GaussianField(nn.Module):

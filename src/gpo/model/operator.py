@@ -10,15 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model import artifact
+from gpo.model import checkpoint as artifact
+from gpo.model.ablation import Silence
 from gpo.model.config import OperatorConfig
 from gpo.model.content_layers import ContentLayers
 from gpo.model.field import GaussianField
-from gpo.model.fixed_geometry import FixedGeometry
 from gpo.model.geometric import GeometricLayers
 from gpo.model.particles import Particles
-from gpo.model.silence import Silence
-from gpo.model.sites import Sites
+from gpo.model.sites import FixedGeometry, Sites
 from gpo.model.sweep import Judge, Sweep, sweep
 from gpo.model.trace import Trace
 

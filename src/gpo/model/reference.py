@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from gpo.model.attention import PGGaussianAttention
+from gpo.model.paper import PGGaussianAttention
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 

@@ -19,13 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gpo.model.abstract_encoder import AbstractEncoder, Described
+from gpo.model.ablation import Silence
 from gpo.model.abstract_layers import AbstractLayers, AbstractStage, Chunk, Visit
-from gpo.model.decoder import Decoder
-from gpo.model.latent import AbstractLatent
+from gpo.model.encoder import AbstractEncoder, Decoder, Described
+from gpo.model.particles import AbstractLatent
 from gpo.model.passage import Passage
 from gpo.model.recomputed import RecomputedPassage
-from gpo.model.silence import Silence
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import NeighbourSearch
 

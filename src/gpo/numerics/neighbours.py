@@ -18,7 +18,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.numerics.domain import Domain
-from gpo.numerics.share import WHOLE, AbstractShare
+from gpo.parallel.shard import WHOLE, AbstractShare
 
 Found = TypeVar("Found")
 

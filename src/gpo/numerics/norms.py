@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.numerics.share import WHOLE, AbstractShare
+from gpo.parallel.shard import WHOLE, AbstractShare
 
 NEAREST = 1e-3
 """The least distance of a target from an origin, by which errors are divided, in sizes of the target."""

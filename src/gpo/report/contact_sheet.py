@@ -11,8 +11,8 @@ from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
 
 from gpo.data.crowd import crowded_box
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.trajectories import Pairs, Trajectories
 from gpo.numerics.domain import longitude_latitude
 
 MAX_COLUMNS, MAX_ROWS = 6, 5

@@ -10,21 +10,20 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.split import owner
-from gpo.data.trajectories import Pairs, Trajectories
-from gpo.evaluate.interpret.interpretation import FILE_NAME, Interpretation
-from gpo.evaluate.interpret.summary import summary
+from gpo.data.splits import owner
 from gpo.evaluate.results import Results
 from gpo.files import write_text
+from gpo.forecast.examples import make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.interpret.interpretation import FILE_NAME, Interpretation
+from gpo.interpret.summary import summary
 from gpo.report import run_figures
-from gpo.report.interpretation import draw_interpretation
-from gpo.report.interpretation_text import TITLES, captions
-from gpo.report.particle_panels import OTHER_DATA, draw_particle_panels
+from gpo.report.interpretation import TITLES, captions, draw_interpretation
+from gpo.report.particles import OTHER_DATA, draw_particle_panels
+from gpo.runs import Run, read_log
 from gpo.train.config import RunConfig
-from gpo.train.examples import make_examples
-from gpo.train.forecaster import Forecaster
-from gpo.train.run_folder import Run, read_log
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;

@@ -7,9 +7,10 @@ from typing import Any, Literal
 import yaml
 from tyro.conf import Positional
 
-from gpo.data.clock import Clock
+from gpo.data.forcings import Clock
 from gpo.files import write_text
-from gpo.model.artifact import build, check_fields
+from gpo.model.checkpoint import build, check_fields
+from gpo.model.presets import PRESETS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +180,31 @@ def _mapping(path: Path) -> dict[str, Any]:
     if not isinstance(stored, dict):
         raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
     return stored
+
+
+# >>> """What a preset sets where nothing else is said."""
+
+RECIPES: dict[str, dict[str, Any]] = {
+    # A first answer within minutes on a laptop.
+    "quick": {"budget_cpu": 240.0},
+    "default": {},
+    # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
+    "paper": {
+        "variant": "paper",
+        "predict": "state",
+        "centers": "absolute",
+        "schedule": "step",
+        "batch_size": 16,
+        "noise": 0.0,
+    },
+}
+
+
+def recipe(preset: str, benchmark: str | None) -> RunConfig:
+    """Returns the configuration that a preset starts from; `paper` has the paper's sizes too."""
+    settings = dict(RECIPES[preset])
+    if preset == "paper" and benchmark in PRESETS:
+        sizes = PRESETS[benchmark]
+        for name in ("hidden_dim", "num_layers", "num_heads", "num_gaussians"):
+            settings[name] = getattr(sizes, name)
+    return replace(RunConfig(), preset=preset, **settings)

@@ -18,23 +18,26 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
 from gpo.baselines.base import Problem
-from gpo.data.clock import turn
-from gpo.data.split import Split
-from gpo.data.trajectories import Pairs, Trajectories
-from gpo.numerics.share import WHOLE
+from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.forcings import turn
+from gpo.data.splits import Split
+from gpo.forecast.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
+from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.statistics import SiteMeans, training_statistics
+from gpo.parallel.partition import HeldSites
+from gpo.parallel.processes import (
+    check_restarts,
+    global_rank,
+    num_processes,
+    tells_of_lost_processes,
+)
+from gpo.parallel.shard import WHOLE
+from gpo.runs import Run, split_of
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
-from gpo.train.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
-from gpo.train.forecaster import Forecaster, Task
-from gpo.train.held_sites import HeldSites
-from gpo.train.lost_process import check_restarts, tells_of_lost_processes
 from gpo.train.models import build_model
 from gpo.train.module import SCORE, TrainingModule
 from gpo.train.progress import ProgressLine
-from gpo.train.ranks import global_rank, num_processes
-from gpo.train.run_folder import Run, split_of
-from gpo.train.site_means import SiteMeans
-from gpo.train.statistics import training_statistics
 
 
 def train(

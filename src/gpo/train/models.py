@@ -10,15 +10,15 @@ from torch import nn
 
 from gpo.assignments import assignments
 from gpo.baselines import Problem, RegisteredModel
-from gpo.model import artifact
-from gpo.model.artifact import ArtifactError
+from gpo.model import checkpoint as artifact
+from gpo.model.checkpoint import ArtifactError
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import ablation
-from gpo.model.wave_windows import resolved_waves
 from gpo.train.config import RunConfig
+from gpo.transforms.waves import resolved_waves
 
 Model = GaussianParticleOperator | GaussianField | RegisteredModel
 

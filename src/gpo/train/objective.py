@@ -1,11 +1,14 @@
 """What a training step minimises, for any model: one step ahead, or several on its own forecasts."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.forecast.examples import Example
+from gpo.forecast.forecaster import Forecaster, side_by_side
 from gpo.model.field import GaussianField
 from gpo.model.losses import (
     LossWeights,
@@ -16,8 +19,7 @@ from gpo.model.losses import (
 )
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
-from gpo.train.examples import Example
-from gpo.train.forecaster import Forecaster, side_by_side
+from gpo.parallel.partition import HeldSites
 
 
 def training_losses(
@@ -84,3 +86,41 @@ def _one_step(
     prediction = forecaster.complete(model(values, coords, weights=q), values)
     terms = {"prediction": relative_l2(prediction, target, q, origin=origin)}
     return with_total(terms, weights), prediction
+
+
+# >>> """Noise on inputs, so that a model has met errors before its own forecasts are its input.
+#
+# A part of the examples gets it and the others none: a model tells them apart, steadies what is
+# noisy and stays accurate on what is clean.
+# """
+
+
+def draw_noise(
+    batch: Example,
+    *,
+    size: float,
+    share: float,
+    seeds: Iterable[int],
+    held: HeldSites = HeldSites(),
+) -> Float[Tensor, "batch points channels"]:
+    """Returns noise on what a model sees, which depends on the seeds alone.
+
+    It is drawn at all sites of an example, so processes that share them have the noise of one.
+    What is known of any time gets none.
+
+    Args:
+        batch: The examples.
+        size: Standard deviation, in units of normalised input.
+        share: The part of the examples that gets any.
+        seeds: One for every example.
+        held: Which of the sites are in the batch.
+    """
+    _, history, points, inputs = batch.frames.shape
+    noise = torch.zeros(len(batch.frames), points, history * inputs)
+    for row, num_sites, seed in zip(noise, batch.num_sites, seeds, strict=True):
+        drawn = torch.Generator().manual_seed(seed)
+        if torch.rand((), generator=drawn) < share:
+            mine = torch.randn(num_sites, row.shape[1], generator=drawn)[held.among(num_sites)]
+            row[: len(mine)] = size * mine
+    noise.unflatten(-1, (history, inputs))[..., : batch.num_known] = 0
+    return noise.to(batch.frames)

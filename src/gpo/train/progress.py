@@ -6,7 +6,7 @@ import lightning
 from lightning.pytorch.callbacks import Callback
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gpo.train.examples import Example
+from gpo.forecast.examples import Example
 from gpo.train.module import SCORE, TrainingModule
 
 

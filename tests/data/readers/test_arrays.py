@@ -3,11 +3,11 @@ import pytest
 import scipy.io
 
 from gpo import Domain
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.trajectories import Pairs, Trajectories
 from tests.data.files import real_file
 from tests.data.readers.containers import SAVERS, save_matlab_5, save_npz
 

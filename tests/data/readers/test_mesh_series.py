@@ -5,11 +5,11 @@ import h5py
 import numpy as np
 import pytest
 
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.mesh_series import MeshSeriesReader, write_mesh_series
-from gpo.data.trajectories import Trajectories, Variable
 from gpo.numerics.domain import Domain
 
 READER = MeshSeriesReader()

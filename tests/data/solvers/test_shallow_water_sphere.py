@@ -10,7 +10,7 @@ from gpo.data.solvers.base import BlownUpError
 from gpo.data.solvers.rotating_shallow_water import advance
 from gpo.data.solvers.shallow_water_sphere import HOUR, ShallowWaterSphere
 from gpo.data.solvers.spherical_harmonics import SphericalHarmonics
-from gpo.numerics.degree_spectrum import degree_spectrum
+from gpo.numerics.spectral import degree_spectrum
 
 
 def small(**changes):

@@ -4,9 +4,9 @@ import torch
 
 from gpo.data.generate import generate
 from gpo.data.readers.registry import open_data
+from gpo.data.solvers.airfoils import TransonicAirfoil
 from gpo.data.solvers.base import BlownUpError
 from gpo.data.solvers.steady_state import steady_state
-from gpo.data.solvers.transonic_airfoil import TransonicAirfoil
 
 SMALL = {"num_around": 88, "num_out": 20, "num_trajectories": 3, "portion_size": 2}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.split import split_windows
-from gpo.data.trajectories import Trajectories, Variable
+from gpo.data.splits import split_windows
 from gpo.train.config import RunConfig
 from gpo.train.fit import new_forecaster
 

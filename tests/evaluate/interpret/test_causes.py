@@ -6,10 +6,10 @@ import torch
 
 from gpo import Silence
 from gpo.data.geometry import Geometry
-from gpo.evaluate.interpret.batches import make_batches
-from gpo.evaluate.interpret.causes import patches, read_causes
-from gpo.evaluate.interpret.effects import Effects
-from gpo.evaluate.interpret.parts import make_parts, together
+from gpo.interpret.ablations import patches, read_causes
+from gpo.interpret.batches import make_batches
+from gpo.interpret.components import make_parts, together
+from gpo.interpret.effects import Effects
 from tests.evaluate.interpret.readings import TORUS, only_mode, series, untrained
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from gpo import Domain
 from gpo.data.geometry import Geometry
-from gpo.evaluate.interpret.derivatives import LocalFits
-from gpo.evaluate.interpret.structures import vorticity
+from gpo.interpret.derivatives import LocalFits
+from gpo.interpret.structures import vorticity
 
 random = np.random.default_rng(0)
 

@@ -8,11 +8,10 @@ import pytest
 from matplotlib import pyplot as plt
 
 from gpo.data.geometry import Geometry
-from gpo.data.split import split_samples, split_windows
-from gpo.evaluate.interpret.interpretation import Interpretation, interpret
-from gpo.evaluate.interpret.summary import summary
-from gpo.report.interpretation import draw_interpretation
-from gpo.report.interpretation_text import TITLES, captions
+from gpo.data.splits import split_samples, split_windows
+from gpo.interpret.interpretation import Interpretation, interpret
+from gpo.interpret.summary import summary
+from gpo.report.interpretation import TITLES, captions, draw_interpretation
 from gpo.train.config import RunConfig
 from gpo.train.fit import new_forecaster
 from tests.evaluate.interpret.readings import SIZES, series, untrained

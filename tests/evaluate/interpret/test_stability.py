@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gpo.data.geometry import Geometry
-from gpo.evaluate.interpret.batches import make_batches
-from gpo.evaluate.interpret.drift import drift, particle_quantities, share_from_field
-from gpo.evaluate.interpret.stability import half_resolution, other_data, other_seed
+from gpo.interpret.batches import make_batches
+from gpo.interpret.drift import drift, particle_quantities, share_from_field
+from gpo.interpret.stability import half_resolution, other_data, other_seed
 from tests.evaluate.interpret.readings import series, untrained
 
 

@@ -6,11 +6,11 @@ import torch
 
 from gpo import Domain, Particles
 from gpo.data.geometry import Geometry
-from gpo.evaluate.interpret.batches import Batch, make_batches
-from gpo.evaluate.interpret.derivatives import LocalFits
-from gpo.evaluate.interpret.particle_fields import ParticleFields
-from gpo.evaluate.interpret.structures import read_structures
-from gpo.train.examples import Example
+from gpo.forecast.examples import Example
+from gpo.interpret.batches import Batch, make_batches
+from gpo.interpret.derivatives import LocalFits
+from gpo.interpret.particle_fields import ParticleFields
+from gpo.interpret.structures import read_structures
 from tests.evaluate.interpret.readings import series, untrained
 
 SIDE = 32

@@ -8,10 +8,10 @@ import torch
 
 from gpo import Domain
 from gpo.data.geometry import Geometry
-from gpo.evaluate.interpret.batches import make_batches
-from gpo.evaluate.interpret.waves import gram_numbers
-from gpo.evaluate.interpret.windows import read_windows, spread, window_numbers
-from gpo.model.wave_windows import WaveWindows
+from gpo.interpret.batches import make_batches
+from gpo.interpret.waves import gram_numbers
+from gpo.interpret.windows import read_windows, spread, window_numbers
+from gpo.transforms.waves import WaveWindows
 from tests.conftest import DOMAINS, make_config
 from tests.evaluate.interpret.readings import only_mode, series, untrained
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from gpo.data.dataset import Pairs, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.sites import mask_unknown
-from gpo.data.trajectories import Pairs, Variable
 from gpo.numerics.domain import Domain
 
 X, Y, Q = NAMES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpo.data.dataset import Pairs, RowReader, Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
@@ -51,8 +52,6 @@ from gpo.data.readers.sites import (
     portions,
 )
 from gpo.data.readers.stores import SUFFIXES, Stored, open_arrays
-from gpo.data.row_reader import RowReader
-from gpo.data.trajectories import Pairs, Trajectories, Variable
 
 TIMES = ("t", "tt", "time", "times")
 PAIRS = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.errors import DataError
-from gpo.data.trajectories import Pairs, Trajectories
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from gpo.data.dataset import RowReader, Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
 from gpo.data.readers.hdf5 import array, dataset, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
-from gpo.data.row_reader import RowReader
-from gpo.data.trajectories import Trajectories, Variable
 
 HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
 USERBLOCK = 512

@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from gpo.data.dataset import RowReader, Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
@@ -29,8 +30,6 @@ from gpo.data.readers.sites import (
     portions,
     scattered,
 )
-from gpo.data.row_reader import RowReader
-from gpo.data.trajectories import Trajectories, Variable
 from gpo.numerics.domain import Domain
 
 POSITIONS = ("mesh_pos", "pos")

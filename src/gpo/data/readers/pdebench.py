@@ -15,6 +15,7 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
+from gpo.data.dataset import RowReader, Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
@@ -26,8 +27,6 @@ from gpo.data.readers.base import (
     choose_variables,
 )
 from gpo.data.readers.hdf5 import array, dataset, open_hdf5
-from gpo.data.row_reader import RowReader
-from gpo.data.trajectories import Trajectories, Variable
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gpo.data.dataset import Pairs, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.readers.airfoil import AirfoilReader
 from gpo.data.readers.arrays import ArraysReader
@@ -11,7 +12,6 @@ from gpo.data.readers.gridded import GriddedReader
 from gpo.data.readers.mesh_series import MeshSeriesReader
 from gpo.data.readers.pdebench import PdebenchReader
 from gpo.data.readers.well import WellReader
-from gpo.data.trajectories import Pairs, Trajectories
 
 READERS: dict[str, AbstractReader] = {
     reader.name: reader

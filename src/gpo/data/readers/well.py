@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from gpo.data.dataset import RowReader, Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
@@ -23,8 +24,6 @@ from gpo.data.readers.base import (
     choose_variables,
 )
 from gpo.data.readers.hdf5 import array, dataset, group, open_hdf5
-from gpo.data.row_reader import RowReader
-from gpo.data.trajectories import Trajectories, Variable
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
 NUMBERS = "fiub"  # dtype kinds

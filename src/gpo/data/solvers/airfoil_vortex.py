@@ -14,15 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.mesh_series import write_mesh_series
 from gpo.data.solvers.airfoils import AbstractAirfoils
-from gpo.data.solvers.base import Portion
+from gpo.data.solvers.base import Portion, stacked
 from gpo.data.solvers.body_fitted_flow import BodyFittedFlow, Cells
 from gpo.data.solvers.c_mesh import mesh_triangles
 from gpo.data.solvers.runge_kutta import solve_with_retries
-from gpo.data.solvers.stacked import stacked
-from gpo.data.trajectories import Trajectories, Variable
 
 FIELDS = ("velocity_x", "velocity_y", "density", "pressure")
 

@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.solvers.ideal_gas import to_conserved, to_primitive
-from gpo.data.solvers.riemann import hllc
+from gpo.data.solvers.riemann import hllc, to_conserved, to_primitive
 
 SMOOTH = 1e-3
 """Squares of jumps between cells below which slopes are not limited; shocks are far above it.

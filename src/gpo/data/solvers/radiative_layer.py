@@ -17,11 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.readers.well_writer import write_well
-from gpo.data.solvers.base import AbstractSolver, Portion
+from gpo.data.solvers.base import AbstractSolver, Portion, stacked
 from gpo.data.solvers.finite_volume import AbstractCooling, Flow
 from gpo.data.solvers.runge_kutta import advance, solve_with_retries
-from gpo.data.solvers.stacked import stacked
+from gpo.data.writers.well import write_well
 
 GAMMA = 5 / 3
 """Ratio of specific heats of a gas of single atoms."""

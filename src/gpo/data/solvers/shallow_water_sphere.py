@@ -23,7 +23,6 @@ from threading import Event
 import numpy as np
 import torch
 
-from gpo.data.readers.well_writer import write_well
 from gpo.data.solvers.base import AbstractSolver, BlownUpError, Portion
 from gpo.data.solvers.rotating_shallow_water import (
     RotatingShallowWater,
@@ -33,6 +32,7 @@ from gpo.data.solvers.rotating_shallow_water import (
     coriolis_parameter,
 )
 from gpo.data.solvers.spherical_harmonics import Coefficients, Field, SphericalHarmonics
+from gpo.data.writers.well import write_well
 
 HOUR = 3600.0
 INITIAL_DEGREE = 42

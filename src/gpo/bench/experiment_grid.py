@@ -1,0 +1,115 @@
+"""Many cells, some at a time; a killed campaign goes on, and a failed cell is reported."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpo.bench.columns import COLUMNS
+from gpo.bench.experiment import Cell, Outcome
+from gpo.bench.invoke import CellError
+from gpo.files import write_text
+
+
+@dataclass
+class Campaign:
+    """Cells and what became of them."""
+
+    root: Path
+    """The folder of all cells."""
+    rules: str
+    """What every cell is given, in words."""
+    outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    """By row and column, one per seed."""
+    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By row and column, the reason."""
+    other_rules: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By row and column, the rules of those that were taken from a campaign with others."""
+
+    def run(
+        self,
+        cells: Sequence[Cell],
+        *,
+        jobs: int = 1,
+        on_done: Callable[[Cell, str], None] = lambda cell, message: None,
+    ) -> None:
+        """Makes all cells that are not made yet.
+
+        Args:
+            cells: What to make.
+            jobs: How many at a time; they share the cores.
+            on_done: Called after each cell with a line about it.
+        """
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = {pool.submit(cell.make, self.root, threads): cell for cell in cells}
+            try:
+                for future in as_completed(waiting):
+                    cell = waiting[future]
+                    key = (cell.row, cell.column)
+                    try:
+                        outcome = future.result()
+                    except CellError as error:
+                        self.failures[key] = str(error)
+                        on_done(cell, f"failed: {error}")
+                    else:
+                        self.outcomes.setdefault(key, []).append(outcome)
+                        on_done(cell, f"{outcome.relative_l2:.4g} after {outcome.steps} steps")
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def save(self, path: Path) -> None:
+        """Writes every outcome and every failure, from which the tables can be made again."""
+
+        def place(key: tuple[str, str]) -> dict[str, Any]:
+            rules = self.other_rules.get(key, self._rules_in(key[1]))
+            return {"row": key[0], "column": key[1], "rules": rules}
+
+        stored = {
+            "outcomes": [
+                {**place(key), "seeds": [asdict(outcome) for outcome in outcomes]}
+                for key, outcomes in sorted(self.outcomes.items())
+            ],
+            "failures": [
+                {**place(key), "reason": reason} for key, reason in sorted(self.failures.items())
+            ],
+        }
+        write_text(path, json.dumps(stored, indent=2) + "\n")
+
+    def take_earlier(self, path: Path) -> None:
+        """Takes what `save` wrote for rows and columns that were not made now.
+
+        A campaign of several sittings is one; what was made under other rules stays known as such.
+        """
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            rules = {
+                (cell["row"], cell["column"]): cell["rules"]
+                for cell in (*stored["outcomes"], *stored["failures"])
+            }
+            outcomes = {
+                (cell["row"], cell["column"]): [Outcome(**seed) for seed in cell["seeds"]]
+                for cell in stored["outcomes"]
+            }
+            failures = {
+                (cell["row"], cell["column"]): cell["reason"] for cell in stored["failures"]
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path}: must be cells of gpo bench table1, got {error!r}."
+            ) from error
+        made = {*self.outcomes, *self.failures}
+        for ours, theirs in ((self.outcomes, outcomes), (self.failures, failures)):
+            new = {key: value for key, value in theirs.items() if key not in made}
+            ours |= new
+            is_other = {key: rules[key] != self._rules_in(key[1]) for key in new}
+            self.other_rules |= {key: rules[key] for key in new if is_other[key]}
+
+    def _rules_in(self, column: str) -> str:
+        """Returns what every cell of a column is given, in words."""
+        also = COLUMNS[column].rules
+        return f"{self.rules}; {also}" if also else self.rules

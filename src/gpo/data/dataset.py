@@ -1,0 +1,249 @@
+"""The data model: all that any reader may return is `Trajectories` or `Pairs`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpo.data.errors import DataError
+from gpo.data.forcings import HAND, Clock, hands_at
+from gpo.data.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A named quantity."""
+
+    name: str
+    units: str = ""
+    """Units as the file has them; empty where it has none."""
+
+
+MAX_NUMBERS = 2**23
+"""Numbers that are read at a time; a single frame may have more."""
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads frames at a range of sites in grid order.
+
+    Worker processes get a copy: `read` must be an object that can be pickled, and open its file
+    anew every time.
+    """
+
+    read: Callable[[int, slice, slice], np.ndarray]
+    """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
+    row_size: int = 1
+    """Sites of a row, which is one entry along the first axis; 1 for scattered points."""
+
+    def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
+        """Returns times by points by variables.
+
+        Args:
+            trajectory: Whose.
+            times: Which frames.
+            sites: Which sites: all, or a first one and the one after the last.
+        """
+        if sites == slice(None):
+            return self.read(trajectory, times, sites)
+        first = sites.start // self.row_size
+        rows = slice(first, -(-sites.stop // self.row_size))
+        before = first * self.row_size
+        part = self.read(trajectory, times, rows)
+        return part[:, sites.start - before : sites.stop - before]
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Time series of fields on sites; values are read when they are asked for."""
+
+    layout: str
+    """Name of the reader that understood the file."""
+    source: Path
+    variables: tuple[Variable, ...]
+    geometries: tuple[Geometry, ...]
+    """One for all trajectories, or one each."""
+    time: np.ndarray
+    """Times of the frames, increasing, in `time_units`."""
+    time_units: str
+    """s, h, d and so on; empty where frames are only numbered."""
+    num_trajectories: int
+    fetch: Callable[[int, slice], np.ndarray]
+    """Reads frames of one trajectory: times by points by variables, NaN where missing. A
+    `RowReader` reads a part of the sites without the others."""
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Constants of every trajectory, such as a viscosity; one number each."""
+    first_hour: float | None = None
+    """Time of day of the first frame, where frames have dates; times are hours then."""
+    clock: Clock = "none"
+    """Whether frames that are given tell the time of day."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no later stage could use."""
+        if len(self.time) == 0:
+            raise DataError(self.source, "time", "has length zero: there are no frames.")
+        if np.any(np.diff(self.time) <= 0):
+            raise DataError(self.source, "time", "must increase, got unsorted or repeated times.")
+        _check_common(self.source, self.num_trajectories, self.geometries, self.variables)
+
+    def geometry(self, trajectory: int = 0) -> Geometry:
+        """Returns the sites of one trajectory."""
+        return self.geometries[trajectory if len(self.geometries) > 1 else 0]
+
+    def frames(
+        self, trajectory: int, times: slice = slice(None), sites: slice = slice(None)
+    ) -> np.ndarray:
+        """Returns frames of one trajectory, times by points by variables; NaN where missing.
+
+        Args:
+            trajectory: Its number.
+            times: Which frames.
+            sites: Which sites, as a range of their numbers.
+        """
+        start, stop, step = sites.indices(self.geometry(trajectory).num_points)
+        if step != 1:
+            raise ValueError(f"`sites` must be a range without steps, got {sites}.")
+        stop = max(start, stop)
+        try:
+            values = np.asarray(self._read(trajectory, times, slice(start, stop)))
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(self.source, "values", f"cannot be read: {error}") from error
+        num_times = len(range(*times.indices(len(self.time))))
+        shape = (num_times, stop - start, len(self.variables))
+        if values.shape != shape:
+            raise DataError(self.source, "values", f"must have shape {shape}, got {values.shape}.")
+        return values
+
+    @property
+    def time_step(self) -> float:
+        """The usual time from frame to frame; one where there is a single frame."""
+        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 1.0
+
+    def with_clock(self, clock: Clock) -> "Trajectories":
+        """Returns the same, whose given frames tell the time; refuses where frames have no dates."""
+        if clock != "none" and self.first_hour is None:
+            problem = "has no dates, such as hours since 2019-03-01, which a clock needs."
+            raise DataError(self.source, "time", f"{problem} Without them, train without --clock.")
+        return replace(self, clock=clock)
+
+    @property
+    def known(self) -> tuple[Variable, ...]:
+        """What is given before the variables and known of any time: the hand of the clock."""
+        return () if self.clock == "none" else tuple(Variable(name, "1") for name in HAND)
+
+    def given(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
+        """Returns frames as a model is given them, times by points by what is known and variables."""
+        return self.with_known(self.frames(trajectory, times), times)
+
+    def with_known(self, frames: np.ndarray, times: slice) -> np.ndarray:
+        """Returns frames of these times with what is known of them before their variables."""
+        if self.first_hour is None or self.clock == "none":
+            return frames
+        hands = hands_at(self.first_hour + self.time[times] - self.time[0]).astype(frames.dtype)
+        shape = (*frames.shape[:2], hands.shape[-1])
+        return np.concatenate([np.broadcast_to(hands[:, None], shape), frames], -1)
+
+    def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
+        if sites == slice(0, self.geometry(trajectory).num_points):
+            return self.fetch(trajectory, times)
+        if isinstance(self.fetch, RowReader):
+            return self.fetch(trajectory, times, sites)
+        return np.asarray(self.fetch(trajectory, times))[:, sites]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Static maps, such as a shape to the flow around it; read when they are asked for."""
+
+    layout: str
+    """Name of the reader that understood the file."""
+    source: Path
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+    geometries: tuple[Geometry, ...]
+    """One for all samples, or one each."""
+    num_samples: int
+    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    """Reads one sample: points by inputs, and points by outputs."""
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Constants of every sample; one number each."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no later stage could use."""
+        _check_common(self.source, self.num_samples, self.geometries, self.inputs)
+        _check_common(self.source, self.num_samples, self.geometries, self.outputs)
+
+    def geometry(self, sample: int = 0) -> Geometry:
+        """Returns the sites of one sample."""
+        return self.geometries[sample if len(self.geometries) > 1 else 0]
+
+    def sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns input and output of one sample, points by variables; NaN where missing."""
+        try:
+            given, wanted = (np.asarray(part) for part in self.fetch(index))
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(self.source, "values", f"cannot be read: {error}") from error
+        points = self.geometry(index).num_points
+        for values, variables in ((given, self.inputs), (wanted, self.outputs)):
+            shape = (points, len(variables))
+            if values.shape != shape:
+                problem = f"must have shape {shape}, got {values.shape}."
+                raise DataError(self.source, variables[0].name, problem)
+        return given, wanted
+
+
+def _check_common(
+    source: Path, count: int, geometries: tuple[Geometry, ...], variables: tuple[Variable, ...]
+) -> None:
+    if count < 1:
+        raise DataError(source, "values", "hold no sample.")
+    if not variables:
+        raise DataError(source, "variables", "are none: there is nothing to learn from.")
+    if len(geometries) not in (1, count):
+        raise DataError(
+            source, "coords", f"must be one set or {count}, one per sample, got {len(geometries)}."
+        )
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Frames of one trajectory that follow one another."""
+
+    trajectory: int
+    frames: range
+
+    def read(self, data: Trajectories, sites: slice = slice(None)) -> np.ndarray:
+        """Returns their values: times by points by variables."""
+        return data.frames(self.trajectory, slice(self.frames.start, self.frames.stop), sites)
+
+
+def stretches(
+    data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_NUMBERS
+) -> list[Stretch]:
+    """Returns all frames in stretches that can be read at once.
+
+    Args:
+        data: The time series.
+        frames: Increasing numbers of frames, by trajectory.
+        most: Numbers of a stretch, at most.
+    """
+    found: list[Stretch] = []
+    for trajectory, numbers in frames.items():
+        size = data.geometry(trajectory).num_points * len(data.variables)
+        length = max(1, most // size)
+        run = range(0)
+        for number in numbers:
+            if run and number == run.stop and len(run) < length:
+                run = range(run.start, number + 1)
+                continue
+            if run:
+                found.append(Stretch(trajectory, run))
+            run = range(number, number + 1)
+        if run:
+            found.append(Stretch(trajectory, run))
+    return found

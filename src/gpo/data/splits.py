@@ -1,0 +1,164 @@
+"""Which frame predicts which, and who may learn from it. Nothing leaks between splits.
+
+A window is `history` frames, `lead` steps apart, that predict the frame `lead` steps after
+the last of them; so a forecast can be fed with itself. Windows of one trajectory stay in one
+split. Where a single series is split by time, its parts lie apart by the length of a window
+and a lead, (history + 1) lead frames, so that no two splits share a frame or touch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from gpo.data.dataset import Pairs, Trajectories
+
+Member = TypeVar("Member")
+
+
+@dataclass(frozen=True)
+class Window:
+    """One example: frames `first` to `last` of a trajectory predict frame `target`."""
+
+    trajectory: int
+    first: int
+    last: int
+    target: int
+
+    @property
+    def lead(self) -> int:
+        """Steps from the last frame that predicts to the one predicted."""
+        return self.target - self.last
+
+    @property
+    def inputs(self) -> range:
+        """Numbers of the frames that predict."""
+        return range(self.first, self.last + 1, self.lead)
+
+
+@dataclass(frozen=True)
+class Split(Generic[Member]):
+    """What is learned from, what decides when to stop, and what is looked at once."""
+
+    training: tuple[Member, ...]
+    validation: tuple[Member, ...]
+    test: tuple[Member, ...]
+    kind: str
+    """trajectory, time or sample."""
+
+
+def owner(member: Window | int) -> int:
+    """Returns the number of the trajectory of a window; a sample of static maps owns itself."""
+    return member.trajectory if isinstance(member, Window) else member
+
+
+def touched_frames(windows: Sequence[Window]) -> dict[int, list[int]]:
+    """Returns, by trajectory, the frames that windows predict from or predict, each once."""
+    touched: dict[int, set[int]] = {}
+    for window in windows:
+        touched.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
+    return {number: sorted(frames) for number, frames in touched.items()}
+
+
+def evenly(members: Sequence[Member], most: int) -> list[Member]:
+    """Returns at most so many members, evenly chosen, the first and the last among them."""
+    numbers = np.unique(np.linspace(0, len(members) - 1, most).round().astype(int))
+    return [members[number] for number in numbers.tolist()]
+
+
+def split_windows(
+    data: Trajectories,
+    *,
+    history: int = 1,
+    lead: int = 1,
+    fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+) -> Split[Window]:
+    """Returns the windows of all splits: by trajectory where there are at least three, else by time.
+
+    Args:
+        data: The time series.
+        history: Frames that predict, `lead` steps apart.
+        lead: Steps from the last of them to the predicted frame.
+        fractions: Shares of training, validation and test, which sum to one.
+    """
+    if history < 1 or lead < 1:
+        raise ValueError(
+            f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
+        )
+    _check_fractions(fractions)
+    is_even = even_steps(data.time)
+    if data.num_trajectories >= 3:
+        ranges = shares(data.num_trajectories, fractions)
+        every = range(len(data.time))
+        parts = [_windows(numbers, every, is_even, history, lead) for numbers in ranges]
+        kind = "trajectory"
+    else:
+        numbers = range(data.num_trajectories)
+        gap = (history + 1) * lead
+        usable = len(data.time) - 2 * gap
+        if usable < 3:
+            raise _too_short(data, history, lead)
+        parts = []
+        for number, frames in enumerate(shares(usable, fractions)):
+            moved = range(frames.start + number * gap, frames.stop + number * gap)
+            parts.append(_windows(numbers, moved, is_even, history, lead))
+        kind = "time"
+    if not all(parts):
+        raise _too_short(data, history, lead)
+    return Split(parts[0], parts[1], parts[2], kind)
+
+
+def split_samples(
+    data: Pairs, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
+) -> Split[int]:
+    """Returns the numbers of the samples of all splits, in the order of the file."""
+    _check_fractions(fractions)
+    if data.num_samples < 3:
+        raise ValueError(
+            f"`data` must have at least 3 samples, one for each split, got {data.num_samples}."
+        )
+    training, validation, test = (tuple(part) for part in shares(data.num_samples, fractions))
+    return Split(training, validation, test, "sample")
+
+
+def shares(count: int, fractions: tuple[float, float, float]) -> list[range]:
+    """Returns three ranges over `count` things in these shares, none of them empty."""
+    test = max(1, round(count * fractions[2]))
+    validation = max(1, round(count * fractions[1]))
+    training = count - validation - test
+    return [range(training), range(training, count - test), range(count - test, count)]
+
+
+def even_steps(time: np.ndarray) -> np.ndarray:
+    """Tells of every step between frames whether it has the usual length."""
+    steps = np.diff(time)
+    if len(steps) == 0:
+        return np.zeros(0, dtype=bool)
+    return np.abs(steps - np.median(steps)) < 1e-3 * np.median(steps)
+
+
+def _check_fractions(fractions: tuple[float, float, float]) -> None:
+    if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ValueError(f"`fractions` must be positive and sum to 1, got {fractions}.")
+
+
+def _windows(
+    trajectories: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
+) -> tuple[Window, ...]:
+    """Returns all windows inside `frames` that cross no gap in time."""
+    span = history * lead
+    starts = [s for s in range(frames.start, frames.stop - span) if is_even[s : s + span].all()]
+    return tuple(
+        Window(trajectory, start, start + span - lead, start + span)
+        for trajectory in trajectories
+        for start in starts
+    )
+
+
+def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
+    return ValueError(
+        f"`data` must have enough frames for history={history} and lead={lead} in all three "
+        f"splits, got {len(data.time)} frames of {data.num_trajectories} trajectories. "
+        "Choose a shorter history or lead."
+    )

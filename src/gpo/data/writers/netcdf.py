@@ -1,0 +1,69 @@
+"""Forecasts as NetCDF with CF attributes, on a grid or on points; whole or not there."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+
+from gpo.data.dataset import Variable
+from gpo.data.geometry import Geometry
+from gpo.data.places import Places
+from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
+from gpo.files import whole_file
+
+
+class _FileWriter(AbstractForecastWriter):
+    """Writes into an open file."""
+
+    def __init__(self, file: netCDF4.Dataset, layout: ForecastLayout) -> None:
+        self._file, self._variables = file, layout.variables
+
+    def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
+        for channel, variable in enumerate(self._variables):
+            self._file[variable.name][index] = values[..., channel]
+
+
+@contextmanager
+def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
+    """Opens a file to write forecasts into; it is there when all of them are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial, netCDF4.Dataset(partial, "w") as file:
+        file.setncatts(ATTRIBUTES)
+        for name, length in zip(layout.dims, layout.shape, strict=True):
+            file.createDimension(name, length)
+        for name, axis, numbers, attributes in layout.coordinates():
+            coordinate = file.createVariable(name, numbers.dtype, (axis,))
+            coordinate.setncatts(attributes)
+            coordinate[:] = numbers
+        for variable in layout.variables:
+            content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
+            content.setncatts({"units": variable.units} if variable.units else {})
+        yield _FileWriter(file, layout)
+
+
+def write_forecast(
+    path: Path,
+    forecast: np.ndarray,
+    geometry: Geometry,
+    variables: Sequence[Variable],
+    times: np.ndarray | None = None,
+    time_units: str = "",
+) -> None:
+    """Writes forecasts that are all there.
+
+    Args:
+        path: The NetCDF file.
+        forecast: Trajectories by times by points by variables; samples by points by
+            variables for static maps.
+        geometry: Where.
+        variables: Names and units.
+        times: Times of the frames; none for static maps.
+        time_units: Units of these.
+    """
+    places = Places.of(geometry)
+    layout = ForecastLayout(places, tuple(variables), len(forecast), times, time_units)
+    with new_forecast_file(path, layout) as writer:
+        whole = (slice(None),) * len(layout.shape)
+        writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

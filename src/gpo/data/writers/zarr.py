@@ -1,0 +1,121 @@
+"""Forecasts as Zarr that are written as they come, and continued after a kill.
+
+Until it is whole, the store lies in a folder that is called after it, `NAME.zarr.unfinished`,
+beside `progress.json`: what it is made from and how many blocks are done. A block is one chunk
+of every variable, so that none is ever written to twice, but for the one that a kill cut short.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from gpo.data.places import blocks
+from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
+from gpo.files import whole_file, write_text
+
+AXES = "_ARRAY_DIMENSIONS"
+"""Where Zarr of format 2 says the names of axes, as xarray wants them."""
+COORDINATES_AT_ONCE = 2**22
+
+
+class ForecastStore(AbstractForecastWriter):
+    """Writes forecasts, or goes on where an earlier process was stopped.
+
+    Args:
+        path: The store, which must not be there yet.
+        layout: What it holds.
+        block: Shape of the blocks of places.
+        settings: All that decides the numbers; a store of others is not continued.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        layout: ForecastLayout,
+        block: Sequence[int],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.path, self._layout = path, layout
+        self.folder = path.with_name(f"{path.name}.unfinished")
+        self._store, self._progress = self.folder / path.name, self.folder / "progress.json"
+        self._state = self.folder / "state.npz"
+        self._settings = json.loads(json.dumps(dict(settings)))
+        self.num_done = self._resumed() if self._progress.exists() else self._create(block)
+        self._arrays = [
+            zarr.open_array(self._store / variable.name, mode="r+") for variable in layout.variables
+        ]
+
+    def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
+        """Takes a block and counts it as done."""
+        for channel, array in enumerate(self._arrays):
+            array[index] = values[..., channel]
+        self._count(self.num_done + 1)
+
+    def keep(self, case: int, step: int, frames: np.ndarray) -> None:
+        """Remembers the frames from which a step starts."""
+        with whole_file(self._state) as partial:
+            np.savez(partial, case=case, step=step, frames=frames)
+
+    def kept(self) -> tuple[int, int, np.ndarray] | None:
+        """Returns case, step and frames that were remembered last."""
+        if not self._state.exists():
+            return None
+        with np.load(self._state) as stored:
+            return int(stored["case"]), int(stored["step"]), stored["frames"]
+
+    def finish(self) -> None:
+        """Moves the store to its place when all blocks are done."""
+        os.replace(self._store, self.path)
+        shutil.rmtree(self.folder)
+
+    def _count(self, num_done: int) -> None:
+        self.num_done = num_done
+        write_text(
+            self._progress, json.dumps({"num_done": num_done, "settings": self._settings}) + "\n"
+        )
+
+    def _resumed(self) -> int:
+        """Returns how many blocks an earlier process has done; refuses one of other settings."""
+        stored = json.loads(self._progress.read_text(encoding="utf-8"))
+        before, now = stored["settings"], self._settings
+        different = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        if different:
+            raise ValueError(
+                f"{self.folder} holds an unfinished forecast of another {', '.join(different)}. "
+                "Give the command it was begun with, choose another --output, or delete it."
+            )
+        # What a kill left of files that were being written.
+        for partial in [*self._store.rglob("*.partial"), *self.folder.glob(".partial-*")]:
+            partial.unlink()
+        return int(stored["num_done"])
+
+    def _create(self, block: Sequence[int]) -> int:
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self._store.mkdir(parents=True)
+        layout = self._layout
+        group = zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
+        for name, axis, numbers, attributes in layout.coordinates():
+            chunk = (min(len(numbers), COORDINATES_AT_ONCE),)
+            array = group.create_array(
+                name, shape=numbers.shape, chunks=chunk, dtype=numbers.dtype, fill_value=None,
+                attributes={AXES: [axis], **attributes},
+            )  # fmt: skip
+            for (part,) in blocks(numbers.shape, chunk):
+                array[part] = np.ascontiguousarray(numbers[part])
+        before = (1,) * (len(layout.shape) - len(block))
+        for variable in layout.variables:
+            units = {"units": variable.units} if variable.units else {}
+            group.create_array(
+                variable.name, shape=layout.shape, chunks=(*before, *block), dtype="f4",
+                fill_value=np.nan, attributes={AXES: list(layout.dims), **units},
+            )  # fmt: skip
+        zarr.consolidate_metadata(self._store)
+        self._count(0)
+        return 0

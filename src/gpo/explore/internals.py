@@ -1,0 +1,111 @@
+"""Answers about what happens between a field and its prediction: particles, windows, modes, layers."""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.explore.arrays import Packet
+from gpo.explore.requests import AskedPart, AskedWindow
+from gpo.explore.session import Session
+from gpo.model.field import GaussianField
+from gpo.model.particles import Particles
+from gpo.model.trace import Trace
+
+MOST_SITES = 20_000
+"""Sites whose particles are sent; of more, a random choice that is always the same."""
+
+
+def inside(session: Session, asked: AskedPart) -> Packet:
+    """Returns the activation after every layer, the energy of all tokens, and the couplings.
+
+    Of the paper's variant the coupling is modes by modes for every head; of the geometric one it
+    is the size of the response for every wave vector, root mean square over the fields.
+    """
+    trace = session.trace(asked.example, asked.silence)
+    activation = torch.stack([basis[0].square().sum(-1) for basis in trace.bases])
+    arrays = {"activation": activation, "tokens": _token_energy(trace)}
+    if trace.waves is not None:
+        arrays["waves"] = torch.cartesian_prod(*trace.waves.numbers).reshape(
+            -1, len(trace.waves.limits)
+        )
+    if trace.responses:
+        sizes = [response.square().sum(0).mean(-1).sqrt() for response in trace.responses]
+        arrays["response"] = torch.stack(sizes)
+    if trace.couplings:
+        arrays["coupling"] = torch.stack([coupling[0] for coupling in trace.couplings])
+    return Packet({name: part.detach().numpy() for name, part in arrays.items()})
+
+
+def window(session: Session, asked: AskedWindow) -> Packet:
+    """Returns a window at the sites: its weight, or the cosine and the sine of a wave."""
+    operator = session.operator
+    for name, number, count in (
+        ("layer", asked.layer, operator.config.num_layers),
+        ("mode", asked.mode, operator.num_modes),
+    ):
+        if number >= count:
+            raise ValueError(f"`{name}` must be from 0 to {count - 1}, got {number}.")
+    trace, example = session.trace(asked.example), session.example(asked.example)
+    if trace.waves is None:
+        windows = trace.windows[asked.layer][0].permute(0, 2, 1).flatten(0, 1)
+        return Packet({"window": windows[asked.mode].numpy()[None]})
+    places = trace.waves.places(example.coords)[0].double()
+    angle = 2 * math.pi * places @ trace.waves.vectors[asked.mode].to(places)
+    parts = torch.stack([torch.cos(angle), torch.sin(angle)])
+    return Packet({"window": parts.numpy()})
+
+
+def particles(session: Session, asked: AskedPart) -> Packet:
+    """Returns the particles of the encoder, and by what layers colour them.
+
+    That is the basis of every Gaussian in the paper's variant, and the energy of the site's state
+    in the geometric one.
+    """
+    held, states = _particles_and_states(session, asked)
+    plane = session.plane(asked.example)
+    is_known = session.example(asked.example).weights[0].numpy() > 0
+    known = np.flatnonzero(is_known)
+    chosen = np.sort(np.random.default_rng(0).permutation(known)[:MOST_SITES])
+    sites = torch.from_numpy(chosen)
+    centers = plane.flat(held.centers[0, sites].double().numpy())
+    arrays = {
+        "sites": chosen,
+        "centers": centers,
+        "scales": plane.flat_scales(held.scales[0, sites].double().numpy(), centers),
+        "weights": held.weights[0, sites].numpy(),
+    }
+    if states is not None:
+        arrays["states"] = states[:, sites].numpy()
+    return Packet(arrays)
+
+
+def _particles_and_states(
+    session: Session, asked: AskedPart
+) -> tuple[Particles, Float[Tensor, "layers points gaussians"] | None]:
+    model = session.forecaster.model
+    if isinstance(model, GaussianField):
+        example = session.example(asked.example)
+        values = session.forecaster.normalised_input(example.frames)
+        with torch.no_grad():
+            return model.particles(values, example.coords, weights=example.weights), None
+    trace = session.trace(asked.example, asked.silence)
+    held = trace.particles
+    if not isinstance(held, Particles):
+        raise ValueError("This run is the ablation without particles.")
+    states = torch.stack([basis[0] for basis in trace.bases])
+    if trace.waves is not None:
+        states = states.square().sum(-1, keepdim=True).expand(-1, -1, held.weights.shape[-1])
+    return held, states
+
+
+def _token_energy(trace: Trace) -> Float[Tensor, "layers modes"]:
+    r"""Returns $\sum_c|T_{kc}|^2$ of every mode; a wave counts for its opposite too."""
+    if not trace.stages:
+        return torch.zeros(0, 0)
+    if trace.waves is not None:
+        energy = torch.stack([tokens.square().sum((0, 2, 3)) for tokens in trace.tokens])
+        return energy * trace.waves.multiplicities.to(energy)
+    return torch.stack([tokens[0].square().sum(-1).flatten() for tokens in trace.tokens])

@@ -1,0 +1,129 @@
+"""What the page has to know of a run before it asks for anything: names, units, counts, reasons."""
+
+from typing import Any
+
+import numpy as np
+
+from gpo.data.dataset import Trajectories
+from gpo.data.splits import Window, evenly
+from gpo.explore.session import Session
+from gpo.model.field import GaussianField
+from gpo.model.geometric import GeometricLayers
+from gpo.model.operator import GaussianParticleOperator
+from gpo.train.models import count_weights
+
+LOOKED_AT = 8
+"""Examples from which the ends of colour scales are taken."""
+
+
+def run_facts(session: Session) -> dict[str, Any]:
+    """Returns the facts of a run."""
+    task, data, model = session.forecaster.task, session.data, session.forecaster.model
+    is_series = isinstance(data, Trajectories)
+    inputs = data.variables if is_series else data.inputs
+    given, wanted = _ranges(session)
+    return {
+        "name": session.name,
+        "source": data.source.name,
+        "num_sites": session.example(0).frames.shape[2],
+        "num_parameters": count_weights(model),
+        "model": _model_name(model),
+        "predicts": task.predict,
+        "history": task.history,
+        "lead": task.lead,
+        "inputs": [
+            {"name": variable.name, "units": variable.units, "range": ends}
+            for variable, ends in zip(inputs, given, strict=True)
+        ],
+        "outputs": [
+            {"name": name, "units": units, "range": ends}
+            for name, units, ends in zip(task.outputs, task.units, wanted, strict=True)
+        ],
+        "time_units": data.time_units if is_series else "",
+        "examples": [_example(session, member) for member in session.members],
+        "operator": _operator(model),
+        "sites_vary": len(data.geometries) > 1,
+        "reasons": _reasons(session),
+    }
+
+
+def _model_name(model: object) -> str:
+    if isinstance(model, GaussianParticleOperator):
+        return f"gpo, variant {model.config.variant}"
+    return type(getattr(model, "model", model)).__name__
+
+
+def _example(session: Session, member: Window | int) -> dict[str, Any]:
+    """Returns which trajectory an example is of, and the times of what is given and predicted."""
+    if not isinstance(member, Window):
+        return {"trajectory": 0, "sample": member}
+    assert isinstance(session.data, Trajectories)
+    time = session.data.time
+    target = member.last if session.forecaster.task.lead == 0 else member.target
+    return {
+        "trajectory": member.trajectory,
+        "given": [float(time[number]) for number in member.inputs],
+        "time": float(time[target]),
+    }
+
+
+def _operator(model: object) -> dict[str, Any] | None:
+    """Returns how many layers, heads and modes there are, and which waves."""
+    if not isinstance(model, GaussianParticleOperator):
+        return None
+    config = model.config
+    facts = {
+        "variant": config.variant, "num_layers": config.num_layers, "num_modes": model.num_modes,
+        "num_gaussians": config.num_gaussians,
+        "num_heads": config.num_heads if config.variant == "paper" else 1,
+    }  # fmt: skip
+    if isinstance(model.layers, GeometricLayers):
+        windows = model.layers.windows
+        names = ["axis 1", "axis 2", "axis 3"] if windows.mesh_shape else ["x", "y", "z"]
+        if windows.domain.is_sphere:
+            names = ["latitude", "longitude"]
+        facts["waves"] = {
+            "limits": list(windows.limits),
+            "periods": list(windows.periods),
+            "names": names[: len(windows.limits)],
+            "is_map": windows.domain.is_sphere and not windows.mesh_shape,
+        }
+    return facts
+
+
+def _reasons(session: Session) -> dict[str, str]:
+    """Returns, for every part of the page that this run cannot fill, the reason."""
+    reasons: dict[str, str] = {}
+    model, task = session.forecaster.model, session.forecaster.task
+    name = _model_name(model)
+    if not isinstance(model, GaussianParticleOperator):
+        for part in ("modes", "coupling", "layers", "silence"):
+            reasons[part] = f"{name} has no layers of windows and modes."
+        reasons["value"] = f"{name} answers at its sites only."
+        if not isinstance(model, GaussianField):
+            reasons["particles"] = f"{name} has no particles."
+    elif not model.config.has_gaussian_field:
+        reasons["particles"] = "This run is the ablation without particles."
+    if not isinstance(session.data, Trajectories):
+        reasons["rollout"] = "Static maps have no next step."
+    elif task.lead == 0:
+        reasons["rollout"] = "This run reconstructs fields and forecasts nothing."
+    return reasons
+
+
+def _ranges(session: Session) -> tuple[list[list[float]], list[list[float]]]:
+    """Returns the smallest and the largest value of every input and output."""
+    numbers = evenly(range(len(session.members)), LOOKED_AT)
+    given, wanted = [], []
+    for number in numbers:
+        example = session.example(number)
+        is_known = example.weights[0] > 0
+        given.append(example.fields[0][:, is_known].flatten(0, 1).numpy())
+        wanted.append(example.target[0][is_known].numpy())
+    return _ends(np.concatenate(given)), _ends(np.concatenate(wanted))
+
+
+def _ends(rows: np.ndarray) -> list[list[float]]:
+    if not len(rows):
+        return [[0.0, 1.0]] * rows.shape[1]
+    return np.stack([rows.min(0), rows.max(0)], -1).astype(float).tolist()

@@ -1,0 +1,134 @@
+"""What the page may ask for: every request is checked here, and nowhere else."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from gpo.model.ablation import Silence
+
+LARGEST = 2**31 - 1
+"""Numbers of examples, modes and sites are below this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Something about one example of the test split."""
+
+    example: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPart(Asked):
+    """The same with parts of the model switched off."""
+
+    silence: Silence = field(default=Silence())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedWindow(Asked):
+    """One window of a layer; modes count through all heads."""
+
+    layer: int
+    mode: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPoint(AskedPart):
+    """A point of the drawn plane, or of space: longitude and latitude on the sphere."""
+
+    point: tuple[float, ...]
+    variable: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedRollout(AskedPart):
+    """A forecast that is fed with itself."""
+
+    steps: int = 20
+
+
+Kind = TypeVar("Kind", bound=Asked)
+
+
+def read_request(kind: type[Kind], body: bytes) -> Kind:
+    """Returns a request, or raises a `ValueError` that says what was expected."""
+    try:
+        stored = json.loads(body or b"{}", parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The request must be JSON, got {error}.") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"The request must be a JSON object, got {type(stored).__name__}.")
+    known = {part.name: part for part in fields(kind)}
+    strange = sorted(set(stored) - set(known))
+    if strange:
+        raise ValueError(f"The request may have {', '.join(known)}, got `{strange[0]}`.")
+    missing = [name for name, part in known.items()
+               if part.default is MISSING and name not in stored]  # fmt: skip
+    if missing:
+        raise ValueError(f"The request must have `{missing[0]}`.")
+    return kind(**{name: READERS[name](name, value) for name, value in stored.items()})
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name}, which is no number")
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise ValueError(f"`{name}` must be a whole number, zero or more, got {_short(value)}.")
+    return value
+
+
+def _wholes(name: str, value: Any) -> frozenset[int]:
+    if not isinstance(value, list):
+        raise ValueError(f"`{name}` must be a list of whole numbers, got {_short(value)}.")
+    return frozenset(_whole(name, part) for part in value)
+
+
+def _pairs(name: str, value: Any) -> frozenset[tuple[int, int]]:
+    if not isinstance(value, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in value
+    ):
+        raise ValueError(f"`{name}` must be a list of pairs [layer, mode], got {_short(value)}.")
+    return frozenset((_whole(name, layer), _whole(name, mode)) for layer, mode in value)
+
+
+def _silence(name: str, value: Any) -> Silence:
+    readers: dict[str, Callable[[str, Any], Any]] = {
+        "modes": _pairs, "layers": _wholes, "sites": _wholes,
+    }  # fmt: skip
+    if not isinstance(value, dict) or set(value) - set(readers):
+        raise ValueError(f"`{name}` may have {', '.join(readers)}, got {_short(value)}.")
+    return Silence(**{part: readers[part](f"{name}.{part}", value[part]) for part in value})
+
+
+def _point(name: str, value: Any) -> tuple[float, ...]:
+    is_list = isinstance(value, list) and 1 <= len(value) <= 3
+    if not is_list or not all(_is_number(part) for part in value):
+        raise ValueError(f"`{name}` must be one to three finite numbers, got {_short(value)}.")
+    return tuple(float(part) for part in value)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 1e30 and math.isfinite(value)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "example": _whole,
+    "silence": _silence,
+    "layer": _whole,
+    "mode": _whole,
+    "point": _point,
+    "variable": _whole,
+    "steps": _whole,
+}
+"""How every field of a request is read."""

@@ -1,0 +1,289 @@
+"""A trained operator with its units: frames in, the frame `lead` steps later out.
+
+A static map is the same with one input frame, other outputs and no lead. Where the sites of
+all samples correspond, it is learned relative to their means (`site_means.py`).
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gpo.data.forcings import HAND, Clock
+from gpo.files import write_text
+from gpo.forecast.statistics import SiteMeans
+from gpo.model.ablation import Silence
+from gpo.model.checkpoint import ArtifactError, build
+from gpo.model.field import GaussianField
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.sites import Sites, check_queries
+from gpo.model.sweep import Sweep
+from gpo.numerics.neighbours import Neighbours
+from gpo.parallel.partition import HeldSites
+from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.train.models import Model, load_model
+
+TASK_NAME = "task.json"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is predicted from what, and the statistics of the training data."""
+
+    inputs: tuple[str, ...]
+    """Variables that are given."""
+    outputs: tuple[str, ...]
+    """Variables that are predicted; those that are given, for a time series."""
+    units: tuple[str, ...]
+    """Units of the outputs."""
+    history: int
+    lead: int
+    """Steps ahead; 0 for a static map."""
+    predict: Literal["state", "increment"]
+    input_mean: tuple[float, ...]
+    input_std: tuple[float, ...]
+    output_mean: tuple[float, ...]
+    output_std: tuple[float, ...]
+    increment_std: tuple[float, ...]
+    """Size of the change over `lead` steps, in units of `output_std`."""
+    is_per_site: bool = False
+    """Whether means are taken site by site; those above are then means over all sites."""
+    clock: Clock = "none"
+    """Whether every frame that is given begins with the hand of a clock."""
+    turn: float = 0.0
+    """By how much the hand turns in `lead` steps, in radians."""
+
+    @property
+    def num_known(self) -> int:
+        """Inputs of a frame that are known of any time and not predicted."""
+        return 0 if self.clock == "none" else len(HAND)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Variables that are given, without what is known of any time."""
+        return self.inputs[self.num_known :]
+
+
+STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
+
+
+class Forecaster(nn.Module):
+    """Wraps a model that maps normalised values to normalised values, whatever model it is."""
+
+    input_mean: Tensor
+    input_std: Tensor
+    output_mean: Tensor
+    output_std: Tensor
+    increment_std: Tensor
+
+    def __init__(self, model: nn.Module, task: Task, means: SiteMeans | None = None) -> None:
+        super().__init__()
+        self.model, self.task = model, task
+        statistics = {name: torch.tensor(getattr(task, name)) for name in STATISTICS}
+        if task.is_per_site:
+            assert means is not None
+            statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
+        for name, values in statistics.items():
+            self.register_buffer(name, values, persistent=False)
+        self.held = HeldSites()
+
+    @property
+    def share(self) -> AbstractShare:
+        """Which part of the sites the model is given."""
+        field = self._field
+        return WHOLE if field is None else field.share
+
+    def share_sites(self, share: AbstractShare, held: HeldSites = HeldSites()) -> None:
+        """Tells the model that it is given a part of the sites from now on.
+
+        Args:
+            share: Joins the processes that have the others.
+            held: Which part this is.
+        """
+        field = self._field
+        if field is None:
+            raise ValueError(
+                f"`space_shards` must be 1 for {type(self.model).__name__}: of all models, gpo alone "
+                "can be given a part of the sites. --devices shares batches."
+            )
+        field.share, self.held = share, held
+
+    @property
+    def _field(self) -> GaussianField | None:
+        if isinstance(self.model, GaussianParticleOperator):
+            return self.model.field
+        return self.model if isinstance(self.model, GaussianField) else None
+
+    def site_means(self, mean: Tensor) -> Tensor:
+        """Returns means at the sites that are held here, where there is one for each."""
+        return mean[self.held.among(len(mean))] if self.task.is_per_site else mean
+
+    def forward(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        coords: Float[Tensor, "*#batch points dim"],
+        *,
+        weights: Float[Tensor, "*#batch points"] | None = None,
+        queries: Float[Tensor, "*#batch queries dim"] | None = None,
+        silence: Silence | None = None,
+    ) -> Float[Tensor, "batch targets outputs"]:
+        """Returns the predicted frame in the units of the data, at the sites or at `queries`.
+
+        Args:
+            frames: The last frames, oldest first, in the units of the data.
+            coords: The sites.
+            weights: Quadrature weights; 0 masks a site.
+            queries: Any other points; baselines answer at their sites only.
+            silence: Parts of a model gpo that are switched off.
+        """
+        if queries is None and silence is None:
+            values = self.normalised_input(frames)
+            output = self.model(values, coords, weights=weights)
+            return self.denormalised(self.complete(output, values))
+        swept = self.sweep(frames, coords, weights=weights, silence=silence or Silence())
+        return swept.at_sites() if queries is None else swept.at(queries)
+
+    def sweep(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        coords: Float[Tensor, "*#batch points dim"],
+        *,
+        weights: Float[Tensor, "*#batch points"] | None = None,
+        silence: Silence = Silence(),
+    ) -> "Forecast":
+        """Visits the sites once; what comes out can be asked at as many points as there are."""
+        if not isinstance(self.model, GaussianParticleOperator):
+            raise ValueError(
+                f"{type(self.model).__name__} answers at its sites only and has no parts to switch "
+                "off; `queries` and `silence` need a model gpo."
+            )
+        values = self.normalised_input(frames)
+        sites = self.model.field.check(values, coords, weights, None)
+        return Forecast(self, replace(sites, values=values), self.model.sweep(sites, silence))
+
+    def between(
+        self,
+        output: Float[Tensor, "batch queries outputs"],
+        values: Float[Tensor, "batch points channels"],
+        neighbours: Neighbours,
+    ) -> Float[Tensor, "batch queries outputs"]:
+        """Returns the predicted frame in the units of the data, from a model's output at queries.
+
+        Args:
+            output: What the model said.
+            values: What it saw at the sites.
+            neighbours: The sites next to every query.
+        """
+        if self.task.predict == "increment":
+            values = neighbours.blend(neighbours.gather(values))
+        mean = self.site_means(self.output_mean)
+        if self.task.is_per_site:
+            sets = mean.expand(len(neighbours.index), -1, -1)
+            mean = neighbours.blend(neighbours.gather(sets))
+        return self.complete(output, values) * self.output_std + mean
+
+    def normalised_input(
+        self, frames: Float[Tensor, "batch history points inputs"]
+    ) -> Float[Tensor, "batch points channels"]:
+        """Returns what the model sees: all frames side by side, the last one last."""
+        mean = self.site_means(self.input_mean)
+        if self.task.is_per_site and frames.shape[2] != len(mean):
+            raise ValueError(
+                f"The model was trained on maps of {len(mean):,} corresponding sites, "
+                f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
+            )
+        return side_by_side((frames - mean) / self.input_std)
+
+    def followed(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        prediction: Float[Tensor, "batch points outputs"],
+    ) -> Float[Tensor, "batch history points inputs"]:
+        """Returns what the next forecast starts from: the oldest frame goes, a predicted one comes.
+
+        Its clock is that of the last frame, turned by the lead. Frames may be normalised or not:
+        the hand of a clock is the same.
+        """
+        newest = prediction.unsqueeze(1)
+        if self.task.num_known:
+            across, up = frames[:, -1:, :, : self.task.num_known].unbind(-1)
+            cosine, sine = math.cos(self.task.turn), math.sin(self.task.turn)
+            hand = torch.stack([cosine * across - sine * up, sine * across + cosine * up], -1)
+            newest = torch.cat([hand, newest], -1)
+        return torch.cat([frames[:, 1:], newest], 1)
+
+    def normalised(
+        self, values: Float[Tensor, "*batch outputs"]
+    ) -> Float[Tensor, "*batch outputs"]:
+        """Returns outputs with zero mean and unit variance over the training data."""
+        return (values - self.site_means(self.output_mean)) / self.output_std
+
+    def denormalised(
+        self, values: Float[Tensor, "*batch outputs"]
+    ) -> Float[Tensor, "*batch outputs"]:
+        """Returns outputs in the units of the data."""
+        return values * self.output_std + self.site_means(self.output_mean)
+
+    def complete(self, output: Tensor, values: Tensor) -> Tensor:
+        """Returns the normalised next state from the model's output and its input."""
+        if self.task.predict == "state":
+            return output
+        last = values[..., -len(self.task.outputs) :]
+        return last + self.increment_std * output
+
+    def save(self, folder: Path) -> None:
+        """Writes the model's artifact and the task beside it."""
+        assert isinstance(self.model, Model)
+        self.model.save_pretrained(folder)
+        text = json.dumps(asdict(self.task), indent=2) + "\n"
+        write_text(folder / TASK_NAME, text)
+        if self.task.is_per_site:
+            SiteMeans(self.input_mean, self.output_mean).save(folder)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Forecaster":
+        """Returns what `save` wrote."""
+        path = folder / TASK_NAME
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{path}: cannot be read: {error}") from error
+        task = build(Task, dict(stored), str(path))
+        means = SiteMeans.load(folder) if task.is_per_site else None
+        return cls(load_model(folder), task, means)
+
+
+def side_by_side(
+    frames: Float[Tensor, "batch history points inputs"],
+) -> Float[Tensor, "batch points channels"]:
+    """Returns all frames of a site in one row, the last one last."""
+    return frames.permute(0, 2, 1, 3).flatten(2)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A predicted frame in the units of the data, at its sites or anywhere."""
+
+    forecaster: Forecaster
+    sites: Sites
+    """With the normalised values that were given."""
+    swept: Sweep
+
+    def at_sites(self) -> Float[Tensor, "batch points outputs"]:
+        """Returns the frame at the sites."""
+        completed = self.forecaster.complete(self.swept.output, self.sites.values)
+        return self.forecaster.denormalised(completed)
+
+    def at(
+        self, queries: Float[Tensor, "*#batch queries dim"]
+    ) -> Float[Tensor, "batch queries outputs"]:
+        """Returns the frame at any points."""
+        sites, search = self.sites, self.swept.parts.find_neighbours
+        queries = check_queries(queries, sites.values, search.domain)
+        neighbours = search(queries, sites.coords, sites.is_counted, sites.share)
+        return self.forecaster.between(self.swept.at(queries), sites.values, neighbours)

@@ -1,0 +1,150 @@
+"""Forecasts from all series of a data set, or of all its static maps, made one after another.
+
+No more is in memory than the frames a step starts from, its answer at the sites and a block of
+answers elsewhere.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.errors import DataError
+from gpo.data.forcings import turn
+from gpo.data.geometry import Geometry
+from gpo.data.places import Block, Places
+from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
+from gpo.evaluate.answers import Answers
+from gpo.forecast.forecaster import Forecaster
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a forecast starts from, as a model takes it; what is missing has weight zero."""
+
+    frames: Float[Tensor, "history points inputs"]
+    coords: Float[Tensor, "points dim"]
+    weights: Float[Tensor, " points"]
+
+    @classmethod
+    def of(cls, frames: np.ndarray, geometry: Geometry) -> "Start":
+        """Returns the last frames on their sites; refuses where every site is missing."""
+        is_known = np.isfinite(frames).all((0, 2)) & ~geometry.is_masked
+        if not is_known.any():
+            raise ValueError(
+                "every site of the last frames is missing: there is nothing to start from."
+            )
+        parts = (
+            np.where(is_known[:, None], frames, 0),
+            geometry.coords,
+            np.where(is_known, geometry.weights, 0),
+        )
+        return cls(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """Which forecasts there are, and how they are made."""
+
+    forecaster: Forecaster
+    data: Trajectories | Pairs
+    num_steps: int = 1
+    """Forecasts of every series, each a lead after the one before; one for static maps."""
+    places: Places | None = None
+    """Where; at the sites when not given."""
+
+    def __post_init__(self) -> None:
+        """Refuses data that the forecaster cannot start from."""
+        task, data = self.forecaster.task, self.data
+        if isinstance(data, Pairs):
+            if task.lead > 0:
+                raise DataError(data.source, "file", "holds static maps, not a time series.")
+            names = tuple(variable.name for variable in data.inputs)
+            if names != task.inputs:
+                problem = f"must be {', '.join(task.inputs)}, got {', '.join(names)}."
+                raise DataError(data.source, "inputs", problem)
+        elif len(data.time) < self._num_needed:
+            problem = f"must have at least {self._num_needed} frames to start from, got"
+            raise DataError(data.source, "time", f"{problem} {len(data.time)}.")
+        else:
+            self._check_clock(data)
+        counts = {geometry.num_points for geometry in data.geometries}
+        if self.places is None and len(counts) > 1:
+            problem = "differ from sample to sample: ask at --queries or on a --grid."
+            raise DataError(data.source, "coords", problem)
+
+    def _check_clock(self, data: Trajectories) -> None:
+        """Refuses frames that tell the time otherwise than those that were learned from."""
+        task = self.forecaster.task
+        if data.clock != task.clock:
+            problem = f"must tell the time as in training, clock={task.clock}, got {data.clock}."
+            raise DataError(data.source, "time", problem)
+        if task.clock == "none" or len(data.time) == 1:
+            return
+        hours = task.turn / turn(1.0) / task.lead
+        if abs(data.time_step - hours) > 1e-6 * hours:
+            problem = f"must advance by {hours:g} h a frame, as in training, got"
+            raise DataError(data.source, "time", f"{problem} {data.time_step:g}.")
+
+    @property
+    def layout(self) -> ForecastLayout:
+        """What a file of these forecasts holds."""
+        data, places = self.data, self.places or Places.of(self.data.geometry())
+        if isinstance(data, Pairs):
+            return ForecastLayout(places, data.outputs, data.num_samples)
+        ahead = self.forecaster.task.lead * data.time_step * np.arange(1, self.num_steps + 1)
+        times = data.time[-1] + ahead
+        return ForecastLayout(places, data.variables, data.num_trajectories, times, data.time_units)
+
+    def write(
+        self, writer: AbstractForecastWriter, blocks: Sequence[Block]
+    ) -> Iterator[tuple[int, int, Block]]:
+        """Makes all forecasts that the writer does not have yet; yields what it wrote just now.
+
+        Args:
+            writer: Takes them, and remembers what it has.
+            blocks: Parts in which places are answered.
+        """
+        layout, per_case = self.layout, self.num_steps * len(blocks)
+        kept = writer.kept()
+        for case in range(writer.num_done // per_case, layout.num_cases):
+            start = self._start(case)
+            frames, first = start.frames, 0
+            if kept is not None and kept[0] == case:
+                first, frames = kept[1], torch.from_numpy(kept[2])
+            for step in range(first, self.num_steps):
+                answers = Answers(self.forecaster, frames, start.coords, start.weights)
+                for number, block in enumerate(blocks):
+                    if case * per_case + step * len(blocks) + number >= writer.num_done:
+                        values = self._answer(answers, block, layout.places)
+                        writer.write(layout.index(case, step, block), values)
+                        yield case, step, block
+                if step + 1 < self.num_steps:
+                    found = answers.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
+                    frames = self.forecaster.followed(frames[None], found[None])[0]
+                    writer.keep(case, step + 1, frames.numpy())
+
+    def _answer(self, answers: Answers, block: Block, places: Places) -> np.ndarray:
+        """Returns a block of the grid of places by variables."""
+        num_outputs = len(self.forecaster.task.outputs)
+        if self.places is None:
+            return answers.at_sites.reshape(*places.shape, num_outputs)[block].numpy()
+        queries = torch.from_numpy(places.coords(block).astype(np.float32))
+        shape = [part.stop - part.start for part in block]
+        return answers.at(queries).reshape(*shape, num_outputs).numpy()
+
+    def _start(self, case: int) -> Start:
+        geometry = self.data.geometry(case)
+        if isinstance(self.data, Pairs):
+            return Start.of(self.data.sample(case)[0][None], geometry)
+        times = slice(-self._num_needed, None, self.forecaster.task.lead)
+        return Start.of(self.data.given(case, times), geometry)
+
+    @property
+    def _num_needed(self) -> int:
+        task = self.forecaster.task
+        return (task.history - 1) * task.lead + 1

@@ -1,0 +1,89 @@
+"""A forecaster that is given all sites, works on a part of them, and hears of the others' parts."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.forecast.forecaster import Forecast, Forecaster
+from gpo.forecast.statistics import SiteMeans
+from gpo.model.ablation import Silence
+from gpo.parallel.partition import HeldSites
+from gpo.parallel.shard import Shards
+
+
+class SharedForecaster(Forecaster):
+    """Says the same in all processes of a group, each of which does its share of the work.
+
+    Args:
+        forecaster: The trained model, the same everywhere.
+        shards: Joins the processes.
+    """
+
+    def __init__(self, forecaster: Forecaster, shards: Shards) -> None:
+        means = None
+        if forecaster.task.is_per_site:
+            means = SiteMeans(forecaster.input_mean, forecaster.output_mean)
+        super().__init__(forecaster.model, forecaster.task, means)
+        self.shards = shards
+        self.share_sites(shards)
+
+    def forward(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        coords: Float[Tensor, "*#batch points dim"],
+        *,
+        weights: Float[Tensor, "*#batch points"] | None = None,
+        queries: Float[Tensor, "*#batch queries dim"] | None = None,
+        silence: Silence | None = None,
+    ) -> Float[Tensor, "batch targets outputs"]:
+        """Returns the predicted frame at all sites, or at queries."""
+        forecast = self.sweep(frames, coords, weights=weights, silence=silence or Silence())
+        return forecast.at_sites() if queries is None else forecast.at(queries)
+
+    def sweep(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        coords: Float[Tensor, "*#batch points dim"],
+        *,
+        weights: Float[Tensor, "*#batch points"] | None = None,
+        silence: Silence = Silence(),
+    ) -> Forecast:
+        """Visits the sites that belong to this process."""
+        if silence.sites:
+            raise ValueError("sites cannot be silent where several processes share them.")
+        per_line = _line(coords, self.shards.count, is_sphere=self._is_sphere)
+        held = HeldSites(self.shards.rank, self.shards.count, per_line)
+        part = held.among(coords.shape[-2])
+        self.share_sites(self.shards, held)
+        mine = None if weights is None else weights[..., part]
+        given = frames[:, :, part], coords[..., part, :]
+        forecast = super().sweep(*given, weights=mine, silence=silence)
+        return SharedForecast(self, forecast.sites, forecast.swept)
+
+    @property
+    def _is_sphere(self) -> bool:
+        field = self._field
+        return field is not None and field.config.space.is_sphere
+
+
+@dataclass(frozen=True)
+class SharedForecast(Forecast):
+    """What all processes found together."""
+
+    def at_sites(self) -> Float[Tensor, "batch points outputs"]:
+        """Returns the frame at all sites."""
+        return self.sites.share.gathered(super().at_sites(), 1)
+
+
+def _line(coords: Float[Tensor, "*batch points dim"], num_parts: int, *, is_sphere: bool) -> int:
+    """Returns how many sites of a grid lie on a line across its first axis.
+
+    Parts of whole lines are grids themselves, which windows factor on. One site is a line where
+    there is no grid, or too few lines for all parts.
+    """
+    along = coords.reshape(-1, *coords.shape[-2:])[0, :, -1 if is_sphere else 0]
+    is_first = along == along[0]
+    count = int(is_first.sum())
+    is_grid = len(along) % count == 0 and bool(is_first[:count].all())
+    return count if is_grid and len(along) // count >= num_parts else 1

@@ -1,0 +1,227 @@
+"""Statistics of the training split, in one pass and without keeping it in memory."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from rich.progress import track
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from gpo.data.dataset import Pairs, Trajectories, stretches
+from gpo.data.splits import Window, touched_frames
+from gpo.model.checkpoint import ArtifactError
+
+# >>> """Per-variable normalisation with statistics of training data only."""
+
+MAX_NUMBERS = 2**21
+"""Numbers whose moments are taken at a time."""
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """Maps every variable to zero mean and unit variance, and back."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    @classmethod
+    def fit(cls, portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> "Normalizer":
+        """Returns the statistics of a stream of fields in one pass.
+
+        Args:
+            portions: Pairs of values (times, points, variables) and quadrature weights
+                (points); NaN and points of weight zero do not count.
+        """
+        moments = Moments()
+        for values, weights in portions:
+            moments.add(values, weights)
+        return moments.normalizer()
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Returns normalised values, variables last."""
+        return (values - self.mean) / self.std
+
+    def invert(self, values: np.ndarray) -> np.ndarray:
+        """Returns values in their own units."""
+        return values * self.std + self.mean
+
+
+class Moments:
+    """Weighted sums over a stream of fields, from which mean and variance follow."""
+
+    def __init__(self) -> None:
+        self._shift: np.ndarray | None = None
+        self._mass = self._total = self._squares = np.zeros(0)
+
+    def add(self, values: np.ndarray, weights: np.ndarray) -> None:
+        """Takes some fields, whose sites are gone through some at a time.
+
+        Args:
+            values: Times by points by variables; NaN does not count.
+            weights: Quadrature weights of the points; 0 does not count.
+        """
+        numbers = max(1, values.shape[0] * values.shape[2])
+        size = max(1, MAX_NUMBERS // numbers)
+        parts = [slice(start, start + size) for start in range(0, values.shape[1], size)]
+        if self._shift is None:
+            # Sums around a typical value do not cancel, as they would around zero.
+            self._shift = _plain_mean([(values[:, part], weights[part]) for part in parts])
+            self._mass = self._total = self._squares = np.zeros(values.shape[2])
+        for part in parts:
+            fields, is_known = _known(values[:, part], weights[part])
+            centered = np.where(is_known, fields - self._shift, 0.0)
+            self._mass = self._mass + weights[part] @ is_known.sum(0)
+            self._total = self._total + weights[part] @ centered.sum(0)
+            self._squares = self._squares + weights[part] @ np.square(centered).sum(0)
+
+    def normalizer(self) -> Normalizer:
+        """Returns the statistics of all that was added."""
+        if self._shift is None or not np.all(self._mass > 0):
+            raise ValueError("`portions` must hold at least one number of every variable.")
+        mean = self._total / self._mass
+        std = np.sqrt(np.maximum(self._squares / self._mass - mean**2, 0))
+        # A variable that never varies is only shifted.
+        return Normalizer(mean + self._shift, np.where(std > 0, std, 1.0))
+
+
+def _known(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns values in double precision, and whether each counts."""
+    values = np.asarray(values, dtype=np.float64)
+    return values, np.isfinite(values) & (weights > 0)[:, None]
+
+
+def _plain_mean(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    total = count = np.zeros(1)
+    for values, weights in parts:
+        values, is_known = _known(values, weights)
+        total = total + np.where(is_known, values, 0.0).sum((0, 1))
+        count = count + is_known.sum((0, 1))
+    return total / np.maximum(count, 1)
+
+
+# >>> """What static maps have in common: the mean of their training samples, site by site.
+#
+# A shape changes the flow around it little, and its mesh less. Relative to the mean of all
+# samples these changes are what there is to learn; relative to one number they would be lost.
+# """
+
+FILE_NAME = "site_means.safetensors"
+
+
+@dataclass(frozen=True)
+class SiteMeans:
+    """Means over samples whose sites correspond, such as the nodes of one structured mesh."""
+
+    inputs: Float[Tensor, "points inputs"]
+    outputs: Float[Tensor, "points outputs"]
+
+    @classmethod
+    def of(cls, data: Pairs, numbers: Sequence[int]) -> "SiteMeans | None":
+        """Returns the means of some samples; None where not all samples have as many sites."""
+        counts = {data.geometry(number).num_points for number in range(data.num_samples)}
+        if len(counts) > 1:
+            return None
+        sums = [_Mean(), _Mean()]
+        for number in numbers:
+            for one, values in zip(sums, data.sample(number), strict=True):
+                one.add(values)
+        return cls(*(one.mean() for one in sums))
+
+    def save(self, folder: Path) -> None:
+        """Writes the means beside a model."""
+        save_file({"inputs": self.inputs, "outputs": self.outputs}, folder / FILE_NAME)
+
+    @classmethod
+    def load(cls, folder: Path) -> "SiteMeans":
+        """Returns what `save` wrote."""
+        try:
+            return cls(**load_file(folder / FILE_NAME))
+        except Exception as error:
+            raise ArtifactError(f"{folder / FILE_NAME}: cannot be read: {error}") from error
+
+
+class _Mean:
+    """The mean of what is known at every site, sample by sample."""
+
+    def __init__(self) -> None:
+        self._total = self._count = np.zeros(1)
+
+    def add(self, values: np.ndarray) -> None:
+        is_known = np.isfinite(values)
+        self._total = self._total + np.where(is_known, values, 0.0)
+        self._count = self._count + is_known
+
+    def mean(self) -> Tensor:
+        mean = self._total / np.maximum(self._count, 1)
+        return torch.from_numpy(mean.astype(np.float32))
+
+
+LONG = 8
+"""Stretches of frames from which on a pass takes long enough to show how far it is."""
+
+
+def training_statistics(
+    data: Trajectories | Pairs,
+    members: Sequence[Any],
+    means: SiteMeans | None = None,
+    *,
+    is_quiet: bool = True,
+) -> tuple[Normalizer, Normalizer, np.ndarray]:
+    """Returns the normalisers of inputs and outputs, and the size of changes in units of the latter.
+
+    Args:
+        data: The data set.
+        members: Its training split; nothing else is looked at.
+        means: Means of static maps site by site; sizes are then those of what differs from them.
+        is_quiet: Without a progress bar.
+    """
+    if isinstance(data, Pairs):
+        inputs, outputs = _of_maps(data, members, means)
+        return inputs, outputs, np.ones(len(data.outputs))
+    states, changes = _of_series(data, members, is_quiet)
+    size = np.sqrt(changes.std**2 + changes.mean**2) / states.std
+    return states, states, np.maximum(size, 1e-6)
+
+
+def _of_maps(
+    data: Pairs, numbers: Sequence[int], means: SiteMeans | None
+) -> tuple[Normalizer, Normalizer]:
+    inputs, outputs = Moments(), Moments()
+    common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
+    for number in numbers:
+        weights = data.geometry(number).weights
+        for moments, values, mean in zip(
+            (inputs, outputs), data.sample(number), common, strict=True
+        ):
+            moments.add((values - mean)[None], weights)
+    return inputs.normalizer(), outputs.normalizer()
+
+
+def _of_series(
+    data: Trajectories, windows: Sequence[Window], is_quiet: bool
+) -> tuple[Normalizer, Normalizer]:
+    """Returns statistics of all frames of the windows, and of the change from last to target."""
+    before = {(window.trajectory, window.target): window.last for window in windows}
+    states, changes = Moments(), Moments()
+    parts = stretches(data, touched_frames(windows))
+    trajectory, recent = -1, dict[int, np.ndarray]()
+    lead = max(window.lead for window in windows)
+    shown = track(parts, "statistics", transient=True, disable=is_quiet or len(parts) < LONG)
+    for part in shown:
+        if part.trajectory != trajectory:
+            trajectory, recent = part.trajectory, dict[int, np.ndarray]()
+        values, weights = part.read(data), data.geometry(trajectory).weights
+        states.add(values, weights)
+        recent |= zip(part.frames, values, strict=True)
+        for number in part.frames:
+            last = before.get((trajectory, number))
+            if last is not None:
+                changes.add((recent[number] - recent[last])[None], weights)
+        # Only what a later frame may be compared with stays.
+        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - lead}
+    return states.normalizer(), changes.normalizer()

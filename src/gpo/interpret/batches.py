@@ -1,0 +1,88 @@
+"""The test examples that are looked at, together where they share their sites."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.geometry import Geometry
+from gpo.data.splits import owner
+from gpo.forecast.examples import Example, collate, make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.model.ablation import Silence
+from gpo.model.field import GaussianField
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.particles import Particles
+from gpo.model.trace import Trace
+from gpo.numerics.norms import relative_l2
+
+MAX_SITES = 2**18
+"""Sites of all examples that are predicted at a time."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some examples on the same sites."""
+
+    example: Example
+    geometry: Geometry
+
+    @property
+    def is_known(self) -> Bool[np.ndarray, "batch points"]:
+        """False where a value is missing."""
+        return self.example.weights.numpy() > 0
+
+    def predicted(self, forecaster: Forecaster, silence: Silence | None = None) -> Tensor:
+        """Returns the predictions in the units of the data."""
+        example = self.example
+        with torch.no_grad():
+            return forecaster(
+                example.frames, example.coords, weights=example.weights, silence=silence
+            )
+
+    def traced(self, forecaster: Forecaster) -> Trace:
+        """Returns every intermediate of the prediction."""
+        model, example = forecaster.model, self.example
+        assert isinstance(model, GaussianParticleOperator)
+        values = forecaster.normalised_input(example.frames)
+        with torch.no_grad():
+            return model.trace(values, example.coords, weights=example.weights)
+
+    def particles(self, forecaster: Forecaster) -> Particles:
+        """Returns the particles of the input; a model without any raises a `ValueError`."""
+        model, example = forecaster.model, self.example
+        assert isinstance(model, GaussianParticleOperator | GaussianField)
+        values = forecaster.normalised_input(example.frames)
+        with torch.no_grad():
+            return model.particles(values, example.coords, weights=example.weights)
+
+    def errors(self, prediction: Tensor) -> list[float]:
+        """Returns the relative L2 of every example."""
+        return distances(prediction, self.example.target, self.example.weights)
+
+
+def distances(first: Tensor, second: Tensor, weights: Tensor) -> list[float]:
+    """Returns the norm of the difference over the norm of the second, example by example."""
+    rows = zip(first.split(1), second.split(1), weights.split(1), strict=True)
+    return [relative_l2(one, other, q).item() for one, other, q in rows]
+
+
+def make_batches(
+    data: Trajectories | Pairs, members: Sequence[Any], *, reconstructs: bool = False
+) -> list[Batch]:
+    """Returns the examples of some members of a split, together where their sites are the same."""
+    examples = make_examples(data, members, reconstructs=reconstructs)
+    groups: list[tuple[Geometry, list[Example]]] = []
+    for number, member in enumerate(members):
+        geometry = data.geometry(owner(member))
+        most = max(1, MAX_SITES // geometry.num_points)
+        if groups and groups[-1][0] is geometry and len(groups[-1][1]) < most:
+            groups[-1][1].append(examples[number])
+        else:
+            groups.append((geometry, [examples[number]]))
+    return [Batch(collate(some), geometry) for geometry, some in groups]

@@ -1,0 +1,74 @@
+"""The folder of a run: the stages of a run meet through the files in it."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.splits import Split, split_samples, split_windows
+from gpo.train.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder: the configuration, checkpoints, logs and the trained model in `model/`."""
+
+    folder: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration."""
+        return self.folder / "config.yaml"
+
+    @property
+    def model_folder(self) -> Path:
+        """The artifact: operator and task."""
+        return self.folder / "model"
+
+    def trained_model(self) -> Path:
+        """Returns the folder of the model; raises an error where training has not ended."""
+        if not self.model_folder.exists():
+            raise ValueError(f"{self.folder} holds no trained model: gpo train makes one.")
+        return self.model_folder
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where training goes on from."""
+        return self.folder / "checkpoints"
+
+    @property
+    def results_file(self) -> Path:
+        """What evaluation found."""
+        return self.folder / "results.json"
+
+    def claim(self, config: RunConfig) -> None:
+        """Takes a new folder, or one of the same configuration; refuses any other."""
+        if self.config_file.exists():
+            if RunConfig.load(self.config_file) != config:
+                raise ValueError(
+                    f"{self.folder} holds a run of another configuration. "
+                    "Choose another --out, or delete it."
+                )
+        elif self.folder.exists() and any(self.folder.iterdir()):
+            raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config.save(self.config_file)
+
+
+def split_of(data: Trajectories | Pairs, config: RunConfig) -> Split[Any]:
+    """Returns all splits of a run: windows of a time series, or samples of static maps."""
+    if isinstance(data, Pairs):
+        return split_samples(data)
+    return split_windows(data, history=config.history, lead=config.lead)
+
+
+def read_log(run: Run) -> list[dict[str, float]]:
+    """Returns the losses and scores of every epoch, by name."""
+    rows: dict[int, dict[str, float]] = {}
+    for path in sorted((run.folder / "log").glob("version_*/metrics.csv")):
+        with path.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                numbers = {key: float(value) for key, value in row.items() if value}
+                rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
+    return [rows[epoch] for epoch in sorted(rows)]

@@ -1,0 +1,198 @@
+r"""From fields to modes and back at given sites: windows as matrices.
+
+Sites come first in all arrays here, then samples, then channels: products with matrices that
+all samples share then need no copies. Real and imaginary parts are an axis of length two.
+`placement.py` makes the matrices.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpo.transforms.waves import WaveWindows
+
+
+class AbstractProjection(ABC):
+    """Windows at given sites."""
+
+    @abstractmethod
+    def measure(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens of a field."""
+
+    @abstractmethod
+    def scatter(
+        self, tokens: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens."""
+
+    @abstractmethod
+    def parts(self, size: int) -> list[tuple[slice, "AbstractProjection"]]:
+        """Returns portions of about `size` sites; what all of them measure adds up to the tokens."""
+
+
+@dataclass(frozen=True)
+class GridProjection(AbstractProjection):
+    """Windows on a tensor grid, which factor into windows along its axes."""
+
+    shape: tuple[int, ...]
+    order: Int[Tensor, " points"] | None
+    """Site at every node of the grid; None where they are in the grid's order."""
+    analyses: tuple[Tensor, ...]
+    """One matrix per axis: complex numbers in, but for the last axis, and complex numbers out."""
+    syntheses: tuple[Tensor, ...]
+    """The same in the other direction."""
+
+    def measure(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens of a field, last axis first."""
+        if self.order is not None:
+            field = field[self.order]
+        part = self.analyses[-1] @ field.reshape(*self.shape, -1)
+        for axis in range(len(self.shape) - 2, -1, -1):
+            lines = part.reshape(*self.shape[:axis], 2 * self.shape[axis], -1)
+            part = self.analyses[axis] @ lines
+        return part.reshape(2, -1, *field.shape[1:])
+
+    def scatter(
+        self, tokens: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens, first axis first."""
+        part = tokens
+        for axis, synthesis in enumerate(self.syntheses):
+            part = synthesis @ part.reshape(*self.shape[:axis], synthesis.shape[1], -1)
+        field = part.reshape(-1, *tokens.shape[2:])
+        if self.order is None:
+            return field
+        return torch.empty_like(field).index_copy(0, self.order, field)
+
+    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+        """Returns portions of whole lines across the first axis, where sites are in the grid's order."""
+        count, per_line = self.shape[0], math.prod(self.shape[1:])
+        num_lines = max(1, size // per_line)
+        if self.order is not None or num_lines >= count:
+            return [(slice(0, count * per_line), self)]
+        return [
+            (slice(start * per_line, stop * per_line), self.lines(start, stop))
+            for start, stop in _steps(count, num_lines)
+        ]
+
+    def lines(self, start: int, stop: int) -> "GridProjection":
+        """Returns some of the lines across the first axis."""
+        numbers = 1 if len(self.shape) == 1 else 2
+        chosen = slice(numbers * start, numbers * stop)
+        return replace(
+            self, shape=(stop - start, *self.shape[1:]),
+            analyses=(self.analyses[0][:, chosen].contiguous(), *self.analyses[1:]),
+            syntheses=(self.syntheses[0][chosen], *self.syntheses[1:]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PointProjection(AbstractProjection):
+    """Windows on any points, shared by the batch or one set per sample."""
+
+    analysis: Float[Tensor, "sets rows points"]
+    synthesis: Float[Tensor, "sets points rows"]
+
+    def measure(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens of a field."""
+        return _by_set(self.analysis, field).unflatten(0, (2, -1))
+
+    def scatter(
+        self, tokens: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens."""
+        return _by_set(self.synthesis, tokens.flatten(0, 1))
+
+    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+        """Returns portions of sites."""
+        count = self.synthesis.shape[1]
+        if size >= count:
+            return [(slice(0, count), self)]
+        return [
+            (points, PointProjection(self.analysis[..., points], self.synthesis[:, points]))
+            for points in (slice(*step) for step in _steps(count, size))
+        ]
+
+
+@dataclass(frozen=True)
+class StreamedProjection(AbstractProjection):
+    """The same for so many points that the windows there are computed whenever they are needed."""
+
+    windows: WaveWindows
+    places: Float[Tensor, "sets points axes"]
+    weights: Float[Tensor, "sets points"]
+    tokens: Float[Tensor, "sets rows functions"]
+    """Takes the sums of a field times functions to tokens."""
+
+    def measure(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens of a field."""
+        tested = functions_at(self.windows, self.places) * self.weights.unsqueeze(-1)
+        return _by_set(self.tokens, _by_set(tested.mT, field)).unflatten(0, (2, -1))
+
+    def scatter(
+        self, tokens: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens."""
+        return _by_set(waves_at(self.windows, self.places), tokens.flatten(0, 1))
+
+    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+        """Returns portions of sites."""
+        steps = (slice(*step) for step in _steps(self.places.shape[1], size))
+        return [
+            (points, replace(self, places=self.places[:, points], weights=self.weights[:, points]))
+            for points in steps
+        ]
+
+
+def functions_at(
+    windows: WaveWindows, places: Float[Tensor, "*sets points axes"]
+) -> Float[Tensor, "*sets points functions"]:
+    """Returns the functions that fields are measured in, products of those along the axes."""
+    functions = torch.ones_like(places[..., :1])
+    for axis, basis in enumerate(windows.bases):
+        along = basis.at(places[..., axis])
+        functions = (functions.unsqueeze(-1) * along.unsqueeze(-2)).flatten(-2)
+    return functions
+
+
+def waves_at(
+    windows: WaveWindows, places: Float[Tensor, "*sets points axes"]
+) -> Float[Tensor, "*sets points rows"]:
+    """Returns the waves that tokens are scattered by, real parts before imaginary ones."""
+    real, imaginary = torch.ones_like(places[..., :1]), torch.zeros_like(places[..., :1])
+    for axis, (numbers, period) in enumerate(zip(windows.numbers, windows.periods, strict=True)):
+        phase = (2 * math.pi / period) * places[..., axis, None] * numbers.to(places)
+        cosine, sine = phase.cos().unsqueeze(-2), phase.sin().unsqueeze(-2)
+        real, imaginary = real.unsqueeze(-1), imaginary.unsqueeze(-1)
+        real, imaginary = (
+            (real * cosine - imaginary * sine).flatten(-2),
+            (real * sine + imaginary * cosine).flatten(-2),
+        )
+    counts = windows.multiplicities.to(places)
+    return torch.cat([counts * real, -counts * imaginary], dim=-1)
+
+
+def _steps(count: int, size: int) -> list[tuple[int, int]]:
+    """Returns beginnings and ends of equal portions that are at most `size` long."""
+    num_parts = -(-count // size)
+    return [
+        (count * part // num_parts, count * (part + 1) // num_parts) for part in range(num_parts)
+    ]
+
+
+def _by_set(matrix: Tensor, field: Tensor) -> Tensor:
+    if len(matrix) == 1:
+        return (matrix[0] @ field.flatten(1)).unflatten(1, field.shape[1:])
+    return (matrix @ field.transpose(0, 1)).transpose(0, 1)

@@ -1,0 +1,235 @@
+r"""Windows with geometry: $\psi_k(x)=e^{2\pi i\,k\cdot x/P}$ for a set of wave vectors $k$.
+
+A window of the paper sees what a site holds, not where it is. A wave knows: what it measures
+depends on where things are relative to each other, which transport needs. Windows live on the
+unit coordinates of a box, on latitude and longitude of a sphere, or on the indices of a mesh that
+is fitted to a body. Along an axis that does not close on itself the period is longer than the
+axis, so that a field need not be equal at both ends.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float, Int
+from torch import Tensor
+
+from gpo.model.config import OperatorConfig
+from gpo.numerics.domain import Domain, longitude_latitude
+from gpo.parallel.shard import WHOLE, AbstractShare
+
+# >>> r"""Orthonormal functions along one axis that span the same fields as its waves.
+#
+# Waves whose period is longer than their axis nearly depend on each other there: a field has many
+# representations, and which one least squares finds would depend on the sites. So a field is
+# measured in functions that are orthonormal on the axis, whose coefficients do not, and tokens are
+# made of these, smooth ones before rough ones. Combinations of waves that all but vanish on the
+# axis are left out.
+# """
+
+VANISHING = 1e-3
+"""Mean square on the axis, relative to the largest, below which a combination of waves is left out."""
+
+
+@dataclass(frozen=True)
+class AxisBasis:
+    """The functions of an axis from 0 to 1 with waves of a given period."""
+
+    period: float
+    combinations: Float[Tensor, "trigonometric functions"]
+    """Every function as a sum of 1, cosines and sines."""
+    roughness: Float[Tensor, " functions"]
+    """Mean square of every function's slope, relative to that of the shortest wave."""
+
+    @classmethod
+    def of(cls, limit: int, period: float) -> "AxisBasis":
+        """Returns the functions that the waves up to a number span."""
+        nodes, weights = np.polynomial.legendre.leggauss(8 * limit + 16)
+        x, q = torch.from_numpy((nodes + 1) / 2), torch.from_numpy(weights / 2)
+        waves = _trigonometric(x, limit, period)
+        squares, directions = torch.linalg.eigh(waves.mT @ (q.unsqueeze(-1) * waves))
+        kept = squares > VANISHING * squares.max()
+        combinations = directions[:, kept] * squares[kept].rsqrt()
+        slopes = _slopes(x, limit, period) @ combinations
+        roughness, turn = torch.linalg.eigh(slopes.mT @ (q.unsqueeze(-1) * slopes))
+        return cls(period, combinations @ turn, roughness.clamp_min(0))
+
+    @property
+    def limit(self) -> int:
+        """The largest wave number."""
+        return (len(self.combinations) - 1) // 2
+
+    def at(self, x: Float[Tensor, "*points"]) -> Float[Tensor, "*points functions"]:
+        """Returns the functions at places along the axis."""
+        return _trigonometric(x, self.limit, self.period) @ self.combinations.to(x)
+
+    @property
+    def tokens(self) -> Complex[Tensor, "waves functions"]:
+        """Returns the waves, from the most negative number on, that make up every function."""
+        constant, cosines, sines = self.combinations.split([1, self.limit, self.limit])
+        positive = torch.complex(cosines, -sines) / 2
+        return torch.cat([positive.conj().flip(0), constant.to(positive), positive])
+
+
+def _trigonometric(x: Tensor, limit: int, period: float) -> Tensor:
+    numbers = torch.arange(1, limit + 1, device=x.device, dtype=x.dtype)
+    phase = 2 * torch.pi * x.unsqueeze(-1) * numbers / period
+    return torch.cat([torch.ones_like(x).unsqueeze(-1), phase.cos(), phase.sin()], dim=-1)
+
+
+def _slopes(x: Tensor, limit: int, period: float) -> Tensor:
+    """Returns derivatives of the same, in units of the largest wave number."""
+    numbers = torch.arange(1, limit + 1, dtype=x.dtype) / limit
+    _, cosines, sines = _trigonometric(x, limit, period).split([1, limit, limit], dim=-1)
+    return torch.cat([torch.zeros_like(x).unsqueeze(-1), -numbers * sines, numbers * cosines], -1)
+
+
+OPEN_PERIOD = 1.5
+"""Period of the windows along an open axis, in lengths of the axis."""
+
+MOST_WAVES = {1: 32, 2: 16, 3: 4}
+"""Largest wave number along an axis of a grid, by the number of its axes: more cost more than they tell."""
+
+
+@dataclass(frozen=True)
+class WaveWindows:
+    """Which waves there are, and where a site lies among them."""
+
+    domain: Domain
+    mesh_shape: tuple[int, ...]
+    """Nodes along the axes of a body-fitted mesh; empty where coordinates place the windows."""
+    limits: tuple[int, ...]
+    """Largest wave number along every axis."""
+    periods: tuple[float, ...]
+    """Period along every axis; 1 where the axis closes on itself."""
+
+    @classmethod
+    def of(cls, config: OperatorConfig) -> "WaveWindows":
+        """Returns the windows of a configuration."""
+        domain, mesh = config.space, config.mesh_shape
+        periods = (OPEN_PERIOD,) * len(mesh) if mesh else _periods(domain)
+        return cls(domain, mesh, config.waves, periods)
+
+    @cached_property
+    def bases(self) -> tuple[AxisBasis, ...]:
+        """What fields are measured in along every axis."""
+        pairs = zip(self.limits, self.periods, strict=True)
+        return tuple(AxisBasis.of(limit, period) for limit, period in pairs)
+
+    @property
+    def num_modes(self) -> int:
+        """How many there are: of every pair of opposite wave vectors one, on an axis both."""
+        return math.prod(self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many wave numbers there are along every axis."""
+        return tuple(len(numbers) for numbers in self.numbers)
+
+    @property
+    def numbers(self) -> tuple[Int[Tensor, " waves"], ...]:
+        """Wave numbers along every axis; a real field needs the last axis from zero on."""
+        *others, last = self.limits
+        return (*(torch.arange(-limit, limit + 1) for limit in others), torch.arange(last + 1))
+
+    @property
+    def vectors(self) -> Float[Tensor, "modes axes"]:
+        """The wave vectors of all modes, in turns per unit length."""
+        vectors = torch.cartesian_prod(*self.numbers).reshape(-1, len(self.limits))
+        return vectors / torch.tensor(self.periods, dtype=torch.double)
+
+    @property
+    def multiplicities(self) -> Float[Tensor, " modes"]:
+        """How many of a real field's waves a mode stands for: two, or one where its own partner is there."""
+        return torch.where(self.vectors[:, -1] == 0, 1.0, 2.0)
+
+    def at(self, coords: Float[Tensor, "points dim"], mode: int) -> Float[Tensor, " points"]:
+        """Returns the real part of one window, which can be drawn."""
+        places = self.places(coords.unsqueeze(0))[0].double()
+        return torch.cos(2 * math.pi * places @ self.vectors[mode].to(places)).to(coords)
+
+    def places(
+        self, coords: Float[Tensor, "*batch points dim"], share: AbstractShare = WHOLE
+    ) -> Float[Tensor, "*batch points axes"]:
+        """Returns where points lie along the axes of the windows; the domain is from 0 to 1.
+
+        Args:
+            coords: The points.
+            share: Which part they are of the nodes of a mesh.
+        """
+        if self.mesh_shape:
+            return self._mesh_places(coords, share)
+        if not self.domain.is_sphere:
+            return self.domain.to_unit(coords)
+        region, (longitude, latitude) = Region.of(self.domain), longitude_latitude(coords)
+        down = (region.north - latitude) / (region.north - region.south)
+        east = torch.remainder(longitude - region.middle + 180, 360) - 180
+        return torch.stack([down, 0.5 + east / region.width], dim=-1)
+
+    def _mesh_places(self, coords: Tensor, share: AbstractShare) -> Tensor:
+        starts = share.starts(coords.shape[-2])
+        if starts[-1] != math.prod(self.mesh_shape):
+            raise ValueError(
+                f"`coords` must be the {' x '.join(map(str, self.mesh_shape))} nodes of the mesh "
+                f"that the model was built for, got {starts[-1]} sites."
+            )
+        axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
+        places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
+        places = places[starts[share.rank] : starts[share.rank + 1]]
+        return places.expand(*coords.shape[:-2], -1, -1)
+
+
+def resolved_waves(domain: Domain, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the largest wave number along every axis that a model of fields on a grid should have.
+
+    A grid resolves two sites per wave. Three quarters of that are taken: the product of two
+    fields has shorter waves than either.
+    """
+    most = MOST_WAVES[len(grid_shape)]
+    return tuple(
+        max(1, min(most, int(0.375 * count * period)))
+        for count, period in zip(grid_shape, _periods(domain), strict=True)
+    )
+
+
+def _periods(domain: Domain) -> tuple[float, ...]:
+    closes = (False, Region.of(domain).is_round) if domain.is_sphere else domain.periodic
+    return tuple(1.0 if is_closed else OPEN_PERIOD for is_closed in closes)
+
+
+@dataclass(frozen=True)
+class Region:
+    """The latitudes and longitudes that hold a sphere, or a patch of it, in degrees."""
+
+    south: float
+    north: float
+    middle: float
+    """Longitude halfway between its ends."""
+    width: float
+    """In longitude; 360 all the way round."""
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it goes all the way round."""
+        return self.width == 360
+
+    @classmethod
+    def of(cls, domain: Domain) -> "Region":
+        """Returns the region of a spherical domain, from the box around its points."""
+        south, north = (
+            math.degrees(math.asin(min(max(end[2], -1.0), 1.0)))
+            for end in (domain.lower, domain.upper)
+        )
+        sides = [(domain.lower[axis], domain.upper[axis]) for axis in (0, 1)]
+        if all(low <= 0 <= high for low, high in sides):
+            return cls(south, north, 0.0, 360.0)
+        middle = math.atan2(sum(sides[1]) / 2, sum(sides[0]) / 2)
+        turns = [
+            math.remainder(math.atan2(y, x) - middle, 2 * math.pi)
+            for x in sides[0]
+            for y in sides[1]
+        ]
+        middle, width = middle + (min(turns) + max(turns)) / 2, max(turns) - min(turns)
+        return cls(south, north, math.degrees(middle), math.degrees(width))
