@@ -34,7 +34,7 @@ from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
-from gpo.parallel.shard import Shards
+from gpo.parallel.shard import DistributedShard
 from gpo.train.config import RunConfig
 from gpo.train.models import build_model
 
@@ -245,8 +245,8 @@ def _count_bytes(rank: int, name: str, shape: tuple[int, int], folder: str) -> N
                 num_layers=num_layers,
             )  # fmt: skip
         model = GaussianParticleOperator(config)
-        shards = Shards(dist.group.WORLD)
-        model.field.share = shards
+        shards = DistributedShard(dist.group.WORLD)
+        model.field.shard = shards
         losses = operator_losses(model, values, coords, values, weights=weights)
         losses["total"].backward()
         spent[num_layers] = shards.num_bytes

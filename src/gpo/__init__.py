@@ -4,14 +4,14 @@ from importlib.metadata import version
 
 from gpo.inspect.cloud import ParticleCloud
 from gpo.inspect.tracks import Tracks
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.checkpoint import ArtifactError
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights, operator_losses
 from gpo.model.operator import GaussianParticleOperator, count_parameters
 from gpo.model.particles import Particles
-from gpo.model.presets import ablation, preset
+from gpo.model.presets import paper_ablation, preset
 from gpo.model.trace import Trace
 from gpo.numerics.derivatives import Derivatives
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
@@ -21,6 +21,7 @@ from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
 __version__ = version("gpo")
 
 __all__ = [
+    "Ablation",
     "ArtifactError",
     "Derivatives",
     "Domain",
@@ -31,15 +32,14 @@ __all__ = [
     "OperatorConfig",
     "ParticleCloud",
     "Particles",
-    "Silence",
     "Trace",
     "Tracks",
-    "ablation",
     "count_parameters",
     "linf",
     "longitude_latitude",
     "nrmse",
     "operator_losses",
+    "paper_ablation",
     "preset",
     "relative_l2",
     "rmse",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import Split, split_samples, split_windows
 from gpo.train.config import RunConfig
 
@@ -56,9 +56,9 @@ class Run:
         config.save(self.config_file)
 
 
-def split_of(data: Trajectories | Pairs, config: RunConfig) -> Split[Any]:
+def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
     """Returns all splits of a run: windows of a time series, or samples of static maps."""
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         return split_samples(data)
     return split_windows(data, history=config.history, lead=config.lead)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpo.cli.describe import describe
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import READERS, open_data
@@ -69,7 +69,7 @@ def test_reading_twice_gives_the_same_numbers(sample):
 
 def test_part_of_the_frames_is_that_part_of_all(sample):
     data = open_data(sample[1])
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         pytest.skip("maps have no time")
     whole = data.frames(data.num_trajectories - 1)
     part = data.frames(data.num_trajectories - 1, slice(1, None, 2))

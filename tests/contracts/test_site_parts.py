@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from gpo.data.coarsen import sampled
-from gpo.data.dataset import Pairs
+from gpo.data.dataset import StaticMaps
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import Window
 from gpo.forecast.examples import make_examples
-from gpo.parallel.partition import HeldSites
+from gpo.parallel.partition import SitePartition
 from tests.contracts.layouts import LAYOUTS
 
 
@@ -32,7 +32,7 @@ def parts(num_points):
 
 
 def test_a_part_of_the_sites_is_that_part_of_all(data):
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         pytest.skip("a map is read as a whole")
     last = data.num_trajectories - 1
     for series in (data, sampled(data, 0.7)):
@@ -44,9 +44,9 @@ def test_a_part_of_the_sites_is_that_part_of_all(data):
 
 
 def test_examples_of_parts_together_are_the_example_of_all(data):
-    members = [0] if isinstance(data, Pairs) else [Window(0, 0, 0, 1)]
+    members = [0] if isinstance(data, StaticMaps) else [Window(0, 0, 0, 1)]
     whole = make_examples(data, members)[0]
-    pieces = [make_examples(data, members, held=HeldSites(part, 3))[0] for part in range(3)]
+    pieces = [make_examples(data, members, held=SitePartition(part, 3))[0] for part in range(3)]
     for name, axis in (("frames", 2), ("targets", 2), ("coords", 1), ("weights", 1)):
         joined = np.concatenate([getattr(piece, name).numpy() for piece in pieces], axis)
         np.testing.assert_array_equal(joined, getattr(whole, name).numpy())
@@ -54,7 +54,7 @@ def test_examples_of_parts_together_are_the_example_of_all(data):
 
 def test_another_process_can_be_told_what_to_read(data):
     again = pickle.loads(pickle.dumps(data))
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         for one, other in zip(again.sample(0), data.sample(0), strict=True):
             np.testing.assert_array_equal(one, other)
     else:
@@ -67,7 +67,7 @@ def test_another_process_can_be_told_what_to_read(data):
 
 
 def test_steps_between_sites_are_refused(data):
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         pytest.skip("a map is read as a whole")
     with pytest.raises(ValueError, match="`sites` must be a range without steps, got slice"):
         data.frames(0, slice(None), slice(None, None, 2))

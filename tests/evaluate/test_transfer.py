@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpo import Domain, relative_l2
-from gpo.data.coarsen import sampled, thinned
+from gpo.data.coarsen import coarsened, sampled
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_windows
@@ -35,7 +35,7 @@ def test_a_grid_is_thinned_with_its_weights_and_values():
     geometry = Geometry.rectilinear(
         [np.arange(8) / 8, np.linspace(0, 1, 7)], periodic=[True, False]
     )
-    thin, numbers = geometry.thinned(2)
+    thin, numbers = geometry.coarsened(2)
     assert thin.grid_shape == (4, 4)
     np.testing.assert_array_equal(thin.coords, geometry.coords[numbers])
     assert thin.weights.sum() == pytest.approx(1)
@@ -46,25 +46,25 @@ def test_a_grid_is_thinned_with_its_weights_and_values():
 
 def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
     latitude, longitude = np.linspace(-60, 60, 7), np.arange(0, 360, 30.0)
-    thin, _ = Geometry.latitude_longitude(latitude, longitude).thinned(2)
+    thin, _ = Geometry.latitude_longitude(latitude, longitude).coarsened(2)
     expected = Geometry.latitude_longitude(latitude[::2], longitude[::2])
     np.testing.assert_allclose(thin.weights, expected.weights)
 
 
 def test_what_cannot_be_thinned_says_so():
     with pytest.raises(ValueError, match="an axis of 9 sites cannot be taken in steps of 2"):
-        Geometry.rectilinear([np.arange(9) / 9], periodic=True).thinned(2)
+        Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsened(2)
     cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
-    kept = cloud.thinned(2)[1]
+    kept = cloud.coarsened(2)[1]
     with pytest.raises(ValueError, match="all of the 3 sites that would be left are masked"):
-        cloud.masked(np.isin(np.arange(9), kept)).thinned(2)
+        cloud.masked(np.isin(np.arange(9), kept)).coarsened(2)
 
 
 def test_scattered_points_are_thinned_evenly_and_keep_their_density_and_weight():
     random = np.random.default_rng(0)
     dense, sparse = random.random((1200, 2)), random.uniform((1, 0), (2, 1), (400, 2))
     cloud = Geometry.scattered(np.concatenate([dense, sparse]))
-    thin, numbers = cloud.thinned(2)
+    thin, numbers = cloud.coarsened(2)
     assert thin.num_points == 400
     np.testing.assert_array_equal(thin.coords, cloud.coords[numbers])
     in_dense = thin.coords[:, 0] < 1
@@ -82,7 +82,7 @@ def test_masked_points_inherit_nothing():
         np.random.default_rng(0).uniform(0, 360, 800), np.linspace(-80, 80, 800)
     )
     points = points.masked(points.coords[:, 2] > 0.5)
-    thin, numbers = points.thinned(2)
+    thin, numbers = points.coarsened(2)
     assert thin.num_points == 200
     np.testing.assert_array_equal(thin.is_masked, points.is_masked[numbers])
     np.testing.assert_allclose(thin.weights.sum(), 1)
@@ -90,9 +90,9 @@ def test_masked_points_inherit_nothing():
 
 def test_thinned_data_is_every_second_value():
     data = decaying_waves(missing=[2])
-    thin = thinned(data, 2)
+    thin = coarsened(data, 2)
     np.testing.assert_array_equal(thin.frames(1), data.frames(1)[:, ::2])
-    np.testing.assert_array_equal(thinned(data, 1).frames(0), data.frames(0))
+    np.testing.assert_array_equal(coarsened(data, 1).frames(0), data.frames(0))
 
 
 def test_refined_data_goes_through_the_old_values_and_follows_the_waves_between():

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from gpo import Domain
-from gpo.data.dataset import Pairs, Trajectories, Variable
+from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_samples, split_windows
 from gpo.explore.session import Session
@@ -102,7 +102,7 @@ def make_map_session(variant="geometric"):
         for number in range(20)
     )
     fields = [np.sin(5 * where.coords[:, :1] + generator.normal()) for where in sites]
-    data = Pairs(
+    data = StaticMaps(
         "maps", Path("maps.h5"), (Variable("a", "m"),), (Variable("s", "m2"), Variable("c")), sites,
         20, lambda number: (fields[number], np.concatenate([fields[number] ** 2, 0 * fields[number]], 1)),
     )  # fmt: skip

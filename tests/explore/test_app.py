@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 from starlette.testclient import TestClient
 
-from gpo import Silence
+from gpo import Ablation
 from gpo.data.geometry import Geometry
 from gpo.explore.app import make_app
 from gpo.explore.arrays import Packet, pack, unpack
@@ -105,10 +105,10 @@ def test_static_maps_have_sites_of_their_own_and_no_next_step(variant):
 
 def test_a_silent_part_changes_the_prediction_as_the_forecaster_says(grid):
     session, client = grid
-    silence = {"modes": [[0, 3], [1, 2]], "layers": [], "sites": [4, 5, 6]}
-    answer = ask(client, "prediction", silence=silence)
-    off = Silence(frozenset({(0, 3), (1, 2)}), frozenset(), frozenset({4, 5, 6}))
-    expected = predicted(session, silence=off)
+    ablation = {"modes": [[0, 3], [1, 2]], "layers": [], "sites": [4, 5, 6]}
+    answer = ask(client, "prediction", ablation=ablation)
+    off = Ablation(frozenset({(0, 3), (1, 2)}), frozenset(), frozenset({4, 5, 6}))
+    expected = predicted(session, ablation=off)
     np.testing.assert_allclose(answer.arrays["predicted"], expected, rtol=1e-5, atol=1e-5)
     change = np.sqrt(((expected - predicted(session)) ** 2).mean(0))
     np.testing.assert_allclose(answer.facts["changes"]["rms"], change, rtol=1e-3)
@@ -120,8 +120,8 @@ def test_nothing_off_changes_nothing(grid):
     _, client = grid
     answer = ask(client, "prediction")
     assert max(answer.facts["changes"]["rms"]) < 1e-12
-    silenced = ask(client, "inside", silence={"layers": [0]}).arrays["activation"]
-    np.testing.assert_array_equal(silenced[0], silenced[1])
+    ablated = ask(client, "inside", ablation={"layers": [0]}).arrays["activation"]
+    np.testing.assert_array_equal(ablated[0], ablated[1])
 
 
 def test_windows_of_a_head_share_every_site():
@@ -156,20 +156,20 @@ def test_drawn_particles_make_the_basis_of_their_sites():
 def test_a_rollout_is_fed_with_itself_and_hears_silence(grid):
     session, client = grid
     frames = session.example(0).frames
-    first, second = ask(client, "rollout", steps=2, silence={"layers": [1]}).arrays["forecast"]
-    off = Silence(layers=frozenset({1}))
-    np.testing.assert_allclose(first, predicted(session, silence=off), rtol=1e-4, atol=1e-4)
+    first, second = ask(client, "rollout", steps=2, ablation={"layers": [1]}).arrays["forecast"]
+    off = Ablation(layers=frozenset({1}))
+    np.testing.assert_allclose(first, predicted(session, ablation=off), rtol=1e-4, atol=1e-4)
     fed = torch.cat([frames[:, 1:], torch.tensor(first)[None, None]], 1)
     example = session.example(0)
     with torch.no_grad():
-        after = session.forecaster(fed, example.coords, weights=example.weights, silence=off)[0]
+        after = session.forecaster(fed, example.coords, weights=example.weights, ablation=off)[0]
     np.testing.assert_allclose(second, after.numpy(), rtol=1e-4, atol=1e-4)
 
 
 def test_the_data_of_the_view_is_a_netcdf_file():
     session = make_session("masked", "geometric")
     client = client_of(session)
-    body = {"example": 1, "silence": {"layers": [0]}}
+    body = {"example": 1, "ablation": {"layers": [0]}}
     content = client.post("/api/netcdf", json=body).content
     with _opened(content) as file:
         truth = file["t2m_truth"].values.ravel()
@@ -199,13 +199,13 @@ def _opened(content):
         ("frames", {"example": True}, "`example` must be a whole number"),
         ("frames", {"example": 1e99}, "`example` must be a whole number"),
         ("frames", {"exampel": 1}, "The request may have example, got `exampel`"),
-        ("prediction", {"silence": {"modes": [[0, 10**6]]}}, "`silence.modes` must be from 0 to"),
-        ("prediction", {"silence": {"layers": [2]}}, "`silence.layers` must be from 0 to 1, got 2"),
-        ("prediction", {"silence": {"sites": [80]}}, "`silence.sites` must be from 0 to 79, got 80"),
-        ("prediction", {"silence": {"heads": [0]}}, "`silence` may have modes, layers, sites"),
-        ("prediction", {"silence": {"modes": [3]}}, "must be a list of pairs [layer, mode]"),
-        ("prediction", {"silence": {"layers": 3}}, "must be a list of whole numbers"),
-        ("prediction", {"silence": []}, "`silence` may have modes, layers, sites"),
+        ("prediction", {"ablation": {"modes": [[0, 10**6]]}}, "`ablation.modes` must be from 0 to"),
+        ("prediction", {"ablation": {"layers": [2]}}, "`ablation.layers` must be from 0 to 1, got 2"),
+        ("prediction", {"ablation": {"sites": [80]}}, "`ablation.sites` must be from 0 to 79, got 80"),
+        ("prediction", {"ablation": {"heads": [0]}}, "`ablation` may have modes, layers, sites"),
+        ("prediction", {"ablation": {"modes": [3]}}, "must be a list of pairs [layer, mode]"),
+        ("prediction", {"ablation": {"layers": 3}}, "must be a list of whole numbers"),
+        ("prediction", {"ablation": []}, "`ablation` may have modes, layers, sites"),
         ("window", {"layer": 0}, "The request must have `mode`"),
         ("window", {"layer": 9, "mode": 0}, "`layer` must be from 0 to 1, got 9"),
         ("window", {"layer": 0, "mode": 10**6}, "`mode` must be from 0 to"),
@@ -232,7 +232,7 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
     assert run["operator"] is None
     assert "has no layers of windows and modes" in run["reasons"]["modes"]
     assert "no layers of windows and modes" in complaint(client, "inside")
-    assert "no parts to switch off" in complaint(client, "prediction", silence={"layers": [0]})
+    assert "no parts to switch off" in complaint(client, "prediction", ablation={"layers": [0]})
     ask(client, "prediction")
     found = ask(client, "dependence", point=[0.5, 0.5])
     assert set(found.arrays) == {"regions"}
@@ -321,7 +321,7 @@ def test_a_part_is_switched_off_in_less_than_300_ms_at_64_squared(variant):
     times = []
     for mode in range(4):
         start = time.perf_counter()
-        ask(client, "prediction", silence={"modes": [[0, mode]]})
+        ask(client, "prediction", ablation={"modes": [[0, mode]]})
         times.append(time.perf_counter() - start)
     print(f"{variant}: {1000 * min(times):.0f} ms")
     assert min(times) < 0.3

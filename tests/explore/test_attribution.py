@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpo import Silence
+from gpo import Ablation
 from gpo.explore.answers import depends_on
 from tests.explore.sessions import make_session
 
@@ -75,8 +75,8 @@ def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant
 
 def test_what_is_off_has_no_share():
     forecaster, example = prepared("grid", "geometric")
-    silence = Silence(frozenset({(0, 5)}), frozenset({1}), frozenset({9}))
-    found = depends_on(forecaster, example, 9, 0, silence)
+    ablation = Ablation(frozenset({(0, 5)}), frozenset({1}), frozenset({9}))
+    found = depends_on(forecaster, example, 9, 0, ablation)
     assert found.modes is not None
     assert found.regions[9] == 0
     assert found.modes[0, 5] == 0

@@ -9,8 +9,8 @@ from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 from gpo.model.encoder import REACH
 from gpo.model.geometric import STRIDE, BoundedUpdate, ModeFilter
 from gpo.transforms.fit import project
-from gpo.transforms.transform import GridProjection, PointProjection
-from gpo.transforms.waves import WaveWindows, resolved_waves
+from gpo.transforms.transform import GridTransform, PointTransform
+from gpo.transforms.waves import Waves, resolved_waves
 from tests.conftest import DOMAINS, make_config, make_model, random_points
 
 CHANGES = {"variant": "geometric", "num_waves": 3}
@@ -44,7 +44,7 @@ def test_on_a_periodic_grid_tokens_are_fourier_coefficients():
     windows = model.layers.windows
     field = torch.randn(120, dtype=torch.double)
     projection = project(windows, windows.places(coords[None]), weights[None])
-    assert isinstance(projection, GridProjection)
+    assert isinstance(projection, GridTransform)
     tokens = projection.measure(field[:, None, None])[..., 0, 0]
     expected = direct_tokens(windows, windows.places(coords), field)
     torch.testing.assert_close(tokens, expected, rtol=1e-5, atol=1e-8)
@@ -57,7 +57,7 @@ def test_a_field_of_the_windows_comes_back_from_any_sites(name):
     coords = random_points(domain, 400)
     weights = torch.full((1, 400), 1 / 400, dtype=torch.double)
     projection = project(windows, windows.places(coords[None]), weights)
-    assert isinstance(projection, PointProjection)
+    assert isinstance(projection, PointTransform)
     field = projection.scatter(torch.randn(2, windows.num_modes, 1, 2, dtype=torch.double))
     again = projection.scatter(projection.measure(field))
     error = (again - field).norm() / field.norm()
@@ -109,7 +109,7 @@ def test_few_sites_tell_long_waves_as_well_as_many():
     chosen = torch.randperm(196, generator=torch.Generator().manual_seed(0))[:172]
     weights = torch.full((1, 172), 1 / 172, dtype=torch.double)
     some = project(windows, windows.places(coords[None, chosen]), weights)
-    assert isinstance(some, PointProjection)
+    assert isinstance(some, PointTransform)
     found = some.measure(some.scatter(tokens))
     error = (
         _at_all(windows, coords, found - tokens).norm() / _at_all(windows, coords, tokens).norm()
@@ -162,7 +162,7 @@ def test_nodes_of_a_grid_may_come_in_any_order():
     torch.testing.assert_close(
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
-    assert isinstance(model.layers._last.projection, GridProjection)
+    assert isinstance(model.layers._last.projection, GridTransform)
 
 
 def test_a_patch_may_lie_anywhere():
@@ -170,7 +170,7 @@ def test_a_patch_may_lie_anywhere():
         longitude, latitude = torch.linspace(west, east, 9), torch.linspace(south, north, 9)
         points = torch.cartesian_prod(latitude, longitude).double()
         domain = Domain.sphere(unit_vectors(points[:, 1], points[:, 0]))
-        places = WaveWindows.of(make_config(domain, **CHANGES)).places(
+        places = Waves.of(make_config(domain, **CHANGES)).places(
             unit_vectors(points[:, 1], points[:, 0])[None]
         )
         # A pole has every longitude.
@@ -186,11 +186,11 @@ def test_latitudes_and_longitudes_are_a_grid_whatever_their_rounding(shape):
     coords = unit_vectors(points[:, 1], points[:, 0])
     weights = points[:, 0].deg2rad().cos()
     domain = Domain.sphere(coords)
-    windows = WaveWindows.of(make_config(domain, **CHANGES))
+    windows = Waves.of(make_config(domain, **CHANGES))
     places = windows.places(coords[None])
     assert places.min() > -1e-4
     assert places.max() < 1 + 1e-4
-    assert isinstance(project(windows, places, weights[None] / weights.sum()), GridProjection)
+    assert isinstance(project(windows, places, weights[None] / weights.sum()), GridTransform)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -304,7 +304,7 @@ def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
     model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
     coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
     model(values, coords)
-    assert isinstance(model.layers._last.projection, GridProjection)
+    assert isinstance(model.layers._last.projection, GridTransform)
     torch.testing.assert_close(
         model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
     )
@@ -380,10 +380,10 @@ def test_the_number_of_waves_suits_the_dimension():
     counts = {}
     for dim in (1, 2, 3):
         config = OperatorConfig(in_channels=1, out_channels=1, dim=dim)
-        counts[dim] = WaveWindows.of(config).num_modes
+        counts[dim] = Waves.of(config).num_modes
     assert counts == {1: 33, 2: 17 * 9, 3: 9 * 9 * 5}
     sphere = OperatorConfig(in_channels=1, out_channels=1, dim=3, domain=Domain.sphere())
-    assert WaveWindows.of(sphere).num_modes == 17 * 9
+    assert Waves.of(sphere).num_modes == 17 * 9
     assert sum(p.numel() for p in GaussianParticleOperator(sphere).parameters()) < 120_000
 
 

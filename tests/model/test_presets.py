@@ -1,6 +1,6 @@
 import pytest
 
-from gpo import GaussianParticleOperator, OperatorConfig, ablation, count_parameters, preset
+from gpo import GaussianParticleOperator, OperatorConfig, count_parameters, paper_ablation, preset
 from gpo.model.presets import ABLATIONS, PRESETS
 from tests.conftest import make_config
 
@@ -72,7 +72,7 @@ def test_an_unknown_preset_lists_the_known():
 @pytest.mark.parametrize("base", ["ns2d", "era5-temp"])
 def test_ablations_have_a_comparable_parameter_count(name, base):
     config = preset(base)
-    changed = ablation(name, config)
+    changed = paper_ablation(name, config)
     assert count_parameters(changed) == pytest.approx(count_parameters(config), rel=0.08)
     for field, value in ABLATIONS[name].items():
         assert getattr(changed, field) == value
@@ -80,4 +80,4 @@ def test_ablations_have_a_comparable_parameter_count(name, base):
 
 def test_an_unknown_ablation_lists_the_known():
     with pytest.raises(ValueError, match=r"one of without-pg-operator, .*got 'without-love'"):
-        ablation("without-love", preset("ns2d"))
+        paper_ablation("without-love", preset("ns2d"))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gpo import Silence
+from gpo import Ablation
 from tests.conftest import DOMAINS, make_model
 
 VARIANTS = ("geometric", "paper")
@@ -25,7 +25,7 @@ def answer(model, values, coords, weights, **settings):
 def test_no_silence_is_the_model_itself(variant):
     model = make_model(TORUS, variant=variant)
     given = field_on_grid(model)
-    torch.testing.assert_close(answer(model, *given, silence=Silence()), answer(model, *given))
+    torch.testing.assert_close(answer(model, *given, ablation=Ablation()), answer(model, *given))
 
 
 def test_without_a_mode_the_answer_changes_where_its_window_is():
@@ -41,7 +41,7 @@ def test_without_a_mode_the_answer_changes_where_its_window_is():
         trace = model.trace(values, coords, weights=weights)
     window = trace.windows[0][0, 0]
     mode = int(window.std(0).argmax())
-    change = answer(model, values, coords, weights, silence=Silence(frozenset({(0, mode)})))
+    change = answer(model, values, coords, weights, ablation=Ablation(frozenset({(0, mode)})))
     change = (change - trace.output)[0].norm(dim=-1)
     outside, inside = change[window[:, mode] < 1e-6], change[window[:, mode] > 0.5]
     assert len(outside) > 0
@@ -52,24 +52,24 @@ def test_without_a_mode_the_answer_changes_where_its_window_is():
 def test_without_a_wave_the_fields_of_a_layer_lose_that_wave_and_no_other():
     model = make_model(TORUS, variant="geometric", num_layers=1, num_waves=3)
     values, coords, weights = field_on_grid(model)
-    silence = Silence(frozenset({(0, 9)}))
+    ablation = Ablation(frozenset({(0, 9)}))
     full, less = (
-        model.trace(values, coords, weights=weights, silence=how).stages[0].filtered
-        for how in (Silence(), silence)
+        model.trace(values, coords, weights=weights, ablation=how).stages[0].filtered
+        for how in (Ablation(), ablation)
     )
     windows = model.layers._windows_at(model.field.check(values, coords, weights, None))
     lost = windows.measure(windows.scatter(full) - windows.scatter(less))
     energy = lost.detach().square().sum((0, 2, 3))
     assert energy[9] > 1e-6
     assert energy.sum() == pytest.approx(energy[9].item(), rel=1e-6)
-    assert (answer(model, values, coords, weights, silence=silence) - answer(model, values, coords, weights)).norm() > 0  # fmt: skip
+    assert (answer(model, values, coords, weights, ablation=ablation) - answer(model, values, coords, weights)).norm() > 0  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_silent_layer_leaves_the_state_as_it_is(variant):
     model = make_model(TORUS, variant=variant, num_layers=2)
     values, coords, weights = field_on_grid(model)
-    bases = model.trace(values, coords, weights=weights, silence=Silence(layers=frozenset({0}))).bases  # fmt: skip
+    bases = model.trace(values, coords, weights=weights, ablation=Ablation(layers=frozenset({0}))).bases  # fmt: skip
     torch.testing.assert_close(bases[1], bases[0])
     assert (bases[2] - bases[1]).norm() > 0
 
@@ -80,12 +80,12 @@ def test_a_silent_site_tells_nothing(variant):
     values, coords, weights = field_on_grid(model)
     other = values.clone()
     other[:, 40] += 3.0
-    silence = Silence(sites=frozenset({40}))
-    first, second = (answer(model, given, coords, weights, silence=silence) for given in (values, other))  # fmt: skip
+    ablation = Ablation(sites=frozenset({40}))
+    first, second = (answer(model, given, coords, weights, ablation=ablation) for given in (values, other))  # fmt: skip
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert (answer(model, other, coords, weights) - answer(model, values, coords, weights)).norm() > 0  # fmt: skip
     queries = torch.tensor([[0.3, 0.7]], dtype=torch.double)
-    first, second = (answer(model, given, coords, weights, queries=queries, silence=silence) for given in (values, other))  # fmt: skip
+    first, second = (answer(model, given, coords, weights, queries=queries, ablation=ablation) for given in (values, other))  # fmt: skip
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
@@ -93,34 +93,34 @@ def test_a_silent_site_tells_nothing(variant):
 def test_a_silent_gaussian_leaves_the_others_of_its_site(variant):
     model = make_model(TORUS, variant=variant)
     values, coords, weights = field_on_grid(model)
-    silence = Silence(gaussians=frozenset({1}))
-    full, less = (model.trace(values, coords, weights=weights, silence=how).particles.weights for how in (Silence(), silence))  # fmt: skip
+    ablation = Ablation(gaussians=frozenset({1}))
+    full, less = (model.trace(values, coords, weights=weights, ablation=how).particles.weights for how in (Ablation(), ablation))  # fmt: skip
     others = [0, 2, 3, 4]
     torch.testing.assert_close(less[..., others], full[..., others], rtol=0, atol=0)
     assert less[..., 1].abs().max() == 0
-    assert (answer(model, values, coords, weights, silence=silence) - answer(model, values, coords, weights)).norm() > 0  # fmt: skip
+    assert (answer(model, values, coords, weights, ablation=ablation) - answer(model, values, coords, weights)).norm() > 0  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_queries_at_sites_hear_the_same_silence(variant):
     model = make_model(TORUS, variant=variant, num_layers=2)
     values, coords, weights = field_on_grid(model)
-    silence = Silence(frozenset({(1, 2)}), frozenset({0}))
-    at_sites = answer(model, values, coords, weights, silence=silence)
-    asked = answer(model, values, coords, weights, queries=coords, silence=silence)
+    ablation = Ablation(frozenset({(1, 2)}), frozenset({0}))
+    at_sites = answer(model, values, coords, weights, ablation=ablation)
+    asked = answer(model, values, coords, weights, queries=coords, ablation=ablation)
     torch.testing.assert_close(asked, at_sites, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
-    ("silence", "message"),
+    ("ablation", "message"),
     [
-        (Silence(frozenset({(9, 0)})), "`silence.layers` must be from 0 to 1, got 9"),
-        (Silence(frozenset({(0, 10**6)})), "`silence.modes` must be from 0 to"),
-        (Silence(sites=frozenset({144})), "`silence.sites` must be from 0 to 143, got 144"),
-        (Silence(gaussians=frozenset({5})), "`silence.gaussians` must be from 0 to 4, got 5"),
+        (Ablation(frozenset({(9, 0)})), "`ablation.layers` must be from 0 to 1, got 9"),
+        (Ablation(frozenset({(0, 10**6)})), "`ablation.modes` must be from 0 to"),
+        (Ablation(sites=frozenset({144})), "`ablation.sites` must be from 0 to 143, got 144"),
+        (Ablation(gaussians=frozenset({5})), "`ablation.gaussians` must be from 0 to 4, got 5"),
     ],
 )
-def test_what_is_not_there_cannot_be_silent(silence, message):
+def test_what_is_not_there_cannot_be_silent(ablation, message):
     model = make_model(TORUS, num_layers=2)
     with pytest.raises(ValueError, match=message):
-        answer(model, *field_on_grid(model), silence=silence)
+        answer(model, *field_on_grid(model), ablation=ablation)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from gpo import LossWeights, Silence, operator_losses
+from gpo import Ablation, LossWeights, operator_losses
 from gpo.model import placement, sweep
 from tests.conftest import DOMAINS, make_model, random_points
 
@@ -119,7 +119,7 @@ def test_what_is_silent_is_silent_in_every_chunk(variant):
     domain = DOMAINS["square"]
     model = make_model(domain, variant=variant, num_waves=2)
     values, coords, weights, queries = problem(domain)
-    silence = Silence(
+    ablation = Ablation(
         modes=frozenset({(0, 1)}),
         sites=frozenset({1, 20, 39}),
         gaussians=frozenset({2}),
@@ -127,9 +127,9 @@ def test_what_is_silent_is_silent_in_every_chunk(variant):
     )
     for asked in (None, queries):
         model.chunk_size = None
-        expected = model(values, coords, weights=weights, queries=asked, silence=silence)
+        expected = model(values, coords, weights=weights, queries=asked, ablation=ablation)
         model.chunk_size = 14
-        actual = model(values, coords, weights=weights, queries=asked, silence=silence)
+        actual = model(values, coords, weights=weights, queries=asked, ablation=ablation)
         torch.testing.assert_close(actual, expected, **CLOSE)
 
 

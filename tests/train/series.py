@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo import Domain
-from gpo.data.dataset import Pairs, Trajectories, Variable
+from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 
 
@@ -35,7 +35,7 @@ def squares(num_samples=60):
         outputs = np.stack([values**2, np.full_like(values, values.mean())], -1)
         samples.append((values[:, None], outputs))
         sites.append(Geometry.scattered(x[:, None], domain=Domain.unit_box(1)))
-    return Pairs(
+    return StaticMaps(
         "squares", Path("squares"), (Variable("a"),), (Variable("square"), Variable("mean")),
         tuple(sites), num_samples, lambda number: samples[number],
     )  # fmt: skip
@@ -46,7 +46,7 @@ def equal_squares(num_samples=12):
     x = np.arange(16) / 16
     fields = np.random.default_rng(2).normal(size=(num_samples, 1)) + np.sin(6 * x)
     geometry = Geometry.scattered(x[:, None], domain=Domain.unit_box(1))
-    return Pairs(
+    return StaticMaps(
         "squares", Path("squares"), (Variable("a"),), (Variable("s"),), (geometry,), num_samples,
         lambda number: (fields[number][:, None], fields[number][:, None] ** 2),
     )  # fmt: skip

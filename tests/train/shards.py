@@ -6,10 +6,10 @@ Every process makes the same model and field, and compares its part with the who
 import torch
 import torch.distributed as dist
 
-from gpo import Domain, Silence, relative_l2
+from gpo import Ablation, Domain, relative_l2
 from gpo.model import sweep
 from gpo.model.losses import LossWeights, operator_losses
-from gpo.parallel.shard import WHOLE, Shards
+from gpo.parallel.shard import SINGLE_PROCESS, DistributedShard
 from tests.conftest import DOMAINS, make_model, random_points
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-10}
@@ -36,8 +36,8 @@ def compare(model, values, coords, weights, queries):
     target = torch.randn_like(values[..., :1]).expand(-1, -1, model.config.out_channels)
     parameters = list(model.parameters())
 
-    def outcome(share, part):
-        model.field.share = share
+    def outcome(shard, part):
+        model.field.shard = shard
         given = [part(one) for one in (values, coords, weights)]
         losses = operator_losses(
             model, given[0], given[1], part(target), weights=given[2], loss_weights=LossWeights()
@@ -48,11 +48,11 @@ def compare(model, values, coords, weights, queries):
         with torch.no_grad():
             field = model(given[0], given[1], weights=given[2])
             asked = model(given[0], given[1], weights=given[2], queries=queries)
-            error = relative_l2(field, part(target), given[2], share)
+            error = relative_l2(field, part(target), given[2], shard)
         return field, asked, error, losses, gradients
 
-    whole = outcome(WHOLE, lambda tensor: tensor)
-    shared = outcome(Shards(dist.group.WORLD), lambda tensor: cut(tensor, rank, count))
+    whole = outcome(SINGLE_PROCESS, lambda tensor: tensor)
+    shared = outcome(DistributedShard(dist.group.WORLD), lambda tensor: cut(tensor, rank, count))
     torch.testing.assert_close(shared[0], cut(whole[0], rank, count), **CLOSE)
     torch.testing.assert_close(shared[1], whole[1], **CLOSE)
     torch.testing.assert_close(shared[2], whole[2], **CLOSE)
@@ -84,7 +84,7 @@ def main():
 
 
 def grids():
-    """Whole lines of a grid stay a grid; parts of lines are points."""
+    """SingleProcess lines of a grid stay a grid; parts of lines are points."""
     axes = [torch.arange(count, dtype=torch.double) / count for count in (6, 5)]
     coords = torch.cartesian_prod(*axes).expand(2, -1, -1)
     queries = torch.rand(2, 7, 2, dtype=torch.double)
@@ -106,8 +106,8 @@ def counts_bytes():
     for variant in ("paper", "geometric"):
         model, spent = make_model(DOMAINS["torus"], variant=variant, num_waves=2), []
         for num_sites in (40, 4000):
-            shards = Shards(dist.group.WORLD)
-            model.field.share = shards
+            shards = DistributedShard(dist.group.WORLD)
+            model.field.shard = shards
             values = torch.randn(1, num_sites, 2, dtype=torch.double)
             coords = torch.rand(1, num_sites, 2, dtype=torch.double)
             for _ in range(2):
@@ -115,8 +115,8 @@ def counts_bytes():
                 model(values, coords).sum().backward()
             spent.append(shards.num_bytes - before)
         assert spent[0] == spent[1] > 0, spent
-    silence = Silence(layers=frozenset({0}))
-    assert model(values, coords, silence=silence).isfinite().all()
+    ablation = Ablation(layers=frozenset({0}))
+    assert model(values, coords, ablation=ablation).isfinite().all()
 
 
 if __name__ == "__main__":

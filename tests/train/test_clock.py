@@ -115,7 +115,7 @@ def test_noise_leaves_the_clock_alone():
     data = days()
     examples = make_examples(data, split_windows(data, history=2).training)
     batch = collate([examples[number] for number in range(6)])
-    noise = draw_noise(batch, size=0.3, share=1.0, seeds=range(6)).unflatten(-1, (2, 3))
+    noise = draw_noise(batch, size=0.3, fraction=1.0, seeds=range(6)).unflatten(-1, (2, 3))
     assert (noise[..., :2] == 0).all()
     assert (noise[..., 2] != 0).all()
 
@@ -145,7 +145,7 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     assert again.task == forecaster.task
     assert again.task.fields == ("t2m",)
     frames = torch.from_numpy(data.given(0, slice(0, 2)).astype(np.float32))[None]
-    torch.testing.assert_close(again.followed(frames, frames[:, 0, :, 2:]), forecaster.followed(frames, frames[:, 0, :, 2:]))  # fmt: skip
+    torch.testing.assert_close(again.followed(frames, frames[:, 0, :, 2:]), forecaster.advance(frames, frames[:, 0, :, 2:]))  # fmt: skip
 
 
 def test_what_is_shown_of_a_frame_is_its_field():

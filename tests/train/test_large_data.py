@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from gpo.data import stretches as stretches_module
-from gpo.data.dataset import stretches
+from gpo.data import frame_chunks as stretches_module
+from gpo.data.dataset import frame_chunks
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import Window, split_windows, touched_frames
 from gpo.data.synthetic_weather import write_era5, write_weatherbench
@@ -48,7 +48,7 @@ def test_statistics_do_not_depend_on_how_much_is_read_at_a_time(
     windows = split_windows(data, history=history, lead=lead).training
     windows = [window for window in windows if window.target not in (14, 15, 22)]
     expected, steps = in_one_go(data, windows)
-    monkeypatch.setattr(stretches_module.stretches, "__defaults__", (portion,))
+    monkeypatch.setattr(stretches_module.frame_chunks, "__defaults__", (portion,))
     monkeypatch.setattr(normalize, "MAX_NUMBERS", portion)
     found, _, size = training_statistics(data, windows)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
@@ -67,7 +67,7 @@ def test_statistics_read_every_frame_once_and_few_at_a_time():
 
     watched = type(data)(**{**vars(data), "fetch": fetch})
     windows = split_windows(data, history=2, lead=3).training
-    parts = stretches(watched, touched_frames(windows), most=5 * 48)
+    parts = frame_chunks(watched, touched_frames(windows), most=5 * 48)
     for part in parts:
         part.read(watched)
     read = [(number, frame) for number, times in asked for frame in range(times.start, times.stop)]
@@ -83,7 +83,7 @@ def test_climatology_does_not_depend_on_how_much_is_read_at_a_time(monkeypatch):
     data = decaying_waves(1, num_times=80, missing=2)
     windows = split_windows(data).training
     expected = Climatology.of(data, windows)
-    monkeypatch.setattr(stretches_module.stretches, "__defaults__", (1,))
+    monkeypatch.setattr(stretches_module.frame_chunks, "__defaults__", (1,))
     torch.testing.assert_close(Climatology.of(data, windows).means, expected.means)
 
 

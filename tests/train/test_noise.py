@@ -2,7 +2,7 @@ import torch
 
 from gpo.data.splits import split_windows
 from gpo.forecast.examples import collate, make_examples
-from gpo.parallel.partition import HeldSites
+from gpo.parallel.partition import SitePartition
 from gpo.train.config import RunConfig
 from gpo.train.objective import draw_noise
 from tests.train.series import decaying_waves
@@ -11,13 +11,13 @@ DATA = decaying_waves()
 WINDOWS = split_windows(DATA).training
 
 
-def batch_of(count, held=HeldSites()):
+def batch_of(count, held=SitePartition()):
     examples = make_examples(DATA, WINDOWS, held=held)
     return collate([examples[number % len(examples)] for number in range(count)])
 
 
 def test_noise_is_normal_of_the_size_that_was_asked_for():
-    noise = draw_noise(batch_of(40), size=0.3, share=1.0, seeds=range(40))
+    noise = draw_noise(batch_of(40), size=0.3, fraction=1.0, seeds=range(40))
     assert noise.shape == (40, DATA.geometry().num_points, 2)
     assert abs(noise.mean()) < 0.02
     assert abs(noise.std() - 0.3) < 0.02
@@ -25,7 +25,7 @@ def test_noise_is_normal_of_the_size_that_was_asked_for():
 
 
 def test_a_part_of_the_examples_gets_noise_and_the_others_none():
-    noise = draw_noise(batch_of(400), size=0.3, share=0.25, seeds=range(400))
+    noise = draw_noise(batch_of(400), size=0.3, fraction=0.25, seeds=range(400))
     is_noisy = (noise != 0).flatten(1)
     assert torch.equal(is_noisy.any(1), is_noisy.all(1))
     assert 75 < is_noisy.any(1).sum() < 125
@@ -38,7 +38,7 @@ def test_processes_that_share_examples_or_sites_have_the_noise_of_one():
     assert torch.equal(torch.stack(shares, 1).flatten(0, 1), alone)
     parts = []
     for rank in range(3):
-        held = HeldSites.of(DATA.geometry(), rank, 3)
+        held = SitePartition.of(DATA.geometry(), rank, 3)
         parts.append(draw_noise(batch_of(8, held), seeds=range(8), held=held, **settings))
     assert len({part.shape for part in parts}) <= 2
     assert torch.equal(torch.cat(parts, 1), alone)

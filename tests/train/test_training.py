@@ -235,7 +235,7 @@ def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
         ({"steps": 0}, "`steps` must be positive, got 0"),
         ({"ema": 1.0}, "`ema` must be at least 0 and below 1, got 1.0"),
         ({"noise": -0.1}, "`noise` must be zero or more"),
-        ({"noise_share": 0.0}, "`noise_share` must be above 0 and at most 1, got 0.0"),
+        ({"noise_fraction": 0.0}, "`noise_fraction` must be above 0 and at most 1, got 0.0"),
         ({"model": "fno", "stage": "field"}, "`stage` must be operator for baselines, got field"),
         ({"model": "fno", "init": "runs/x"}, "`init` must be left out for baselines"),
     ],

@@ -28,7 +28,7 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
         "GELU for the gate": {"operator": ("gate=none",)},
         "without L_mu": {"loss": ("center=0",)},
         "without L_sigma, the scale bounds": {"loss": ("scale=0",)},
-        "noisy input": {"noise": 0.03, "noise_share": 1.0},
+        "noisy input": {"noise": 0.03, "noise_fraction": 1.0},
         "predicting the state": {"predict": "state"},
     },
     "gpo-paper": {

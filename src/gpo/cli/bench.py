@@ -174,7 +174,7 @@ class BenchRollout:
     def run(self) -> None:
         """Makes the cells that are missing, writes a table and a figure."""
         make = self.cells
-        noisy = {"noise": self.noise, "noise_share": 1.0}
+        noisy = {"noise": self.noise, "noise_fraction": 1.0}
         cells = make.column(self.benchmark, self.models, self.repeated, **noisy)
         curves = collect_rollouts(cells, make.runs)
         figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")

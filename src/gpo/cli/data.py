@@ -13,7 +13,7 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.cli.describe import print_description
 from gpo.data.benchmarks import cache_folder, solver_for
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.generate import generate
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -102,6 +102,6 @@ class DataPlot:
         Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
 
 
-def _open(path: Path, reading: Reading) -> Trajectories | Pairs:
+def _open(path: Path, reading: Reading) -> Trajectories | StaticMaps:
     select = assignments("select", reading.select)
     return open_data(path, ReadOptions(variables=reading.var, select=select), reading.reader)

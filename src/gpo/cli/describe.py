@@ -4,13 +4,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import even_steps, split_windows
 from gpo.data.summary import summarise
 
 
-def print_description(data: Trajectories | Pairs) -> None:
+def print_description(data: Trajectories | StaticMaps) -> None:
     """Prints what the data is and what would be trained on."""
     console = Console(soft_wrap=True, highlight=False)
     for label, text in describe(data):
@@ -26,7 +26,7 @@ def print_description(data: Trajectories | Pairs) -> None:
     console.print(f"ranges over {summary.looked_at}")
 
 
-def describe(data: Trajectories | Pairs) -> list[tuple[str, str]]:
+def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     """Returns label and text of every line before the table."""
     lines = [("file", str(data.source)), ("layout", data.layout)]
     geometry = data.geometry()
@@ -85,7 +85,7 @@ def _series(data: Trajectories) -> str:
     return text
 
 
-def _sites(data: Trajectories | Pairs, geometry: Geometry) -> str:
+def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:
     count = f"{geometry.num_points:,}"
     if len(data.geometries) > 1:
         counts = [each.num_points for each in data.geometries]
@@ -108,8 +108,8 @@ def _weights(geometry: Geometry) -> str:
     return f"{text}; {masked:.1%} of the sites masked"
 
 
-def _training(data: Trajectories | Pairs) -> str:
-    if isinstance(data, Pairs):
+def _training(data: Trajectories | StaticMaps) -> str:
+    if isinstance(data, StaticMaps):
         return "every sample is an example; splits by sample"
     try:
         split = split_windows(data)

@@ -10,7 +10,7 @@ from torch import Tensor
 from tyro.conf import Positional
 
 from gpo.cli.run import OpenRun
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.places import read_places, regular_places
 from gpo.export.describe import describe_program
 from gpo.export.program import export_program
@@ -41,7 +41,9 @@ class ExportCommand:
             raise ValueError("Give either --queries or --grid, not both.")
         run = OpenRun.of(self.folder)
         forecaster = Forecaster.load(run.folder.trained_model())
-        count = run.data.num_samples if isinstance(run.data, Pairs) else run.data.num_trajectories
+        count = (
+            run.data.num_samples if isinstance(run.data, StaticMaps) else run.data.num_trajectories
+        )
         if not 0 <= self.sample < count:
             raise ValueError(f"--sample must be from 0 to {count - 1}, got {self.sample}.")
         sites = run.data.geometry(self.sample)
@@ -67,9 +69,9 @@ class ExportCommand:
         say.print(f"program: {self.output} ({megabytes:.1f} MB)", markup=False)
 
 
-def known_sites(data: Trajectories | Pairs, task: Task, number: int) -> np.ndarray:
+def known_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.ndarray:
     """Returns False at sites that are masked, or missing where a forecast would begin."""
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         frames = data.sample(number)[0][None]
     else:
         lead = max(task.lead, 1)

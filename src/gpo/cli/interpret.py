@@ -12,8 +12,8 @@ from tyro.conf import Positional
 
 from gpo.assignments import assignments
 from gpo.cli.run import OpenRun, telling_time
-from gpo.data.coarsen import thinned
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.coarsen import coarsened
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -76,7 +76,7 @@ class InterpretCommand:
 
 
 def _last(
-    data: Trajectories | Pairs, members: Sequence[Any], *, reconstructs: bool
+    data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool
 ) -> tuple[Example, Geometry]:
     """Returns the last example and where it lies."""
     example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
@@ -109,11 +109,11 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
     return _trained(folder)
 
 
-def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | Pairs:
+def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
     names = config.var if forecaster.task.lead == 0 else forecaster.task.fields
     select = assignments("select", config.select)
     data = open_data(path, ReadOptions(variables=names, select=select))
-    data = thinned(telling_time(data, config.clock), config.coarsen)
+    data = coarsened(telling_time(data, config.clock), config.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.config.dim  # type: ignore[union-attr]
     if dim != expected:
         raise ValueError(

@@ -12,7 +12,7 @@ from rich.progress import track
 from tyro.conf import Positional
 
 from gpo.assignments import assignments
-from gpo.data.dataset import Pairs
+from gpo.data.dataset import StaticMaps
 from gpo.data.geometry import Geometry
 from gpo.data.places import Places, block_shape, blocks, read_places, regular_places
 from gpo.data.readers.base import ReadOptions
@@ -75,7 +75,7 @@ class PredictCommand:
             ),
         )
         places = self._places(data.geometry())
-        if isinstance(data, Pairs):
+        if isinstance(data, StaticMaps):
             return Forecasts(forecaster, data, 1, places)
         if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")

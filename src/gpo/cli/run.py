@@ -12,8 +12,8 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.cli.data import data_file, make_data
 from gpo.data.benchmarks import DATA_SETS
-from gpo.data.coarsen import thinned
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.coarsen import coarsened
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.forcings import Clock
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -23,7 +23,7 @@ from gpo.evaluate.score import evaluate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
-from gpo.parallel.shard import Shards
+from gpo.parallel.shard import DistributedShard
 from gpo.report.run_report import write_report
 from gpo.runs import Run, split_of
 from gpo.train.config import RunConfig, recipe
@@ -100,7 +100,7 @@ class EvaluateCommand:
         dist.init_process_group("gloo")
         assert dist.group.WORLD is not None
         try:
-            _evaluate(run, Shards(dist.group.WORLD))
+            _evaluate(run, DistributedShard(dist.group.WORLD))
         finally:
             dist.destroy_process_group()
 
@@ -123,7 +123,7 @@ class OpenRun:
 
     folder: Run
     config: RunConfig
-    data: Trajectories | Pairs
+    data: Trajectories | StaticMaps
     split: Split[Any]
 
     @classmethod
@@ -162,7 +162,11 @@ def _train(command: TrainCommand) -> OpenRun:
 
 
 def _evaluate(
-    run: OpenRun, shards: Shards | None = None, *, scope: Scope = "all", is_quiet: bool = False
+    run: OpenRun,
+    shards: DistributedShard | None = None,
+    *,
+    scope: Scope = "all",
+    is_quiet: bool = False,
 ) -> None:
     coarsen, finer = run.config.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
@@ -194,16 +198,18 @@ def _say(text: str) -> None:
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
 
 
-def _read(config: RunConfig, coarsen: int | None = None) -> Trajectories | Pairs:
+def _read(config: RunConfig, coarsen: int | None = None) -> Trajectories | StaticMaps:
     variables, path = config.var, Path(config.data or "")
     if config.benchmark is not None:
         path = _data_of(config.benchmark, config.preset)
         variables = variables or DATA_SETS[config.benchmark].variables
     options = ReadOptions(variables=variables, select=assignments("select", config.select))
-    return thinned(telling_time(open_data(path, options), config.clock), coarsen or config.coarsen)
+    return coarsened(
+        telling_time(open_data(path, options), config.clock), coarsen or config.coarsen
+    )
 
 
-def telling_time(data: Trajectories | Pairs, clock: Clock) -> Trajectories | Pairs:
+def telling_time(data: Trajectories | StaticMaps, clock: Clock) -> Trajectories | StaticMaps:
     """Returns data whose frames tell the time, where they shall."""
     if isinstance(data, Trajectories):
         return data.with_clock(clock)
@@ -224,7 +230,7 @@ def _data_of(benchmark: str, preset: str) -> Path:
 
 def _summary(run: OpenRun) -> str:
     data, split, config = run.data, run.split, run.config
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         given, wanted = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
         what = f"{wanted} from {given}"
     else:

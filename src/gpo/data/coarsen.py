@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 
 
-def thinned(data: Trajectories | Pairs, factor: int) -> Trajectories | Pairs:
+def coarsened(data: Trajectories | StaticMaps, factor: int) -> Trajectories | StaticMaps:
     """Returns the same data on every n-th site along each axis.
 
     Args:
@@ -21,12 +21,14 @@ def thinned(data: Trajectories | Pairs, factor: int) -> Trajectories | Pairs:
     if factor == 1:
         return data
     try:
-        return _on([geometry.thinned(factor) for geometry in data.geometries], data)
+        return _on([geometry.coarsened(factor) for geometry in data.geometries], data)
     except ValueError as error:
         raise DataError(data.source, "coords", f"{error}.") from error
 
 
-def sampled(data: Trajectories | Pairs, share: float, seed: int = 0) -> Trajectories | Pairs:
+def sampled(
+    data: Trajectories | StaticMaps, share: float, seed: int = 0
+) -> Trajectories | StaticMaps:
     """Returns the same data on a random part of its sites, as scattered points.
 
     Args:
@@ -44,18 +46,18 @@ def sampled(data: Trajectories | Pairs, share: float, seed: int = 0) -> Trajecto
 
 
 def _on(
-    parts: Sequence[tuple[Geometry, np.ndarray]], data: Trajectories | Pairs
-) -> Trajectories | Pairs:
+    parts: Sequence[tuple[Geometry, np.ndarray]], data: Trajectories | StaticMaps
+) -> Trajectories | StaticMaps:
     """Returns data on some of its sites: their geometries and numbers."""
     geometries = tuple(geometry for geometry, _ in parts)
     numbers = [kept for _, kept in parts]
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         return replace(data, geometries=geometries, fetch=partial(_some_of_map, data, numbers))
     return replace(data, geometries=geometries, fetch=partial(_some_of_frames, data, numbers))
 
 
 def _some_of_map(
-    data: Pairs, numbers: Sequence[np.ndarray], sample: int
+    data: StaticMaps, numbers: Sequence[np.ndarray], sample: int
 ) -> tuple[np.ndarray, np.ndarray]:
     kept = numbers[sample if len(numbers) > 1 else 0]
     given, wanted = data.sample(sample)

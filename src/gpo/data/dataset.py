@@ -1,4 +1,4 @@
-"""The data model: all that any reader may return is `Trajectories` or `Pairs`."""
+"""The data model: all that any reader may return is `Trajectories` or `StaticMaps`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -155,7 +155,7 @@ class Trajectories:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class StaticMaps:
     """Static maps, such as a shape to the flow around it; read when they are asked for."""
 
     layout: str
@@ -211,7 +211,7 @@ def _check_common(
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FrameChunk:
     """Frames of one trajectory that follow one another."""
 
     trajectory: int
@@ -222,17 +222,17 @@ class Stretch:
         return data.frames(self.trajectory, slice(self.frames.start, self.frames.stop), sites)
 
 
-def stretches(
+def frame_chunks(
     data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_NUMBERS
-) -> list[Stretch]:
-    """Returns all frames in stretches that can be read at once.
+) -> list[FrameChunk]:
+    """Returns all frames in frame_chunks that can be read at once.
 
     Args:
         data: The time series.
         frames: Increasing numbers of frames, by trajectory.
         most: Numbers of a stretch, at most.
     """
-    found: list[Stretch] = []
+    found: list[FrameChunk] = []
     for trajectory, numbers in frames.items():
         size = data.geometry(trajectory).num_points * len(data.variables)
         length = max(1, most // size)
@@ -242,8 +242,8 @@ def stretches(
                 run = range(run.start, number + 1)
                 continue
             if run:
-                found.append(Stretch(trajectory, run))
+                found.append(FrameChunk(trajectory, run))
             run = range(number, number + 1)
         if run:
-            found.append(Stretch(trajectory, run))
+            found.append(FrameChunk(trajectory, run))
     return found

@@ -47,7 +47,7 @@ class Geometry:
             raise ValueError("every site is missing")
         return replace(self, weights=weights / weights.sum())
 
-    def thinned(self, factor: int) -> tuple["Geometry", np.ndarray]:
+    def coarsened(self, factor: int) -> tuple["Geometry", np.ndarray]:
         """Returns every n-th site along each axis of a grid, and the numbers of these sites.
 
         Of scattered points as many are left as of a grid, dense where they were dense; each

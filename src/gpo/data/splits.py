@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 
 Member = TypeVar("Member")
 
@@ -110,7 +110,7 @@ def split_windows(
 
 
 def split_samples(
-    data: Pairs, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    data: StaticMaps, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> Split[int]:
     """Returns the numbers of the samples of all splits, in the order of the file."""
     _check_fractions(fractions)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 
 MAX_NUMBERS = 20_000_000
 """Above this many numbers, ranges come from evenly spaced frames."""
@@ -31,9 +31,9 @@ class Summary:
     looked_at: str
 
 
-def summarise(data: Trajectories | Pairs) -> Summary:
+def summarise(data: Trajectories | StaticMaps) -> Summary:
     """Returns ranges over the whole data set, or over evenly spaced parts where it is large."""
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         return _summarise_pairs(data)
     per_frame = data.geometry().num_points * len(data.variables)
     num_frames = data.num_trajectories * len(data.time)
@@ -52,7 +52,7 @@ def summarise(data: Trajectories | Pairs) -> Summary:
     return Summary(ranges, f"{looked} of {num_frames} frames")
 
 
-def _summarise_pairs(data: Pairs) -> Summary:
+def _summarise_pairs(data: StaticMaps) -> Summary:
     per_sample = data.geometry().num_points * (len(data.inputs) + len(data.outputs))
     stride = max(1, -(-data.num_samples * per_sample // MAX_NUMBERS))
     variables = (*data.inputs, *data.outputs)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Pairs, Trajectories, stretches
+from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.splits import Window, even_steps, touched_frames
 from gpo.forecast.statistics import SiteMeans
 
@@ -36,7 +36,7 @@ class Climatology:
             phases = np.zeros(len(data.time), dtype=int)
         shape = (phases.max() + 1, data.geometry().num_points, len(data.variables))
         total, known = np.zeros(shape), np.zeros(shape, dtype=np.int32)
-        for part in stretches(data, used):
+        for part in frame_chunks(data, used):
             for phase, frame in zip(phases[list(part.frames)], part.read(data), strict=True):
                 is_known = np.isfinite(frame)
                 total[phase] += np.where(is_known, frame, 0.0)
@@ -63,7 +63,7 @@ def _times_of_day(data: Trajectories) -> np.ndarray:
 
 
 def training_mean(
-    data: Pairs, numbers: Sequence[int], overall: Tensor
+    data: StaticMaps, numbers: Sequence[int], overall: Tensor
 ) -> Float[Tensor, "*points outputs"]:
     """Returns the mean output of static maps site by site, or `overall` where their sites differ."""
     means = SiteMeans.of(data, numbers)

@@ -13,7 +13,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.splits import Window, evenly
 from gpo.evaluate.references import Climatology
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.numerics.norms import relative_l2
 
 MAX_ROLLOUTS = 32
@@ -30,7 +30,7 @@ def roll_out(
     num_steps: int,
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
-    silence: Silence | None = None,
+    ablation: Ablation | None = None,
 ) -> Float[Tensor, "batch steps points variables"]:
     """Returns forecasts of `lead`, `2 lead`, ... steps ahead; NaN once they are not finite.
 
@@ -40,15 +40,15 @@ def roll_out(
         coords: The sites.
         num_steps: How often it is applied.
         weights: Quadrature weights; 0 masks a site.
-        silence: Parts of a model gpo that are switched off in every step.
+        ablation: Parts of a model gpo that are switched off in every step.
     """
     steps: list[Tensor] = []
     for _ in range(num_steps):
         if steps and not bool(steps[-1].isfinite().all()):
             steps.append(torch.full_like(steps[-1], torch.nan))
             continue
-        steps.append(forecaster(frames, coords, weights=weights, silence=silence))
-        frames = forecaster.followed(frames, steps[-1])
+        steps.append(forecaster(frames, coords, weights=weights, ablation=ablation))
+        frames = forecaster.advance(frames, steps[-1])
     return torch.stack(steps, dim=1)
 
 

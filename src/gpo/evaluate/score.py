@@ -9,7 +9,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import Split
 from gpo.evaluate.references import Climatology, training_mean
@@ -38,12 +38,12 @@ Contender = Callable[[Example, Sequence[Any]], Tensor]
 @torch.no_grad()
 def evaluate(
     forecaster: Forecaster,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     split: Split[Any],
     *,
     num_steps: int = 20,
     batch_size: int = 8,
-    finer: Trajectories | Pairs | None = None,
+    finer: Trajectories | StaticMaps | None = None,
     scope: Scope = "all",
     is_quiet: bool = True,
 ) -> Results:
@@ -69,7 +69,7 @@ def evaluate(
     contenders: dict[str, Contender] = {
         "model": lambda batch, _: forecaster(batch.frames, batch.coords, weights=batch.weights)
     }
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         mean = training_mean(data, split.training, forecaster.output_mean)
         contenders["training mean"] = lambda batch, _: mean.expand_as(batch.target)
     else:

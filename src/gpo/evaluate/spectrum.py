@@ -28,7 +28,7 @@ class Spectrum:
     """Energy by scale, the mean over frames."""
 
     wavenumbers: np.ndarray
-    """Whole numbers from zero: wave numbers in units of 2π over the longest side, or degrees."""
+    """SingleProcess numbers from zero: wave numbers in units of 2π over the longest side, or degrees."""
     energy: np.ndarray
     """Half the mean square that each of them carries."""
     label: Literal["wave number", "degree"]

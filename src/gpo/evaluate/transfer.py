@@ -10,8 +10,8 @@ from scipy.signal import resample
 from torch import Tensor
 
 from gpo.baselines import RegisteredModel, UnsupportedGeometryError
-from gpo.data.coarsen import sampled, thinned
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.coarsen import coarsened, sampled
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner
@@ -33,9 +33,9 @@ Scores = dict[str, float | str]
 
 def resolution_transfer(
     forecaster: Forecaster,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     members: Sequence[Any],
-    finer: Trajectories | Pairs | None = None,
+    finer: Trajectories | StaticMaps | None = None,
 ) -> dict[str, Scores]:
     """Returns errors at half, equal and double resolution along every axis, and on some of the sites.
 
@@ -48,7 +48,7 @@ def resolution_transfer(
     """
     rows: dict[str, Scores] = {}
     for name, make in (
-        ("0.5x", lambda: thinned(data, 2)),
+        ("0.5x", lambda: coarsened(data, 2)),
         ("1x", lambda: data),
         ("2x" if finer else "2x, interpolated", lambda: finer or refined(data)),
         (f"random {SHARE:.0%} of the sites", lambda: sampled(data, SHARE)),
@@ -62,11 +62,11 @@ def resolution_transfer(
     return rows
 
 
-def refined(data: Trajectories | Pairs) -> Trajectories:
+def refined(data: Trajectories | StaticMaps) -> Trajectories:
     """Returns periodic fields at double resolution, interpolated by their Fourier series."""
     geometry = data.geometry()
     is_periodic = all(geometry.domain.periodic) and bool(geometry.axes)
-    if isinstance(data, Pairs) or not is_periodic or len(data.geometries) > 1:
+    if isinstance(data, StaticMaps) or not is_periodic or len(data.geometries) > 1:
         raise DataError(
             data.source, "coords", "there is no finer data, and the box is not periodic"
         )
@@ -91,7 +91,7 @@ def refined(data: Trajectories | Pairs) -> Trajectories:
 
 @torch.no_grad()
 def between_sites(
-    forecaster: Forecaster, data: Trajectories | Pairs, members: Sequence[Any]
+    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
 ) -> Scores:
     """Returns errors at sites that were held back: the model is given the others and asked there."""
     if not isinstance(forecaster.model, GaussianParticleOperator):
@@ -117,7 +117,7 @@ def between_sites(
 def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers and weights of sites to give: every second one, or a random half."""
     try:
-        thin, numbers = geometry.thinned(2)
+        thin, numbers = geometry.coarsened(2)
     except ValueError:
         count = geometry.num_points
         numbers = np.sort(np.random.default_rng(0).permutation(count)[: (count + 1) // 2])
@@ -136,7 +136,9 @@ def _add_errors(
 
 
 @torch.no_grad()
-def _score(forecaster: Forecaster, data: Trajectories | Pairs, members: Sequence[Any]) -> Scores:
+def _score(
+    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
+) -> Scores:
     model = forecaster.model
     if isinstance(model, RegisteredModel):
         shape = data.geometry().grid_shape

@@ -17,7 +17,7 @@ from gpo.explore.requests import Asked, AskedPart, AskedPoint, AskedRollout
 from gpo.explore.session import Session
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2, rmse
 
@@ -47,7 +47,7 @@ def prediction(session: Session, asked: AskedPart) -> Packet:
     example = session.example(asked.example)
     whole = session.prediction(asked.example)
     start = time.perf_counter()
-    predicted = session.prediction(asked.example, asked.silence)
+    predicted = session.prediction(asked.example, asked.ablation)
     seconds = time.perf_counter() - start
     facts = {
         "errors": _errors(predicted, example.target[0], example),
@@ -65,7 +65,7 @@ def value(session: Session, asked: AskedPoint) -> Packet:
     with torch.no_grad():
         values = session.forecaster(
             example.frames, example.coords, weights=example.weights, queries=query,
-            silence=_parts_off(asked),
+            ablation=_parts_off(asked),
         )[0, 0]  # fmt: skip
     return Packet({}, {"values": values.tolist()})
 
@@ -78,7 +78,7 @@ def dependence(session: Session, asked: AskedPoint) -> Packet:
         raise ValueError(f"`variable` must be from 0 to {count - 1}, got {asked.variable}.")
     example, plane = session.example(asked.example), session.plane(asked.example)
     site = plane.nearest_site(asked.point)
-    found = depends_on(forecaster, example, site, asked.variable, asked.silence)
+    found = depends_on(forecaster, example, site, asked.variable, asked.ablation)
     arrays = {"regions": found.regions.numpy()}
     if found.modes is not None:
         arrays["modes"] = found.modes.numpy()
@@ -86,7 +86,7 @@ def dependence(session: Session, asked: AskedPoint) -> Packet:
         "site": site,
         "place": plane.positions[site].tolist(),
         "truth": float(example.target[0, site, asked.variable]),
-        "predicted": float(session.prediction(asked.example, asked.silence)[site, asked.variable]),
+        "predicted": float(session.prediction(asked.example, asked.ablation)[site, asked.variable]),
         "attributed": found.attributed,
         "of": "change" if forecaster.task.predict == "increment" else "value",
     }
@@ -102,7 +102,7 @@ def rollout(session: Session, asked: AskedRollout) -> Packet:
     with session.rollout_lock:
         forecast = roll_out(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.weights, silence=_parts_off(asked),
+            weights=example.weights, ablation=_parts_off(asked),
         )[0]  # fmt: skip
     errors = [
         _errors(guess, true, example)
@@ -139,9 +139,9 @@ def _errors(
     return {"relative_l2": relative_l2(guess, truth, weights).item(), "rms": by_variable}
 
 
-def _parts_off(asked: AskedPart) -> Silence | None:
+def _parts_off(asked: AskedPart) -> Ablation | None:
     """Returns what is switched off; None where nothing is, which any model understands."""
-    return None if asked.silence == Silence() else asked.silence
+    return None if asked.ablation == Ablation() else asked.ablation
 
 
 # >>> r"""On what a prediction at one point depends: gradient times input, by one backward pass.
@@ -168,7 +168,11 @@ class Dependence:
 
 
 def depends_on(
-    forecaster: Forecaster, example: Example, site: int, output: int, silence: Silence = Silence()
+    forecaster: Forecaster,
+    example: Example,
+    site: int,
+    output: int,
+    ablation: Ablation = Ablation(),
 ) -> Dependence:
     """Returns on what one output at one site depends.
 
@@ -177,7 +181,7 @@ def depends_on(
         example: The field that is given; its first sample counts.
         site: Number of the site.
         output: Number of the output.
-        silence: Parts that are switched off.
+        ablation: Parts that are switched off.
     """
     model = forecaster.model
     values = forecaster.normalised_input(example.frames).detach().requires_grad_()
@@ -185,7 +189,7 @@ def depends_on(
     tokens: tuple[Tensor, ...] = ()
     other_axes = (0, 3)
     if isinstance(model, GaussianParticleOperator):
-        trace = model.trace(values, **places, silence=silence)
+        trace = model.trace(values, **places, ablation=ablation)
         answer, tokens = trace.output, trace.tokens
         if trace.waves is not None:
             other_axes = (0, 2, 3)

@@ -10,7 +10,7 @@ from gpo.data.splits import Window
 from gpo.data.writers.netcdf import write_forecast
 from gpo.explore.requests import AskedPart
 from gpo.explore.session import Session
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 
 
 def netcdf(session: Session, asked: AskedPart) -> bytes:
@@ -21,8 +21,8 @@ def netcdf(session: Session, asked: AskedPart) -> bytes:
     columns: list[tuple[Variable, np.ndarray]] = []
     for number, (name, units) in enumerate(zip(task.outputs, task.units, strict=True)):
         parts = {"truth": truth, "predicted": whole, "error": whole - truth}
-        if asked.silence != Silence():
-            parts["parts_off"] = session.prediction(asked.example, asked.silence)
+        if asked.ablation != Ablation():
+            parts["parts_off"] = session.prediction(asked.example, asked.ablation)
         columns += [
             (Variable(f"{name}_{part}", units), values[:, number].numpy())
             for part, values in parts.items()

@@ -24,7 +24,7 @@ def inside(session: Session, asked: AskedPart) -> Packet:
     Of the paper's variant the coupling is modes by modes for every head; of the geometric one it
     is the size of the response for every wave vector, root mean square over the fields.
     """
-    trace = session.trace(asked.example, asked.silence)
+    trace = session.trace(asked.example, asked.ablation)
     activation = torch.stack([basis[0].square().sum(-1) for basis in trace.bases])
     arrays = {"activation": activation, "tokens": _token_energy(trace)}
     if trace.waves is not None:
@@ -91,7 +91,7 @@ def _particles_and_states(
         values = session.forecaster.normalised_input(example.frames)
         with torch.no_grad():
             return model.particles(values, example.coords, weights=example.weights), None
-    trace = session.trace(asked.example, asked.silence)
+    trace = session.trace(asked.example, asked.ablation)
     held = trace.particles
     if not isinstance(held, Particles):
         raise ValueError("This run is the ablation without particles.")

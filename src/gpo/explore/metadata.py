@@ -97,7 +97,7 @@ def _reasons(session: Session) -> dict[str, str]:
     model, task = session.forecaster.model, session.forecaster.task
     name = _model_name(model)
     if not isinstance(model, GaussianParticleOperator):
-        for part in ("modes", "coupling", "layers", "silence"):
+        for part in ("modes", "coupling", "layers", "ablation"):
             reasons[part] = f"{name} has no layers of windows and modes."
         reasons["value"] = f"{name} answers at its sites only."
         if not isinstance(model, GaussianField):

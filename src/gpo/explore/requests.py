@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 
 LARGEST = 2**31 - 1
 """Numbers of examples, modes and sites are below this."""
@@ -23,7 +23,7 @@ class Asked:
 class AskedPart(Asked):
     """The same with parts of the model switched off."""
 
-    silence: Silence = field(default=Silence())
+    ablation: Ablation = field(default=Ablation())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +95,13 @@ def _pairs(name: str, value: Any) -> frozenset[tuple[int, int]]:
     return frozenset((_whole(name, layer), _whole(name, mode)) for layer, mode in value)
 
 
-def _silence(name: str, value: Any) -> Silence:
+def _silence(name: str, value: Any) -> Ablation:
     readers: dict[str, Callable[[str, Any], Any]] = {
         "modes": _pairs, "layers": _wholes, "sites": _wholes,
     }  # fmt: skip
     if not isinstance(value, dict) or set(value) - set(readers):
         raise ValueError(f"`{name}` may have {', '.join(readers)}, got {_short(value)}.")
-    return Silence(**{part: readers[part](f"{name}.{part}", value[part]) for part in value})
+    return Ablation(**{part: readers[part](f"{name}.{part}", value[part]) for part in value})
 
 
 def _point(name: str, value: Any) -> tuple[float, ...]:
@@ -124,7 +124,7 @@ def _short(value: Any) -> str:
 
 READERS: dict[str, Callable[[str, Any], Any]] = {
     "example": _whole,
-    "silence": _silence,
+    "ablation": _silence,
     "layer": _whole,
     "mode": _whole,
     "point": _point,

@@ -11,7 +11,7 @@ import uvicorn
 from gpo.explore.app import make_app
 from gpo.explore.security import is_loopback, new_token
 from gpo.explore.session import Session
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 
 SECONDS_TO_END = 3
@@ -70,14 +70,14 @@ def time_of_an_answer(session: Session) -> str:
     The least of a few: what a page then waits for once all is in memory.
     """
     model = session.forecaster.model
-    silences = [Silence()]
+    ablates = [Ablation()]
     if isinstance(model, GaussianParticleOperator) and model.config.num_layers:
-        silences = [Silence(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
+        ablates = [Ablation(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
     session.prediction(0)
     times = []
-    for silence in silences:
+    for ablation in ablates:
         start = time.perf_counter()
-        session.prediction(0, silence)
+        session.prediction(0, ablation)
         times.append(time.perf_counter() - start)
     taken = 1000 * min(times)
     sites = session.example(0).frames.shape[2]

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly, owner
 from gpo.explore.plane import Plane
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
 
@@ -57,7 +57,7 @@ class Session:
 
     name: str
     forecaster: Forecaster
-    data: Trajectories | Pairs
+    data: Trajectories | StaticMaps
     members: Sequence[Any]
     """The test split: windows of time series, or numbers of static maps."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -96,29 +96,29 @@ class Session:
         which = owner(self.members[number]) if len(self.data.geometries) > 1 else 0
         return self._recent_planes.get(which, lambda: Plane(self.data.geometry(which)))
 
-    def trace(self, number: int, silence: Silence = Silence()) -> Trace:
+    def trace(self, number: int, ablation: Ablation = Ablation()) -> Trace:
         """Returns every intermediate of a forward pass."""
-        return self._recent_traces.get((number, silence), lambda: self._trace(number, silence))
+        return self._recent_traces.get((number, ablation), lambda: self._trace(number, ablation))
 
     def prediction(
-        self, number: int, silence: Silence = Silence()
+        self, number: int, ablation: Ablation = Ablation()
     ) -> Float[Tensor, "points outputs"]:
         """Returns the predicted frame in the units of the data."""
         example, forecaster = self.example(number), self.forecaster
         if isinstance(forecaster.model, GaussianParticleOperator):
             values = forecaster.normalised_input(example.frames)
-            output = self.trace(number, silence).output
-            return forecaster.denormalised(forecaster.complete(output, values))[0]
+            output = self.trace(number, ablation).output
+            return forecaster.denormalised(forecaster.apply_increment(output, values))[0]
         with torch.no_grad():
-            given = None if silence == Silence() else silence
+            given = None if ablation == Ablation() else ablation
             return forecaster(
-                example.frames, example.coords, weights=example.weights, silence=given
+                example.frames, example.coords, weights=example.weights, ablation=given
             )[0]
 
-    def _trace(self, number: int, silence: Silence) -> Trace:
+    def _trace(self, number: int, ablation: Ablation) -> Trace:
         example = self.example(number)
         values = self.forecaster.normalised_input(example.frames)
         with torch.no_grad():
             return self.operator.trace(
-                values, example.coords, weights=example.weights, silence=silence
+                values, example.coords, weights=example.weights, ablation=ablation
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Trajectories, Variable
+from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.places import Places
 from gpo.forecast.forecaster import Task
@@ -18,7 +18,7 @@ DIGITS = 9
 
 def describe_program(
     task: Task,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     sites: Geometry,
     is_known: np.ndarray,
     queries: Places | None = None,

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from gpo.data.dataset import Pairs, Trajectories, stretches
+from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.geometry import Geometry
 from gpo.data.splits import Window
-from gpo.parallel.partition import HeldSites
+from gpo.parallel.partition import SitePartition
 
 MAX_BYTES = 2**30
 """A data set up to this size is kept in memory."""
@@ -68,7 +68,7 @@ class WindowExamples(Dataset[Example]):
         *,
         num_steps: int = 1,
         reconstructs: bool = False,
-        held: HeldSites = HeldSites(),
+        held: SitePartition = SitePartition(),
     ) -> None:
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
         self.held = held
@@ -107,7 +107,7 @@ class WindowExamples(Dataset[Example]):
         num_times, num_variables = len(self.data.time), len(self.data.variables)
         sites = self.held.among(self.data.geometry(trajectory).num_points)
         whole = np.empty((num_times, sites.stop - sites.start, num_variables), np.float32)
-        for part in stretches(self.data, {trajectory: range(num_times)}):
+        for part in frame_chunks(self.data, {trajectory: range(num_times)}):
             whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
         return whole
 
@@ -115,7 +115,9 @@ class WindowExamples(Dataset[Example]):
 class MapExamples(Dataset[Example]):
     """Samples of static maps, at all sites or at those that are held."""
 
-    def __init__(self, data: Pairs, numbers: Sequence[int], held: HeldSites = HeldSites()) -> None:
+    def __init__(
+        self, data: StaticMaps, numbers: Sequence[int], held: SitePartition = SitePartition()
+    ) -> None:
         self.data, self.numbers, self.held = data, numbers, held
         per_site = len(data.inputs) + len(data.outputs)
         # Samples are always read anew; whether there are too many for the cache of the system.
@@ -132,12 +134,12 @@ class MapExamples(Dataset[Example]):
 
 
 def make_examples(
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     members: Sequence[Any],
     *,
     num_steps: int = 1,
     reconstructs: bool = False,
-    held: HeldSites = HeldSites(),
+    held: SitePartition = SitePartition(),
 ) -> WindowExamples | MapExamples:
     """Returns the examples of one split of either kind of data.
 
@@ -148,7 +150,7 @@ def make_examples(
         reconstructs: Whether the last frame given is itself the target.
         held: Which sites; weights stay those of the whole geometry.
     """
-    if not isinstance(data, Pairs):
+    if not isinstance(data, StaticMaps):
         return WindowExamples(
             data, members, num_steps=num_steps, reconstructs=reconstructs, held=held
         )

@@ -69,8 +69,8 @@ class FixedForecaster(nn.Module):
         assert isinstance(forecaster.model, GaussianParticleOperator)
         output = forecaster.model.predict(Sites.at(geometry, values))
         if geometry.neighbours is not None:
-            return forecaster.between(output, values, geometry.neighbours)
-        return forecaster.denormalised(forecaster.complete(output, values))
+            return forecaster.at_queries(output, values, geometry.neighbours)
+        return forecaster.denormalised(forecaster.apply_increment(output, values))
 
 
 def _tensors(part: Any, name: str = "fixed") -> dict[str, Tensor]:

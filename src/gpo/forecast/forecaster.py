@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from gpo.data.forcings import HAND, Clock
 from gpo.files import write_text
 from gpo.forecast.statistics import SiteMeans
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.checkpoint import ArtifactError, build
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.sites import Sites, check_queries
 from gpo.model.sweep import Sweep
 from gpo.numerics.neighbours import Neighbours
-from gpo.parallel.partition import HeldSites
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.partition import SitePartition
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.train.models import Model, load_model
 
 TASK_NAME = "task.json"
@@ -90,19 +90,19 @@ class Forecaster(nn.Module):
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
         for name, values in statistics.items():
             self.register_buffer(name, values, persistent=False)
-        self.held = HeldSites()
+        self.held = SitePartition()
 
     @property
-    def share(self) -> AbstractShare:
+    def shard(self) -> SpatialShard:
         """Which part of the sites the model is given."""
         field = self._field
-        return WHOLE if field is None else field.share
+        return SINGLE_PROCESS if field is None else field.shard
 
-    def share_sites(self, share: AbstractShare, held: HeldSites = HeldSites()) -> None:
+    def share_sites(self, shard: SpatialShard, held: SitePartition = SitePartition()) -> None:
         """Tells the model that it is given a part of the sites from now on.
 
         Args:
-            share: Joins the processes that have the others.
+            shard: Joins the processes that have the others.
             held: Which part this is.
         """
         field = self._field
@@ -111,7 +111,7 @@ class Forecaster(nn.Module):
                 f"`space_shards` must be 1 for {type(self.model).__name__}: of all models, gpo alone "
                 "can be given a part of the sites. --devices shares batches."
             )
-        field.share, self.held = share, held
+        field.shard, self.held = shard, held
 
     @property
     def _field(self) -> GaussianField | None:
@@ -130,7 +130,7 @@ class Forecaster(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
-        silence: Silence | None = None,
+        ablation: Ablation | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame in the units of the data, at the sites or at `queries`.
 
@@ -139,13 +139,13 @@ class Forecaster(nn.Module):
             coords: The sites.
             weights: Quadrature weights; 0 masks a site.
             queries: Any other points; baselines answer at their sites only.
-            silence: Parts of a model gpo that are switched off.
+            ablation: Parts of a model gpo that are switched off.
         """
-        if queries is None and silence is None:
+        if queries is None and ablation is None:
             values = self.normalised_input(frames)
             output = self.model(values, coords, weights=weights)
-            return self.denormalised(self.complete(output, values))
-        swept = self.sweep(frames, coords, weights=weights, silence=silence or Silence())
+            return self.denormalised(self.apply_increment(output, values))
+        swept = self.sweep(frames, coords, weights=weights, ablation=ablation or Ablation())
         return swept.at_sites() if queries is None else swept.at(queries)
 
     def sweep(
@@ -154,19 +154,19 @@ class Forecaster(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-        silence: Silence = Silence(),
+        ablation: Ablation = Ablation(),
     ) -> "Forecast":
         """Visits the sites once; what comes out can be asked at as many points as there are."""
         if not isinstance(self.model, GaussianParticleOperator):
             raise ValueError(
                 f"{type(self.model).__name__} answers at its sites only and has no parts to switch "
-                "off; `queries` and `silence` need a model gpo."
+                "off; `queries` and `ablation` need a model gpo."
             )
         values = self.normalised_input(frames)
         sites = self.model.field.check(values, coords, weights, None)
-        return Forecast(self, replace(sites, values=values), self.model.sweep(sites, silence))
+        return Forecast(self, replace(sites, values=values), self.model.sweep(sites, ablation))
 
-    def between(
+    def at_queries(
         self,
         output: Float[Tensor, "batch queries outputs"],
         values: Float[Tensor, "batch points channels"],
@@ -185,7 +185,7 @@ class Forecaster(nn.Module):
         if self.task.is_per_site:
             sets = mean.expand(len(neighbours.index), -1, -1)
             mean = neighbours.blend(neighbours.gather(sets))
-        return self.complete(output, values) * self.output_std + mean
+        return self.apply_increment(output, values) * self.output_std + mean
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
@@ -197,9 +197,9 @@ class Forecaster(nn.Module):
                 f"The model was trained on maps of {len(mean):,} corresponding sites, "
                 f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
             )
-        return side_by_side((frames - mean) / self.input_std)
+        return stack_frames((frames - mean) / self.input_std)
 
-    def followed(
+    def advance(
         self,
         frames: Float[Tensor, "batch history points inputs"],
         prediction: Float[Tensor, "batch points outputs"],
@@ -229,7 +229,7 @@ class Forecaster(nn.Module):
         """Returns outputs in the units of the data."""
         return values * self.output_std + self.site_means(self.output_mean)
 
-    def complete(self, output: Tensor, values: Tensor) -> Tensor:
+    def apply_increment(self, output: Tensor, values: Tensor) -> Tensor:
         """Returns the normalised next state from the model's output and its input."""
         if self.task.predict == "state":
             return output
@@ -258,7 +258,7 @@ class Forecaster(nn.Module):
         return cls(load_model(folder), task, means)
 
 
-def side_by_side(
+def stack_frames(
     frames: Float[Tensor, "batch history points inputs"],
 ) -> Float[Tensor, "batch points channels"]:
     """Returns all frames of a site in one row, the last one last."""
@@ -276,7 +276,7 @@ class Forecast:
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
         """Returns the frame at the sites."""
-        completed = self.forecaster.complete(self.swept.output, self.sites.values)
+        completed = self.forecaster.apply_increment(self.swept.output, self.sites.values)
         return self.forecaster.denormalised(completed)
 
     def at(
@@ -285,5 +285,5 @@ class Forecast:
         """Returns the frame at any points."""
         sites, search = self.sites, self.swept.parts.find_neighbours
         queries = check_queries(queries, sites.values, search.domain)
-        neighbours = search(queries, sites.coords, sites.is_counted, sites.share)
-        return self.forecaster.between(self.swept.at(queries), sites.values, neighbours)
+        neighbours = search(queries, sites.coords, sites.is_counted, sites.shard)
+        return self.forecaster.at_queries(self.swept.at(queries), sites.values, neighbours)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.forcings import turn
 from gpo.data.geometry import Geometry
@@ -51,7 +51,7 @@ class Forecasts:
     """Which forecasts there are, and how they are made."""
 
     forecaster: Forecaster
-    data: Trajectories | Pairs
+    data: Trajectories | StaticMaps
     num_steps: int = 1
     """Forecasts of every series, each a lead after the one before; one for static maps."""
     places: Places | None = None
@@ -60,7 +60,7 @@ class Forecasts:
     def __post_init__(self) -> None:
         """Refuses data that the forecaster cannot start from."""
         task, data = self.forecaster.task, self.data
-        if isinstance(data, Pairs):
+        if isinstance(data, StaticMaps):
             if task.lead > 0:
                 raise DataError(data.source, "file", "holds static maps, not a time series.")
             names = tuple(variable.name for variable in data.inputs)
@@ -94,7 +94,7 @@ class Forecasts:
     def layout(self) -> ForecastLayout:
         """What a file of these forecasts holds."""
         data, places = self.data, self.places or Places.of(self.data.geometry())
-        if isinstance(data, Pairs):
+        if isinstance(data, StaticMaps):
             return ForecastLayout(places, data.outputs, data.num_samples)
         ahead = self.forecaster.task.lead * data.time_step * np.arange(1, self.num_steps + 1)
         times = data.time[-1] + ahead
@@ -125,7 +125,7 @@ class Forecasts:
                         yield case, step, block
                 if step + 1 < self.num_steps:
                     found = answers.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
-                    frames = self.forecaster.followed(frames[None], found[None])[0]
+                    frames = self.forecaster.advance(frames[None], found[None])[0]
                     writer.keep(case, step + 1, frames.numpy())
 
     def _answer(self, answers: Answers, block: Block, places: Places) -> np.ndarray:
@@ -139,7 +139,7 @@ class Forecasts:
 
     def _start(self, case: int) -> Start:
         geometry = self.data.geometry(case)
-        if isinstance(self.data, Pairs):
+        if isinstance(self.data, StaticMaps):
             return Start.of(self.data.sample(case)[0][None], geometry)
         times = slice(-self._num_needed, None, self.forecaster.task.lead)
         return Start.of(self.data.given(case, times), geometry)

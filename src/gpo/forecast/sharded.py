@@ -7,9 +7,9 @@ from torch import Tensor
 
 from gpo.forecast.forecaster import Forecast, Forecaster
 from gpo.forecast.statistics import SiteMeans
-from gpo.model.ablation import Silence
-from gpo.parallel.partition import HeldSites
-from gpo.parallel.shard import Shards
+from gpo.model.ablation import Ablation
+from gpo.parallel.partition import SitePartition
+from gpo.parallel.shard import DistributedShard
 
 
 class SharedForecaster(Forecaster):
@@ -20,7 +20,7 @@ class SharedForecaster(Forecaster):
         shards: Joins the processes.
     """
 
-    def __init__(self, forecaster: Forecaster, shards: Shards) -> None:
+    def __init__(self, forecaster: Forecaster, shards: DistributedShard) -> None:
         means = None
         if forecaster.task.is_per_site:
             means = SiteMeans(forecaster.input_mean, forecaster.output_mean)
@@ -35,10 +35,10 @@ class SharedForecaster(Forecaster):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
-        silence: Silence | None = None,
+        ablation: Ablation | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame at all sites, or at queries."""
-        forecast = self.sweep(frames, coords, weights=weights, silence=silence or Silence())
+        forecast = self.sweep(frames, coords, weights=weights, ablation=ablation or Ablation())
         return forecast.at_sites() if queries is None else forecast.at(queries)
 
     def sweep(
@@ -47,18 +47,18 @@ class SharedForecaster(Forecaster):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-        silence: Silence = Silence(),
+        ablation: Ablation = Ablation(),
     ) -> Forecast:
         """Visits the sites that belong to this process."""
-        if silence.sites:
+        if ablation.sites:
             raise ValueError("sites cannot be silent where several processes share them.")
         per_line = _line(coords, self.shards.count, is_sphere=self._is_sphere)
-        held = HeldSites(self.shards.rank, self.shards.count, per_line)
+        held = SitePartition(self.shards.rank, self.shards.count, per_line)
         part = held.among(coords.shape[-2])
         self.share_sites(self.shards, held)
         mine = None if weights is None else weights[..., part]
         given = frames[:, :, part], coords[..., part, :]
-        forecast = super().sweep(*given, weights=mine, silence=silence)
+        forecast = super().sweep(*given, weights=mine, ablation=ablation)
         return SharedForecast(self, forecast.sites, forecast.swept)
 
     @property
@@ -73,7 +73,7 @@ class SharedForecast(Forecast):
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
         """Returns the frame at all sites."""
-        return self.sites.share.gathered(super().at_sites(), 1)
+        return self.sites.shard.gathered(super().at_sites(), 1)
 
 
 def _line(coords: Float[Tensor, "*batch points dim"], num_parts: int, *, is_sphere: bool) -> int:

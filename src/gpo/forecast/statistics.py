@@ -12,7 +12,7 @@ from rich.progress import track
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from gpo.data.dataset import Pairs, Trajectories, stretches
+from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.splits import Window, touched_frames
 from gpo.model.checkpoint import ArtifactError
 
@@ -34,7 +34,7 @@ class Normalizer:
         """Returns the statistics of a stream of fields in one pass.
 
         Args:
-            portions: Pairs of values (times, points, variables) and quadrature weights
+            portions: StaticMaps of values (times, points, variables) and quadrature weights
                 (points); NaN and points of weight zero do not count.
         """
         moments = Moments()
@@ -121,7 +121,7 @@ class SiteMeans:
     outputs: Float[Tensor, "points outputs"]
 
     @classmethod
-    def of(cls, data: Pairs, numbers: Sequence[int]) -> "SiteMeans | None":
+    def of(cls, data: StaticMaps, numbers: Sequence[int]) -> "SiteMeans | None":
         """Returns the means of some samples; None where not all samples have as many sites."""
         counts = {data.geometry(number).num_points for number in range(data.num_samples)}
         if len(counts) > 1:
@@ -166,7 +166,7 @@ LONG = 8
 
 
 def training_statistics(
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     members: Sequence[Any],
     means: SiteMeans | None = None,
     *,
@@ -180,7 +180,7 @@ def training_statistics(
         means: Means of static maps site by site; sizes are then those of what differs from them.
         is_quiet: Without a progress bar.
     """
-    if isinstance(data, Pairs):
+    if isinstance(data, StaticMaps):
         inputs, outputs = _of_maps(data, members, means)
         return inputs, outputs, np.ones(len(data.outputs))
     states, changes = _of_series(data, members, is_quiet)
@@ -189,7 +189,7 @@ def training_statistics(
 
 
 def _of_maps(
-    data: Pairs, numbers: Sequence[int], means: SiteMeans | None
+    data: StaticMaps, numbers: Sequence[int], means: SiteMeans | None
 ) -> tuple[Normalizer, Normalizer]:
     inputs, outputs = Moments(), Moments()
     common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
@@ -208,7 +208,7 @@ def _of_series(
     """Returns statistics of all frames of the windows, and of the change from last to target."""
     before = {(window.trajectory, window.target): window.last for window in windows}
     states, changes = Moments(), Moments()
-    parts = stretches(data, touched_frames(windows))
+    parts = frame_chunks(data, touched_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
     shown = track(parts, "statistics", transient=True, disable=is_quiet or len(parts) < LONG)

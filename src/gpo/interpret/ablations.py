@@ -18,7 +18,7 @@ from gpo.interpret.components import Part, make_parts, together
 from gpo.interpret.effects import Effects
 from gpo.interpret.null import spearman
 from gpo.interpret.waves import shells
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.paper import Stage
@@ -86,7 +86,7 @@ def mode_effects(effects: Effects, parts: Sequence[Part], track: Track) -> list[
         if windows:
             layer, mode = next(iter(part.modes))
             supports = [some[layer][:, mode] for some in windows]
-        effect = effects.without(Silence(part.modes), supports)
+        effect = effects.without(Ablation(part.modes), supports)
         rows.append({"name": part.name, **part.about, "score": part.score, **effect})
     return rows
 
@@ -97,7 +97,7 @@ def layer_effects(effects: Effects, track: Track) -> list[dict[str, Any]]:
     assert isinstance(model, GaussianParticleOperator)
     numbers = range(model.config.num_layers)
     return [
-        effects.without(Silence(layers=frozenset({number})))
+        effects.without(Ablation(layers=frozenset({number})))
         for number in track(numbers, "silencing layers")
     ]
 
@@ -115,7 +115,7 @@ def shell_effects(effects: Effects, track: Track) -> dict[str, Any]:
     for layers, shell in track(jobs, "silencing shells of waves"):
         modes = np.flatnonzero(numbers == shell).tolist()
         silent = frozenset((layer, mode) for layer in layers for mode in modes)
-        rows.append(effects.without(Silence(silent)))
+        rows.append(effects.without(Ablation(silent)))
     count = len(filled)
     return {
         "wavenumbers": filled,
@@ -137,7 +137,7 @@ def region_effects(effects: Effects, track: Track) -> dict[str, Any]:
         sites = np.flatnonzero(number_of == number)
         inside = torch.from_numpy((number_of == number).astype(np.float32))
         supports = [inside.expand(len(batch.example.frames), -1) for batch in shared]
-        rows.append(effects.without(Silence(sites=frozenset(sites.tolist())), supports))
+        rows.append(effects.without(Ablation(sites=frozenset(sites.tolist())), supports))
         centers.append(geometry.coords[sites].mean(0).tolist())
     examples = sum(len(batch.example.frames) for batch in shared)
     return {"num_examples": examples, "centers": centers, "effects": rows}
@@ -176,8 +176,8 @@ def _particles(effects: Effects, model: GaussianParticleOperator) -> dict[str, A
     """Returns what the Gaussians cause, all of them and each; values and places are left."""
     numbers = range(model.config.num_gaussians)
     return {
-        "all": effects.without(Silence(gaussians=frozenset(numbers))),
-        "each": [effects.without(Silence(gaussians=frozenset({number}))) for number in numbers],
+        "all": effects.without(Ablation(gaussians=frozenset(numbers))),
+        "each": [effects.without(Ablation(gaussians=frozenset({number}))) for number in numbers],
     }
 
 
@@ -189,7 +189,7 @@ def _heads(effects: Effects, model: GaussianParticleOperator, track: Track) -> A
     pairs = [(layer, head) for layer in range(model.config.num_layers) for head in range(count)]
     for layer, head in track(pairs, "silencing heads"):
         mine = range(head * modes, (head + 1) * modes)
-        effect = effects.without(Silence(frozenset((layer, mode) for mode in mine)))
+        effect = effects.without(Ablation(frozenset((layer, mode) for mode in mine)))
         rows.append({"layer": layer, "head": head, **effect})
     return rows
 

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import owner
 from gpo.forecast.examples import Example, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
@@ -37,12 +37,12 @@ class Batch:
         """False where a value is missing."""
         return self.example.weights.numpy() > 0
 
-    def predicted(self, forecaster: Forecaster, silence: Silence | None = None) -> Tensor:
+    def predicted(self, forecaster: Forecaster, ablation: Ablation | None = None) -> Tensor:
         """Returns the predictions in the units of the data."""
         example = self.example
         with torch.no_grad():
             return forecaster(
-                example.frames, example.coords, weights=example.weights, silence=silence
+                example.frames, example.coords, weights=example.weights, ablation=ablation
             )
 
     def traced(self, forecaster: Forecaster) -> Trace:
@@ -73,7 +73,7 @@ def distances(first: Tensor, second: Tensor, weights: Tensor) -> list[float]:
 
 
 def make_batches(
-    data: Trajectories | Pairs, members: Sequence[Any], *, reconstructs: bool = False
+    data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool = False
 ) -> list[Batch]:
     """Returns the examples of some members of a split, together where their sites are the same."""
     examples = make_examples(data, members, reconstructs=reconstructs)

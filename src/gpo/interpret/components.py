@@ -11,11 +11,11 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpret.batches import Batch
 from gpo.interpret.waves import energies
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.paper import Stage
-from gpo.transforms.waves import WaveWindows
+from gpo.transforms.waves import Waves
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Part:
 
     name: str
     modes: frozenset[tuple[int, int]]
-    """Pairs of layer and mode."""
+    """StaticMaps of layer and mode."""
     score: float
     """Energy that it scatters back: known from one forward pass, without switching anything off."""
     about: dict[str, Any] = field(default_factory=dict)
@@ -61,12 +61,12 @@ def make_parts(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Part]:
     ]
 
 
-def together(parts: Sequence[Part]) -> Silence:
+def together(parts: Sequence[Part]) -> Ablation:
     """Returns what switches all of some parts off."""
-    return Silence(frozenset().union(*(part.modes for part in parts)))
+    return Ablation(frozenset().union(*(part.modes for part in parts)))
 
 
-def _waves(windows: WaveWindows) -> dict[tuple[float, ...], list[int]]:
+def _waves(windows: Waves) -> dict[tuple[float, ...], list[int]]:
     """Returns the modes of every wave; where both of two opposite vectors are there, they are one."""
     waves: dict[tuple[float, ...], list[int]] = {}
     # Backwards, so that of two opposite vectors the positive one gives the name.

@@ -13,7 +13,7 @@ from gpo.evaluate.spectrum import NoSpectrumError, spectral_errors
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpret.batches import Batch, distances
 from gpo.interpret.windows import middle
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.numerics.norms import normalised_weights
 
 
@@ -37,13 +37,13 @@ class Effects:
         pairs = zip(self.batches, self.intact, strict=True)
         return float(np.mean([error for batch, guess in pairs for error in batch.errors(guess)]))
 
-    def error_without(self, silence: Silence) -> float:
+    def error_without(self, ablation: Ablation) -> float:
         """Returns the relative L2 against the truth with parts switched off."""
-        rows = [batch.errors(batch.predicted(self.forecaster, silence)) for batch in self.batches]
+        rows = [batch.errors(batch.predicted(self.forecaster, ablation)) for batch in self.batches]
         return float(np.mean(np.concatenate(rows)))
 
     def without(
-        self, silence: Silence, supports: Sequence[Float[Tensor, "batch points"]] | None = None
+        self, ablation: Ablation, supports: Sequence[Float[Tensor, "batch points"]] | None = None
     ) -> dict[str, Any]:
         """Returns by how much predictions change, the mean over examples.
 
@@ -55,13 +55,13 @@ class Effects:
         - `distance`: from the middle of the support to the middle of the change, in unit lengths.
 
         Args:
-            silence: What is switched off.
+            ablation: What is switched off.
             supports: How much every site of every batch belongs to it, from 0 to 1; a part
                 without a place has none.
         """
         rows: list[dict[str, float]] = []
         for number, (batch, intact) in enumerate(zip(self.batches, self.intact, strict=True)):
-            guess = batch.predicted(self.forecaster, silence)
+            guess = batch.predicted(self.forecaster, ablation)
             support = None if supports is None else supports[number]
             rows += _changes(batch, intact, guess, support)
         names = list(dict.fromkeys(name for row in rows for name in row))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
 from gpo.files import write_text
 from gpo.forecast.forecaster import Forecaster
@@ -61,11 +61,11 @@ class Interpretation:
 
 def interpret(
     forecaster: Forecaster,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     members: Sequence[Any],
     *,
     num_examples: int = 8,
-    other: tuple[Trajectories | Pairs, Sequence[Any]] | None = None,
+    other: tuple[Trajectories | StaticMaps, Sequence[Any]] | None = None,
     same: Mapping[str, Forecaster] | None = None,
     seed: int = 0,
     track: Callable[[Sequence[Any], str], Iterable[Any]] = lambda items, _: items,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpo.data.coarsen import thinned
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.coarsen import coarsened
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.splits import owner
 from gpo.forecast.forecaster import Forecaster
@@ -57,7 +57,7 @@ def other_data(
 
 def half_resolution(
     forecaster: Forecaster,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     members: Sequence[Any],
     *,
     reconstructs: bool,
@@ -75,12 +75,12 @@ def half_resolution(
     """  # fmt: skip
     rows: list[dict[str, float]] = []
     try:
-        coarse = thinned(data, 2)
+        coarse = coarsened(data, 2)
         for member in members:
             (full,), (half,) = (
                 make_batches(some, [member], reconstructs=reconstructs) for some in (data, coarse)
             )
-            kept = data.geometry(owner(member)).thinned(2)[1]
+            kept = data.geometry(owner(member)).coarsened(2)[1]
             rows.append(_moved(forecaster, full, half, kept))
     except DataError as error:
         return {"reason": error.problem.rstrip(".")}

@@ -18,7 +18,7 @@ from gpo.interpret.batches import Batch
 from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
 from gpo.transforms.fit import HARDLY_SEEN
-from gpo.transforms.waves import WaveWindows
+from gpo.transforms.waves import Waves
 
 CHUNK = 4096
 """Sites that are added to a Gram matrix at a time."""
@@ -88,12 +88,12 @@ def energies(
     return np.asarray(measured) / count, np.asarray(scattered) / count, np.stack(responses)
 
 
-def shells(windows: WaveWindows) -> Int[np.ndarray, " modes"]:
+def shells(windows: Waves) -> Int[np.ndarray, " modes"]:
     """Returns the whole number next to |k| of every mode, in turns per length of the domain."""
     return (windows.vectors.norm(dim=-1) + 0.5).floor().long().numpy()
 
 
-def axis_names(windows: WaveWindows) -> list[str]:
+def axis_names(windows: Waves) -> list[str]:
     """Returns along what the components of wave vectors run."""
     if windows.mesh_shape:
         return [f"index {number}" for number in range(len(windows.mesh_shape))]
@@ -101,7 +101,7 @@ def axis_names(windows: WaveWindows) -> list[str]:
 
 
 def gram_numbers(
-    windows: WaveWindows, coords: Float[Tensor, "points dim"], weights: Float[Tensor, " points"]
+    windows: Waves, coords: Float[Tensor, "points dim"], weights: Float[Tensor, " points"]
 ) -> dict[str, Any]:
     r"""Returns how well sites tell waves apart: eigenvalues of $\Psi^*Q\Psi$, all one at best.
 
@@ -145,9 +145,7 @@ def _eigenvalues(places: Tensor, share: Tensor, functions: Any) -> np.ndarray:
     return torch.linalg.eigvalsh(gram).numpy()
 
 
-def _waves(
-    windows: WaveWindows, places: Float[Tensor, "points axes"]
-) -> Complex[Tensor, "points waves"]:
+def _waves(windows: Waves, places: Float[Tensor, "points axes"]) -> Complex[Tensor, "points waves"]:
     vectors = windows.vectors
     # The opposite of every vector that stands for two.
     vectors = torch.cat([vectors, -vectors[windows.multiplicities == 2]])
@@ -155,7 +153,7 @@ def _waves(
 
 
 def _measured(
-    windows: WaveWindows, places: Float[Tensor, "points axes"]
+    windows: Waves, places: Float[Tensor, "points axes"]
 ) -> Float[Tensor, "points functions"]:
     functions = torch.ones_like(places[:, :1])
     for axis, basis in enumerate(windows.bases):

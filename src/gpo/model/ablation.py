@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Silence:
+class Ablation:
     """What does not count in a forward pass; nothing by default."""
 
     modes: frozenset[tuple[int, int]] = frozenset()
-    """Pairs of layer and mode whose tokens are not scattered back; in the paper's variant the modes
+    """StaticMaps of layer and mode whose tokens are not scattered back; in the paper's variant the modes
     of head h begin at h times the modes per head."""
     layers: frozenset[int] = frozenset()
     """Layers that leave the state as it is."""
@@ -33,10 +33,10 @@ class Silence:
             strange = sorted(number for number in numbers if not 0 <= number < count)
             if strange:
                 raise ValueError(
-                    f"`silence.{name}` must be from 0 to {count - 1}, got {strange[0]}."
+                    f"`ablation.{name}` must be from 0 to {count - 1}, got {strange[0]}."
                 )
 
-    def within(self, points: slice) -> "Silence":
+    def within(self, points: slice) -> "Ablation":
         """Returns the same for some of the sites, numbered from their first one on."""
         if not self.sites or points.start is None:
             return self

@@ -12,12 +12,12 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model.ablation import Silence
-from gpo.model.encoder import Described
+from gpo.model.ablation import Ablation
+from gpo.model.encoder import SiteFeatures
 from gpo.model.particles import AbstractLatent
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import Neighbours
-from gpo.parallel.shard import AbstractShare
+from gpo.parallel.shard import SpatialShard
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class AbstractLayers(ABC):
     def begin(
         self,
         latent: AbstractLatent,
-        described: Described,
+        described: SiteFeatures,
         coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns points as they come from the encoder."""
@@ -140,15 +140,15 @@ class AbstractLayers(ABC):
 
     @abstractmethod
     def couple(
-        self, number: int, moments: Tensor, share: AbstractShare, silence: Silence
+        self, number: int, moments: Tensor, shard: SpatialShard, ablation: Ablation
     ) -> AbstractStage:
         """Returns the stage of a layer: the modes of all sites.
 
         Args:
             number: Of the layer.
             moments: Sums over the sites that are here.
-            share: Adds what other processes measured.
-            silence: Modes that are switched off.
+            shard: Adds what other processes measured.
+            ablation: Modes that are switched off.
         """
 
     @abstractmethod

@@ -7,15 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.abstract_layers import AbstractLayers, Chunk, Numbers, Visit
 from gpo.model.config import OperatorConfig
-from gpo.model.encoder import Described
+from gpo.model.encoder import SiteFeatures
 from gpo.model.paper import Modes, PGGaussianAttention, Stage, measure
 from gpo.model.particles import AbstractLatent
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import Neighbours
-from gpo.parallel.shard import AbstractShare
+from gpo.parallel.shard import SpatialShard
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
     def begin(
         self,
         latent: AbstractLatent,
-        described: Described,
+        described: SiteFeatures,
         coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns the basis as the encoder makes it."""
@@ -133,10 +133,12 @@ class ContentLayers(nn.ModuleList, AbstractLayers):
         """Returns the moments of the windows."""
         return measure(visit.kept.windows, visit.state, chunk.windows)
 
-    def couple(self, number: int, moments: Tensor, share: AbstractShare, silence: Silence) -> Modes:
+    def couple(
+        self, number: int, moments: Tensor, shard: SpatialShard, ablation: Ablation
+    ) -> Modes:
         """Returns the modes of all sites."""
-        modes = self.stages[number].couple(moments, share)
-        loud = silence.tokens(number, modes.coupled.flatten(1, 2), dim=1)
+        modes = self.stages[number].couple(moments, shard)
+        loud = ablation.tokens(number, modes.coupled.flatten(1, 2), dim=1)
         return replace(modes, coupled=loud.view_as(modes.coupled))
 
     def update(self, number: int, visit: Visit, scattered: Tensor, chunk: Chunk) -> Visit:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.config import OperatorConfig
 from gpo.model.features import make_features
 from gpo.model.particles import AbstractLatent, Particles
@@ -19,7 +19,7 @@ from gpo.numerics.neighbours import Neighbours
 
 
 @dataclass(frozen=True)
-class Described:
+class SiteFeatures:
     r"""$\eta_j=[a_j,\gamma(x_j)]$ of every site, in two parts."""
 
     values: Float[Tensor, "batch points channels"]
@@ -54,15 +54,15 @@ class AbstractEncoder(nn.Module, ABC):
         self,
         values: Float[Tensor, "batch points channels"],
         coords: Float[Tensor, "#batch points dim"],
-    ) -> Described:
+    ) -> SiteFeatures:
         """Returns what is known of every site."""
         if not torch.compiler.is_compiling() and bool((coords == coords[:1]).all()):
             coords = coords[:1]
-        return Described(values, self.features(coords))
+        return SiteFeatures(values, self.features(coords))
 
     @abstractmethod
     def read(
-        self, described: Described, coords: Float[Tensor, "#batch points dim"]
+        self, described: SiteFeatures, coords: Float[Tensor, "#batch points dim"]
     ) -> AbstractLatent:
         """Returns the state of sites that were described already."""
 
@@ -71,7 +71,7 @@ class AbstractEncoder(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class PlainLatent(AbstractLatent):
+class MLPFeatures(AbstractLatent):
     """Features with no geometry: what a site holds is the same wherever it is evaluated."""
 
     features: Float[Tensor, "batch points gaussians"]
@@ -86,16 +86,16 @@ class PlainLatent(AbstractLatent):
         """Returns nothing: windows see the basis alone."""
         return self.features[..., :0]
 
-    def blend(self, neighbours: Neighbours, domain: Domain) -> "PlainLatent":
+    def blend(self, neighbours: Neighbours, domain: Domain) -> "MLPFeatures":
         """Interpolates the features."""
-        return PlainLatent(neighbours.blend(neighbours.gather(self.features)))
+        return MLPFeatures(neighbours.blend(neighbours.gather(self.features)))
 
-    def silenced(self, silence: Silence) -> "PlainLatent":
+    def ablated(self, ablation: Ablation) -> "MLPFeatures":
         """Returns the same features, zero at silent sites and where silent themselves."""
-        return PlainLatent(silence.of_sites(self.features))
+        return MLPFeatures(ablation.of_sites(self.features))
 
 
-class PlainEncoder(AbstractEncoder):
+class MLPEncoder(AbstractEncoder):
     """As deep as the particle encoder's three heads; positive, so that mass keeps its meaning."""
 
     def __init__(self, config: OperatorConfig) -> None:
@@ -113,14 +113,16 @@ class PlainEncoder(AbstractEncoder):
             nn.Linear(hidden, config.num_gaussians),
         )
 
-    def read(self, described: Described, coords: Float[Tensor, "#batch points dim"]) -> PlainLatent:
+    def read(
+        self, described: SiteFeatures, coords: Float[Tensor, "#batch points dim"]
+    ) -> MLPFeatures:
         """Returns the features of sites that were described already."""
         first, *others = self.layers
         assert isinstance(first, nn.Linear)
         hidden = described.through(first)
         for layer in others:
             hidden = layer(hidden)
-        return PlainLatent(softplus(hidden))
+        return MLPFeatures(softplus(hidden))
 
 
 # >>> r"""The decoder $f^{\mathrm{dec}}_\phi$ (eq. decoder): a two-layer perceptron with ReLU."""
@@ -169,7 +171,9 @@ class Encoder(AbstractEncoder):
         self.weights = Head(hidden, config.num_gaussians)
         self._spread_out()
 
-    def read(self, described: Described, coords: Float[Tensor, "#batch points dim"]) -> Particles:
+    def read(
+        self, described: SiteFeatures, coords: Float[Tensor, "#batch points dim"]
+    ) -> Particles:
         """Returns the particles of sites that were described already."""
         hidden = torch.relu(described.through(self.lift))
         shape = (*described.values.shape[:2], self.num_gaussians, self.domain.dim)

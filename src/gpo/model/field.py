@@ -11,12 +11,12 @@ from gpo.model import checkpoint as artifact
 from gpo.model.abstract_layers import AbstractLayers
 from gpo.model.config import OperatorConfig
 from gpo.model.content_layers import ContentLayers
-from gpo.model.encoder import Decoder, Encoder, PlainEncoder
+from gpo.model.encoder import Decoder, Encoder, MLPEncoder
 from gpo.model.particles import Particles
 from gpo.model.sites import Sites, check_sites
-from gpo.model.sweep import Judge, Parts, Sweep, sweep
+from gpo.model.sweep import Parts, Regularizer, Sweep, sweep
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 
 class GaussianField(nn.Module):
@@ -25,10 +25,10 @@ class GaussianField(nn.Module):
     def __init__(self, config: OperatorConfig, decoded_channels: int | None = None) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config) if config.has_gaussian_field else PlainEncoder(config)
+        self.encoder = Encoder(config) if config.has_gaussian_field else MLPEncoder(config)
         self.decoder = Decoder(config, decoded_channels or config.num_gaussians)
         self.layers = ContentLayers(replace(config, num_layers=0))
-        self.share: AbstractShare = WHOLE
+        self.shard: SpatialShard = SINGLE_PROCESS
         self.chunk_size: int | None = None
         self._find_neighbours = NeighbourSearch(config.space, config.query_neighbours)
 
@@ -57,7 +57,7 @@ class GaussianField(nn.Module):
         swept = self.sweep(sites)
         return swept.output if sites.queries is None else swept.at(sites.queries)
 
-    def sweep(self, sites: Sites, *, judge: Judge | None = None) -> Sweep:
+    def sweep(self, sites: Sites, *, judge: Regularizer | None = None) -> Sweep:
         """Takes sites that were checked through the encoder; `judge` is asked about particles."""
         return sweep(self.parts(self.layers), sites, judge=judge)
 
@@ -87,12 +87,12 @@ class GaussianField(nn.Module):
         """Returns the sites in one shape, or raises a `ValueError` that says what is wrong."""
         given = values, coords, weights, queries
         expected = self.config.in_channels, self.config.space, self.dtype
-        return check_sites(*expected, *given, share=self.share)
+        return check_sites(*expected, *given, shard=self.shard)
 
     def neighbours(self, sites: Sites) -> Neighbours:
         """Returns the sites next to every query."""
         assert sites.queries is not None
-        return self._find_neighbours(sites.queries, sites.coords, sites.is_counted, sites.share)
+        return self._find_neighbours(sites.queries, sites.coords, sites.is_counted, sites.shard)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

@@ -17,18 +17,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
 
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.abstract_layers import AbstractLayers, AbstractStage, Chunk, Numbers, Visit
 from gpo.model.config import OperatorConfig
-from gpo.model.encoder import Described
+from gpo.model.encoder import SiteFeatures
 from gpo.model.features import make_open_features
 from gpo.model.particles import AbstractLatent
 from gpo.model.sites import FixedGeometry, Sites
 from gpo.numerics.neighbours import Neighbours
-from gpo.parallel.shard import AbstractShare
+from gpo.parallel.shard import SpatialShard
 from gpo.transforms.fit import project, scatter_at
-from gpo.transforms.transform import AbstractProjection, GridProjection
-from gpo.transforms.waves import WaveWindows
+from gpo.transforms.transform import AbstractTransform, GridTransform
+from gpo.transforms.waves import Waves
 
 # >>> r"""One layer of the geometric operator: measure, filter, scatter, gate.
 #
@@ -68,7 +68,7 @@ class GatedLayer(nn.Module):
     def update(
         self,
         state: Float[Tensor, "points batch channels"],
-        windows: AbstractProjection,
+        windows: AbstractTransform,
         filtered: Float[Tensor, "2 modes batch fields"],
     ) -> Float[Tensor, "points batch channels"]:
         """Returns the state after tokens were scattered to its points."""
@@ -218,27 +218,27 @@ class WaveStage(AbstractStage):
 
 
 @dataclass(frozen=True)
-class Placed:
+class CachedTransform:
     """Windows at sites, and the sites they were placed at."""
 
     places: Float[Tensor, "sets points axes"]
     """One set where all samples have the same."""
     weights: Float[Tensor, "sets points"]
-    projection: AbstractProjection
+    projection: AbstractTransform
 
     @classmethod
     def at(
         cls,
-        windows: WaveWindows,
+        windows: Waves,
         places: Float[Tensor, "batch points axes"],
         weights: Float[Tensor, "batch points"],
-        share: AbstractShare,
-    ) -> "Placed":
+        shard: SpatialShard,
+    ) -> "CachedTransform":
         """Places windows at sites, only once where all samples have the same."""
         is_shared = bool((places == places[:1]).all()) and bool((weights == weights[:1]).all())
-        sets = slice(0, 1) if _holds_everywhere(is_shared, share, weights) else slice(None)
+        sets = slice(0, 1) if _holds_everywhere(is_shared, shard, weights) else slice(None)
         places, weights = places[sets].clone(), weights[sets].clone()
-        return cls(places, weights, project(windows, places, weights, share))
+        return cls(places, weights, project(windows, places, weights, shard))
 
     def suits(
         self, places: Float[Tensor, "batch points axes"], weights: Float[Tensor, "batch points"]
@@ -251,11 +251,11 @@ class Placed:
         return bool((self.places == places).all()) and bool((self.weights == weights).all())
 
 
-def _holds_everywhere(claim: bool, share: AbstractShare, like: Tensor) -> bool:
+def _holds_everywhere(claim: bool, shard: SpatialShard, like: Tensor) -> bool:
     """Tells whether a claim holds in all processes, so that all of them do the same."""
-    if share.is_whole:
+    if shard.is_whole:
         return claim
-    return share.sum(like.new_tensor(0.0 if claim else 1.0)).item() == 0
+    return shard.sum(like.new_tensor(0.0 if claim else 1.0)).item() == 0
 
 
 class GeometricLayers(nn.Module, AbstractLayers):
@@ -264,7 +264,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
     def __init__(self, config: OperatorConfig, num_features: int) -> None:
         super().__init__()
         self.domain = config.space
-        self.windows = WaveWindows.of(config)
+        self.windows = Waves.of(config)
         self.num_gaussians = config.num_gaussians
         num_carried = config.num_gaussians * (1 + config.in_channels)
         self.place = make_open_features(config) if any(self.domain.periodic) else None
@@ -275,7 +275,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
             GatedLayer(self.windows.shape, config.hidden_dim, config.gate, config.packet_widths)
             for _ in range(config.num_layers)
         )
-        self._last: Placed | None = None
+        self._last: CachedTransform | None = None
 
     @property
     def num_layers(self) -> int:
@@ -295,7 +295,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
 
     def written(self, sites: Sites) -> int:
         """Returns the numbers of two fields, their product and the state; off a grid, of windows."""
-        on_grid = isinstance(self._windows_at(sites), GridProjection)
+        on_grid = isinstance(self._windows_at(sites), GridTransform)
         return 4 * self.lift.out_features if on_grid else self.num_modes
 
     def chunks(self, sites: Sites, size: int) -> list[Chunk]:
@@ -309,7 +309,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
         if sites.fixed is not None and sites.fixed.query_windows is not None:
             return Chunk(slice(None), sites.fixed.query_windows)
         if self.windows.mesh_shape:
-            places = self.windows.places(sites.coords, sites.share)
+            places = self.windows.places(sites.coords, sites.shard)
             places = neighbours.blend(neighbours.gather(places))
         else:
             places = self.windows.places(queries)
@@ -318,7 +318,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
     def begin(
         self,
         latent: AbstractLatent,
-        described: Described,
+        described: SiteFeatures,
         coords: Float[Tensor, "#batch points dim"],
     ) -> Visit:
         """Returns the state that particles and what they carry make."""
@@ -355,12 +355,12 @@ class GeometricLayers(nn.Module, AbstractLayers):
         return chunk.windows.measure(visit.state)
 
     def couple(
-        self, number: int, moments: Tensor, share: AbstractShare, silence: Silence
+        self, number: int, moments: Tensor, shard: SpatialShard, ablation: Ablation
     ) -> WaveStage:
         """Returns the tokens of all sites, and the same filtered."""
-        tokens, layer = share.sum(moments), self._layer(number)
+        tokens, layer = shard.sum(moments), self._layer(number)
         transfer = layer.filter.transfer()
-        filtered = silence.tokens(number, layer.filter(tokens, transfer), dim=1)
+        filtered = ablation.tokens(number, layer.filter(tokens, transfer), dim=1)
         return WaveStage(tokens, transfer, filtered)
 
     def update(self, number: int, visit: Visit, scattered: Tensor, chunk: Chunk) -> Visit:
@@ -393,7 +393,7 @@ class GeometricLayers(nn.Module, AbstractLayers):
         return layer
 
     def _lifted(
-        self, basis: Float[Tensor, "batch points gaussians"], described: Described
+        self, basis: Float[Tensor, "batch points gaussians"], described: SiteFeatures
     ) -> Float[Tensor, "points batch channels"]:
         basis = self.num_gaussians * basis
         carried = basis.unsqueeze(-1) * described.values.unsqueeze(-2)
@@ -401,18 +401,18 @@ class GeometricLayers(nn.Module, AbstractLayers):
         state = replace(described, values=held).through(self.lift)
         return state.transpose(0, 1).contiguous()
 
-    def _windows_at(self, sites: Sites) -> AbstractProjection:
+    def _windows_at(self, sites: Sites) -> AbstractTransform:
         """Returns the windows at the sites, those of the last batch where its sites were the same."""
         if sites.fixed is not None and sites.fixed.windows is not None:
             return sites.fixed.windows
         if torch.compiler.is_compiling():
             # What kind of sites these are is looked up, which no graph can hold.
             torch._dynamo.graph_break()
-        places, share = self.windows.places(sites.coords, sites.share), sites.share
+        places, shard = self.windows.places(sites.coords, sites.shard), sites.shard
         is_known = self._last is not None and self._last.suits(places, sites.weights)
-        if not _holds_everywhere(is_known, share, places):
+        if not _holds_everywhere(is_known, shard, places):
             # Windows that were placed while scoring serve in training too.
             with torch.inference_mode(False), torch.no_grad():
-                self._last = Placed.at(self.windows, places, sites.weights, share)
+                self._last = CachedTransform.at(self.windows, places, sites.weights, shard)
         assert self._last is not None
         return self._last.projection

@@ -12,7 +12,7 @@ from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.model.sites import MASK_ADVICE, check_finite
-from gpo.model.sweep import Judge, Sweep
+from gpo.model.sweep import Regularizer, Sweep
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 
@@ -57,7 +57,7 @@ def operator_losses(
         loss_weights: How the terms add up.
     """
     sites = model.field.check(values, coords, weights, None)
-    swept = model.sweep(sites, judge=particle_judge(model.config, loss_weights))
+    swept = model.sweep(sites, judge=particle_regularizer(model.config, loss_weights))
     return sweep_losses(model, swept, complete(swept.output), target, loss_weights)
 
 
@@ -69,7 +69,7 @@ def sweep_losses(
     loss_weights: LossWeights,
     origin: Float[Tensor, "batch points out_channels"] | None = None,
 ) -> dict[str, Float[Tensor, ""]]:
-    """Returns the same for a sweep that was made already, and judged by `particle_judge`.
+    """Returns the same for a sweep that was made already, and judged by `particle_regularizer`.
 
     Args:
         model: The operator in training.
@@ -82,20 +82,20 @@ def sweep_losses(
     _check_reconstruction(model, loss_weights)
     sites = swept.sites
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    q, share = sites.weights, sites.share
-    terms = {"prediction": relative_l2(prediction, target, q, share, origin)}
+    q, shard = sites.weights, sites.shard
+    terms = {"prediction": relative_l2(prediction, target, q, shard, origin)}
     terms |= particle_losses(swept, model.config, loss_weights)
     if loss_weights.input_reconstruction:
         reconstruction = swept.decoded(0)
-        terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q, share)
+        terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q, shard)
     if loss_weights.target_reconstruction or loss_weights.basis:
         wanted = model.field.sweep(model.field.check(target, sites.coords, q, None))
         if loss_weights.target_reconstruction:
-            error = relative_l2(wanted.output, wanted.sites.values, q, share)
+            error = relative_l2(wanted.output, wanted.sites.values, q, shard)
             terms["target_reconstruction"] = error
         if loss_weights.basis:
             difference = (swept.bases(-1) - wanted.bases(-1)).square()
-            terms["basis"] = share.sum((q.unsqueeze(-1) * difference).sum((1, 2)).mean())
+            terms["basis"] = shard.sum((q.unsqueeze(-1) * difference).sum((1, 2)).mean())
     return with_total(terms, loss_weights)
 
 
@@ -110,14 +110,14 @@ def field_losses(
 ) -> dict[str, Float[Tensor, ""]]:
     """Returns the losses of the Gaussian field alone (section 2.1), which reconstructs `target`."""
     sites = model.check(values, coords, weights, None)
-    swept = model.sweep(sites, judge=particle_judge(model.config, loss_weights))
+    swept = model.sweep(sites, judge=particle_regularizer(model.config, loss_weights))
     check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    terms = {"prediction": relative_l2(swept.output, target, sites.weights, sites.share)}
+    terms = {"prediction": relative_l2(swept.output, target, sites.weights, sites.shard)}
     terms |= particle_losses(swept, model.config, loss_weights)
     return with_total(terms, loss_weights)
 
 
-def particle_judge(config: OperatorConfig, loss_weights: LossWeights) -> Judge | None:
+def particle_regularizer(config: OperatorConfig, loss_weights: LossWeights) -> Regularizer | None:
     """Returns what tells how far particles are from their sites, and from a bounded size.
 
     None where nothing of this counts.
@@ -149,7 +149,7 @@ def particle_losses(
     """Returns what was judged in a sweep, by name."""
     if swept.judged is None:
         return {}
-    together = swept.sites.share.sum(swept.judged)
+    together = swept.sites.shard.sum(swept.judged)
     return dict(zip(_judged(config, loss_weights), together, strict=True))
 
 

@@ -11,14 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.model import checkpoint as artifact
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.config import OperatorConfig
 from gpo.model.content_layers import ContentLayers
 from gpo.model.field import GaussianField
 from gpo.model.geometric import GeometricLayers
 from gpo.model.particles import Particles
 from gpo.model.sites import FixedGeometry, Sites
-from gpo.model.sweep import Judge, Sweep, sweep
+from gpo.model.sweep import Regularizer, Sweep, sweep
 from gpo.model.trace import Trace
 
 
@@ -42,7 +42,7 @@ class GaussianParticleOperator(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
-        silence: Silence = Silence(),
+        ablation: Ablation = Ablation(),
     ) -> Float[Tensor, "batch targets out_channels"]:
         """Returns the predicted field at the sites, or at `queries`.
 
@@ -53,15 +53,15 @@ class GaussianParticleOperator(nn.Module):
             coords: The sites, shared by the batch or one set per sample.
             weights: Quadrature weights; 0 masks a site, whatever it holds.
             queries: Any other points at which to predict.
-            silence: Parts that are switched off.
+            ablation: Parts that are switched off.
         """
-        return self.predict(self.field.check(values, coords, weights, queries), silence)
+        return self.predict(self.field.check(values, coords, weights, queries), ablation)
 
     def predict(
-        self, sites: Sites, silence: Silence = Silence()
+        self, sites: Sites, ablation: Ablation = Ablation()
     ) -> Float[Tensor, "batch targets out_channels"]:
         """Returns the same for sites that were checked already."""
-        swept = self.sweep(sites, silence)
+        swept = self.sweep(sites, ablation)
         return swept.output if sites.queries is None else swept.at(sites.queries)
 
     @torch.no_grad()
@@ -84,10 +84,10 @@ class GaussianParticleOperator(nn.Module):
     def sweep(
         self,
         sites: Sites,
-        silence: Silence = Silence(),
+        ablation: Ablation = Ablation(),
         *,
         traces: bool = False,
-        judge: Judge | None = None,
+        judge: Regularizer | None = None,
     ) -> Sweep:
         """Takes sites that were checked through encoder and layers.
 
@@ -95,14 +95,14 @@ class GaussianParticleOperator(nn.Module):
 
         Args:
             sites: Fields on sites.
-            silence: Parts that are switched off.
+            ablation: Parts that are switched off.
             traces: Whether every intermediate is kept.
             judge: Is asked about the particles of every chunk, which need not be kept then.
         """
         config, num_sites = self.config, sites.values.shape[1]
-        silence.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
-        sites = replace(sites, values=silence.at_sites(sites.values))
-        return sweep(self.field.parts(self.layers), sites, silence, traces=traces, judge=judge)
+        ablation.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
+        sites = replace(sites, values=ablation.at_sites(sites.values))
+        return sweep(self.field.parts(self.layers), sites, ablation, traces=traces, judge=judge)
 
     def particles(
         self,
@@ -120,14 +120,14 @@ class GaussianParticleOperator(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-        silence: Silence = Silence(),
+        ablation: Ablation = Ablation(),
     ) -> Trace:
         """Returns every intermediate of the forward pass together with its output."""
-        return self.trace_sites(self.field.check(values, coords, weights, None), silence)
+        return self.trace_sites(self.field.check(values, coords, weights, None), ablation)
 
-    def trace_sites(self, sites: Sites, silence: Silence = Silence()) -> Trace:
+    def trace_sites(self, sites: Sites, ablation: Ablation = Ablation()) -> Trace:
         """Returns the same for sites that were checked already."""
-        swept = self.sweep(sites, silence, traces=True)
+        swept = self.sweep(sites, ablation, traces=True)
         states = tuple(swept.bases(number) for number in range(len(swept.states)))
         waves = self.layers.windows if isinstance(self.layers, GeometricLayers) else None
         seen = sites.coords.expand(sites.values.shape[0], -1, -1), self.config.space, waves

@@ -17,7 +17,7 @@ from torch.nn.functional import linear, softplus
 
 from gpo.model.abstract_layers import AbstractStage
 from gpo.model.config import OperatorConfig
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class PGGaussianAttention(nn.Module):
     def couple(
         self,
         moments: Float[Tensor, "batch heads modes gaussians_and_mass"],
-        share: AbstractShare = WHOLE,
+        shard: SpatialShard = SINGLE_PROCESS,
     ) -> Modes:
         """Returns the modes of the field, from what was measured of it here and elsewhere."""
         projected = torch.cat([moments[..., :-1] @ self.project, moments[..., -1:]], dim=-1)
-        tokens = means(share.sum(projected))
+        tokens = means(shard.sum(projected))
         coupled, coupling = self.coupling(tokens)
         return Modes(tokens, coupling, coupled)
 

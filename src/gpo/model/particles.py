@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.inspect.cloud import ParticleCloud
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
 from gpo.numerics.neighbours import Neighbours
@@ -43,7 +43,7 @@ class AbstractLatent(ABC):
         return cls(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in names))
 
     @abstractmethod
-    def silenced(self, silence: Silence) -> "AbstractLatent":
+    def ablated(self, ablation: Ablation) -> "AbstractLatent":
         """Returns the state in which silent sites hold nothing."""
 
 
@@ -83,9 +83,9 @@ class Particles(AbstractLatent):
             neighbours.blend(neighbours.gather(self.weights)),
         )
 
-    def silenced(self, silence: Silence) -> "Particles":
+    def ablated(self, ablation: Ablation) -> "Particles":
         """Returns the same particles; silent ones, and those of silent sites, weigh nothing."""
-        return replace(self, weights=silence.of_sites(self.weights))
+        return replace(self, weights=ablation.of_sites(self.weights))
 
     def cloud(self, domain: Domain) -> ParticleCloud:
         """Returns all particles in one list: to choose from, measure, save and export."""

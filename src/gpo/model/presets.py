@@ -66,7 +66,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 """The rows of the paper's ablation table, as changes to a configuration."""
 
 
-def ablation(name: str, config: OperatorConfig) -> OperatorConfig:
+def paper_ablation(name: str, config: OperatorConfig) -> OperatorConfig:
     """Returns `config` with one part taken away and `hidden_dim` refitted.
 
     As in the paper, the parameter count is brought as close to that of `config` as the

@@ -9,8 +9,8 @@ from torch import Tensor
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.norms import normalised_weights
-from gpo.parallel.shard import WHOLE, AbstractShare
-from gpo.transforms.transform import AbstractProjection
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.transforms.transform import AbstractTransform
 
 # >>> """Sites and queries that never change, with all that has to be searched or solved for there.
 #
@@ -31,9 +31,9 @@ class FixedGeometry:
     """Where the output is asked for; at the sites when not given."""
     neighbours: Neighbours | None = None
     """The sites next to every query."""
-    windows: AbstractProjection | None = None
+    windows: AbstractTransform | None = None
     """Windows of the geometric variant at the sites."""
-    query_windows: AbstractProjection | None = None
+    query_windows: AbstractTransform | None = None
     """The same at the queries."""
 
 
@@ -54,7 +54,7 @@ class Sites:
     """Quadrature weights, which sum to one; zero at masked sites."""
     queries: Float[Tensor, "#batch queries dim"] | None
     """Where the output is asked for; at the sites when not given."""
-    share: AbstractShare = WHOLE
+    shard: SpatialShard = SINGLE_PROCESS
     """Which part of all sites these are."""
     fixed: FixedGeometry | None = None
     """What is known of these places already; places are then one set for all samples."""
@@ -80,7 +80,7 @@ def check_sites(
     coords: Tensor,
     weights: Tensor | None = None,
     queries: Tensor | None = None,
-    share: AbstractShare = WHOLE,
+    shard: SpatialShard = SINGLE_PROCESS,
 ) -> Sites:
     """Returns the sites, or raises a `ValueError` that names argument, expected and received.
 
@@ -109,17 +109,17 @@ def check_sites(
     else:
         weights = _batched_weights(weights, batch, points).to(values)
         if checks_contents:
-            _check_weights(weights, share)
+            _check_weights(weights, shard)
         is_counted = weights > 0
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
         _check_place("coords", coords, is_counted, domain)
-    normalised = normalised_weights(weights, values, share)
+    normalised = normalised_weights(weights, values, shard)
     if weights is not None:
         zero = torch.zeros((), dtype=values.dtype, device=values.device)
         values = torch.where(is_counted.unsqueeze(-1), values, zero)
         coords = torch.where(coords.isfinite(), coords, zero)
-    return Sites(values, coords, normalised, queries, share)
+    return Sites(values, coords, normalised, queries, shard)
 
 
 def check_queries(
@@ -188,12 +188,12 @@ def _batched_weights(weights: Tensor, batch: int, points: int) -> Tensor:
     return weights.expand(batch, -1)
 
 
-def _check_weights(weights: Tensor, share: AbstractShare) -> None:
+def _check_weights(weights: Tensor, shard: SpatialShard) -> None:
     if not bool(weights.isfinite().all()):
         raise ValueError("`weights` must be finite, got NaN or infinity.")
     if bool((weights < 0).any()):
         raise ValueError(f"`weights` must not be negative, got {weights.min().item():g}.")
-    empty = (share.sum(weights.sum(1)) == 0).nonzero().flatten().tolist()
+    empty = (shard.sum(weights.sum(1)) == 0).nonzero().flatten().tolist()
     if empty:
         raise ValueError(
             "`weights` must leave at least one site of every sample, "

@@ -19,9 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gpo.model.ablation import Silence
+from gpo.model.ablation import Ablation
 from gpo.model.abstract_layers import AbstractLayers, AbstractStage, Chunk, Visit
-from gpo.model.encoder import AbstractEncoder, Decoder, Described
+from gpo.model.encoder import AbstractEncoder, Decoder, SiteFeatures
 from gpo.model.particles import AbstractLatent
 from gpo.model.passage import Passage
 from gpo.model.recomputed import RecomputedPassage
@@ -61,7 +61,7 @@ class Sweep:
 
     parts: Parts
     sites: Sites
-    silence: Silence
+    ablation: Ablation
     chunks: list[Chunk]
     keeps: Keeps
     stages: list[Any]
@@ -112,8 +112,8 @@ class Sweep:
     def _latent(
         self, values: Tensor, coords: Tensor, weights: Tensor, chunk: Chunk
     ) -> AbstractLatent:
-        silence = self.silence.within(chunk.points)
-        return _encoded(self.parts.encoder, values, coords, silence)[1]
+        ablation = self.ablation.within(chunk.points)
+        return _encoded(self.parts.encoder, values, coords, ablation)[1]
 
     def _decoded(self, state: Tensor) -> Tensor:
         return self.parts.decoder(self.parts.layers.channels(state))
@@ -123,36 +123,36 @@ class Sweep:
         neighbours = sites.fixed and sites.fixed.neighbours
         if neighbours is None:
             places = queries, sites.coords, sites.is_counted
-            neighbours = self.parts.find_neighbours(*places, sites.share)
+            neighbours = self.parts.find_neighbours(*places, sites.shard)
         values = neighbours.blend(neighbours.gather(sites.values))
         latent = latent.blend(neighbours, encoder.domain)
         chunk = layers.asked(sites, queries, neighbours)
         visit = layers.begin(latent, encoder.describe(values, queries), queries)
         for number, stage in enumerate(self.stages):
-            if number not in self.silence.layers:
+            if number not in self.ablation.layers:
                 visit = layers.look(number, visit)
                 visit = layers.update(number, visit, stage.scattered, chunk)
         return self._decoded(visit.state)
 
 
-Judge = Callable[[Any, Tensor, Tensor], Tensor]
+Regularizer = Callable[[Any, Tensor, Tensor], Tensor]
 """Says something of the latent state, coordinates and weights of sites that adds up over sites."""
 
 
 def sweep(
     parts: Parts,
     sites: Sites,
-    silence: Silence = Silence(),
+    ablation: Ablation = Ablation(),
     *,
     traces: bool = False,
-    judge: Judge | None = None,
+    judge: Regularizer | None = None,
 ) -> Sweep:
     """Takes all sites through the encoder and all layers.
 
     Args:
         parts: Encoder, layers and decoder.
         sites: Fields on sites.
-        silence: Parts that are switched off.
+        ablation: Parts that are switched off.
         traces: Whether every intermediate is kept.
         judge: Is asked about the particles of every chunk, which need not be kept then.
     """
@@ -168,7 +168,7 @@ def sweep(
     def begin(
         values: Tensor, coords: Tensor, weights: Tensor, chunk: Chunk
     ) -> tuple[Visit, Tensor | None]:
-        quiet = silence.within(chunk.points)
+        quiet = ablation.within(chunk.points)
         described, latent = _encoded(parts.encoder, values, coords, quiet)
         visit = layers.begin(latent, described, coords)
         judged = None if judge is None else judge(latent, coords, weights)
@@ -179,9 +179,9 @@ def sweep(
         if recomputes:
             passage = RecomputedPassage(layers, number, chunks, keeps == Keeps.WINDOWS)
         moments = passage.measure(visits)
-        stage = layers.couple(number, moments, sites.share, silence)
+        stage = layers.couple(number, moments, sites.shard, ablation)
         seen = layers.seen(passage.seen[0], stage) if traces else stage
-        if number in silence.layers:
+        if number in ablation.layers:
             passage.seen.clear()
             return visits, seen
         return passage.update(visits, stage.scattered), seen
@@ -197,7 +197,7 @@ def sweep(
         stages.append(stage)
         if traces or number == layers.num_layers - 1:
             states.append([visit.state for visit in visits])
-    return Sweep(parts, sites, silence, chunks, keeps, stages, states, latents, judged)
+    return Sweep(parts, sites, ablation, chunks, keeps, stages, states, latents, judged)
 
 
 def joined(portions: list[Tensor]) -> Tensor:
@@ -225,11 +225,11 @@ def _pieces(sites: Sites, chunks: list[Chunk]) -> list[tuple[Tensor, ...]]:
 
 
 def _encoded(
-    encoder: AbstractEncoder, values: Tensor, coords: Tensor, silence: Silence
-) -> tuple[Described, AbstractLatent]:
+    encoder: AbstractEncoder, values: Tensor, coords: Tensor, ablation: Ablation
+) -> tuple[SiteFeatures, AbstractLatent]:
     """Returns values as the encoder sees them, and what it leaves at their sites."""
     described = encoder.describe(values, coords)
-    return described, encoder.read(described, coords).silenced(silence)
+    return described, encoder.read(described, coords).ablated(ablation)
 
 
 def _keeps(parts: Parts, sites: Sites) -> Keeps:

@@ -16,12 +16,12 @@ from gpo.inspect.files import (
     variable,
     write_dataset,
 )
-from gpo.model.encoder import PlainLatent
+from gpo.model.encoder import MLPFeatures
 from gpo.model.geometric import WaveStage
 from gpo.model.paper import Stage
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.numerics.domain import Domain
-from gpo.transforms.waves import WaveWindows
+from gpo.transforms.waves import Waves
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Trace:
     """The sites."""
     domain: Domain
     """Where they lie."""
-    waves: WaveWindows | None = None
+    waves: Waves | None = None
     """The windows of all stages, where they are waves: their wave vectors, and what to draw."""
 
     @property
@@ -134,7 +134,7 @@ def save_trace(trace: Trace, path: str | Path, length_units: str) -> None:
         content |= scale_variables(OWNED, latent.scales, length_units)
         content["weight"] = variable(OWNED, latent.weights, WEIGHT_MEANING)
     else:
-        assert isinstance(latent, PlainLatent)
+        assert isinstance(latent, MLPFeatures)
         content["feature"] = variable(
             OWNED, latent.features, "what a site holds instead of particles"
         )
@@ -173,12 +173,12 @@ def load_trace(path: str | Path) -> Trace:
 
 def _latent(stored: Stored, domain: Domain) -> AbstractLatent:
     if "feature" in stored:
-        return PlainLatent(stored.tensor("feature", OWNED))
+        return MLPFeatures(stored.tensor("feature", OWNED))
     centers, scales = (stored.places(name, OWNED, domain) for name in ("center_", "scale_"))
     return Particles(centers, scales, stored.tensor("weight", OWNED))
 
 
-def _waves(stored: Stored, domain: Domain) -> WaveWindows | None:
+def _waves(stored: Stored, domain: Domain) -> Waves | None:
     if "wave_vector" not in stored:
         return None
     mesh, limits = (
@@ -186,7 +186,7 @@ def _waves(stored: Stored, domain: Domain) -> WaveWindows | None:
         for name in ("mesh_shape", "limits")
     )
     periods = tuple(stored.numbers("wave_periods"))
-    return WaveWindows(domain, () if mesh == (0,) else mesh, limits, periods)
+    return Waves(domain, () if mesh == (0,) else mesh, limits, periods)
 
 
 def _layers(stored: Stored, table: Table, num_layers: int) -> Iterator[dict[str, Tensor]]:

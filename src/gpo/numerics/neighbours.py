@@ -18,7 +18,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.numerics.domain import Domain
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 Found = TypeVar("Found")
 
@@ -30,22 +30,22 @@ class Neighbours:
     index: Int64[Tensor, "sets queries neighbours"]
     """One set where all samples share sites and queries, else one per sample."""
     weights: Float[Tensor, "sets queries neighbours"]
-    share: AbstractShare = WHOLE
+    shard: SpatialShard = SINGLE_PROCESS
     """Which part of the sites that `index` counts is here."""
 
     def gather(self, site_values: Float[Tensor, "batch points *rest"]) -> Tensor:
         """Returns what the neighbours hold, with axes `batch queries neighbours ...`."""
-        if self.share.is_whole and len(self.index) == 1:
+        if self.shard.is_whole and len(self.index) == 1:
             return site_values[:, self.index[0]]
         batch = torch.arange(self.index.shape[0], device=self.index.device)[:, None, None]
-        if self.share.is_whole:
+        if self.shard.is_whole:
             return site_values[batch, self.index]
         num_sites = site_values.shape[1]
-        start = self.share.starts(num_sites)[self.share.rank]
+        start = self.shard.starts(num_sites)[self.shard.rank]
         is_here = (self.index >= start) & (self.index < start + num_sites)
         held = site_values[batch, (self.index - start).clamp(0, num_sites - 1)]
         is_here = is_here.reshape(is_here.shape + (1,) * (held.ndim - is_here.ndim))
-        return self.share.sum(torch.where(is_here, held, torch.zeros_like(held)))
+        return self.shard.sum(torch.where(is_here, held, torch.zeros_like(held)))
 
     def blend(self, neighbour_values: Float[Tensor, "batch queries neighbours *rest"]) -> Tensor:
         """Returns the weighted sum over neighbours."""
@@ -69,7 +69,7 @@ class NeighbourSearch:
         queries: Float[Tensor, "batch queries dim"],
         coords: Float[Tensor, "batch points dim"],
         is_counted: Tensor,
-        share: AbstractShare = WHOLE,
+        shard: SpatialShard = SINGLE_PROCESS,
     ) -> Neighbours:
         """Returns the neighbours of `queries` among the sites that count.
 
@@ -77,9 +77,9 @@ class NeighbourSearch:
             queries: Where values are asked for.
             coords: The sites.
             is_counted: False for masked sites, which no query sees.
-            share: Which part of all sites these are; neighbours are looked for among all.
+            shard: Which part of all sites these are; neighbours are looked for among all.
         """
-        coords, is_counted = share.gathered(coords, 1), share.gathered(is_counted, 1)
+        coords, is_counted = shard.gathered(coords, 1), shard.gathered(is_counted, 1)
         queries, coords = self.domain.wrap(queries), self.domain.wrap(coords)
         indices = [
             self._indices_of(
@@ -104,7 +104,7 @@ class NeighbourSearch:
         )
         weights = partition_of_unity(squared_distances, self.num_neighbours)
         kept = weights.shape[-1]
-        return Neighbours(index[..., :kept], weights, share)
+        return Neighbours(index[..., :kept], weights, shard)
 
     def _indices_of(
         self, queries: np.ndarray, coords: np.ndarray, is_counted: np.ndarray

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 NEAREST = 1e-3
 """The least distance of a target from an origin, by which errors are divided, in sizes of the target."""
@@ -19,7 +19,7 @@ def relative_l2(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],
     weights: Float[Tensor, "#batch points"] | None = None,
-    share: AbstractShare = WHOLE,
+    shard: SpatialShard = SINGLE_PROCESS,
     origin: Float[Tensor, "batch points channels"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Returns $\|\hat u-u\|/\|u-o\|$ per sample over points and channels, then the mean.
@@ -28,15 +28,15 @@ def relative_l2(
         prediction: What is judged.
         target: What is true.
         weights: Quadrature weights.
-        share: Adds the points of other processes.
+        shard: Adds the points of other processes.
         origin: $o$, what the size of the target is counted from; zero when not given. A target
             nearer to it than `NEAREST` of its own size counts as that far.
     """
-    prediction, target, q = _counted(prediction, target, weights, share)
+    prediction, target, q = _counted(prediction, target, weights, shard)
     squares = [(prediction - target).square(), target.square()]
     if origin is not None:
         squares.append((torch.where(q > 0, origin, target) - target).square())
-    error, size, *change = share.sum(torch.stack([(q * part).sum((1, 2)) for part in squares]))
+    error, size, *change = shard.sum(torch.stack([(q * part).sum((1, 2)) for part in squares]))
     if change:
         size = torch.maximum(change[0], NEAREST**2 * size)
     return (error / _positive(size)).clamp_min(_tiny(q)).sqrt().mean()
@@ -89,20 +89,20 @@ def linf(
 def normalised_weights(
     weights: Float[Tensor, "#batch points"] | None,
     like: Float[Tensor, "batch points channels"],
-    share: AbstractShare = WHOLE,
+    shard: SpatialShard = SINGLE_PROCESS,
 ) -> Float[Tensor, "batch points"]:
     """Returns quadrature weights that sum to one over the points of every sample, of all processes."""
     if weights is None:
-        return like.new_full(like.shape[:2], 1 / share.starts(like.shape[1])[-1])
+        return like.new_full(like.shape[:2], 1 / shard.starts(like.shape[1])[-1])
     weights = weights.to(like.dtype).expand(like.shape[:2])
-    return weights / share.sum(weights.sum(1, keepdim=True))
+    return weights / shard.sum(weights.sum(1, keepdim=True))
 
 
 def _counted(
-    prediction: Tensor, target: Tensor, weights: Tensor | None, share: AbstractShare = WHOLE
+    prediction: Tensor, target: Tensor, weights: Tensor | None, shard: SpatialShard = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns both fields, zero where the weight is zero, and the weights."""
-    q = normalised_weights(weights, target, share).unsqueeze(-1)
+    q = normalised_weights(weights, target, shard).unsqueeze(-1)
     zero = torch.zeros((), dtype=target.dtype, device=target.device)
     return torch.where(q > 0, prediction, zero), torch.where(q > 0, target, zero), q
 

@@ -6,7 +6,7 @@ from gpo.data.geometry import Geometry
 
 
 @dataclass(frozen=True)
-class HeldSites:
+class SitePartition:
     """One of equal parts of all sites, cut along whole lines of a grid."""
 
     rank: int = 0
@@ -15,7 +15,7 @@ class HeldSites:
     """Sites that stay together."""
 
     @classmethod
-    def of(cls, geometry: Geometry, rank: int, count: int) -> "HeldSites":
+    def of(cls, geometry: Geometry, rank: int, count: int) -> "SitePartition":
         """Returns a part of the sites of a data set; raises an error where there are too few."""
         shape = geometry.grid_shape
         lines = shape[0] if shape else geometry.num_points

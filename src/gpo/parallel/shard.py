@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class AbstractShare(ABC):
+class SpatialShard(ABC):
     """A part of all sites; those of other processes come before and after it."""
 
     is_whole = False
@@ -41,7 +41,7 @@ class AbstractShare(ABC):
         """Which of the processes this one is."""
 
 
-class Whole(AbstractShare):
+class SingleProcess(SpatialShard):
     """One process that holds all sites."""
 
     is_whole = True
@@ -64,13 +64,13 @@ class Whole(AbstractShare):
         return 0
 
 
-WHOLE = Whole()
+SINGLE_PROCESS = SingleProcess()
 
 
-# >>> """Sites that several processes share, each holding a part: sums travel, sites do not."""
+# >>> """Sites that several processes shard, each holding a part: sums travel, sites do not."""
 
 
-class Shards(AbstractShare):
+class DistributedShard(SpatialShard):
     """The part of one process in a group of them.
 
     The sum that all processes have counts once for each in the backward pass: a loss made of
@@ -131,7 +131,7 @@ class SumOfAll(torch.autograd.Function):
     """Adds up over processes, in both directions."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, shards: Shards) -> Tensor:
+    def forward(ctx: Any, part: Tensor, shards: DistributedShard) -> Tensor:
         """Returns the sum of all parts."""
         ctx.shards = shards
         return shards.reduced(part)

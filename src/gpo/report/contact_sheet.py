@@ -11,14 +11,14 @@ from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
 
 from gpo.data.crowd import crowded_box
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.numerics.domain import longitude_latitude
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
 
-def draw_contact_sheet(data: Trajectories | Pairs, path: Path) -> Path:
+def draw_contact_sheet(data: Trajectories | StaticMaps, path: Path) -> Path:
     """Writes a PNG: variables down and time across, or samples down and variables across."""
     tiles = _frames(data) if isinstance(data, Trajectories) else _samples(data)
     rows, columns = len(tiles), len(tiles[0])
@@ -158,7 +158,7 @@ def _frames(data: Trajectories) -> list[list[tuple]]:
     return lines
 
 
-def _samples(data: Pairs) -> list[list[tuple]]:
+def _samples(data: StaticMaps) -> list[list[tuple]]:
     numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_ROWS).round().astype(int)).tolist()
     variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
     lines = []

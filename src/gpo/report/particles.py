@@ -39,7 +39,7 @@ def draw_particles(
     num_particles: int = 250,
     fraction: float | None = None,
 ) -> None:
-    """Draws a thinned selection of the particles of one sample: ellipses, or dots in 1-D.
+    """Draws a coarsened selection of the particles of one sample: ellipses, or dots in 1-D.
 
     In three dimensions those are drawn that the middle plane of the last axis cuts, as seen along it.
 

@@ -123,7 +123,7 @@ def _finished(figure: Figure) -> Figure:
 # """
 
 MAX_LAYERS = 6
-"""Panels in a row; more layers are thinned evenly."""
+"""Panels in a row; more layers are coarsened evenly."""
 
 
 def draw_layers(trace: Trace, geometry: Geometry, is_known: np.ndarray) -> Figure:

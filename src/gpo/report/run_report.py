@@ -10,7 +10,7 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import owner
 from gpo.evaluate.results import Results
@@ -62,7 +62,7 @@ LAYERS = {
 def write_report(
     run: Run,
     config: RunConfig,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     members: Sequence[Any],
     results: Results,
 ) -> Path:
@@ -158,7 +158,7 @@ def _interpretation(run: Run, found: Interpretation, geometry: Geometry) -> list
     ]  # fmt: skip
 
 
-def _what(config: RunConfig, data: Trajectories | Pairs, results: Results) -> str:
+def _what(config: RunConfig, data: Trajectories | StaticMaps, results: Results) -> str:
     sites = f"{data.geometry().num_points:,} sites"
     model = f"{results.model.get('name', config.model)}, {results.model.get('parameters', 0):,} parameters"
     score = results.one_step["model"]["relative_l2"]

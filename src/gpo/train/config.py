@@ -57,7 +57,7 @@ class RunConfig:
     """A row of the paper's ablation, such as without-pg-operator; the width is refitted."""
     relative_to: Literal["state", "change"] = "state"
     """What errors of a forecast are measured by in training: the size of the next state, or of the
-    change to it, with which calm stretches count as much as lively ones. Scores are always of the first kind."""
+    change to it, with which calm frame_chunks count as much as lively ones. Scores are always of the first kind."""
     loss: tuple[str, ...] = ()
     """Weights of the losses of gpo by name, such as center=0 basis=0.1."""
     stage: Literal["operator", "field"] = "operator"
@@ -89,7 +89,7 @@ class RunConfig:
     noise: float | None = None
     """Standard deviation of noise on the inputs, in units of theirs, which steadies rollouts; 0.06 for
     forecasts and 0 for static maps and the field stage, when not given."""
-    noise_share: float = 0.25
+    noise_fraction: float = 0.25
     """Part of the examples that get noise; the others keep one step accurate."""
     rollout: int = 1
     """Steps on its own forecasts that a training example takes; reached halfway to the end."""
@@ -106,7 +106,7 @@ class RunConfig:
         for name in (*counts, "rollout"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         _check("clip", self.clip, self.clip > 0, "positive")
-        _check("noise_share", self.noise_share, 0 < self.noise_share <= 1, "above 0 and at most 1")
+        _check("noise_fraction", self.noise_fraction, 0 < self.noise_fraction <= 1, "above 0 and at most 1")
         for name in ("learning_rate", "budget_cpu", "steps"):
             value = getattr(self, name)
             _check(name, value, value is None or value > 0, "positive")

@@ -18,20 +18,20 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
 from gpo.baselines.base import Problem
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.forcings import turn
 from gpo.data.splits import Split
 from gpo.forecast.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import SiteMeans, training_statistics
-from gpo.parallel.partition import HeldSites
+from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import (
     check_restarts,
     global_rank,
     num_processes,
     tells_of_lost_processes,
 )
-from gpo.parallel.shard import WHOLE
+from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.runs import Run, split_of
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
@@ -42,7 +42,7 @@ from gpo.train.progress import ProgressLine
 
 def train(
     run: Run,
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     config: RunConfig,
     *,
     devices: int = 1,
@@ -68,9 +68,9 @@ def train(
     world = num_processes(devices, space_shards)
     if space_shards > 1:
         # Refuses models that cannot, before anything starts.
-        forecaster.share_sites(WHOLE)
+        forecaster.share_sites(SINGLE_PROCESS)
     rank, groups = global_rank() // space_shards, world // space_shards
-    held = HeldSites.of(data.geometry(), global_rank() % space_shards, space_shards)
+    held = SitePartition.of(data.geometry(), global_rank() % space_shards, space_shards)
     portion = {"reconstructs": config.stage == "field", "held": held}
     training = make_examples(data, split.training, num_steps=config.rollout, **portion)
     validation = make_examples(data, split.validation, **portion)
@@ -102,7 +102,7 @@ def train(
             # Lightning turns Ctrl-C into an exit of its own.
             raise KeyboardInterrupt from stopped
     if space_shards > 1:
-        forecaster.share_sites(WHOLE)
+        forecaster.share_sites(SINGLE_PROCESS)
     chosen = best.best_model_path or run.checkpoints / "last.ckpt"
     stored = torch.load(chosen, weights_only=True, map_location="cpu")
     module.load_state_dict(stored["state_dict"])
@@ -127,11 +127,11 @@ def newest_checkpoint(run: Run) -> str | None:
 
 
 def new_forecaster(
-    data: Trajectories | Pairs, split: Split[Any], config: RunConfig, *, is_quiet: bool = True
+    data: Trajectories | StaticMaps, split: Split[Any], config: RunConfig, *, is_quiet: bool = True
 ) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
     means = None
-    if isinstance(data, Pairs) and config.predict == "increment":
+    if isinstance(data, StaticMaps) and config.predict == "increment":
         means = SiteMeans.of(data, split.training)
     task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
     problem = Problem(
@@ -145,7 +145,7 @@ def new_forecaster(
 
 
 def make_task(
-    data: Trajectories | Pairs,
+    data: Trajectories | StaticMaps,
     split: Split[Any],
     config: RunConfig,
     means: SiteMeans | None = None,
@@ -153,7 +153,7 @@ def make_task(
     is_quiet: bool = True,
 ) -> Task:
     """Returns what is predicted from what, with statistics of the training split."""
-    is_map = isinstance(data, Pairs)
+    is_map = isinstance(data, StaticMaps)
     if is_map and config.relative_to == "change":
         raise ValueError(
             f"`relative_to` must be state, got change: {data.source} holds static maps, in which "

@@ -16,7 +16,7 @@ from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.presets import ablation
+from gpo.model.presets import paper_ablation
 from gpo.train.config import RunConfig
 from gpo.transforms.waves import resolved_waves
 
@@ -49,7 +49,7 @@ def build_model(config: RunConfig, problem: Problem) -> Model:
     }
     operator = OperatorConfig(**settings)
     if config.ablation is not None:
-        operator = ablation(config.ablation, operator)
+        operator = paper_ablation(config.ablation, operator)
     if config.stage == "field":
         return GaussianField(operator)
     model = GaussianParticleOperator(operator)

@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import relative_l2
-from gpo.parallel.partition import HeldSites
-from gpo.parallel.shard import Shards
+from gpo.parallel.partition import SitePartition
+from gpo.parallel.shard import DistributedShard
 from gpo.train.budget import Budget
 from gpo.train.config import RunConfig
 from gpo.train.models import loss_weights
@@ -30,7 +30,7 @@ class TrainingModule(lightning.LightningModule):
         forecaster: Forecaster,
         config: RunConfig,
         budget: Budget,
-        held: HeldSites = HeldSites(),
+        held: SitePartition = SitePartition(),
     ) -> None:
         super().__init__()
         self.forecaster, self.config, self.budget, self.held = forecaster, config, budget, held
@@ -44,7 +44,7 @@ class TrainingModule(lightning.LightningModule):
         mesh = init_device_mesh(
             self.device.type, (groups, self.held.count), mesh_dim_names=("data", "space")
         )
-        self.forecaster.share_sites(Shards(mesh.get_group("space")), self.held)
+        self.forecaster.share_sites(DistributedShard(mesh.get_group("space")), self.held)
 
     def training_step(self, batch: Example, index: int) -> Tensor:
         """Returns the total loss; every term is logged by name."""
@@ -91,8 +91,8 @@ class TrainingModule(lightning.LightningModule):
         first, stride = (n // self.held.count for n in (self.global_rank, self.trainer.world_size))
         key = (self.config.seed, self.global_step, index)
         seeds = [hash((*key, first + stride * row)) for row in range(len(batch.frames))]
-        share = self.config.noise_share
-        return draw_noise(batch, size=size, share=share, seeds=seeds, held=self.held)
+        fraction = self.config.noise_fraction
+        return draw_noise(batch, size=size, fraction=fraction, seeds=seeds, held=self.held)
 
     @staticmethod
     def _spell(losses: dict[str, Tensor]) -> str:
@@ -101,7 +101,7 @@ class TrainingModule(lightning.LightningModule):
     def validation_step(self, batch: Example, index: int) -> None:
         """Takes the relative L2 error after inverse normalisation."""
         prediction = self.forecaster(batch.frames, batch.coords, weights=batch.weights)
-        score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.share)
+        score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.shard)
         self._scores.add({SCORE: score}, len(batch.target))
 
     def on_validation_epoch_start(self) -> None:

@@ -8,18 +8,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.examples import Example
-from gpo.forecast.forecaster import Forecaster, side_by_side
+from gpo.forecast.forecaster import Forecaster, stack_frames
 from gpo.model.field import GaussianField
 from gpo.model.losses import (
     LossWeights,
     field_losses,
-    particle_judge,
+    particle_regularizer,
     sweep_losses,
     with_total,
 )
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
-from gpo.parallel.partition import HeldSites
+from gpo.parallel.partition import SitePartition
 
 
 def training_losses(
@@ -57,7 +57,7 @@ def training_losses(
             steps.append(losses)
         if not is_last:
             frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
-            values = side_by_side(forecaster.followed(frames, prediction))
+            values = stack_frames(forecaster.advance(frames, prediction))
             state = None if state is None else target
     return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
 
@@ -75,15 +75,15 @@ def _one_step(
     if isinstance(model, GaussianParticleOperator):
         sites, judge = (
             model.field.check(values, coords, q, None),
-            particle_judge(model.config, weights),
+            particle_regularizer(model.config, weights),
         )
         swept = model.sweep(sites, judge=judge)
-        prediction = forecaster.complete(swept.output, values)
+        prediction = forecaster.apply_increment(swept.output, values)
         return sweep_losses(model, swept, prediction, target, weights, origin), prediction
     if isinstance(model, GaussianField):
         losses = field_losses(model, values, coords, target, weights=q, loss_weights=weights)
         return losses, target
-    prediction = forecaster.complete(model(values, coords, weights=q), values)
+    prediction = forecaster.apply_increment(model(values, coords, weights=q), values)
     terms = {"prediction": relative_l2(prediction, target, q, origin=origin)}
     return with_total(terms, weights), prediction
 
@@ -99,9 +99,9 @@ def draw_noise(
     batch: Example,
     *,
     size: float,
-    share: float,
+    fraction: float,
     seeds: Iterable[int],
-    held: HeldSites = HeldSites(),
+    held: SitePartition = SitePartition(),
 ) -> Float[Tensor, "batch points channels"]:
     """Returns noise on what a model sees, which depends on the seeds alone.
 
@@ -111,7 +111,7 @@ def draw_noise(
     Args:
         batch: The examples.
         size: Standard deviation, in units of normalised input.
-        share: The part of the examples that gets any.
+        fraction: The part of the examples that gets any.
         seeds: One for every example.
         held: Which of the sites are in the batch.
     """
@@ -119,7 +119,7 @@ def draw_noise(
     noise = torch.zeros(len(batch.frames), points, history * inputs)
     for row, num_sites, seed in zip(noise, batch.num_sites, seeds, strict=True):
         drawn = torch.Generator().manual_seed(seed)
-        if torch.rand((), generator=drawn) < share:
+        if torch.rand((), generator=drawn) < fraction:
             mine = torch.randn(num_sites, row.shape[1], generator=drawn)[held.among(num_sites)]
             row[: len(mine)] = size * mine
     noise.unflatten(-1, (history, inputs))[..., : batch.num_known] = 0

@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.transform import (
-    AbstractProjection,
-    GridProjection,
-    PointProjection,
-    StreamedProjection,
+    AbstractTransform,
+    GridTransform,
+    PointTransform,
+    StreamedTransform,
     functions_at,
     waves_at,
 )
-from gpo.transforms.waves import AxisBasis, WaveWindows
+from gpo.transforms.waves import AxisBasis, Waves
 
 HARDLY_SEEN = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
@@ -51,51 +51,51 @@ PORTION = 2**13
 
 
 def project(
-    windows: WaveWindows,
+    windows: Waves,
     places: Float[Tensor, "sets points axes"],
     weights: Float[Tensor, "sets points"],
-    share: AbstractShare = WHOLE,
-) -> AbstractProjection:
+    shard: SpatialShard = SINGLE_PROCESS,
+) -> AbstractTransform:
     """Returns the windows at places along their axes.
 
     Args:
         windows: The waves.
-        places: Where the sites are: one set that all samples share, or one per sample.
+        places: Where the sites are: one set that all samples shard, or one per sample.
         weights: Quadrature weights; 0 masks a site.
-        share: Which part of all sites these are.
+        shard: Which part of all sites these are.
     """
     if len(places) == 1:
-        grid = _grid_part(windows, places, weights, share)
+        grid = _grid_part(windows, places, weights, shard)
         if grid is not None:
             return grid
-    matrix = _token_matrix(windows, places, weights, share)
-    if not share.is_whole or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
-        return StreamedProjection(windows, places, weights, matrix.to(places))
+    matrix = _token_matrix(windows, places, weights, shard)
+    if not shard.is_whole or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
+        return StreamedTransform(windows, places, weights, matrix.to(places))
     exact = places.double()
     tested = functions_at(windows, exact) * weights.double().unsqueeze(-1)
-    return PointProjection((matrix @ tested.mT).to(places), waves_at(windows, exact).to(places))
+    return PointTransform((matrix @ tested.mT).to(places), waves_at(windows, exact).to(places))
 
 
 def _grid_part(
-    windows: WaveWindows, places: Tensor, weights: Tensor, share: AbstractShare
-) -> GridProjection | None:
+    windows: Waves, places: Tensor, weights: Tensor, shard: SpatialShard
+) -> GridTransform | None:
     """Returns the part of a tensor grid that is here, None where there is no such grid."""
-    everywhere = share.gathered(places, 1)[0].double(), share.gathered(weights, 1)[0].double()
+    everywhere = shard.gathered(places, 1)[0].double(), shard.gathered(weights, 1)[0].double()
     grid = _tensor_grid(*everywhere)
     if grid is None:
         return None
     projection = _grid_projection(windows, grid, places)
-    if share.is_whole:
+    if shard.is_whole:
         return projection
-    starts, per_line = share.starts(places.shape[1]), math.prod(projection.shape[1:])
+    starts, per_line = shard.starts(places.shape[1]), math.prod(projection.shape[1:])
     if grid.order is not None or any(start % per_line for start in starts):
         return None
-    begin, end = starts[share.rank : share.rank + 2]
+    begin, end = starts[shard.rank : shard.rank + 2]
     return projection.lines(begin // per_line, end // per_line)
 
 
 def _token_matrix(
-    windows: WaveWindows, places: Tensor, weights: Tensor, share: AbstractShare
+    windows: Waves, places: Tensor, weights: Tensor, shard: SpatialShard
 ) -> Float[Tensor, "sets rows functions"]:
     """Returns the matrix that takes sums of a field times functions over all sites to tokens."""
     gram = torch.zeros((), dtype=torch.double, device=places.device)
@@ -109,8 +109,8 @@ def _token_matrix(
         is_last = axis == len(windows.bases) - 1
         tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
         roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
-    num_sites = share.sum((weights > 0).sum(-1).double())
-    inverse = _inverse(share.sum(gram), roughness.to(gram), num_sites)
+    num_sites = shard.sum((weights > 0).sum(-1).double())
+    inverse = _inverse(shard.sum(gram), roughness.to(gram), num_sites)
     return torch.cat([tokens.real, tokens.imag]).to(gram) @ inverse
 
 
@@ -136,10 +136,10 @@ def _inverse(
     return directions @ (inverse.unsqueeze(-1) * directions.mT)
 
 
-def scatter_at(windows: WaveWindows, places: Float[Tensor, "batch points axes"]) -> PointProjection:
+def scatter_at(windows: Waves, places: Float[Tensor, "batch points axes"]) -> PointTransform:
     """Returns windows that only scatter, at points where nothing is measured."""
     synthesis = waves_at(windows, places.double()).to(places)
-    return PointProjection(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
+    return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _lines(along: Tensor) -> Tensor:
     return first.argsort().argsort()[lines]
 
 
-def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> GridProjection:
+def _grid_projection(windows: Waves, grid: TensorGrid, like: Tensor) -> GridTransform:
     analyses: list[Tensor] = []
     syntheses: list[Tensor] = []
     last = len(grid.axes) - 1
@@ -210,7 +210,7 @@ def _grid_projection(windows: WaveWindows, grid: TensorGrid, like: Tensor) -> Gr
         twice = torch.where(numbers[basis.limit :] == 0, 1.0, 2.0).to(along)
         analyses.append(torch.cat([analysis.real, analysis.imag]))
         syntheses.append(torch.cat([twice * waves.real, -twice * waves.imag], dim=1))
-    return GridProjection(
+    return GridTransform(
         tuple(len(axis) for axis in grid.axes), grid.order,
         tuple(matrix.to(like) for matrix in analyses),
         tuple(matrix.to(like) for matrix in syntheses),

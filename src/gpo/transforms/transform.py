@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpo.transforms.waves import WaveWindows
+from gpo.transforms.waves import Waves
 
 
-class AbstractProjection(ABC):
+class AbstractTransform(ABC):
     """Windows at given sites."""
 
     @abstractmethod
@@ -32,12 +32,12 @@ class AbstractProjection(ABC):
         """Returns the field of tokens."""
 
     @abstractmethod
-    def parts(self, size: int) -> list[tuple[slice, "AbstractProjection"]]:
+    def parts(self, size: int) -> list[tuple[slice, "AbstractTransform"]]:
         """Returns portions of about `size` sites; what all of them measure adds up to the tokens."""
 
 
 @dataclass(frozen=True)
-class GridProjection(AbstractProjection):
+class GridTransform(AbstractTransform):
     """Windows on a tensor grid, which factor into windows along its axes."""
 
     shape: tuple[int, ...]
@@ -72,7 +72,7 @@ class GridProjection(AbstractProjection):
             return field
         return torch.empty_like(field).index_copy(0, self.order, field)
 
-    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+    def parts(self, size: int) -> list[tuple[slice, AbstractTransform]]:
         """Returns portions of whole lines across the first axis, where sites are in the grid's order."""
         count, per_line = self.shape[0], math.prod(self.shape[1:])
         num_lines = max(1, size // per_line)
@@ -83,7 +83,7 @@ class GridProjection(AbstractProjection):
             for start, stop in _steps(count, num_lines)
         ]
 
-    def lines(self, start: int, stop: int) -> "GridProjection":
+    def lines(self, start: int, stop: int) -> "GridTransform":
         """Returns some of the lines across the first axis."""
         numbers = 1 if len(self.shape) == 1 else 2
         chosen = slice(numbers * start, numbers * stop)
@@ -95,7 +95,7 @@ class GridProjection(AbstractProjection):
 
 
 @dataclass(frozen=True)
-class PointProjection(AbstractProjection):
+class PointTransform(AbstractTransform):
     """Windows on any points, shared by the batch or one set per sample."""
 
     analysis: Float[Tensor, "sets rows points"]
@@ -113,22 +113,22 @@ class PointProjection(AbstractProjection):
         """Returns the field of tokens."""
         return _by_set(self.synthesis, tokens.flatten(0, 1))
 
-    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+    def parts(self, size: int) -> list[tuple[slice, AbstractTransform]]:
         """Returns portions of sites."""
         count = self.synthesis.shape[1]
         if size >= count:
             return [(slice(0, count), self)]
         return [
-            (points, PointProjection(self.analysis[..., points], self.synthesis[:, points]))
+            (points, PointTransform(self.analysis[..., points], self.synthesis[:, points]))
             for points in (slice(*step) for step in _steps(count, size))
         ]
 
 
 @dataclass(frozen=True)
-class StreamedProjection(AbstractProjection):
+class StreamedTransform(AbstractTransform):
     """The same for so many points that the windows there are computed whenever they are needed."""
 
-    windows: WaveWindows
+    windows: Waves
     places: Float[Tensor, "sets points axes"]
     weights: Float[Tensor, "sets points"]
     tokens: Float[Tensor, "sets rows functions"]
@@ -147,7 +147,7 @@ class StreamedProjection(AbstractProjection):
         """Returns the field of tokens."""
         return _by_set(waves_at(self.windows, self.places), tokens.flatten(0, 1))
 
-    def parts(self, size: int) -> list[tuple[slice, AbstractProjection]]:
+    def parts(self, size: int) -> list[tuple[slice, AbstractTransform]]:
         """Returns portions of sites."""
         steps = (slice(*step) for step in _steps(self.places.shape[1], size))
         return [
@@ -157,7 +157,7 @@ class StreamedProjection(AbstractProjection):
 
 
 def functions_at(
-    windows: WaveWindows, places: Float[Tensor, "*sets points axes"]
+    windows: Waves, places: Float[Tensor, "*sets points axes"]
 ) -> Float[Tensor, "*sets points functions"]:
     """Returns the functions that fields are measured in, products of those along the axes."""
     functions = torch.ones_like(places[..., :1])
@@ -168,7 +168,7 @@ def functions_at(
 
 
 def waves_at(
-    windows: WaveWindows, places: Float[Tensor, "*sets points axes"]
+    windows: Waves, places: Float[Tensor, "*sets points axes"]
 ) -> Float[Tensor, "*sets points rows"]:
     """Returns the waves that tokens are scattered by, real parts before imaginary ones."""
     real, imaginary = torch.ones_like(places[..., :1]), torch.zeros_like(places[..., :1])

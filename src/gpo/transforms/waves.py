@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpo.model.config import OperatorConfig
 from gpo.numerics.domain import Domain, longitude_latitude
-from gpo.parallel.shard import WHOLE, AbstractShare
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 # >>> r"""Orthonormal functions along one axis that span the same fields as its waves.
 #
@@ -94,7 +94,7 @@ MOST_WAVES = {1: 32, 2: 16, 3: 4}
 
 
 @dataclass(frozen=True)
-class WaveWindows:
+class Waves:
     """Which waves there are, and where a site lies among them."""
 
     domain: Domain
@@ -106,7 +106,7 @@ class WaveWindows:
     """Period along every axis; 1 where the axis closes on itself."""
 
     @classmethod
-    def of(cls, config: OperatorConfig) -> "WaveWindows":
+    def of(cls, config: OperatorConfig) -> "Waves":
         """Returns the windows of a configuration."""
         domain, mesh = config.space, config.mesh_shape
         periods = (OPEN_PERIOD,) * len(mesh) if mesh else _periods(domain)
@@ -151,16 +151,16 @@ class WaveWindows:
         return torch.cos(2 * math.pi * places @ self.vectors[mode].to(places)).to(coords)
 
     def places(
-        self, coords: Float[Tensor, "*batch points dim"], share: AbstractShare = WHOLE
+        self, coords: Float[Tensor, "*batch points dim"], shard: SpatialShard = SINGLE_PROCESS
     ) -> Float[Tensor, "*batch points axes"]:
         """Returns where points lie along the axes of the windows; the domain is from 0 to 1.
 
         Args:
             coords: The points.
-            share: Which part they are of the nodes of a mesh.
+            shard: Which part they are of the nodes of a mesh.
         """
         if self.mesh_shape:
-            return self._mesh_places(coords, share)
+            return self._mesh_places(coords, shard)
         if not self.domain.is_sphere:
             return self.domain.to_unit(coords)
         region, (longitude, latitude) = Region.of(self.domain), longitude_latitude(coords)
@@ -168,8 +168,8 @@ class WaveWindows:
         east = torch.remainder(longitude - region.middle + 180, 360) - 180
         return torch.stack([down, 0.5 + east / region.width], dim=-1)
 
-    def _mesh_places(self, coords: Tensor, share: AbstractShare) -> Tensor:
-        starts = share.starts(coords.shape[-2])
+    def _mesh_places(self, coords: Tensor, shard: SpatialShard) -> Tensor:
+        starts = shard.starts(coords.shape[-2])
         if starts[-1] != math.prod(self.mesh_shape):
             raise ValueError(
                 f"`coords` must be the {' x '.join(map(str, self.mesh_shape))} nodes of the mesh "
@@ -177,7 +177,7 @@ class WaveWindows:
             )
         axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
         places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
-        places = places[starts[share.rank] : starts[share.rank + 1]]
+        places = places[starts[shard.rank] : starts[shard.rank + 1]]
         return places.expand(*coords.shape[:-2], -1, -1)
 
 

@@ -3,7 +3,7 @@ import pytest
 import scipy.io
 
 from gpo import Domain
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import ReadOptions
@@ -51,7 +51,7 @@ def test_every_container_gives_the_same_series(tmp_path, save):
 def test_every_container_gives_the_same_maps(tmp_path, save):
     coeff, sol = values(SAMPLES, NX, NY), values(SAMPLES, NX, NY)
     pairs = read(save(tmp_path, {"coeff": coeff, "sol": sol, "Kcoeff": coeff}))
-    assert isinstance(pairs, Pairs)
+    assert isinstance(pairs, StaticMaps)
     assert (pairs.inputs[0].name, pairs.outputs[0].name) == ("coeff", "sol")
     assert pairs.num_samples == SAMPLES
     assert pairs.geometry().grid_shape == (NX, NY)
@@ -173,7 +173,7 @@ def test_variables_restrict_what_must_fit(tmp_path):
 def test_static_maps_are_known_by_their_names(tmp_path, names, components):
     given, wanted = values(SAMPLES, NX, NY, *components), values(SAMPLES, NX, NY)
     pairs = read_arrays(tmp_path, **dict(zip(names, (given, wanted), strict=True)))
-    assert isinstance(pairs, Pairs)
+    assert isinstance(pairs, StaticMaps)
     assert len(pairs.inputs) == (2 if components else 1)
     np.testing.assert_array_equal(pairs.sample(2)[0], given[2].reshape(NX * NY, -1))
     np.testing.assert_array_equal(pairs.sample(2)[1], wanted[2].reshape(NX * NY, 1))

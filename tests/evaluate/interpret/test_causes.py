@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo import Silence
+from gpo import Ablation
 from gpo.data.geometry import Geometry
 from gpo.interpret.ablations import patches, read_causes
 from gpo.interpret.batches import make_batches
@@ -74,14 +74,14 @@ def test_effects_are_those_of_the_silenced_model():
     forecaster, members = untrained(data)
     (batch,) = make_batches(data, members[:2])
     effects = Effects.of(forecaster, [batch])
-    silence = Silence(layers=frozenset({1}))
-    found = effects.without(silence)
-    intact, less = batch.predicted(forecaster), batch.predicted(forecaster, silence)
+    ablation = Ablation(layers=frozenset({1}))
+    found = effects.without(ablation)
+    intact, less = batch.predicted(forecaster), batch.predicted(forecaster, ablation)
     by_hand = [((one - two).norm() / two.norm()).item() for one, two in zip(less, intact, strict=True)]  # fmt: skip
     assert found["relative_l2"] == pytest.approx(np.mean(by_hand), rel=1e-4)
-    assert effects.error_without(Silence()) == pytest.approx(effects.error)
+    assert effects.error_without(Ablation()) == pytest.approx(effects.error)
     assert {"low", "middle", "high", "spread"} <= set(found)
-    nothing = effects.without(Silence(), [torch.ones(2, 256)])
+    nothing = effects.without(Ablation(), [torch.ones(2, 256)])
     assert nothing["relative_l2"] < 1e-12
     assert "share_inside" not in nothing
 
@@ -93,7 +93,7 @@ def test_a_change_of_long_waves_shows_in_the_low_band_alone():
     effects = Effects.of(forecaster, [batch])
     wave = 0.1 * torch.sin(2 * torch.pi * batch.example.coords[..., :1])
     shifted = Effects(forecaster, [batch], [effects.intact[0] + wave])
-    found = shifted.without(Silence())
+    found = shifted.without(Ablation())
     assert found["low"] > 1e3 * max(found["middle"], found["high"])
 
 

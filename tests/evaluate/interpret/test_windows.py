@@ -11,7 +11,7 @@ from gpo.data.geometry import Geometry
 from gpo.interpret.batches import make_batches
 from gpo.interpret.waves import gram_numbers
 from gpo.interpret.windows import read_windows, spread, window_numbers
-from gpo.transforms.waves import WaveWindows
+from gpo.transforms.waves import Waves
 from tests.conftest import DOMAINS, make_config
 from tests.evaluate.interpret.readings import only_mode, series, untrained
 
@@ -77,7 +77,7 @@ def test_an_unused_mode_does_not_count():
 
 
 def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
-    windows = WaveWindows.of(make_config(TORUS, variant="geometric", num_waves=3))
+    windows = Waves.of(make_config(TORUS, variant="geometric", num_waves=3))
     coords, weights = TORUS.grid(12, 12)
     whole = gram_numbers(windows, coords, weights)
     assert whole["waves"]["count"] == 49
@@ -91,7 +91,7 @@ def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
 
 def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_does_not():
     line = Domain.unit_box(1)
-    windows = WaveWindows.of(make_config(line, variant="geometric", num_waves=8))
+    windows = Waves.of(make_config(line, variant="geometric", num_waves=8))
     coords, weights = line.grid(400)
     found = gram_numbers(windows, coords, weights)
     assert found["waves"]["smallest_over_largest"] < 1e-6

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Variable
+from gpo.data.dataset import StaticMaps, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
@@ -38,7 +38,7 @@ class AirfoilReader(AbstractReader):
             return False
         return all((_folder(path) / name).is_file() for name in NAMES)
 
-    def read(self, path: Path, options: ReadOptions) -> Pairs:
+    def read(self, path: Path, options: ReadOptions) -> StaticMaps:
         """Returns the mesh as input and the Mach number as output; values stay on disk."""
         for name in options.variables:
             if name != "mach":
@@ -51,7 +51,7 @@ class AirfoilReader(AbstractReader):
         lower, upper = ([float(end(x)), float(end(y))] for end in (np.min, np.max))
         domain = Domain.box(lower, upper)
 
-        return Pairs(
+        return StaticMaps(
             layout=self.name,
             source=path,
             inputs=(Variable("x"), Variable("y")),

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, RowReader, Trajectories, Variable
+from gpo.data.dataset import RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
@@ -68,7 +68,7 @@ class ArraysReader(AbstractReader):
         """Tells by the suffix; a folder must hold `.npy` files."""
         return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories | Pairs:
+    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
         """Returns a static map where names say so and there are no times, else a time series."""
         for name in options.select:
             if name != "axes":
@@ -116,7 +116,7 @@ class ArraysReader(AbstractReader):
 
     def _read_pairs(
         self, path: Path, arrays: dict[str, Stored], pair: tuple[str, str], options: ReadOptions
-    ) -> Pairs:
+    ) -> StaticMaps:
         others = {name: stored for name, stored in arrays.items() if name not in pair}
         sites = find_sites(path, others)
         axes = Axes(sites.lengths, sites.orders)
@@ -135,7 +135,7 @@ class ArraysReader(AbstractReader):
         width = len(sides[0])
         frames = (content.read(sample=sample)[None] for sample in range(count))
         rest = {name: stored for name, stored in others.items() if name not in sites.used}
-        return Pairs(
+        return StaticMaps(
             layout=self.name,
             source=path,
             inputs=variables[:width],

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 
 
@@ -36,7 +36,7 @@ class AbstractReader(ABC):
         """Tells by a quick look whether a file has this layout; may raise on a broken file."""
 
     @abstractmethod
-    def read(self, path: Path, options: ReadOptions) -> Trajectories | Pairs:
+    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
         """Returns the data; raises `DataError`, naming file and field, where it cannot."""
 
 

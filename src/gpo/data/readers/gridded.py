@@ -37,7 +37,7 @@ SMALL_FILE = 2**28
 """Bytes up to which every frame is looked at for sites that are never known."""
 NUM_LOOKS = 16
 """Frames that are looked at in larger files."""
-WHOLE = "all"
+SINGLE_PROCESS = "all"
 """What to select to keep a dimension as an axis."""
 
 
@@ -245,7 +245,7 @@ def _grids(
     path: Path, dataset: xr.Dataset, names: Sequence[str], time: str, options: ReadOptions
 ) -> dict[str, tuple[str, ...]]:
     """Returns the dimensions of sites for every variable that is a series of fields."""
-    whole = [dim for dim, text in options.select.items() if text == WHOLE]
+    whole = [dim for dim, text in options.select.items() if text == SINGLE_PROCESS]
     grids: dict[str, tuple[str, ...]] = {}
     for name in names:
         others = [str(dim) for dim in dataset[name].dims if dim != time]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpo.data.dataset import Pairs, Trajectories
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.readers.airfoil import AirfoilReader
 from gpo.data.readers.arrays import ArraysReader
@@ -29,7 +29,7 @@ READERS: dict[str, AbstractReader] = {
 
 def open_data(
     path: str | Path, options: ReadOptions = ReadOptions(), reader: str | None = None
-) -> Trajectories | Pairs:
+) -> Trajectories | StaticMaps:
     """Returns the data of a file or folder in any known layout.
 
     Args:
