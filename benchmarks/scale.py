@@ -35,8 +35,8 @@ from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.shard import DistributedShard
-from gpo.train.config import RunConfig
-from gpo.train.models import build_model
+from gpo.training.config import RunConfig
+from gpo.training.models import build_model
 
 RESULTS = Path(__file__).parent / "results" / "scale"
 GRIDS = ((46, 90), (91, 180), (181, 360), (361, 720), (721, 1440))

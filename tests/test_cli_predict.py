@@ -19,8 +19,8 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.writers.zarr import ForecastStore
 from gpo.runs import Run, split_of
-from gpo.train.config import RunConfig
-from gpo.train.fit import new_forecaster
+from gpo.training.config import RunConfig
+from gpo.training.fit import new_forecaster
 from tests.explore.sessions import lively
 from tests.test_cli import failure
 

@@ -12,8 +12,8 @@ import yaml
 
 from gpo.cli import main
 from gpo.data.synthetic_weather import write_era5
-from gpo.evaluate.results import Results
-from gpo.train.config import RunConfig
+from gpo.evaluation.results import Results
+from gpo.training.config import RunConfig
 from tests.contracts.samples import airfoil, ns2d
 from tests.test_cli import failure
 

@@ -50,7 +50,7 @@ def test_every_baseline_is_in_the_list_and_its_files_exist():
 def test_every_flag_the_pages_name_exists():
     from gpo.cli.predict import PredictCommand
     from gpo.cli.run import TrainCommand
-    from gpo.train.config import RunConfig
+    from gpo.training.config import RunConfig
 
     known = {
         name.replace("_", "-")
@@ -64,9 +64,9 @@ def test_every_flag_the_pages_name_exists():
 def test_every_key_of_an_exported_description_and_every_flag_is_explained():
     from gpo.cli.export import ExportCommand, known_sites
     from gpo.data.places import Places
-    from gpo.export.describe import describe_program
-    from tests.train.series import decaying_waves
-    from tests.train.test_training import task
+    from gpo.exporting.describe import describe_program
+    from tests.training.series import decaying_waves
+    from tests.training.test_training import task
 
     text, data = (DOCS / "export.md").read_text(), decaying_waves(missing=[3, 5])
     is_known, sites = known_sites(data, task(), 0), data.geometry()
@@ -82,8 +82,8 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
 
 
 def test_every_key_of_interpret_json_is_explained():
-    from gpo.interpret.interpretation import interpret
-    from tests.evaluate.interpret.readings import series, untrained
+    from gpo.interpretation.interpretation import interpret
+    from tests.interpretation.readings import series, untrained
 
     text = (DOCS / "interpret.md").read_text()
     data = series()

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import Split, split_samples, split_windows
-from gpo.train.config import RunConfig
+from gpo.training.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from gpo.bench.transfer import transfer_table
 from gpo.cli import main
 from gpo.cli.bench import Cells
 from gpo.data.benchmarks import BENCHMARKS
-from gpo.evaluate.results import Results
-from gpo.train.config import RunConfig
-from gpo.train.models import build_model, loss_weights
+from gpo.evaluation.results import Results
+from gpo.training.config import RunConfig
+from gpo.training.models import build_model, loss_weights
 from tests.contracts.samples import ns2d
 
 PROTOCOL = Protocol("budget", 60.0)

@@ -10,8 +10,8 @@ from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_samples, split_windows
 from gpo.explore.session import Session
-from gpo.train.config import RunConfig
-from gpo.train.fit import new_forecaster
+from gpo.training.config import RunConfig
+from gpo.training.fit import new_forecaster
 
 
 def triangulated(side=7):

@@ -17,8 +17,8 @@ from gpo.data.readers.registry import open_data
 from gpo.explore.app import make_app
 from gpo.explore.server import listening
 from gpo.runs import Run, split_of
-from gpo.train.config import RunConfig
-from gpo.train.fit import new_forecaster
+from gpo.training.config import RunConfig
+from gpo.training.fit import new_forecaster
 from tests.explore.sessions import SIZES, lively, make_session
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from gpo.interpret.reconstruction import superposition
+from gpo.interpretation.reconstruction import superposition
 from gpo.numerics import superposition as module
 from tests.conftest import random_points
 

@@ -26,9 +26,9 @@ from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
-from gpo.train.config import RunConfig
-from gpo.train.models import build_model, count_weights
-from gpo.train.objective import training_losses
+from gpo.training.config import RunConfig
+from gpo.training.models import build_model, count_weights
+from gpo.training.objective import training_losses
 
 Row = dict[str, Any]
 """A measurement as plain values, which JSON can hold and a figure can be drawn from."""

@@ -7,7 +7,7 @@ from gpo.bench.experiment import Cell
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 from gpo.runs import read_log
-from gpo.train.module import SCORE, SPENT
+from gpo.training.module import SCORE, SPENT
 
 Curves = dict[str, tuple[list[float], list[float]]]
 """By name, the places along the horizontal axis and the heights there."""

@@ -13,11 +13,11 @@ from filelock import FileLock, Timeout
 from gpo.bench import invoke
 from gpo.bench.invoke import CellError
 from gpo.bench.protocol import Protocol
-from gpo.evaluate.results import Results
+from gpo.evaluation.results import Results
 from gpo.files import write_text
 from gpo.runs import Run, read_log
-from gpo.train.config import RunConfig
-from gpo.train.module import SCORE
+from gpo.training.config import RunConfig
+from gpo.training.module import SCORE
 
 # >>> """The learning rate of a model on a column: chosen once, on validation data, for all its seeds."""
 

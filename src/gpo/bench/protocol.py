@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from gpo.baselines import REGISTRY
-from gpo.train.config import RECIPES
+from gpo.training.config import RECIPES
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""

@@ -34,7 +34,7 @@ from gpo.cli.run import (
     TrainCommand,
     starting_point,
 )
-from gpo.train.config import RunConfig
+from gpo.training.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from gpo.baselines import REGISTRY, Problem, UnsupportedGeometryError
 from gpo.numerics.domain import Domain
-from gpo.train.models import count_weights
+from gpo.training.models import count_weights
 
 PLACES = {
     "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),

@@ -30,7 +30,7 @@ from gpo.bench.table import Table
 from gpo.bench.table1 import table1, table1_cells
 from gpo.bench.transfer import transfer_table
 from gpo.cli.data import make_data
-from gpo.export.write import check_onnx
+from gpo.exporting.write import check_onnx
 from gpo.files import write_text
 from gpo.report.bench_figures import draw_curves, draw_efficiency, draw_scaling
 

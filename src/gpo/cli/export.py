@@ -12,9 +12,9 @@ from tyro.conf import Positional
 from gpo.cli.run import OpenRun
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.places import read_places, regular_places
-from gpo.export.describe import describe_program
-from gpo.export.program import export_program
-from gpo.export.write import check_output, write_program
+from gpo.exporting.describe import describe_program
+from gpo.exporting.program import export_program
+from gpo.exporting.write import check_output, write_program
 from gpo.forecast.fixed import FixedForecaster
 from gpo.forecast.forecaster import Forecaster, Task
 

@@ -20,13 +20,13 @@ from gpo.data.readers.registry import open_data
 from gpo.data.splits import owner
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpret.interpretation import Interpretation, interpret
-from gpo.interpret.summary import summary
+from gpo.interpretation.interpretation import Interpretation, interpret
+from gpo.interpretation.summary import summary
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.report.particles import save_other_data
 from gpo.runs import Run, split_of
-from gpo.train.config import RunConfig
+from gpo.training.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from gpo.data.forcings import Clock
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import Split
-from gpo.evaluate.results import Results, Scope
-from gpo.evaluate.score import evaluate
+from gpo.evaluation.results import Results, Scope
+from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
 from gpo.parallel.shard import DistributedShard
 from gpo.report.run_report import write_report
 from gpo.runs import Run, split_of
-from gpo.train.config import RunConfig, recipe
+from gpo.training.config import RunConfig, recipe
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class OpenRun:
 
 def _train(command: TrainCommand) -> OpenRun:
     # Lightning takes seconds to import; the other commands do without.
-    from gpo.train.fit import train
+    from gpo.training.fit import train
 
     config = command.settings
     name = config.name

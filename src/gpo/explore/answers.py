@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import Window
-from gpo.evaluate.rollout import roll_out
+from gpo.evaluation.rollout import roll_out
 from gpo.explore.arrays import Packet
 from gpo.explore.requests import Asked, AskedPart, AskedPoint, AskedRollout
 from gpo.explore.session import Session

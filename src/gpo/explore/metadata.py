@@ -10,7 +10,7 @@ from gpo.explore.session import Session
 from gpo.model.field import GaussianField
 from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
-from gpo.train.models import count_weights
+from gpo.training.models import count_weights
 
 LOOKED_AT = 8
 """Examples from which the ends of colour scales are taken."""

@@ -26,7 +26,7 @@ from gpo.model.sweep import Sweep
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.train.models import Model, load_model
+from gpo.training.models import Model, load_model
 
 TASK_NAME = "task.json"
 

@@ -18,7 +18,7 @@ from gpo.data.forcings import turn
 from gpo.data.geometry import Geometry
 from gpo.data.places import Block, Places
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
-from gpo.evaluate.answers import Answers
+from gpo.evaluation.answers import Answers
 from gpo.forecast.forecaster import Forecaster
 
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from gpo.data.geometry import Geometry
-from gpo.interpret.ablations import patches
-from gpo.interpret.interpretation import Interpretation
+from gpo.interpretation.ablations import patches
+from gpo.interpretation.interpretation import Interpretation
 from gpo.report.contact_sheet import draw_panel, panel_height
 
 CHANCE, FOUND, NOTHING = "0.8", "#d55e00", "#0072b2"

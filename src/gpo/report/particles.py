@@ -17,7 +17,7 @@ from gpo.data.geometry import Geometry
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.cloud import ParticleCloud
-from gpo.interpret.reconstruction import Carried, carried_field
+from gpo.interpretation.reconstruction import Carried, carried_field
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly
-from gpo.evaluate.results import Results
+from gpo.evaluation.results import Results
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
-from gpo.train.module import SPENT
+from gpo.training.module import SPENT
 
 STYLES = {"model": "C0", "truth": "black", "persistence": "C1", "climatology": "C2"}
 

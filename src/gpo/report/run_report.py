@@ -13,17 +13,17 @@ from matplotlib.figure import Figure
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import owner
-from gpo.evaluate.results import Results
+from gpo.evaluation.results import Results
 from gpo.files import write_text
 from gpo.forecast.examples import make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpret.interpretation import FILE_NAME, Interpretation
-from gpo.interpret.summary import summary
+from gpo.interpretation.interpretation import FILE_NAME, Interpretation
+from gpo.interpretation.summary import summary
 from gpo.report import run_figures
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
 from gpo.report.particles import OTHER_DATA, draw_particle_panels
 from gpo.runs import Run, read_log
-from gpo.train.config import RunConfig
+from gpo.training.config import RunConfig
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;

@@ -1,0 +1,136 @@
+"""A forecaster fed with its own forecasts, and how its error grows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gpo.data.dataset import Trajectories
+from gpo.data.geometry import Geometry
+from gpo.data.splits import Window, evenly
+from gpo.evaluation.references import Climatology
+from gpo.forecast.forecaster import Forecaster
+from gpo.model.ablation import Ablation
+from gpo.numerics.norms import relative_l2
+
+MAX_ROLLOUTS = 32
+"""Rollouts that are made, their starts evenly chosen."""
+DIVERGED = 10.0
+"""A forecast whose error is this many times the norm of the truth has diverged."""
+
+
+@torch.no_grad()
+def roll_out(
+    forecaster: Forecaster,
+    frames: Float[Tensor, "batch history points inputs"],
+    coords: Float[Tensor, "*#batch points dim"],
+    num_steps: int,
+    *,
+    weights: Float[Tensor, "*#batch points"] | None = None,
+    ablation: Ablation | None = None,
+) -> Float[Tensor, "batch steps points variables"]:
+    """Returns forecasts of `lead`, `2 lead`, ... steps ahead; NaN once they are not finite.
+
+    Args:
+        forecaster: Predicts one frame.
+        frames: Where it starts, oldest first, `lead` steps apart.
+        coords: The sites.
+        num_steps: How often it is applied.
+        weights: Quadrature weights; 0 masks a site.
+        ablation: Parts of a model gpo that are switched off in every step.
+    """
+    steps: list[Tensor] = []
+    for _ in range(num_steps):
+        if steps and not bool(steps[-1].isfinite().all()):
+            steps.append(torch.full_like(steps[-1], torch.nan))
+            continue
+        steps.append(forecaster(frames, coords, weights=weights, ablation=ablation))
+        frames = forecaster.advance(frames, steps[-1])
+    return torch.stack(steps, dim=1)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Errors of several rollouts, and the fields at the end of each."""
+
+    errors: dict[str, np.ndarray]
+    """Relative L2 by rollout and step, of the model and of every reference."""
+    truth: list[np.ndarray]
+    """The true last frame of every rollout, points by variables."""
+    forecast: list[np.ndarray]
+    """The predicted one."""
+    geometries: list[Geometry]
+    """Where."""
+
+    @property
+    def diverged_at(self) -> list[int]:
+        """The first step, counted from 1, of every rollout that left all bounds; for `results`."""
+        is_wild = ~(self.errors["model"] <= DIVERGED)
+        return [int(row.argmax()) + 1 for row in is_wild if row.any()]
+
+    def mean_errors(self) -> dict[str, list[float | None]]:
+        """Returns the mean after every step; None where a rollout is not finite any more."""
+        means = {who: rows.mean(0) for who, rows in self.errors.items()}
+        return {
+            who: [float(error) if np.isfinite(error) else None for error in mean]
+            for who, mean in means.items()
+        }
+
+
+def make_rollouts(
+    forecaster: Forecaster,
+    data: Trajectories,
+    windows: Sequence[Window],
+    num_steps: int,
+    climatology: Climatology | None,
+    track: Callable[[Sequence[Window]], Iterable[Window]] = lambda starts: starts,
+) -> Rollouts:
+    """Rolls out from evenly chosen starts; all of them stay in the test split.
+
+    Args:
+        forecaster: The trained model.
+        data: The time series.
+        windows: The test split.
+        num_steps: How far, where the data reaches that far.
+        climatology: A reference beside persistence.
+        track: Shows progress over the starts.
+    """
+    lead = forecaster.task.lead
+    end = {number: max(w.target for w in windows if w.trajectory == number)
+           for number in {window.trajectory for window in windows}}  # fmt: skip
+    reach = max((end[window.trajectory] - window.last) // lead for window in windows)
+    # A series split by time is short: half its length, so that there are several starts.
+    num_steps = min(num_steps, reach if data.num_trajectories > 2 else max(1, reach // 2))
+    starts = [w for w in windows if w.last + num_steps * lead <= end[w.trajectory]]
+    rows: dict[str, list[list[float]]] = {}
+    rollouts = Rollouts({}, [], [], [])
+    for window in track(evenly(starts, MAX_ROLLOUTS)):
+        geometry = data.geometry(window.trajectory)
+        stop = window.last + num_steps * lead + 1
+        times = slice(window.first, stop, lead)
+        frames = data.given(window.trajectory, times)
+        given, later = np.split(frames.astype(np.float32), [forecaster.task.history])
+        known = forecaster.task.num_known
+        truth = later[..., known:]
+        is_known = np.asarray(np.isfinite(frames).all((0, 2)))
+        weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
+        coords = torch.from_numpy(geometry.coords.astype(np.float32))
+        start = torch.from_numpy(np.where(is_known[:, None], given, 0))[None]
+        forecast = roll_out(forecaster, start, coords, num_steps, weights=weights)[0]
+        guesses = {"model": forecast, "persistence": start[0, -1, :, known:].expand_as(forecast)}
+        if climatology is not None:
+            guesses["climatology"] = climatology.at(range(window.last + lead, stop, lead))
+        for who, guess in guesses.items():
+            errors = [
+                relative_l2(g[None], u[None], weights[None]).item()
+                for g, u in zip(guess, torch.from_numpy(truth), strict=True)
+            ]
+            rows.setdefault(who, []).append(errors)
+        rollouts.truth.append(np.where(is_known[:, None], truth[-1], np.nan))
+        rollouts.forecast.append(forecast[-1].numpy())
+        rollouts.geometries.append(geometry)
+    rollouts.errors.update({who: np.array(errors) for who, errors in rows.items()})
+    return rollouts

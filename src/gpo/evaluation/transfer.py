@@ -1,0 +1,154 @@
+"""A model away from the sites it learned on: on coarser and finer grids, on a part, between sites."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.signal import resample
+from torch import Tensor
+
+from gpo.baselines import RegisteredModel, UnsupportedGeometryError
+from gpo.data.coarsen import coarsened, sampled
+from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.errors import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.splits import evenly, owner
+from gpo.evaluation.answers import MAX_QUERIES, Answers
+from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.model.operator import GaussianParticleOperator
+from gpo.numerics.norms import relative_l2
+
+MAX_EXAMPLES = 64
+"""Test examples that are scored, evenly chosen."""
+
+SHARE = 0.7
+"""Part of the sites in the row that has a random part of them."""
+
+Scores = dict[str, float | str]
+"""Relative L2 of the model and of the last frame, or the `reason` why there is none."""
+
+
+def resolution_transfer(
+    forecaster: Forecaster,
+    data: Trajectories | StaticMaps,
+    members: Sequence[Any],
+    finer: Trajectories | StaticMaps | None = None,
+) -> dict[str, Scores]:
+    """Returns errors at half, equal and double resolution along every axis, and on some of the sites.
+
+    Args:
+        forecaster: The trained model.
+        data: What it was trained on.
+        members: The test split.
+        finer: The same data at double resolution. Where there is none, a periodic field is
+            interpolated by its Fourier series, and the row says so.
+    """
+    rows: dict[str, Scores] = {}
+    for name, make in (
+        ("0.5x", lambda: coarsened(data, 2)),
+        ("1x", lambda: data),
+        ("2x" if finer else "2x, interpolated", lambda: finer or refined(data)),
+        (f"random {SHARE:.0%} of the sites", lambda: sampled(data, SHARE)),
+    ):
+        try:
+            rows[name] = _score(forecaster, make(), members)
+        except UnsupportedGeometryError as error:
+            rows[name] = {"reason": str(error)}
+        except DataError as error:
+            rows[name] = {"reason": error.problem.rstrip(".")}
+    return rows
+
+
+def refined(data: Trajectories | StaticMaps) -> Trajectories:
+    """Returns periodic fields at double resolution, interpolated by their Fourier series."""
+    geometry = data.geometry()
+    is_periodic = all(geometry.domain.periodic) and bool(geometry.axes)
+    if isinstance(data, StaticMaps) or not is_periodic or len(data.geometries) > 1:
+        raise DataError(
+            data.source, "coords", "there is no finer data, and the box is not periodic"
+        )
+    shape = tuple(2 * size for size in geometry.grid_shape)
+    axes = []
+    for axis, low, high in zip(
+        geometry.axes, geometry.domain.lower, geometry.domain.upper, strict=True
+    ):
+        axes.append(axis[0] + (high - low) * np.arange(2 * len(axis)) / (2 * len(axis)))
+    ends = list(zip(geometry.domain.lower, geometry.domain.upper, strict=True))
+    fine = Geometry.rectilinear(axes, periodic=True, bounds=ends)
+
+    def fetch(number: int, times: slice) -> np.ndarray:
+        frames = data.frames(number, times)
+        fields = frames.reshape(len(frames), *geometry.grid_shape, -1)
+        for axis, size in enumerate(shape, start=1):
+            fields = resample(fields, size, axis=axis)
+        return np.asarray(fields).reshape(len(frames), fine.num_points, -1)
+
+    return replace(data, geometries=(fine,), fetch=fetch)
+
+
+@torch.no_grad()
+def between_sites(
+    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
+) -> Scores:
+    """Returns errors at sites that were held back: the model is given the others and asked there."""
+    if not isinstance(forecaster.model, GaussianParticleOperator):
+        return {"reason": "the model answers at its sites only"}
+    chosen = evenly(members, MAX_EXAMPLES)
+    examples = make_examples(data, chosen)
+    totals: dict[str, list[float]] = {}
+    for number, member in enumerate(chosen):
+        example, geometry = examples[number], data.geometry(owner(member))
+        kept, weights = _half(geometry)
+        is_asked = np.ones(geometry.num_points, dtype=bool)
+        is_asked[kept] = False
+        is_asked &= example.weights[0].numpy() > 0
+        asked = torch.from_numpy(is_asked)
+        given = torch.from_numpy(weights.astype(np.float32)) * (example.weights[0, kept] > 0)
+        answers = Answers(forecaster, example.frames[0, :, kept], example.coords[0, kept], given)
+        queries = example.coords[0, asked].split(MAX_QUERIES)
+        guess = torch.cat([answers.at(part) for part in queries])[None]
+        _add_errors(totals, example, guess, asked)
+    return {name: float(np.mean(errors)) for name, errors in totals.items()}
+
+
+def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the numbers and weights of sites to give: every second one, or a random half."""
+    try:
+        thin, numbers = geometry.coarsened(2)
+    except ValueError:
+        count = geometry.num_points
+        numbers = np.sort(np.random.default_rng(0).permutation(count)[: (count + 1) // 2])
+        return numbers, geometry.weights[numbers]
+    return numbers, thin.weights
+
+
+def _add_errors(
+    totals: dict[str, list[float]], example: Example, guess: Tensor, asked: Tensor
+) -> None:
+    target, weights = example.target[:, asked], example.weights[:, asked]
+    totals.setdefault("model", []).append(relative_l2(guess, target, weights).item())
+    if example.fields.shape[-1] == target.shape[-1]:
+        last = example.fields[:, -1, asked]
+        totals.setdefault("last frame", []).append(relative_l2(last, target, weights).item())
+
+
+@torch.no_grad()
+def _score(
+    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
+) -> Scores:
+    model = forecaster.model
+    if isinstance(model, RegisteredModel):
+        shape = data.geometry().grid_shape
+        if shape != model.problem.grid_shape:
+            forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
+    totals: dict[str, list[float]] = {}
+    everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
+    examples = make_examples(data, evenly(members, MAX_EXAMPLES))
+    for number in range(len(examples)):
+        example = examples[number]
+        guess = forecaster(example.frames, example.coords, weights=example.weights)
+        _add_errors(totals, example, guess, everywhere)
+    return {name: float(np.mean(errors)) for name, errors in totals.items()}

@@ -1,0 +1,83 @@
+"""How far particles of two sets of fields are from each other, as distributions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import wasserstein_distance
+
+from gpo.forecast.forecaster import Forecaster
+from gpo.interpretation.batches import Batch
+
+MAX_NUMBERS = 2**18
+"""Particles of a set whose distribution is taken, evenly chosen."""
+
+Quantities = dict[str, list[np.ndarray]]
+"""By name, one array per example: scale, anisotropy, weight and displacement of all its particles."""
+
+
+def particle_quantities(forecaster: Forecaster, batches: Sequence[Batch]) -> Quantities:
+    """Returns what particles are like, lengths in unit lengths of the domain.
+
+    `scale` is the geometric mean over axes, `anisotropy` the logarithm of the largest over the
+    smallest, `displacement` the distance from a site to the center of a particle it owns.
+    """
+    rows: Quantities = {"scale": [], "anisotropy": [], "weight": [], "displacement": []}
+    for batch in batches:
+        particles, domain = batch.particles(forecaster), batch.geometry.domain
+        coords = batch.example.coords
+        lengths = domain.unit_lengths(coords)
+        scales = (particles.scales / lengths).log()
+        offset = domain.offset(particles.centers, coords.unsqueeze(-2)) / lengths
+        numbers = {
+            "scale": scales.mean(-1).exp(),
+            "anisotropy": scales.amax(-1) - scales.amin(-1),
+            "weight": particles.weights,
+            "displacement": offset.norm(dim=-1),
+        }
+        for number, is_known in enumerate(torch.from_numpy(batch.is_known)):
+            for name, values in numbers.items():
+                rows[name].append(values[number, is_known].double().flatten().numpy())
+    return rows
+
+
+def share_from_field(quantities: Quantities) -> dict[str, float | None]:
+    """Returns what share of the variance of every quantity is between examples at the same site.
+
+    0: a particle is what it is because of its place and its number among those of a site; 1:
+    because of the field. None where examples have different sites, or nothing varies.
+    """
+    shares: dict[str, float | None] = {}
+    for name, arrays in quantities.items():
+        if len(arrays) < 2 or len({len(numbers) for numbers in arrays}) > 1:
+            shares[name] = None
+            continue
+        stacked = np.stack(arrays)
+        total = float(stacked.var())
+        shares[name] = float(stacked.var(axis=0).mean()) / total if total > 0 else None
+    return shares
+
+
+def drift(usual: Quantities, other: Quantities) -> dict[str, dict[str, Any]]:
+    """Returns the Wasserstein-1 distance of every quantity, in its units and in usual spreads.
+
+    `spread` is the distance between the first and the second half of the usual examples: a
+    ratio of 1 is as far as these are from each other anyway. No ratio where they are the same.
+    """
+    rows = {}
+    for name, mine in usual.items():
+        half = (len(mine) + 1) // 2
+        distance = _distance(mine, other[name])
+        spread = _distance(mine[:half], mine[half:]) if len(mine) > 1 else 0.0
+        ratio = distance / spread if spread > 0 else None
+        rows[name] = {"distance": distance, "spread": spread, "ratio": ratio}
+    return rows
+
+
+def _distance(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
+    pair = []
+    for arrays in (first, second):
+        numbers = np.concatenate(arrays)
+        pair.append(numbers[:: max(1, -(-len(numbers) // MAX_NUMBERS))])
+    return float(wasserstein_distance(*pair))

@@ -1,0 +1,126 @@
+"""Particles as fields on the sites: how many are there, how large, how stretched, which way.
+
+A particle counts at the site nearest to its center, not at the site that owns it: the question
+is what lies where it sits.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from gpo.data.geometry import Geometry
+from gpo.interpretation.derivatives import LocalFits, shifted, site_tree
+from gpo.model.particles import Particles
+
+MAX_PAIRS = 2**26
+"""Pairs of site and particle up to which the sum of all footprints is taken without a grid."""
+CHUNK = 2**22
+"""Such pairs at a time."""
+
+
+@dataclass(frozen=True)
+class ParticleFields:
+    """What particles are, site by site; NaN where no particle is."""
+
+    density: Float[np.ndarray, " points"]
+    """Weight of the centers that are nearest to a site, per area."""
+    footprints: Float[np.ndarray, " points"] | None
+    """Sum of all weighted Gaussians, each of mass one; None where it is too costly."""
+    scale: Float[np.ndarray, " points"]
+    """Mean logarithm of the scales of the particles there."""
+    anisotropy: Float[np.ndarray, " points"] | None
+    """Mean logarithm of the ratio of their largest to their smallest scale; None on a line."""
+    stretch: Float[np.ndarray, "points axes axes"]
+    """Mean of their logarithmic scales as a tensor without trace: which way they are long."""
+    share_outside: float
+    """Weight of the centers that lie beyond the sites."""
+    basis_at_site: float
+    """Mean over sites of the sum of the site's own basis, between 0 and 1: what of its particles
+    a site can see."""
+
+    @classmethod
+    def of(
+        cls, particles: Particles, sample: int, geometry: Geometry, fits: LocalFits
+    ) -> "ParticleFields":
+        """Counts the particles of the sites that are known."""
+        domain, known = geometry.domain, np.flatnonzero(fits.is_fitted)
+        coords = torch.from_numpy(geometry.coords)[None, known]
+        chosen = (sample, torch.from_numpy(known))
+        mine = Particles(
+            particles.centers[chosen][None].double(),
+            particles.scales[chosen][None].double(),
+            particles.weights[chosen][None].double(),
+        )
+        basis = mine.basis(coords, domain).sum(-1).mean().item()
+        centers, scales = (part.flatten(0, 2).numpy() for part in (mine.centers, mine.scales))
+        weights = mine.weights.flatten().numpy()
+        tree = site_tree(geometry.coords[known], domain)
+        distances, nearest = tree.query(shifted(centers, domain))
+        site = known[nearest]
+        is_inside = distances <= fits.reach[site]
+        share_outside = float(weights[~is_inside].sum() / max(weights.sum(), 1e-300))
+        sizes, stretch = _shapes(scales, fits.directions[site])
+        site, held = site[is_inside], weights[is_inside]
+
+        def mean(numbers: np.ndarray) -> np.ndarray:
+            counted = np.bincount(site, held, minlength=geometry.num_points)
+            total = np.bincount(site, held * numbers[is_inside], minlength=geometry.num_points)
+            return np.where(counted > 0, total / np.where(counted > 0, counted, 1.0), np.nan)
+
+        # A site that no center is nearest to is empty, not unknown.
+        area = np.where(fits.is_fitted & (geometry.weights > 0), geometry.weights, np.nan)
+        num_axes = stretch.shape[-1]
+        return cls(
+            np.bincount(site, held, minlength=geometry.num_points) / area,
+            _footprints(centers, scales, weights / np.exp(sizes.sum(-1)), geometry, fits),
+            mean(sizes.mean(-1)),
+            mean(np.ptp(sizes, axis=-1)) if num_axes > 1 else None,
+            np.stack([mean(row) for row in stretch.reshape(-1, num_axes**2).T], -1).reshape(
+                -1, num_axes, num_axes
+            ),
+            share_outside,
+            basis,
+        )
+
+
+def _shapes(scales: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns logarithmic scales along the axes of every footprint, and the tensor of them.
+
+    On the sphere a Gaussian of space is cut by the tangent plane.
+    """
+    precision = np.einsum("pad,pd,pbd->pab", directions, scales**-2, directions)
+    values, vectors = np.linalg.eigh(precision)
+    sizes = -0.5 * np.log(values)
+    free = sizes - sizes.mean(-1, keepdims=True)
+    return sizes, np.einsum("pai,pi,pbi->pab", vectors, free, vectors)
+
+
+def _footprints(
+    centers: np.ndarray,
+    scales: np.ndarray,
+    weights: np.ndarray,
+    geometry: Geometry,
+    fits: LocalFits,
+) -> np.ndarray | None:
+    """Returns the sum of all Gaussians at the sites, up to a constant factor."""
+    domain = geometry.domain
+    is_grid = bool(geometry.axes) and not domain.is_sphere
+    if not is_grid and geometry.num_points * len(centers) > MAX_PAIRS:
+        return None
+    # Axis-aligned Gaussians on a grid are products of what they are along its axes.
+    lines = geometry.axes if is_grid else geometry.coords.T
+    letters = "ijk"[: len(lines)] if is_grid else "i" * len(lines)
+    rule = ",".join(f"{letter}p" for letter in letters) + f",p->{''.join(dict.fromkeys(letters))}"
+    total, step = np.zeros(geometry.num_points), max(1, CHUNK // geometry.num_points)
+    for start in range(0, len(centers), step):
+        some, kernels = slice(start, start + step), []
+        for axis, line in enumerate(lines):
+            offset = line[:, None] - centers[some, axis]
+            if domain.periodic[axis]:
+                length = domain.upper[axis] - domain.lower[axis]
+                offset -= length * np.round(offset / length)
+            kernels.append(np.exp(-0.5 * (offset / scales[some, axis]) ** 2))
+        total += np.einsum(rule, *kernels, weights[some], optimize=True).ravel()
+    return np.where(fits.is_fitted, total, np.nan)

@@ -1,0 +1,75 @@
+"""How much of a run's budget is used up, and the learning rate that goes with it."""
+
+import math
+import time
+from dataclasses import dataclass
+
+from gpo.training.config import RunConfig
+
+WARM_UP = 50
+"""Steps over which the learning rate rises."""
+LONGEST_WARM_UP = 0.1
+"""Part of the budget at which it has risen in any case: a slow model makes few steps."""
+RISE = 0.3
+"""Part of a one-cycle schedule in which the learning rate rises."""
+
+
+@dataclass
+class Budget:
+    """Counts CPU seconds of training, over all the sittings of a run."""
+
+    config: RunConfig
+    num_steps: int
+    """Optimiser steps that all epochs would take."""
+    spent_before: float = 0.0
+    """CPU seconds of earlier sittings."""
+    _started: float | None = None
+
+    def __post_init__(self) -> None:
+        """A limit of steps may come before that of epochs."""
+        self.num_steps = min(self.num_steps, self.config.steps or self.num_steps)
+
+    def start(self) -> None:
+        """Begins this sitting."""
+        self._started = time.process_time()
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds of this process so far."""
+        now = 0.0 if self._started is None else time.process_time() - self._started
+        return self.spent_before + now
+
+    def progress(self, step: int, spent: float) -> float:
+        """Returns the used part of the budget, from 0 to 1.
+
+        Args:
+            step: Optimiser steps made.
+            spent: CPU seconds of all processes.
+        """
+        used = step / self.num_steps
+        if self.config.budget_cpu is not None:
+            used = max(used, spent / self.config.budget_cpu)
+        return min(used, 1.0)
+
+    def learning_rate(self, step: int, progress: float) -> float:
+        """Returns the learning rate for a step: a short warm-up, then the schedule."""
+        rise = min(1.0, max((step + 1) / WARM_UP, progress / LONGEST_WARM_UP))
+        fall = 0.5 * (1 + math.cos(math.pi * progress))
+        if self.config.schedule == "one-cycle":
+            rise, fall = 1.0, _one_cycle(progress)
+        elif self.config.schedule == "step":
+            fall = 0.5 ** int(5 * progress)
+        elif self.config.schedule == "constant":
+            fall = 1.0
+        return self.config.highest_rate * rise * fall
+
+    def rollout(self, progress: float) -> int:
+        """Returns how many steps on its own forecasts an example takes: more as training goes on."""
+        return min(self.config.rollout, 1 + int(2 * progress * self.config.rollout))
+
+
+def _one_cycle(progress: float) -> float:
+    """Rises from a twenty-fifth to one, and falls to zero, both along a cosine."""
+    if progress < RISE:
+        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / RISE))
+    return 0.5 * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE)))

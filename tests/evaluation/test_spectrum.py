@@ -1,0 +1,258 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import sph_harm_y
+
+from gpo.data.geometry import Geometry
+from gpo.evaluation.spectrum import NoSpectrumError, spectra, spectral_errors
+
+
+def circle(size=64):
+    return Geometry.rectilinear([np.arange(size) / size], periodic=True)
+
+
+def wave(number, size=64):
+    return np.cos(2 * np.pi * number * np.arange(size) / size + 0.3)
+
+
+def globe(num_latitudes=12):
+    latitude = 90 - (np.arange(num_latitudes) + 0.5) * 180 / num_latitudes
+    longitude = np.arange(2 * num_latitudes) * 180 / num_latitudes
+    return Geometry.latitude_longitude(latitude, longitude)
+
+
+def noise(geometry, frames=2):
+    return np.random.default_rng(0).normal(size=(frames, geometry.num_points))
+
+
+def energy_of(number, spectrum):
+    return spectrum.energy[spectrum.wavenumbers == number].sum()
+
+
+def test_a_spectrum_is_the_mean_over_frames():
+    fields = np.stack([wave(3), 2 * wave(3) + wave(9)]).astype(np.float32)
+    spectrum = spectra(fields, circle())
+    assert spectrum.label == "wave number"
+    assert spectrum.wavenumbers.tolist() == list(range(33))
+    expected = np.zeros(33)
+    expected[[3, 9]] = (0.25 + 1) / 2, 0.25 / 2
+    np.testing.assert_allclose(spectrum.energy, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(12,), (6, 8), (4, 6, 5), (6, 1, 4)])
+def test_energies_on_a_periodic_grid_sum_to_half_the_mean_square(shape):
+    axes = [np.arange(size) * 0.5 for size in shape]
+    geometry = Geometry.rectilinear(axes, periodic=True)
+    fields = noise(geometry)
+    assert spectra(fields, geometry).energy.sum() == pytest.approx((fields**2).mean() / 2)
+
+
+def test_axes_may_run_down():
+    axes = [np.arange(8.0)[::-1], np.arange(6.0)]
+    fields = noise(Geometry.rectilinear(axes))
+    down = spectra(fields, Geometry.rectilinear(axes))
+    up = spectra(fields, Geometry.rectilinear([axes[0][::-1], axes[1]]))
+    np.testing.assert_allclose(down.energy, up.energy)
+
+
+def test_sides_of_a_box_count_by_their_length():
+    geometry = Geometry.rectilinear([np.arange(16) / 16, np.arange(8) / 2], periodic=True)
+    along_short = np.repeat(wave(2, 16), 8)[None]
+    spectrum = spectra(along_short, geometry)
+    # Two waves per unit are eight over the side of length four.
+    assert energy_of(8, spectrum) == pytest.approx(0.25)
+
+
+def test_shells_without_a_mode_are_left_out():
+    geometry = Geometry.rectilinear([np.arange(16) / 16, np.arange(4) * 2.5], periodic=True)
+    spectrum = spectra(noise(geometry), geometry)
+    assert 10 in spectrum.wavenumbers
+    assert 15 not in spectrum.wavenumbers
+    assert (spectrum.energy > 0).all()
+
+
+def test_a_repeated_end_of_a_periodic_axis_does_not_count():
+    bounds = [(0.0, 1.0)]
+    geometry = Geometry.rectilinear([np.linspace(0, 1, 65)], periodic=True, bounds=bounds)
+    repeated = spectra(np.append(wave(5), wave(5)[0])[None], geometry)
+    np.testing.assert_allclose(repeated.energy, spectra(wave(5)[None], circle()).energy, atol=1e-15)
+
+
+def test_open_axes_are_tapered():
+    slope = np.linspace(-1, 1, 64)[None]
+    closed = spectra(slope, circle())
+    opened = spectra(slope, Geometry.rectilinear([np.arange(64) / 64]))
+    assert (opened.energy[10:] < 1e-2 * closed.energy[10:]).all()
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+@pytest.mark.parametrize("has_poles", [False, True])
+def test_the_whole_sphere_goes_by_degree(has_poles, is_repeated):
+    latitude = np.linspace(-90, 90, 13) if has_poles else np.linspace(82.5, -82.5, 12)
+    longitude = -40 + np.arange(24 + is_repeated) * 15.0
+    geometry = Geometry.latitude_longitude(latitude, longitude)
+    field = sph_harm_y(4, 2, np.deg2rad(90 - latitude)[:, None], np.deg2rad(longitude)).real
+    spectrum = spectra(field.reshape(1, -1), geometry)
+    assert spectrum.label == "degree"
+    assert spectrum.wavenumbers.tolist() == list(range(12))
+    # Half the mean square, as on boxes; that of a cosine is half that of |Y|.
+    assert spectrum.energy[4] == pytest.approx(1 / (16 * math.pi))
+    assert spectrum.energy.sum() == pytest.approx(spectrum.energy[4])
+
+
+def test_a_region_of_the_sphere_is_a_plane_at_its_mean_latitude():
+    latitude, longitude = np.linspace(50, 70, 41), (340 + np.arange(81) * 0.5) % 360
+    region = Geometry.latitude_longitude(latitude, longitude)
+    # At 60 degrees a degree of longitude is half as long: the plane is 41 by 81 / 2.
+    plane = Geometry.rectilinear([latitude, np.arange(81) * 0.25])
+    fields = noise(region)
+    spectrum, expected = spectra(fields, region), spectra(fields, plane)
+    assert spectrum.label == "wave number"
+    np.testing.assert_array_equal(spectrum.wavenumbers, expected.wavenumbers)
+    np.testing.assert_allclose(spectrum.energy, expected.energy)
+
+
+def test_longitudes_all_around_a_region_close():
+    region = Geometry.latitude_longitude(np.linspace(-20, 20, 9), np.arange(72) * 5.0)
+    fields = noise(region)
+    turned = np.roll(fields.reshape(2, 9, 72), 30, 2).reshape(2, -1)
+    np.testing.assert_allclose(spectra(turned, region).energy, spectra(fields, region).energy)
+
+
+def uneven():
+    axis = np.arange(16.0)
+    axis[5] += 2e-3
+    return Geometry.rectilinear([axis])
+
+
+def gap_at_the_seam():
+    return Geometry.rectilinear([np.arange(16.0)], periodic=True, bounds=[(0.0, 16.5)])
+
+
+def gaussian_latitudes():
+    latitude = np.rad2deg(np.arcsin(np.polynomial.legendre.leggauss(32)[0]))
+    return Geometry.latitude_longitude(latitude, np.arange(64) * 360 / 64)
+
+
+def mesh(triangles):
+    points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+    return Geometry.scattered(points, np.array([[0, 1, 2], [1, 2, 3]]) if triangles else None)
+
+
+def curvilinear():
+    radius, angle = np.meshgrid(np.linspace(1, 2, 4), np.linspace(0, 1, 5), indexing="ij")
+    return Geometry.curvilinear(radius * np.cos(angle), radius * np.sin(angle))
+
+
+AROUND = np.arange(36) * 10.0
+
+REFUSALS = {
+    "scattered": (mesh(False), "scattered points"),
+    "mesh": (mesh(True), "mesh"),
+    "curvilinear": (curvilinear(), "curvilinear grid"),
+    "uneven": (uneven(), "uneven axes"),
+    "seam": (gap_at_the_seam(), "uneven axes"),
+    "gaussian": (gaussian_latitudes(), "uneven axes"),
+    "masked": (circle(8).masked(np.arange(8) == 3), "masked sites"),
+    "nan weight": (replace(circle(8), weights=np.full(8, np.nan)), "masked sites"),
+    "units": (
+        Geometry.rectilinear([np.arange(4.0)] * 2, units=("hPa", "km")),
+        "axes of different units",
+    ),
+    "site": (Geometry.rectilinear([np.zeros(1)]), "a single site"),
+    "cap": (Geometry.latitude_longitude(np.linspace(60, 90, 7), AROUND), "reaches a pole"),
+    "one pole": (Geometry.latitude_longitude(np.arange(-90, 90, 5.0), AROUND), "reaches a pole"),
+    "no pole": (Geometry.latitude_longitude(np.arange(-85, 90, 5.0), AROUND), "reaches a pole"),
+    "sector": (
+        Geometry.latitude_longitude(np.arange(-85, 90, 10.0), np.arange(9.0)),
+        "reaches a pole",
+    ),
+}
+
+
+@pytest.mark.parametrize(("geometry", "reason"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_other_sites_are_refused_with_a_reason(geometry, reason):
+    with pytest.raises(NoSpectrumError, match=f"{reason}$"):
+        spectra(np.ones((1, geometry.num_points)), geometry)
+
+
+@pytest.mark.parametrize(("value", "reason"), [(np.nan, "masked sites"), (np.inf, "infinite")])
+def test_unknown_values_are_refused(value, reason):
+    fields = np.stack([wave(1), wave(2)])
+    fields[1, 7] = value
+    with pytest.raises(NoSpectrumError, match=reason):
+        spectra(fields, circle())
+
+
+def test_sites_within_a_thousandth_of_the_spacing_are_even():
+    axis = np.arange(16.0)
+    axis[5] += 5e-4
+    assert spectra(np.ones((1, 16)), Geometry.rectilinear([axis])).energy[0] == pytest.approx(0.5)
+
+
+def test_errors_are_told_apart_by_scale():
+    # Wave numbers 1 to 64; edges at 4 and 16, each in the bin above it.
+    numbers = {"low": (1, 3), "middle": (4, 15), "high": (16, 64)}
+    truth = sum(wave(n, 128) for pair in numbers.values() for n in pair if n < 64)
+    truth = (truth + np.cos(np.pi * np.arange(128)))[None]
+    for name, (first, last) in numbers.items():
+        for number in (first, last):
+            wrong = 0.1 * (wave(number, 128) if number < 64 else np.cos(np.pi * np.arange(128)))
+            errors = spectral_errors(truth, truth + wrong, circle(128))
+            assert list(errors) == ["low", "middle", "high"]
+            assert [key for key, error in errors.items() if error > 1e-9] == [name]
+    errors = spectral_errors(truth, truth + 0.1 * wave(4, 128), circle(128))
+    assert errors["middle"] == pytest.approx(0.1 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("geometry", [circle(), globe()], ids=["circle", "globe"])
+def test_a_prediction_of_nothing_errs_by_one_and_a_perfect_one_by_zero(geometry):
+    truth = noise(geometry, 3)
+    assert [*spectral_errors(truth, 0 * truth, geometry).values()] == pytest.approx([1, 1, 1])
+    assert [*spectral_errors(truth, truth, geometry).values()] == [0, 0, 0]
+
+
+def test_errors_ignore_the_mean():
+    truth = np.stack([wave(1), wave(5)]) + noise(circle())
+    errors = spectral_errors(truth, truth + 7, circle())
+    assert max(errors.values()) < 1e-12
+
+
+@pytest.mark.parametrize(("number", "name"), [(2, "middle 1"), (4, "middle 2"), (16, "high")])
+def test_a_wave_number_on_an_edge_belongs_to_the_bin_above(number, name):
+    # Five bins from 1 to 32 have their edges at powers of two, up to rounding.
+    truth = noise(circle())
+    errors = spectral_errors(truth, truth + wave(number), circle(), 5)
+    assert max(errors, key=lambda key: errors[key]) == name
+
+
+def test_bins_may_be_more_or_fewer():
+    truth = noise(circle())
+    assert list(spectral_errors(truth, truth, circle(), 2)) == ["low", "high"]
+    four = spectral_errors(truth, truth, circle(), 4)
+    assert list(four) == ["low", "middle 1", "middle 2", "high"]
+    with pytest.raises(ValueError, match="`num_bins` must be at least 2"):
+        spectral_errors(truth, truth, circle(), 1)
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_a_bin_without_wave_numbers_is_refused(size):
+    truth = noise(circle(size))
+    with pytest.raises(NoSpectrumError, match="too few wave numbers"):
+        spectral_errors(truth, truth, circle(size))
+
+
+def test_three_wave_numbers_fill_three_bins():
+    truth = noise(circle(6))
+    assert len(spectral_errors(truth, truth, circle(6))) == 3
+
+
+def test_a_prediction_that_diverged_errs_by_nan():
+    truth = noise(circle())
+    prediction = truth.copy()
+    prediction[1, 3] = np.inf
+    assert np.isnan([*spectral_errors(truth, prediction, circle()).values()]).all()
+    with pytest.raises(NoSpectrumError, match="infinite values"):
+        spectral_errors(prediction, truth, circle())

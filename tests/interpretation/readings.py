@@ -1,0 +1,51 @@
+"""Small models, trained on nothing, with test examples to look at."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpo.data.dataset import Trajectories, Variable
+from gpo.data.geometry import Geometry
+from gpo.data.splits import split_windows
+from gpo.training.config import RunConfig
+from gpo.training.fit import new_forecaster
+
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "num_gaussians": 3}
+TORUS = Geometry.rectilinear([np.arange(16) / 16] * 2, periodic=True)
+
+
+def series(geometry=TORUS, missing=(), names=("a",), num_frames=4, num_trajectories=10):
+    """Smooth fields of their own on every trajectory."""
+    random = np.random.default_rng(0)
+    waves = random.normal(size=(num_trajectories, len(names), 6, geometry.coords.shape[1]))
+    phases = random.uniform(0, 6, (num_trajectories, len(names), 6))
+    places = np.einsum("nd,tckd->tnck", 4 * geometry.coords, waves) + phases[:, None]
+    first = np.sin(places).sum(-1)
+    frames = np.stack([0.9**time * first for time in range(num_frames)], 1)
+    frames[:, :, list(missing)] = np.nan
+    return Trajectories(
+        "waves", Path("waves"), tuple(Variable(name) for name in names), (geometry,),
+        np.arange(num_frames, dtype=float), "", num_trajectories, lambda n, times: frames[n, times],
+    )  # fmt: skip
+
+
+def untrained(data, **changes):
+    """A model of random weights large enough to matter, and the test split."""
+    torch.manual_seed(changes.get("seed", 0))
+    split = split_windows(data)
+    config = RunConfig(data="x", **{**SIZES, **changes})
+    forecaster = new_forecaster(data, split, config).eval()
+    with torch.no_grad():
+        for parameter in forecaster.model.layers.parameters():
+            parameter.mul_(2)
+    return forecaster, split.test
+
+
+@torch.no_grad()
+def only_mode(filters, mode, gain=1.0):
+    """Leaves a filter one mode, on its own."""
+    filters.widths = ()
+    kept = gain * filters.packets[..., mode]
+    filters.packets.zero_()
+    filters.packets[..., mode] = kept

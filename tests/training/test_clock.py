@@ -1,0 +1,185 @@
+"""A model that is told the time of day: through training, rollouts and everything that shows it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpo.baselines import REGISTRY, UnsupportedGeometryError
+from gpo.data.dataset import Trajectories, Variable
+from gpo.data.errors import DataError
+from gpo.data.forcings import hands_at
+from gpo.data.geometry import Geometry
+from gpo.data.splits import split_windows
+from gpo.evaluation.rollout import make_rollouts, roll_out
+from gpo.evaluation.score import evaluate
+from gpo.explore import answers
+from gpo.explore.metadata import run_facts
+from gpo.explore.requests import Asked, AskedPoint
+from gpo.explore.session import Session
+from gpo.forecast.examples import WindowExamples, collate, make_examples
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.predict import Forecasts
+from gpo.interpretation.reconstruction import carried_field
+from gpo.runs import Run, split_of
+from gpo.training.config import RunConfig
+from gpo.training.fit import make_task, new_forecaster, train
+from gpo.training.objective import draw_noise, training_losses
+from tests.training.series import squares
+
+TINY = {"data": "days", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
+
+
+def days(num_days=24, first_hour=5.0, clock="day"):
+    """Weather whose next change the hour alone decides; its level, which wanders, does not tell it."""
+    generator, hours = np.random.default_rng(0), np.arange(0, 24 * num_days, 3.0)
+    level = generator.normal(size=num_days).repeat(8)[:, None]
+    x = np.arange(16) / 16
+    rhythm = np.cos(2 * np.pi * (hours + first_hour) / 24)[:, None]
+    values = (280 + 3 * level + rhythm * (1 + 0.3 * np.sin(2 * np.pi * x)))[..., None]
+    geometry = Geometry.rectilinear([x], periodic=True, bounds=[(0.0, 1.0)])
+    return Trajectories(
+        "days", Path("days"), (Variable("t2m", "K"),), (geometry,), hours, "h", 1,
+        lambda number, times: values[times], first_hour=first_hour,
+    ).with_clock(clock)  # fmt: skip
+
+
+class Telling(torch.nn.Module):
+    """Predicts the cosine that the last frame begins with; remembers what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def forward(self, values, coords, *, weights=None):
+        self.given.append(values)
+        return values[..., -3:-2]
+
+
+def telling(data, config):
+    task = make_task(data, split_of(data, config), config)
+    one = {"predict": "state", "output_mean": (0.0,), "output_std": (1.0,)}
+    return Forecaster(Telling(), replace(task, **one))
+
+
+def cosines(data, frames):
+    return hands_at(data.first_hour + data.time[frames])[..., 0]
+
+
+def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
+    errors = {}
+    for clock in ("none", "day"):
+        config, run = RunConfig(**TINY, clock=clock, steps=100, epochs=1000), Run(tmp_path / clock)
+        data = days(clock=clock)
+        run.claim(config)
+        forecaster = train(run, data, config, is_quiet=True)
+        results = evaluate(forecaster, data, split_of(data, config))
+        errors[clock] = results.one_step["model"]["rmse"]
+        persistence = results.one_step["persistence"]["rmse"]
+    # Every eighth step goes to another day, whose level nobody can know.
+    assert errors["day"] < 0.6 * errors["none"]
+    assert errors["day"] < 0.8 * persistence
+
+
+def test_the_clock_of_a_rollout_goes_on_with_the_lead():
+    data, config = days(), RunConfig(**TINY, history=2, lead=2)
+    forecaster = telling(data, config)
+    frames = torch.from_numpy(data.given(0, slice(3, 6, 2)).astype(np.float32))[None]
+    coords = torch.from_numpy(data.geometry().coords.astype(np.float32))
+    found = roll_out(forecaster, frames, coords, 6)[0, :, 0, 0]
+    np.testing.assert_allclose(found, cosines(data, np.arange(5, 17, 2)), atol=1e-5)
+
+
+def test_rollouts_are_scored_against_fields_without_their_clock():
+    data, config = days(), RunConfig(**TINY)
+    found = make_rollouts(telling(data, config), data, split_of(data, config).test, 4, None)
+    assert found.truth[0].shape == (16, 1)
+    assert found.errors["persistence"].max() < 0.1  # of 280 K; a hand in its place would be 1
+
+
+def test_the_clock_goes_on_in_rollouts_that_are_trained():
+    data, config = days(), RunConfig(**TINY, history=2, rollout=3)
+    examples = WindowExamples(data, split_windows(data, history=2).training, num_steps=3)
+    forecaster = telling(data, config)
+    training_losses(forecaster, collate([examples[0], examples[1]]), num_steps=3)
+    model = forecaster.model
+    for step, values in enumerate(model.given):
+        expected = hands_at(data.first_hour + data.time[1 + step : 3 + step])
+        np.testing.assert_allclose(values[:, 0, -3:-1], expected, atol=1e-5)
+        np.testing.assert_allclose(values[0, :, :2], np.tile(hands_at(data.first_hour + data.time[[step]]), (16, 1)), atol=1e-5)  # fmt: skip
+
+
+def test_noise_leaves_the_clock_alone():
+    data = days()
+    examples = make_examples(data, split_windows(data, history=2).training)
+    batch = collate([examples[number] for number in range(6)])
+    noise = draw_noise(batch, size=0.3, fraction=1.0, seeds=range(6)).unflatten(-1, (2, 3))
+    assert (noise[..., :2] == 0).all()
+    assert (noise[..., 2] != 0).all()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["gpo", *REGISTRY])
+def test_every_model_may_be_told_the_time(model):
+    data, settings = days(num_days=6), {"data": "days", "model": model}
+    try:
+        forecaster = new_forecaster(data, split_windows(data), RunConfig(**settings, clock="day"))
+    except UnsupportedGeometryError as error:
+        pytest.skip(str(error))
+    example = make_examples(data, split_windows(data).test)[0]
+    found = forecaster(example.frames, example.coords, weights=example.weights)
+    assert found.shape == example.target.shape
+
+
+def untrained(**settings):
+    data, config = days(), RunConfig(**TINY, clock="day", **settings)
+    return data, new_forecaster(data, split_of(data, config), config).eval()
+
+
+def test_a_saved_model_knows_its_clock(tmp_path):
+    data, forecaster = untrained(history=2)
+    forecaster.save(tmp_path)
+    again = Forecaster.load(tmp_path)
+    assert again.task == forecaster.task
+    assert again.task.fields == ("t2m",)
+    frames = torch.from_numpy(data.given(0, slice(0, 2)).astype(np.float32))[None]
+    torch.testing.assert_close(again.followed(frames, frames[:, 0, :, 2:]), forecaster.advance(frames, frames[:, 0, :, 2:]))  # fmt: skip
+
+
+def test_what_is_shown_of_a_frame_is_its_field():
+    data, forecaster = untrained(history=2)
+    members = split_windows(data, history=2).test
+    session = Session("days", forecaster, data, members)
+    facts = run_facts(session)
+    assert [given["name"] for given in facts["inputs"]] == ["t2m"]
+    assert facts["inputs"][0]["range"][0] > 260
+    given = answers.frames(session, Asked()).arrays["given"]
+    frames = data.frames(0, slice(members[0].first, members[0].target))
+    np.testing.assert_allclose(given, frames, rtol=1e-6)
+    carried = carried_field(forecaster, session.example(0))
+    assert carried is not None
+    assert carried.field.shape == carried.rebuilt.shape == (16, 1)
+    assert carried.rebuilt.min() > 200
+    regions = answers.dependence(session, AskedPoint(point=(0.5,))).arrays["regions"]
+    assert regions.shape == (16,)
+
+
+def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
+    data, forecaster = untrained()
+    assert Forecasts(forecaster, data, 3).layout.variables == data.variables
+    with pytest.raises(DataError, match="must tell the time as in training, clock=day, got none"):
+        Forecasts(forecaster, data.with_clock("none"))
+    slow = replace(data, time=2 * data.time)
+    with pytest.raises(DataError, match="must advance by 3 h a frame, as in training, got 6"):
+        Forecasts(forecaster, slow)
+    alone = replace(data, time=data.time[:1])
+    assert Forecasts(forecaster, alone).layout.num_cases == 1
+
+
+def test_only_what_has_days_can_have_a_clock(tmp_path):
+    with pytest.raises(ValueError, match="`clock` must be none in the field stage, got day"):
+        RunConfig(data="days", clock="day", stage="field")
+    with pytest.raises(ValueError, match="`relative_to` must be state, got change: squares holds"):
+        train(Run(tmp_path), squares(), RunConfig(data="squares", relative_to="change"))

@@ -1,0 +1,145 @@
+"""Sites that several processes share: the same losses, few bytes, and an end that can be mended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from gpo.cli import main
+from gpo.evaluation.results import Results
+from gpo.runs import Run, read_log
+from tests.contracts.samples import ns2d
+
+SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-heads", "2", "--num-gaussians", "4",
+         "--batch-size", "4", "--quiet"]  # fmt: skip
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def torchrun(count, *arguments):
+    """The command that starts so many processes."""
+    start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    return [sys.executable, *start, *arguments]
+
+
+def finish(command):
+    """What a command printed, after it came to a good end."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=280, env=ENVIRONMENT, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("count", [2, 3])
+def test_shared_sites_give_the_answers_and_gradients_of_all_sites(count):
+    finish(torchrun(count, "-m", "tests.training.shards"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("variant", ["geometric", "paper"])
+def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
+    command = [
+        "train",
+        "--data",
+        str(ns2d(tmp_path)),
+        *SIZES,
+        "--epochs",
+        "2",
+        "--variant",
+        variant,
+    ]
+    main([*command, "--out", str(tmp_path / "one")])
+    # Four: of each pair that shares the sites, one has the first half of the batch.
+    for count, shards in ((2, 2), (4, 4), (4, 2)):
+        name = f"{count}-{shards}"
+        more = ["--space-shards", str(shards), "--out", str(tmp_path / name)]
+        finish(torchrun(count, "-m", "gpo", *command, *more))
+        one, other = (read_log(Run(tmp_path / folder)) for folder in ("one", name))
+        assert len(one) == len(other) == 2
+        for first, second in zip(one, other, strict=True):
+            for loss in ("train/prediction", "train/total", "validation/relative_l2"):
+                np.testing.assert_allclose(first[loss], second[loss], rtol=2e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("variant", ["geometric", "paper"])
+def test_processes_that_share_sites_give_the_scores_of_one(tmp_path, variant):
+    folder = tmp_path / "run"
+    training = ["train", "--data", str(ns2d(tmp_path)), *SIZES, "--epochs", "1"]
+    main([*training, "--variant", variant, "--out", str(folder)])
+    main(["evaluate", str(folder)])
+    one = Results.load(folder / "results.json")
+    (folder / "results.json").unlink()
+    said = finish(torchrun(3, "-m", "gpo", "evaluate", str(folder)))
+    assert said.count("results:") == 1
+    three = Results.load(folder / "results.json")
+    for part in ("one_step", "rollout", "resolution", "between_sites"):
+        assert numbers(getattr(three, part)) == pytest.approx(numbers(getattr(one, part)), rel=1e-4)
+
+
+def numbers(found):
+    """All numbers in nested results, in order."""
+    if isinstance(found, dict):
+        return [number for name in sorted(found) for number in numbers(found[name])]
+    if isinstance(found, list):
+        return [number for part in found for number in numbers(part)]
+    return [found] if isinstance(found, float) else []
+
+
+@pytest.mark.thorough
+def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_path):
+    data, folder, log = ns2d(tmp_path), tmp_path / "run", tmp_path / "log"
+    training = ["train", "--data", str(data), *SIZES, "--epochs", "30"]
+    shared = [*training, "--space-shards", "2", "--out", str(folder)]
+    command = torchrun(2, "--max-restarts", "1", "-m", "gpo", *shared)
+    environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with log.open("w") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+        while not (folder / "checkpoints" / "last.ckpt").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.kill(workers(process.pid)[-1], signal.SIGKILL)
+        process.wait(timeout=240)
+    assert process.returncode == 0, log.read_text()[-3000:]
+    assert "ended unexpectedly" in log.read_text()
+    assert "the same command goes on from" in log.read_text()
+    main([*training, "--out", str(tmp_path / "whole")])
+    mended, whole = (read_log(Run(path))[-1] for path in (folder, tmp_path / "whole"))
+    assert mended["step"] == whole["step"]
+    for loss in ("train/total", "validation/relative_l2"):
+        np.testing.assert_allclose(mended[loss], whole[loss], rtol=1e-3)
+
+
+def test_restarts_that_would_wait_forever_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with pytest.raises(SystemExit):
+        main(["train", "--data", str(ns2d(tmp_path)), "--out", str(tmp_path / "run")])
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun" in capsys.readouterr().err
+
+
+def workers(launcher):
+    """Numbers of the processes that a launcher started."""
+    text = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(launcher)], capture_output=True, text=True, check=True
+    )
+    return [int(number) for number in text.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model", "fno", "--space-shards", "2"], "gpo alone"),
+        (["--devices", "3", "--space-shards", "2"], "must divide"),
+        (["--space-shards", "9"], "at most the 8 lines"),
+    ],
+)
+def test_sites_that_cannot_be_shared_are_refused(tmp_path, capsys, flags, message):
+    with pytest.raises(SystemExit):
+        main(["train", "--data", str(ns2d(tmp_path)), "--out", str(tmp_path / "run"), *flags])
+    assert message in capsys.readouterr().err
