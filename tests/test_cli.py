@@ -1,7 +1,5 @@
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import xarray as xr
 from gpo import count_parameters, preset
 from gpo.cli import main
 from tests.contracts.samples import airfoil, ns2d
+from tests.processes import Running
 
 
 def failure(capsys, *arguments):
@@ -183,13 +182,8 @@ def test_a_reader_that_stops_listening_is_no_error():
 def test_an_interrupted_training_says_how_to_go_on(tmp_path):
     command = [sys.executable, "-m", "gpo", "run", "--data", str(ns2d(tmp_path)), "--epochs", "100000", "--patience", "100000",
                "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")]  # fmt: skip
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.time() + 60
-    while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists() and time.time() < deadline:
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, message = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert "the same command goes on from here" in message
+    with Running(command) as running:
+        running.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
+        running.interrupt()
+        assert running.end() == 130
+        assert "the same command goes on from here" in running.said

@@ -1,11 +1,7 @@
 """Forecasts that are larger than memory: in chunks, into Zarr, through a kill."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from itertools import islice
 
 import numpy as np
@@ -22,6 +18,7 @@ from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.explore.sessions import lively
+from tests.processes import Running
 from tests.test_cli import failure
 
 SIZES = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 4, "history": 2, "lead": 2}
@@ -111,16 +108,12 @@ def test_a_killed_forecast_goes_on_and_ends_the_same_bit_by_bit(folder, tmp_path
     with opened(whole) as written:
         assert np.isfinite(written["u"].values).mean() > 0.98
     command = [sys.executable, "-m", "gpo", *arguments(folder, output, *more)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     progress = tmp_path / "killed.zarr.unfinished" / "progress.json"
-    deadline = time.monotonic() + 120
-    while not progress.exists() or json.loads(progress.read_text())["num_done"] < 15:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.stderr.close()
+    with Running(command) as running:
+        running.wait_until(
+            lambda: progress.exists() and json.loads(progress.read_text())["num_done"] >= 15
+        )
+        running.kill()
     assert not output.exists()
     main(arguments(folder, output, *more))
     assert files_of(output) == files_of(whole)

@@ -1,9 +1,5 @@
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 
 import pytest
 
@@ -12,6 +8,7 @@ from gpo.data.errors import DataError
 from gpo.data.generate import generate
 from gpo.data.readers.registry import open_data
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
+from tests.processes import Running, finish
 
 SMALL = NavierStokes2D(size=16, num_trajectories=5, num_frames=2, portion_size=2, viscosity=1e-3)
 
@@ -53,9 +50,9 @@ def test_two_processes_make_a_file_once(tmp_path):
     path = tmp_path / "ns.mat"
     command = [sys.executable, "-m", "gpo", "data", "make", "ns2d", "--preset", "quick", "--out", str(path),
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [running.communicate(timeout=120)[0] for running in both]
-    assert [running.returncode for running in both] == [0, 0]
+    with Running(command) as first, Running(command) as second:
+        assert [running.end() for running in (first, second)] == [0, 0]
+        said = [running.said for running in (first, second)]
     ends = sorted(words.strip().splitlines()[-1].split(":")[0] for words in said)
     assert ends == ["already there", "made"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ns.mat", "ns.mat.made.json"]
@@ -67,14 +64,11 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path):
     path = tmp_path / "ns.mat"
     command = [sys.executable, "-m", "gpo", "data", "make", "ns2d", "--preset", "quick", "--out", str(path),
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.time() + 60
-    while not list(tmp_path.glob(".ns.mat.*.parts/*.npz")) and time.time() < deadline:
-        time.sleep(0.02)
-    os.kill(running.pid, signal.SIGKILL)
-    running.wait()
+    with Running(command) as running:
+        running.wait_until(lambda: list(tmp_path.glob(".ns.mat.*.parts/*.npz")))
+        running.kill()
     assert not path.exists()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    finish(command)
     assert open_data(path).num_trajectories == 6
 
 

@@ -270,7 +270,7 @@ def test_files_are_served_while_the_model_computes(grid):
         assert client.get("/").status_code == 200
         assert client.get("/static/main.js").status_code == 200
         assert not answered.is_set()
-    thread.join(10)
+    thread.join()
     assert answered.is_set()
 
 

@@ -1,16 +1,17 @@
 """The page in a real browser, against a real server: what one does and what is then seen."""
 
+import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import netCDF4
 import numpy as np
 import pytest
 import uvicorn
+from playwright import sync_api as playwright
 
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -20,15 +21,19 @@ from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.explore.sessions import SIZES, lively, make_session
+from tests.processes import Running
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 pytestmark = [
     pytest.mark.thorough,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no browser found: needs Chromium on the PATH"),
 ]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+ADDRESS = re.compile(r"^explore: (http://127\.0\.0\.1:\d+/) .*\n", re.MULTILINE)
+PATIENCE = 60_000
+"""Milliseconds after which an element that is waited for is called missing; ends hangs only."""
+playwright.expect.set_options(timeout=PATIENCE)
 
 
 def make_run(folder):
@@ -49,33 +54,35 @@ def served(tmp_path_factory):
     """The command itself, from its first line to Ctrl-C."""
     folder = make_run(tmp_path_factory.mktemp("explore"))
     command = [sys.executable, "-m", "gpo", "explore", str(folder), "--port", "0", "--no-browser"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith("explore: "):
-            break
-    address = re.search(r"http://127\.0\.0\.1:\d+/", "".join(lines))
-    assert address, "".join(lines)
-    yield address[0], "".join(lines)
-    process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=20)
-    assert process.returncode == 0, rest
-    assert rest.strip() == "stopped"
+    with Running(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as running:
+        running.wait_until(lambda: ADDRESS.search(running.said))
+        printed = running.said
+        yield ADDRESS.search(printed)[1], printed
+        running.interrupt()
+        assert running.end() == 0, running.said
+        assert running.said.removeprefix(printed).strip() == "stopped"
+
+
+@contextmanager
+def address_of(session):
+    """Serves a session in a thread of this process, until the block ends however it may."""
+    listener = listening("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(make_app(session), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
 
 
 @pytest.fixture(scope="module")
 def paper_address():
-    """The other variant, in a thread of this process."""
-    listener = listening("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(make_app(make_session("grid", "paper")), log_level="warning"))  # fmt: skip
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
+    """The other variant."""
+    with address_of(make_session("grid", "paper")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +97,7 @@ def browser():
 def tab(browser):
     """One tab for all tests; it remembers what went wrong and what was asked for."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE)
     opened = context.new_page()
     opened.problems, opened.asked = [], []
     opened.on("console", lambda line: opened.problems.append(line.text) if line.type == "error" else None)  # fmt: skip
@@ -191,7 +198,7 @@ def test_layers_are_a_film_that_keys_can_step_through(page):
     settle(page)
     assert text(page, "layer-text") == "encoder"
     page.click("#play-layer")
-    playwright.expect(page.locator("#layer-text")).to_have_text("1 of 2", timeout=15_000)
+    playwright.expect(page.locator("#layer-text")).to_have_text("1 of 2")
     page.click("#play-layer")
 
 
@@ -286,7 +293,7 @@ def test_time_moves_with_the_slider_and_plays(page):
     assert pixels(page, "field") != before
     shown = text(page, "time-text")
     page.click("#play-time")
-    playwright.expect(page.locator("#time-text")).not_to_have_text(shown, timeout=15_000)
+    playwright.expect(page.locator("#time-text")).not_to_have_text(shown)
     page.click("#play-time")
 
 
@@ -462,20 +469,14 @@ def test_the_nearest_point_is_found_across_periodic_seams(tab, served):
 
 @pytest.mark.parametrize("kind", ["line", "mesh", "sites on the globe", "cube", "cloud"])  # fmt: skip
 def test_every_geometry_is_drawn(tab, kind):
-    listener = listening("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(make_app(make_session(kind)), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    page = opened_at(tab, f"http://127.0.0.1:{listener.getsockname()[1]}/")
-    before = pixels(page, "field")
-    assert len(colours_in(page, "field")) > 10
-    if kind in ("cube", "cloud"):
-        page.select_option("#slice-axis", "0")
-        settle(page)
-        assert pixels(page, "field") != before
-    click_in(page, "field", 0.4, 0.4)
-    assert text(page, "asked").startswith("At (")
-    assert page.problems == []
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
+    with address_of(make_session(kind)) as address:
+        page = opened_at(tab, address)
+        before = pixels(page, "field")
+        assert len(colours_in(page, "field")) > 10
+        if kind in ("cube", "cloud"):
+            page.select_option("#slice-axis", "0")
+            settle(page)
+            assert pixels(page, "field") != before
+        click_in(page, "field", 0.4, 0.4)
+        assert text(page, "asked").startswith("At (")
+        assert page.problems == []

@@ -12,6 +12,7 @@ import uvicorn
 from gpo.cli import main
 from gpo.explore.server import serve, time_of_an_answer
 from tests.explore.sessions import make_session
+from tests.processes import LIMIT
 from tests.test_cli import failure
 
 
@@ -61,7 +62,7 @@ def test_bound_to_all_addresses_the_printed_one_has_a_token_that_opens_it(monkey
 
         def visit():
             opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            pages.append(opener.open(address, timeout=20).read())
+            pages.append(opener.open(address, timeout=LIMIT).read())
             server.should_exit = True
 
         threading.Thread(target=visit).start()

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch.export import ExportedProgram
 from gpo.exporting.program import export_program
 from gpo.exporting.write import write_program
 from tests.exporting.cases import PLACES, VARIANTS, Case, make_case
+from tests.processes import finish
 
 pytestmark = pytest.mark.usefixtures("untyped")
 
@@ -64,15 +64,11 @@ def check_file(case: Case, path: Path, tolerance: float) -> dict:
     given = {size: case.frames(size) for size in BATCH_SIZES}
     for size, frames in given.items():
         np.save(f"{path}-frames-{size}.npy", frames.numpy())
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_GPO, str(path), *map(str, given)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    printed = finish([sys.executable, "-c", WITHOUT_GPO, str(path), *map(str, given)])
     for size, frames in given.items():
         said = torch.from_numpy(np.load(f"{path}-{size}.npy")).nan_to_num()
         torch.testing.assert_close(said, case.answer(frames), rtol=tolerance, atol=tolerance)
-    return json.loads(done.stdout)
+    return json.loads(printed)
 
 
 def test_a_program_gives_the_answers_of_the_model_in_any_batch_size(traced):

@@ -1,7 +1,8 @@
-import subprocess
 import sys
 
 import pytest
+
+from tests.processes import finish
 
 SCRIPT = """
 import torch
@@ -25,10 +26,4 @@ assert all(p.grad is not None for p in model.parameters())
 @pytest.mark.parametrize("variant", ["paper", "geometric"])
 def test_the_plain_forward_compiles(variant):
     """In a process of its own: the type checks of the test run are not part of the product."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"VARIANT = {variant!r}\n{SCRIPT}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    finish([sys.executable, "-c", f"VARIANT = {variant!r}\n{SCRIPT}"])

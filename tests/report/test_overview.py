@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from matplotlib import pyplot as plt
 from gpo import Domain
 from gpo.report.overview import draw_prediction
 from tests.conftest import make_model, random_points
+from tests.processes import finish
 
 DOMAINS = [
     Domain.unit_box(2),
@@ -33,10 +33,6 @@ def test_a_prediction_is_drawn_on(domain, tmp_path):
 
 def test_the_demo_runs(tmp_path):
     script = Path(__file__).parents[2] / "examples" / "plot_first_operator.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--out", str(tmp_path / "demo.png"), "--num-steps", "4"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "unseen fields" in done.stdout
+    command = [sys.executable, str(script), "--out", str(tmp_path / "demo.png"), "--num-steps", "4"]
+    assert "unseen fields" in finish(command)
     assert (tmp_path / "demo.png").stat().st_size > 10_000

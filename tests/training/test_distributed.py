@@ -1,7 +1,6 @@
 """Two processes that share every batch learn what one process learns from the whole batch."""
 
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from gpo.cli import main
 from gpo.runs import Run, read_log
 from tests.contracts.samples import ns2d
+from tests.processes import finish
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "4",
          "--epochs", "2", "--batch-size", "4", "--quiet"]  # fmt: skip
@@ -29,14 +29,11 @@ def test_two_processes_have_the_losses_of_one(tmp_path, launcher):
     else:
         shared += ["--devices", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*start, *shared], capture_output=True, text=True, timeout=280, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    printed = finish([*start, *shared], env=environment)
     one, two = (read_log(Run(tmp_path / name)) for name in ("one", "two"))
     assert len(one) == len(two) == 2
     for first, second in zip(one, two, strict=True):
         for name in ("train/prediction", "train/total", "validation/relative_l2"):
             np.testing.assert_allclose(first[name], second[name], rtol=2e-5)
-    assert done.stdout.count("model: ") == 1
-    assert done.stdout.count("report: ") == (launcher == "torchrun")
+    assert printed.count("model: ") == 1
+    assert printed.count("report: ") == (launcher == "torchrun")

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from gpo.cli import main
 from gpo.evaluation.results import Results
 from gpo.runs import Run, read_log
 from tests.contracts.samples import ns2d
+from tests.processes import Running, finish
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-heads", "2", "--num-gaussians", "4",
          "--batch-size", "4", "--quiet"]  # fmt: skip
@@ -25,19 +25,10 @@ def torchrun(count, *arguments):
     return [sys.executable, *start, *arguments]
 
 
-def finish(command):
-    """What a command printed, after it came to a good end."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=280, env=ENVIRONMENT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [2, 3])
 def test_shared_sites_give_the_answers_and_gradients_of_all_sites(count):
-    finish(torchrun(count, "-m", "tests.training.shards"))
+    finish(torchrun(count, "-m", "tests.training.shards"), env=ENVIRONMENT)
 
 
 @pytest.mark.thorough
@@ -58,7 +49,7 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
     for count, shards in ((2, 2), (4, 4), (4, 2)):
         name = f"{count}-{shards}"
         more = ["--space-shards", str(shards), "--out", str(tmp_path / name)]
-        finish(torchrun(count, "-m", "gpo", *command, *more))
+        finish(torchrun(count, "-m", "gpo", *command, *more), env=ENVIRONMENT)
         one, other = (read_log(Run(tmp_path / folder)) for folder in ("one", name))
         assert len(one) == len(other) == 2
         for first, second in zip(one, other, strict=True):
@@ -75,7 +66,7 @@ def test_processes_that_share_sites_give_the_scores_of_one(tmp_path, variant):
     main(["evaluate", str(folder)])
     one = Results.load(folder / "results.json")
     (folder / "results.json").unlink()
-    said = finish(torchrun(3, "-m", "gpo", "evaluate", str(folder)))
+    said = finish(torchrun(3, "-m", "gpo", "evaluate", str(folder)), env=ENVIRONMENT)
     assert said.count("results:") == 1
     three = Results.load(folder / "results.json")
     for part in ("one_step", "rollout", "resolution", "between_sites"):
@@ -93,21 +84,17 @@ def numbers(found):
 
 @pytest.mark.thorough
 def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_path):
-    data, folder, log = ns2d(tmp_path), tmp_path / "run", tmp_path / "log"
+    data, folder = ns2d(tmp_path), tmp_path / "run"
     training = ["train", "--data", str(data), *SIZES, "--epochs", "30"]
     shared = [*training, "--space-shards", "2", "--out", str(folder)]
     command = torchrun(2, "--max-restarts", "1", "-m", "gpo", *shared)
     environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    with log.open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
-        while not (folder / "checkpoints" / "last.ckpt").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        os.kill(workers(process.pid)[-1], signal.SIGKILL)
-        process.wait(timeout=240)
-    assert process.returncode == 0, log.read_text()[-3000:]
-    assert "ended unexpectedly" in log.read_text()
-    assert "the same command goes on from" in log.read_text()
+    with Running(command, env=environment) as running:
+        running.wait_until((folder / "checkpoints" / "last.ckpt").exists)
+        os.kill(workers(running.pid)[-1], signal.SIGKILL)
+        assert running.end() == 0, running.said[-3000:]
+        assert "ended unexpectedly" in running.said
+        assert "the same command goes on from" in running.said
     main([*training, "--out", str(tmp_path / "whole")])
     mended, whole = (read_log(Run(path))[-1] for path in (folder, tmp_path / "whole"))
     assert mended["step"] == whole["step"]

@@ -1,9 +1,5 @@
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -20,8 +16,10 @@ from gpo.runs import Run, read_log, split_of
 from gpo.training.budget import Budget
 from gpo.training.config import RunConfig, recipe
 from gpo.training.fit import train
+from gpo.training.module import TrainingModule
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
+from tests.processes import Running, finish
 from tests.training.series import decaying_waves, squares
 
 TINY = {"data": "waves", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}
@@ -162,17 +160,25 @@ def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
         Run(tmp_path / "letters").claim(RunConfig(**TINY))
 
 
-def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path):
-    config = RunConfig(**TINY, budget_cpu=2.0, epochs=10_000, patience=10_000)
+def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path, monkeypatch):
+    """By a clock on which a step takes a quarter of a second, and nothing else any time."""
+    steps = []
+
+    def counted(*arguments):
+        steps.append(1)
+        return training_step(*arguments)
+
+    training_step = TrainingModule.training_step
+    monkeypatch.setattr(TrainingModule, "training_step", counted)
+    monkeypatch.setattr("gpo.training.budget.process_time", lambda: 100 + 0.25 * len(steps))
+    config = RunConfig(**TINY, budget_cpu=8.0, epochs=10_000, patience=10_000)
     run = Run(tmp_path / "run")
     run.claim(config)
-    before = time.process_time()
     train(run, decaying_waves(), config, is_quiet=True)
-    assert 2.0 <= time.process_time() - before < 15.0
-    # The last checkpoint is that of the last whole epoch, which ends a little earlier.
+    assert len(steps) == 32
+    assert [row["cpu_seconds"] for row in read_log(run)] == [1.75, 3.5, 5.25, 7.0, 8.0]
     stored = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
-    assert 1.0 < stored["cpu_seconds"] < 6.0
-    assert stored["epoch"] < 9_999
+    assert stored["cpu_seconds"] == 8.0
 
 
 def test_the_learning_rate_follows_the_budget():
@@ -293,17 +299,12 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
         return [sys.executable, "-m", "gpo", "run", "--data", str(path), *sizes, "--quiet",
                 "--out", str(tmp_path / name)]  # fmt: skip
 
-    subprocess.run(command("whole"), check=True, capture_output=True)
-    running = subprocess.Popen(
-        command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    last, deadline = tmp_path / "killed" / "checkpoints" / "last.ckpt", time.time() + 90
-    while not last.exists() and time.time() < deadline:
-        time.sleep(0.01)
-    os.kill(running.pid, signal.SIGKILL)
-    running.wait()
+    finish(command("whole"))
+    with Running(command("killed")) as running:
+        running.wait_until((tmp_path / "killed" / "checkpoints" / "last.ckpt").exists)
+        running.kill()
     assert not (tmp_path / "killed" / "model").exists()
-    subprocess.run(command("killed"), check=True, capture_output=True)
+    finish(command("killed"))
     whole, killed = ((tmp_path / n / "model" / "model.safetensors").read_bytes() for n in ("whole", "killed"))  # fmt: skip
     assert whole == killed
 
@@ -323,14 +324,14 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tm
     config, run = RunConfig(**TINY, epochs=4), Run(tmp_path / "run")
     run.claim(config)
     data = decaying_waves()
-    original, calls = Forecaster.complete, []
+    original, calls = Forecaster.apply_increment, []
 
     def spoiled(self, output, values):
         calls.append(1)
         return original(self, output, values) * (float("nan") if len(calls) > 12 else 1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Forecaster, "complete", spoiled)
+        patch.setattr(Forecaster, "apply_increment", spoiled)
         with pytest.raises(ValueError, match=r"not finite at step \d+ .*lower --learning-rate"):
             train(run, data, config, is_quiet=True)
     assert torch.load(run.checkpoints / "last.ckpt", weights_only=True)["epoch"] == 0

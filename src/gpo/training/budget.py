@@ -1,8 +1,8 @@
 """How much of a run's budget is used up, and the learning rate that goes with it."""
 
 import math
-import time
 from dataclasses import dataclass
+from time import process_time
 
 from gpo.training.config import RunConfig
 
@@ -31,12 +31,12 @@ class Budget:
 
     def start(self) -> None:
         """Begins this sitting."""
-        self._started = time.process_time()
+        self._started = process_time()
 
     @property
     def spent(self) -> float:
         """CPU seconds of this process so far."""
-        now = 0.0 if self._started is None else time.process_time() - self._started
+        now = 0.0 if self._started is None else process_time() - self._started
         return self.spent_before + now
 
     def progress(self, step: int, spent: float) -> float:
