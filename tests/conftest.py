@@ -1,3 +1,5 @@
+from collections import Counter
+
 import jaxtyping
 import pytest
 import torch
@@ -5,6 +7,14 @@ import torch
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
 
 torch.set_num_threads(1)  # pytest runs one worker per core
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says in the last lines how many tests were skipped, and why: a skip must not go unseen."""
+    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    terminalreporter.section(f"{len(skipped)} skipped")
+    for reason, count in Counter(skipped).most_common():
+        terminalreporter.line(f"{count:5d}  {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(autouse=True)

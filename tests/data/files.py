@@ -11,10 +11,10 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def real_file(*parts: str) -> Path:
-    """Returns a real file, or skips the test and says which file is missing."""
+    """Returns a real file, or skips the test and says which collection is missing."""
     path = SHARED.joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"needs {'/'.join(parts)} in shared/data beside the project")
+        pytest.skip(f"needs shared/data/{parts[0]} beside the project")
     return path
 
 

@@ -126,8 +126,8 @@ def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:
         forecaster = new_forecaster(data, split_windows(data), RunConfig(**settings, clock="day"))
-    except UnsupportedGeometryError as error:
-        pytest.skip(str(error))
+    except UnsupportedGeometryError:
+        pytest.skip("a model that refuses these sites")
     example = make_examples(data, split_windows(data).test)[0]
     found = forecaster(example.frames, example.coords, weights=example.weights)
     assert found.shape == example.target.shape
