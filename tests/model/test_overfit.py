@@ -13,13 +13,8 @@ def config_for(domain: Domain) -> OperatorConfig:
     )
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(make, id=name, marks=[] if name == "2-D" else pytest.mark.thorough)
-        for name, make in BATCHES.items()
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES.keys())
 def test_a_field_can_be_learned_by_heart(make):
     batch = make()
     field = GaussianField(config_for(batch.domain))
