@@ -42,9 +42,14 @@ class Running:
     def __enter__(self) -> Self:
         # A file, not a pipe: a pipe that nobody reads stops the process when it is full.
         self._output = tempfile.NamedTemporaryFile()
-        self._process = subprocess.Popen(
-            self._command, stdout=self._output, stderr=subprocess.STDOUT, **self._settings
-        )
+        # Tests that were started in the background ignore Ctrl-C, and so would the process.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdout=self._output, stderr=subprocess.STDOUT, **self._settings
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         self.pid = self._process.pid
         return self
 
@@ -79,4 +84,7 @@ class Running:
 
     def end(self) -> int:
         """Returns the exit code, when the process has come to its end."""
-        return self._process.wait(LIMIT)
+        try:
+            return self._process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still runs after {LIMIT} s:\n{self.said}")
