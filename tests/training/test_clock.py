@@ -22,7 +22,7 @@ from gpo.explore.session import Session
 from gpo.forecast.examples import WindowExamples, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
-from gpo.interpretation.reconstruction import carried_field
+from gpo.interpretation.reconstruction import reconstruct
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import make_task, new_forecaster, train
@@ -158,7 +158,7 @@ def test_what_is_shown_of_a_frame_is_its_field():
     given = answers.frames(session, Asked()).arrays["given"]
     frames = data.frames(0, slice(members[0].first, members[0].target))
     np.testing.assert_allclose(given, frames, rtol=1e-6)
-    carried = carried_field(forecaster, session.example(0))
+    carried = reconstruct(forecaster, session.example(0))
     assert carried is not None
     assert carried.field.shape == carried.rebuilt.shape == (16, 1)
     assert carried.rebuilt.min() > 200
