@@ -39,12 +39,13 @@ class ShownExample:
     @torch.no_grad()
     def of(cls, forecaster: Forecaster, example: Example) -> "ShownExample":
         """Predicts an example; its first sample is kept."""
-        given = {"coords": example.coords, "weights": example.weights}
-        predicted = forecaster(example.frames, **given)[0].numpy()
+        coords, weights = example.coords, example.weights
+        predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
         nothing = np.zeros((0, len(predicted)), dtype=np.float32)
         if not isinstance(forecaster.model, GaussianParticleOperator):
             return cls(predicted, nothing, nothing)
-        trace = forecaster.model.trace(forecaster.normalised_input(example.frames), **given)
+        values = forecaster.normalised_input(example.frames)
+        trace = forecaster.model.trace(values, coords, weights=weights)
         activations = [basis[0].square().sum(-1).numpy() for basis in trace.bases]
         windows = [_most_local(windows[0]).numpy() for windows in trace.windows]
         return cls(predicted, np.stack(activations), np.stack(windows) if windows else nothing)
