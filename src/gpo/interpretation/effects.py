@@ -48,7 +48,7 @@ class Effects:
         """Returns by how much predictions change under an ablation, the mean over examples.
 
         - `relative_l2`: norm of the change over the norm of the prediction.
-        - `low`, `middle`, `high`: the same on long, middle and short waves, where sites allow.
+        - `low`, `middle`, `high`: the same by wave number, on uniform grids.
         - `spread`: fraction of the domain that the change fills, 1 where it is uniform.
         - `fraction_inside`: fraction of the squared change inside the support, and
           `fraction_expected`: what it would be if the change were uniform.
@@ -100,7 +100,7 @@ def _changes(
 
 
 def _bands(batch: Batch, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Returns the change on long, middle and short waves, the mean over variables; or nothing."""
+    """Returns the change at low, middle and high wave numbers; empty where there is no spectrum."""
     if not (batch.example.weights > 0).all():
         return {}
     try:

@@ -34,10 +34,10 @@ def draw_curves(
     """Returns one line per name over a logarithmic height.
 
     Args:
-        curves: By name, places and heights.
-        xlabel: What the horizontal axis is.
-        ylabel: What the vertical axis is.
-        title: What is seen.
+        curves: By name, abscissae and ordinates.
+        xlabel: Label of the horizontal axis.
+        ylabel: Label of the vertical axis.
+        title: Of the figure.
         is_log: Whether the horizontal axis is logarithmic too.
     """
     figure, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")

@@ -59,7 +59,7 @@ def draw_forecast(
 
 
 def draw_rollout(results: Results, lead: int) -> Figure:
-    """Returns error against step; lines end where a forecast is not finite any more."""
+    """Returns the error against the step; lines end where a forecast is no longer finite."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for who, errors in results.rollout.items():
         steps = lead * np.arange(1, len(errors) + 1)
@@ -70,7 +70,7 @@ def draw_rollout(results: Results, lead: int) -> Figure:
 
 
 def draw_spectrum(results: Results) -> Figure | None:
-    """Returns energy by scale, a panel per variable; None where there is none."""
+    """Returns energy spectra, a panel per variable; None where no variable has one."""
     drawable = {name: part for name, part in results.spectrum.items() if "reason" not in part}
     if not drawable:
         return None
