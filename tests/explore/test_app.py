@@ -177,7 +177,7 @@ def test_the_data_of_the_view_is_a_netcdf_file():
             atol=1e-4,
         )
         assert file["t2m_truth"].attrs["units"] == "K"
-        assert {"t2m_given", "t2m_parts_off", "b_error"} <= set(file.data_vars)
+        assert {"t2m_given", "t2m_ablated", "b_error"} <= set(file.data_vars)
         masked = session.plane(1).geometry.is_masked
         np.testing.assert_array_equal(np.isnan(truth), masked)
 

@@ -124,7 +124,7 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
     for number, (name, units) in enumerate(zip(task.outputs, task.units, strict=True)):
         parts = {"truth": truth, "predicted": whole, "error": whole - truth}
         if request.ablation != Ablation():
-            parts["parts_off"] = session.prediction(request.example, request.ablation)
+            parts["ablated"] = session.prediction(request.example, request.ablation)
         columns += [
             (Variable(f"{name}_{part}", units), values[:, number].numpy())
             for part, values in parts.items()
