@@ -93,14 +93,14 @@ def test_every_key_of_interpret_json_is_explained():
         keys = {
             *found.structures,
             *found.windows,
-            *found.causes,
+            *found.ablations,
             *found.stability["half_resolution"],
         }
         keys |= {
             *found.windows["layers"][0],
-            *found.causes["faithfulness"],
-            *found.causes["layers"][0],
+            *found.ablations["faithfulness"],
+            *found.ablations["layers"][0],
         }
-        keys |= {*found.causes["regions"]["effects"][0]}
+        keys |= {*found.ablations["regions"]["effects"][0]}
         known = {"removed", "num_random", "num_modes", "layers"}
         assert {key for key in keys - known if f"`{key}`" not in text} == set()

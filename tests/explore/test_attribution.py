@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpo import Ablation
-from gpo.explore.answers import depends_on
+from gpo.explore.attribution import attribute
 from tests.explore.sessions import make_session
 
 STEP = 1e-4
@@ -30,7 +30,7 @@ def added(forecaster, example, site, output):
 @pytest.mark.parametrize("kind", ["grid", "sites on the globe"])
 def test_the_share_of_a_site_is_how_much_it_matters_when_it_grows(kind, variant):
     forecaster, example = prepared(kind, variant)
-    found = depends_on(forecaster, example, 7, 1)
+    found = attribute(forecaster, example, 7, 1)
     assert found.attributed == pytest.approx(added(forecaster, example, 7, 1), rel=1e-6)
     mean = forecaster.input_mean
     for site in (7, 20):
@@ -50,7 +50,7 @@ def test_the_share_of_a_site_is_how_much_it_matters_when_it_grows(kind, variant)
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant, monkeypatch):
     forecaster, example = prepared("grid", variant)
-    found = depends_on(forecaster, example, 7, 0)
+    found = attribute(forecaster, example, 7, 0)
     assert found.modes is not None
     model = forecaster.model
     layer = model.layers.stages[1]
@@ -76,7 +76,7 @@ def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant
 def test_what_is_off_has_no_share():
     forecaster, example = prepared("grid", "geometric")
     ablation = Ablation(frozenset({(0, 5)}), frozenset({1}), frozenset({9}))
-    found = depends_on(forecaster, example, 9, 0, ablation)
+    found = attribute(forecaster, example, 9, 0, ablation)
     assert found.modes is not None
     assert found.regions[9] == 0
     assert found.modes[0, 5] == 0
@@ -86,7 +86,7 @@ def test_what_is_off_has_no_share():
 
 def test_a_predicted_state_is_attributed_as_it_is():
     forecaster, example = prepared("grid", "geometric", predict="state")
-    found = depends_on(forecaster, example, 3, 0)
+    found = attribute(forecaster, example, 3, 0)
     with torch.no_grad():
         answer = forecaster(example.frames, example.coords, weights=example.weights)[0, 3, 0]
     deviation = answer - forecaster.output_mean[0]
@@ -96,6 +96,6 @@ def test_a_predicted_state_is_attributed_as_it_is():
 def test_the_given_field_is_left_as_it_is():
     forecaster, example = prepared("grid", "geometric")
     before = replace(example, frames=example.frames.clone())
-    depends_on(forecaster, example, 3, 0)
+    attribute(forecaster, example, 3, 0)
     assert torch.equal(before.frames, example.frames)
     assert all(parameter.grad is None for parameter in forecaster.parameters())

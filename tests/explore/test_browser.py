@@ -152,13 +152,13 @@ def click_in(page, canvas, right, down, **how):
 
 
 def test_the_command_says_how_long_an_answer_takes_and_where_the_page_is(served):
-    assert re.search(r"192 sites; a prediction with a part off takes \d+ ms", served[1])
+    assert re.search(r"192 sites; a prediction under ablation takes \d+ ms", served[1])
 
 
 def test_the_page_asks_nothing_of_other_servers(page, served):
     assert len(page.asked) > 20
     assert all(url.startswith(served[0]) for url in page.asked)
-    assert "gpo, variant geometric" in text(page, "run-facts")
+    assert "gpo, variant geometric" in text(page, "run-metadata")
 
 
 def test_a_mode_that_is_off_changes_the_prediction_and_back_again(page):
@@ -245,8 +245,8 @@ def test_a_head_of_the_papers_variant_is_switched_off_as_a_whole(tab, paper_addr
 def test_a_clicked_point_tells_its_value_and_on_what_it_depends(page):
     assert page.is_disabled("#shown [data-value=dependence]")
     click_in(page, "field", 0.4, 0.4)
-    assert re.search(r"value -?[\d.e-]+ ", text(page, "asked"))
-    assert page.locator("#shares li").count() == 6
+    assert re.search(r"value -?[\d.e-]+ ", text(page, "point"))
+    assert page.locator("#contributions li").count() == 6
     before = pixels(page, "field")
     page.click("#shown [data-value=dependence]")
     settle(page)
@@ -255,7 +255,7 @@ def test_a_clicked_point_tells_its_value_and_on_what_it_depends(page):
     page.select_option("#modes-colour", "dependence")
     settle(page)
     assert pixels(page, "modes") != energy
-    page.click("#shares button >> nth=0")
+    page.click("#contributions button >> nth=0")
     settle(page)
     assert "adds to the prediction" in text(page, "modes-seen")
 
@@ -342,7 +342,7 @@ def test_everything_can_be_done_with_keys(page):
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
     settle(page)
-    assert text(page, "asked").startswith("At (")
+    assert text(page, "point").startswith("At (")
     page.focus("#shown [aria-checked=true]")
     page.keyboard.press("ArrowRight")
     settle(page)
@@ -478,5 +478,5 @@ def test_every_geometry_is_drawn(tab, kind):
             settle(page)
             assert pixels(page, "field") != before
         click_in(page, "field", 0.4, 0.4)
-        assert text(page, "asked").startswith("At (")
+        assert text(page, "point").startswith("At (")
         assert page.problems == []

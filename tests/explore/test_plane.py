@@ -23,9 +23,9 @@ def test_a_drawn_site_leads_back_to_itself(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_sites_lie_in_the_drawn_box(kind):
     plane = Plane(geometries()[kind])
-    facts = plane.packet(np.ones(len(plane.positions), dtype=bool)).facts
-    assert (plane.positions >= np.array(facts["lower"]) - 1e-9).all()
-    assert (plane.positions <= np.array(facts["upper"]) + 1e-9).all()
+    metadata = plane.packet(np.ones(len(plane.positions), dtype=bool)).metadata
+    assert (plane.positions >= np.array(metadata["lower"]) - 1e-9).all()
+    assert (plane.positions <= np.array(metadata["upper"]) + 1e-9).all()
 
 
 def test_longitudes_are_drawn_around_the_middle_of_a_patch():
@@ -72,10 +72,10 @@ def test_the_nearest_site_is_found_across_a_periodic_seam_and_is_never_masked():
 
 def test_a_mesh_that_reaches_far_is_shown_where_its_sites_crowd():
     geometry = triangulated()
-    everything = Plane(geometry).packet(np.ones(49, dtype=bool)).facts
+    everything = Plane(geometry).packet(np.ones(49, dtype=bool)).metadata
     np.testing.assert_allclose(everything["home"], [geometry.coords.min(0), geometry.coords.max(0)])
     far = np.concatenate([geometry.coords, [[60.0, 60.0], [-60.0, -60.0]]])
     domain = Domain.box([-60, -60], [60, 60])
     wide = Geometry.scattered(far, np.concatenate([geometry.triangles, [[48, 49, 50]]]), domain=domain)  # fmt: skip
-    home = np.array(Plane(wide).packet(np.ones(51, dtype=bool)).facts["home"])
+    home = np.array(Plane(wide).packet(np.ones(51, dtype=bool)).metadata["home"])
     assert np.ptp(home, axis=0).max() < 3

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from gpo.explore.app import ANSWERS, Answer, make_app
-from gpo.explore.requests import Asked
+from gpo.explore.requests import ExampleRequest
 from gpo.explore.security import MOST_BYTES, is_loopback, new_token
 from gpo.explore.server import address, listening
 from tests.explore.sessions import make_session
@@ -80,7 +80,7 @@ def test_no_path_leads_out_of_the_folder(client, path):
 def test_what_is_not_there_is_named_with_what_is(client):
     response = client.post("/api/secrets", json={})
     assert response.status_code == 404
-    assert "One can ask for places, frames, prediction" in response.json()["error"]
+    assert "One can ask for sites, frames, prediction" in response.json()["error"]
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
@@ -124,10 +124,10 @@ def test_a_body_that_is_no_request_is_refused_in_words(client, body):
 
 
 def test_a_failure_of_our_own_shows_no_stack(session, monkeypatch):
-    def fail(session, asked):
+    def fail(session, request):
         raise RuntimeError("secret place in the code")
 
-    monkeypatch.setitem(ANSWERS, "frames", Answer(Asked, fail))
+    monkeypatch.setitem(ANSWERS, "frames", Answer(ExampleRequest, fail))
     client = TestClient(make_app(session), base_url=HERE, raise_server_exceptions=False)
     response = client.post("/api/frames", json={})
     assert response.status_code == 500

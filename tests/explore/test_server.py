@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from gpo.cli import main
-from gpo.explore.server import serve, time_of_an_answer
+from gpo.explore.server import serve, time_of_a_prediction
 from tests.explore.sessions import make_session
 from tests.processes import LIMIT
 from tests.test_cli import failure
@@ -23,7 +23,8 @@ def test_without_the_extra_it_says_what_to_type(name, monkeypatch, capsys, tmp_p
     monkeypatch.setitem(sys.modules, name, None)
     code, printed = failure(capsys, "explore", str(tmp_path))
     assert code == 1
-    assert f"gpo explore needs {name}: pip install 'gpo[explore]'" in printed
+    assert f"gpo explore needs the package {name}, which is not installed" in printed
+    assert "pip install 'gpo[explore]'" in printed
 
 
 def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):
@@ -49,8 +50,8 @@ def test_every_flag_the_page_of_documentation_names_exists(capsys):
 
 
 def test_a_baseline_is_timed_without_switching_anything_off():
-    said = time_of_an_answer(make_session("grid", model="fno"))
-    assert said.startswith("waves: 80 sites; a prediction with a part off takes")
+    said = time_of_a_prediction(make_session("grid", model="fno"))
+    assert said.startswith("waves: 80 sites; a prediction under ablation takes")
 
 
 def test_bound_to_all_addresses_the_printed_one_has_a_token_that_opens_it(monkeypatch):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.export import ExportedProgram
 
-from gpo.exporting.program import export_program
-from gpo.exporting.write import write_program
+from gpo.exporting.program import export_program, write_program
+from gpo.files import MissingPackageError
 from tests.exporting.cases import PLACES, VARIANTS, Case, make_case
 from tests.processes import finish
 
@@ -146,6 +146,6 @@ def test_no_file_is_overwritten_and_none_of_another_kind_is_made(traced, name, t
 
 def test_without_the_extra_it_says_what_to_type(traced, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ValueError, match=r"needs onnxscript: pip install 'gpo\[onnx\]'"):
+    with pytest.raises(MissingPackageError, match=r"needs the package onnxscript.*'gpo\[onnx\]'"):
         write_program(tmp_path / "program.onnx", traced[0][1], {})
     assert not list(tmp_path.iterdir())

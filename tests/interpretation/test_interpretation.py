@@ -9,8 +9,8 @@ from matplotlib import pyplot as plt
 
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_samples, split_windows
-from gpo.interpretation.interpretation import Interpretation, interpret
-from gpo.interpretation.summary import summary
+from gpo.interpretation.interpretation import interpret
+from gpo.interpretation.results import Interpretation
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -43,7 +43,7 @@ def finished(found, geometry, folder):
         plt.close(figure)
         assert texts[name].endswith(".")
         assert name in TITLES
-    assert all(isinstance(cell, str) for row in summary(loaded) for cell in row)
+    assert all(isinstance(cell, str) for row in loaded.summary() for cell in row)
     return loaded, figures
 
 
@@ -63,7 +63,7 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
     assert set(figures) == set(TITLES)
     assert found.num_examples == 2
     assert found.variant == variant
-    assert found.causes["error"] > 0
+    assert found.ablations["error"] > 0
 
 
 @pytest.mark.parametrize("make", [squares, equal_squares])
@@ -74,7 +74,7 @@ def test_static_maps_are_read_too(make, tmp_path):
     forecaster = new_forecaster(data, split, config).eval()
     geometry = data.geometry(split.test[0])
     found, _ = finished(interpret(forecaster, data, split.test, num_examples=2), geometry, tmp_path)
-    assert found.causes["regions"]["num_examples"] == 1
+    assert found.ablations["regions"]["num_examples"] == 1
 
 
 def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
@@ -84,7 +84,7 @@ def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
     found, figures = finished(found, data.geometry(), tmp_path)
     assert found.stability["other_seeds"]["itself"]["density"]["value"] == pytest.approx(1)
     assert "no layers" in found.windows["reason"]
-    assert "no layers" in found.causes["reason"]
+    assert "no layers" in found.ablations["reason"]
     assert set(figures) == {"structures"}
 
 
@@ -114,7 +114,7 @@ def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
     loaded, _ = finished(found, data.geometry(), tmp_path)
     assert loaded.stability["other_seeds"]["twin"]["effects"]["shells"] == pytest.approx(1)
     assert loaded.stability["other_data"]["drift"]["scale"]["distance"] > 0
-    assert any("twin" in row[0] for row in summary(loaded))
+    assert any("twin" in row[0] for row in loaded.summary())
 
 
 def test_no_examples_are_refused():

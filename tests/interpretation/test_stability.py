@@ -8,8 +8,9 @@ import torch
 
 from gpo.data.geometry import Geometry
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.drift import drift, particle_quantities, share_from_field
-from gpo.interpretation.stability import half_resolution, other_data, other_seed
+from gpo.interpretation.drift import drift, fraction_from_field, particle_quantities
+from gpo.interpretation.interpretation import compare_runs
+from gpo.interpretation.stability import half_resolution, other_data
 from tests.interpretation.readings import series, untrained
 
 
@@ -43,11 +44,11 @@ def test_the_distance_of_distributions_is_that_of_a_shift():
 
 def test_what_differs_between_places_alone_is_not_due_to_the_field():
     place, field = np.arange(50.0), np.arange(50.0)[::-1]
-    shares = share_from_field({"a": [place, place], "b": [place * 0 + 1, place * 0 + 2], "c": [place, field]})  # fmt: skip
-    assert shares["a"] == 0
-    assert shares["b"] == pytest.approx(1)
-    assert shares["c"] == pytest.approx(1)
-    assert share_from_field({"a": [place, place[:3]], "b": [place]}) == {"a": None, "b": None}
+    fractions = fraction_from_field({"a": [place, place], "b": [place * 0 + 1, place * 0 + 2], "c": [place, field]})  # fmt: skip
+    assert fractions["a"] == 0
+    assert fractions["b"] == pytest.approx(1)
+    assert fractions["c"] == pytest.approx(1)
+    assert fraction_from_field({"a": [place, place[:3]], "b": [place]}) == {"a": None, "b": None}
 
 
 def test_quantities_of_particles_are_in_unit_lengths():
@@ -83,12 +84,12 @@ def test_a_resolution_that_cannot_be_had_gives_the_reason():
 
 
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
-def test_a_run_ranks_its_parts_as_itself(variant):
+def test_a_run_ranks_its_components_as_itself(variant):
     data = series()
     forecaster, members = untrained(data, variant=variant)
     twin, _ = untrained(data, variant=variant)
     batches = make_batches(data, members[:2])
-    found = other_seed(forecaster, twin, batches, lambda items, _: items)
+    found = compare_runs(forecaster, twin, batches)
     assert found["density"]["value"] == pytest.approx(1)
     assert found["errors"][0] == found["errors"][1]
     numbers = [value for value in found["effects"].values() if isinstance(value, float)]
@@ -101,6 +102,6 @@ def test_runs_of_other_weights_do_not():
     forecaster, members = untrained(data)
     stranger, _ = untrained(data, seed=3)
     with torch.no_grad():
-        found = other_seed(forecaster, stranger, make_batches(data, members[:2]), lambda items, _: items)  # fmt: skip
+        found = compare_runs(forecaster, stranger, make_batches(data, members[:2]))
     assert found["density"]["value"] < 0.9
     assert found["effects"]["modes"] < 0.95

@@ -10,7 +10,7 @@ from gpo.forecast.examples import Example
 from gpo.interpretation.batches import Batch, make_batches
 from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.particle_fields import ParticleFields
-from gpo.interpretation.structures import read_structures
+from gpo.interpretation.structures import describe_structures
 from tests.interpretation.readings import series, untrained
 
 SIDE = 32
@@ -41,7 +41,7 @@ def reading(planted, field, monkeypatch):
         torch.from_numpy(GRID.weights[None]).float(), (GRID.num_points,),
     )  # fmt: skip
     monkeypatch.setattr(Batch, "particles", lambda *_: planted)
-    return read_structures(forecaster, [Batch(example, GRID)], np.random.default_rng(0))
+    return describe_structures(forecaster, [Batch(example, GRID)], np.random.default_rng(0))
 
 
 def ring(middle):
@@ -99,7 +99,7 @@ def test_scales_count_where_particles_sit_not_where_they_belong(monkeypatch):
     np.testing.assert_allclose(fields.scale, expected, atol=1e-5)
     np.testing.assert_allclose(fields.anisotropy, 0, atol=1e-6)
     np.testing.assert_allclose(fields.density, SIDE**2, rtol=1e-6)
-    assert fields.share_outside == 0
+    assert fields.fraction_outside == 0
 
 
 def test_footprints_are_the_sum_of_all_gaussians_on_a_grid_and_off_it():
@@ -120,7 +120,7 @@ def test_centers_beyond_open_ends_do_not_pile_up_there():
     fits = LocalFits.of(square, np.ones(SIDE**2, dtype=bool))
     away = particles(square.coords + np.where(square.coords[:, :1] > 0.5, 3.0, 0.0))
     fields = ParticleFields.of(away, 0, square, fits)
-    assert fields.share_outside == pytest.approx(0.5)
+    assert fields.fraction_outside == pytest.approx(0.5)
     assert np.nansum(fields.density * square.weights) == pytest.approx(SIDE**2 / 2)
 
 
@@ -151,12 +151,16 @@ def test_reasons_stand_where_nothing_can_be_said():
     line = Geometry.rectilinear([np.arange(24) / 24], periodic=True)
     data = series(line)
     forecaster, members = untrained(data)
-    found = read_structures(forecaster, make_batches(data, members[:2]), np.random.default_rng(0))
+    found = describe_structures(
+        forecaster, make_batches(data, members[:2]), np.random.default_rng(0)
+    )
     assert "on a line" in found["correlations"]["anisotropy"]["gradient"]["reason"]
     assert "on a line" in found["alignment"]["reason"]
     assert "known by name" in found["correlations"]["density"]["vorticity"]["reason"]
     plain, members = untrained(series(), operator=("has_gaussian_field=false",))
-    found = read_structures(plain, make_batches(series(), members[:1]), np.random.default_rng(0))
+    found = describe_structures(
+        plain, make_batches(series(), members[:1]), np.random.default_rng(0)
+    )
     assert "has no particles" in found["reason"]
 
 
@@ -164,5 +168,5 @@ def test_chance_is_the_same_chance_again():
     data = series()
     forecaster, members = untrained(data)
     batches = make_batches(data, members[:2])
-    rows = [read_structures(forecaster, batches, np.random.default_rng(7)) for _ in range(2)]
+    rows = [describe_structures(forecaster, batches, np.random.default_rng(7)) for _ in range(2)]
     assert rows[0] == rows[1]

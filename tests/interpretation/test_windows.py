@@ -9,8 +9,10 @@ import torch
 from gpo import Domain
 from gpo.data.geometry import Geometry
 from gpo.interpretation.batches import make_batches
+from gpo.interpretation.interpretation import describe_windows
+from gpo.interpretation.moments import spread
 from gpo.interpretation.waves import gram_numbers
-from gpo.interpretation.windows import read_windows, spread, window_numbers
+from gpo.interpretation.windows import window_statistics
 from gpo.transforms.waves import Waves
 from tests.conftest import DOMAINS, make_config
 from tests.interpretation.readings import only_mode, series, untrained
@@ -43,7 +45,7 @@ def test_the_extent_of_a_cap_is_its_chord():
 
 def test_windows_that_share_sites_evenly_are_everywhere_and_all_alike():
     coords, weights = grid(TORUS, 8, 8)
-    found = window_numbers(torch.full((1, 2, 64, 4), 0.25).double(), coords, weights, TORUS)
+    found = window_statistics(torch.full((1, 2, 64, 4), 0.25).double(), coords, weights, TORUS)
     np.testing.assert_allclose(found["coverage"], 0.25)
     np.testing.assert_allclose(found["entropy"], 1)
     np.testing.assert_allclose(found["effective_modes"], 4)
@@ -57,7 +59,7 @@ def test_windows_without_overlap_are_perfectly_conditioned():
     coords, weights = grid(TORUS, 8, 8)
     quarter = ((coords[0, :, 0] >= 0.5).long() * 2 + (coords[0, :, 1] >= 0.5).long()).numpy()
     windows = torch.from_numpy(np.eye(4)[quarter])[None, None]
-    found = window_numbers(windows, coords, weights, TORUS)
+    found = window_statistics(windows, coords, weights, TORUS)
     np.testing.assert_allclose(found["entropy"], 0, atol=1e-12)
     np.testing.assert_allclose(found["overlap_in_head"], 0, atol=1e-12)
     np.testing.assert_allclose(found["gram_smallest"], 1)
@@ -70,7 +72,7 @@ def test_an_unused_mode_does_not_count():
     windows = torch.rand(1, 1, 64, 3).double()
     windows[..., 2] = 0
     windows = windows / windows.sum(-1, keepdim=True)
-    found = window_numbers(windows, coords, weights, TORUS)
+    found = window_statistics(windows, coords, weights, TORUS)
     assert found["coverage"][0, 0, 2] == 0
     assert 1.9 < found["effective_modes"][0, 0] < 2.0001
     assert np.isfinite(found["extent"]).all()
@@ -83,10 +85,10 @@ def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
     assert whole["waves"]["count"] == 49
     assert whole["waves"]["smallest"] == pytest.approx(1, abs=1e-5)
     assert whole["measured"]["smallest_over_largest"] == pytest.approx(1, abs=1e-5)
-    assert whole["measured"]["share_hardly_seen"] == 0
+    assert whole["measured"]["fraction_hardly_seen"] == 0
     half = gram_numbers(windows, coords, weights * (coords[:, 0] < 0.5))
     assert half["waves"]["smallest_over_largest"] < 1e-3
-    assert half["measured"]["share_hardly_seen"] > 0.2
+    assert half["measured"]["fraction_hardly_seen"] > 0.2
 
 
 def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_does_not():
@@ -101,7 +103,7 @@ def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_
 def test_energy_is_shared_out_among_waves():
     data = series()
     forecaster, members = untrained(data)
-    found = read_windows(forecaster, make_batches(data, members[:2]))
+    found = describe_windows(forecaster, make_batches(data, members[:2]))
     assert found["kind"] == "waves"
     assert "whole domain" in found["extent"]
     for layer in found["layers"]:
@@ -114,7 +116,7 @@ def test_a_single_wave_in_the_response_is_all_that_is_scattered():
     data = series()
     forecaster, members = untrained(data)
     only_mode(forecaster.model.layers.stages[0].filter, 9)
-    layer = read_windows(forecaster, make_batches(data, members[:2]))["layers"][0]
+    layer = describe_windows(forecaster, make_batches(data, members[:2]))["layers"][0]
     assert layer["energy_scattered"][9] == pytest.approx(1)
     assert layer["effective_modes"] == pytest.approx(1)
     assert sum(value > 0 for value in layer["response_by_shell"]) == 1
@@ -123,7 +125,7 @@ def test_a_single_wave_in_the_response_is_all_that_is_scattered():
 def test_content_windows_of_a_model_cover_the_field_once_per_head():
     data = series(Geometry.scattered(np.random.default_rng(0).random((80, 2))))
     forecaster, members = untrained(data, variant="paper")
-    found = read_windows(forecaster, make_batches(data, members[:3]))
+    found = describe_windows(forecaster, make_batches(data, members[:3]))
     assert found["kind"] == "content"
     assert len(found["layers"]) == 2
     for layer in found["layers"]:
@@ -134,4 +136,4 @@ def test_content_windows_of_a_model_cover_the_field_once_per_head():
 def test_a_model_without_layers_has_no_windows():
     data = series()
     forecaster, members = untrained(data, num_layers=0)
-    assert "no layers" in read_windows(forecaster, make_batches(data, members[:1]))["reason"]
+    assert "no layers" in describe_windows(forecaster, make_batches(data, members[:1]))["reason"]

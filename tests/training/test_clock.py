@@ -16,13 +16,13 @@ from gpo.data.splits import split_windows
 from gpo.evaluation.rollout import make_rollouts, roll_out
 from gpo.evaluation.score import evaluate
 from gpo.explore import answers
-from gpo.explore.metadata import run_facts
-from gpo.explore.requests import Asked, AskedPoint
+from gpo.explore.metadata import run_metadata
+from gpo.explore.requests import ExampleRequest, PointRequest
 from gpo.explore.session import Session
 from gpo.forecast.examples import WindowExamples, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
-from gpo.interpretation.reconstruction import carried_field
+from gpo.interpretation.reconstruction import reconstruct
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import make_task, new_forecaster, train
@@ -152,17 +152,17 @@ def test_what_is_shown_of_a_frame_is_its_field():
     data, forecaster = untrained(history=2)
     members = split_windows(data, history=2).test
     session = Session("days", forecaster, data, members)
-    facts = run_facts(session)
-    assert [given["name"] for given in facts["inputs"]] == ["t2m"]
-    assert facts["inputs"][0]["range"][0] > 260
-    given = answers.frames(session, Asked()).arrays["given"]
+    metadata = run_metadata(session)
+    assert [given["name"] for given in metadata["inputs"]] == ["t2m"]
+    assert metadata["inputs"][0]["range"][0] > 260
+    given = answers.frames(session, ExampleRequest()).arrays["given"]
     frames = data.frames(0, slice(members[0].first, members[0].target))
     np.testing.assert_allclose(given, frames, rtol=1e-6)
-    carried = carried_field(forecaster, session.example(0))
-    assert carried is not None
-    assert carried.field.shape == carried.rebuilt.shape == (16, 1)
-    assert carried.rebuilt.min() > 200
-    regions = answers.dependence(session, AskedPoint(point=(0.5,))).arrays["regions"]
+    found = reconstruct(forecaster, session.example(0))
+    assert found is not None
+    assert found.field.shape == found.reconstructed.shape == (16, 1)
+    assert found.reconstructed.min() > 200
+    regions = answers.dependence(session, PointRequest(point=(0.5,))).arrays["regions"]
     assert regions.shape == (16,)
 
 

@@ -21,8 +21,7 @@ from gpo.baselines import Problem
 from gpo.bench.cost import TASK, Row, in_new_process, three_digits
 from gpo.bench.protocol import VARIANTS
 from gpo.bench.table import Entry, Table
-from gpo.exporting.program import export_program
-from gpo.exporting.write import write_program
+from gpo.exporting.program import export_program, write_program
 from gpo.forecast.fixed import FixedForecaster
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.domain import Domain

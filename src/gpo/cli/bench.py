@@ -30,7 +30,7 @@ from gpo.bench.table import Table
 from gpo.bench.table1 import table1, table1_cells
 from gpo.bench.transfer import transfer_table
 from gpo.cli.data import make_data
-from gpo.exporting.write import check_onnx
+from gpo.exporting.program import require_onnx
 from gpo.files import write_text
 from gpo.report.bench_figures import draw_curves, draw_efficiency, draw_scaling
 
@@ -292,7 +292,7 @@ class BenchExport:
 
     def run(self) -> None:
         """Measures side by side and writes the tables."""
-        check_onnx("gpo bench export")
+        require_onnx("gpo bench export")
         with Console().status("measuring") as status:
             tables, _ = measure_export(repeats=self.repeats, on_progress=status.update)
         for table in tables:

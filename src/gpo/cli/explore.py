@@ -7,6 +7,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from gpo.cli.run import OpenRun
+from gpo.files import require
 from gpo.forecast.forecaster import Forecaster
 
 
@@ -25,14 +26,11 @@ class ExploreCommand:
 
     def run(self) -> None:
         """Serves until Ctrl-C."""
-        try:
-            from gpo.explore.server import serve
-            from gpo.explore.session import Session
-        except ModuleNotFoundError as error:
-            package = (error.name or "").split(".")[0]
-            if package not in ("starlette", "uvicorn", "anyio"):
-                raise
-            raise ValueError(f"gpo explore needs {package}: pip install 'gpo[explore]'") from error
+        for package in ("starlette", "uvicorn"):
+            require(package, "explore", "gpo explore")
+        from gpo.explore.server import serve
+        from gpo.explore.session import Session
+
         run = OpenRun.of(self.folder)
         forecaster = Forecaster.load(run.folder.trained_model())
         session = Session(run.config.name, forecaster, run.data, run.split.test)

@@ -13,8 +13,7 @@ from gpo.cli.run import OpenRun
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.places import read_places, regular_places
 from gpo.exporting.describe import describe_program
-from gpo.exporting.program import export_program
-from gpo.exporting.write import check_output, write_program
+from gpo.exporting.program import check_output, export_program, write_program
 from gpo.forecast.fixed import FixedForecaster
 from gpo.forecast.forecaster import Forecaster, Task
 

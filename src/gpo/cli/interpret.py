@@ -20,8 +20,8 @@ from gpo.data.readers.registry import open_data
 from gpo.data.splits import owner
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.interpretation import Interpretation, interpret
-from gpo.interpretation.summary import summary
+from gpo.interpretation.interpretation import interpret
+from gpo.interpretation.results import Interpretation
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.report.particles import save_other_data
@@ -127,6 +127,6 @@ def _table(found: Interpretation) -> Table:
     table.add_column("question")
     table.add_column("number", justify="right")
     table.add_column("compare with", justify="right")
-    for row in summary(found):
+    for row in found.summary():
         table.add_row(*row)
     return table

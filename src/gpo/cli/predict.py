@@ -20,9 +20,9 @@ from gpo.data.readers.registry import open_data
 from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.zarr import ForecastStore
-from gpo.evaluation.answers import MAX_QUERIES
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
+from gpo.forecast.queries import MAX_QUERIES
 from gpo.runs import Run
 from gpo.training.config import RunConfig
 

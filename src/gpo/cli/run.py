@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
@@ -18,14 +19,15 @@ from gpo.data.forcings import Clock
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import Split
+from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
 from gpo.parallel.shard import DistributedShard
-from gpo.report.run_report import write_report
-from gpo.runs import Run, split_of
+from gpo.report.run_report import ReportInputs, write_report
+from gpo.runs import Run, read_log, split_of
 from gpo.training.config import RunConfig, recipe
 
 
@@ -178,6 +180,9 @@ def _evaluate(
     if shards is not None and shards.rank > 0:
         return
     results.save(run.folder.folder)
+    if shards is None and scope == "all":
+        example = last_example(forecaster, run.data, run.split.test)
+        ShownExample.of(forecaster, example).save(run.folder.folder)
     Console().print(_table(results))
     if results.diverged_at:
         count, first = len(results.diverged_at), min(results.diverged_at)
@@ -186,12 +191,25 @@ def _evaluate(
 
 
 def _report(run: OpenRun) -> None:
-    results = run.folder.results_file
+    results, folder = run.folder.results_file, run.folder.folder
     if not results.exists():
-        path = run.folder.folder
-        raise ValueError(f"{path} has no results yet: gpo evaluate {path}")
-    page = write_report(run.folder, run.config, run.data, run.split.test, Results.load(results))
-    _say(f"report: {page}")
+        raise ValueError(f"{folder} has no results yet: gpo evaluate {folder}")
+    forecaster, members = Forecaster.load(run.folder.trained_model()).eval(), run.split.test
+    if (folder / FILE_NAME).exists():
+        shown = ShownExample.load(folder)
+    else:
+        # One step alone was scored, or several processes shared the sites.
+        shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
+    inputs = ReportInputs(
+        name=run.config.name,
+        settings=yaml.safe_load(run.folder.config_file.read_text(encoding="utf-8")),
+        log=read_log(run.folder),
+        results=Results.load(results),
+        data=run.data,
+        members=members,
+        shown=shown,
+    )
+    _say(f"report: {write_report(folder, inputs, forecaster)}")
 
 
 def _say(text: str) -> None:

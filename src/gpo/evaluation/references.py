@@ -1,4 +1,4 @@
-"""Predictions that learn nothing, or nothing but a mean: what a score is to be seen beside."""
+"""Reference predictions without a model: the climatology of a series, the mean of static maps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Climatology:
 
 
 def _times_of_day(data: Trajectories) -> np.ndarray:
-    """Returns the number of the time of day of every frame; zeros where frames know no day."""
+    """Returns the index of the time of day of every frame; zeros where times have no days."""
     nothing = np.zeros(len(data.time), dtype=int)
     day = DAY.get(data.time_units)
     if day is None or len(data.time) < 2 or not even_steps(data.time).any():

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from gpo.files import write_text
 
 Scope = Literal["all", "one-step"]
-"""How much is scored: everything, or one step alone, which is quick."""
+"""What is scored: everything, or one step alone, which is quick."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """Enough to draw every figure again. Errors are taken after inverse normalisation."""
+    """The numbers behind every figure of a report. Errors are in the units of the data."""
 
     num_examples: int
     """Test examples scored."""
@@ -72,7 +72,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> "Results":
-        """Returns what `save` wrote as JSON."""
+        """Reads the JSON file that `save` wrote."""
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (TypeError, ValueError) as error:

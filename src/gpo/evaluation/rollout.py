@@ -1,4 +1,4 @@
-"""A forecaster fed with its own forecasts, and how its error grows."""
+"""Rollouts: a forecaster applied to its own forecasts, and the growth of its error."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def roll_out(
         coords: The sites.
         num_steps: How often it is applied.
         weights: Quadrature weights; 0 masks a site.
-        ablation: Parts of a model gpo that are switched off in every step.
+        ablation: Components of a gpo that are switched off in every step.
     """
     steps: list[Tensor] = []
     for _ in range(num_steps):
@@ -63,7 +63,7 @@ class Rollouts:
     forecast: list[np.ndarray]
     """The predicted one."""
     geometries: list[Geometry]
-    """Where."""
+    """The sites of every rollout."""
 
     @property
     def diverged_at(self) -> list[int]:

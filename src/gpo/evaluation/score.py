@@ -1,4 +1,4 @@
-"""Scores of a trained run on its test split, beside references that learn nothing."""
+"""Scores of a trained model on its test split, beside references without a model."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,19 +20,18 @@ from gpo.evaluation.transfer import between_sites, resolution_transfer
 from gpo.forecast.examples import Example, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
-from gpo.training.models import count_weights
 
 METRICS = {norm.__name__: norm for norm in (relative_l2, rmse, nrmse, vrmse, linf)}
 
 MAX_SPECTRA = 128
-"""One-step predictions whose spectra are averaged, at most."""
+"""Most one-step predictions whose spectra are averaged."""
 MAX_KEPT = 2**26
-"""Numbers of these predictions that are kept; the first one always is."""
+"""Most numbers of these predictions in memory; the first prediction is always kept."""
 MAX_SITES = 2**18
 """Sites of all examples that are predicted at a time."""
 
 Contender = Callable[[Example, Sequence[Any]], Tensor]
-"""Makes predictions for a batch and the members of the split it was made of."""
+"""Predicts a batch, given the members of the split that it holds."""
 
 
 @torch.no_grad()
@@ -90,12 +89,14 @@ def evaluate(
         batch = collate([examples[start + offset] for offset in range(len(members))])
         for who, predict in contenders.items():
             tally.add(who, predict(batch, members), batch, len(members) / len(split.test))
-    model = forecaster.model
     results: dict[str, Any] = {
         "num_examples": len(split.test),
         "one_step": tally.errors,
         "per_variable": tally.by_variable,
-        "model": {"name": type(model).__name__, "parameters": count_weights(model)},
+        "model": {
+            "name": type(forecaster.model).__name__,
+            "parameters": forecaster.num_parameters,
+        },
         "scope": scope,
     }
     if scope == "one-step":
@@ -117,7 +118,7 @@ def evaluate(
 
 @dataclass
 class Tally:
-    """Errors as they add up over batches, and some of the fields for their spectra."""
+    """Running sums of errors over batches, and some of the fields for their spectra."""
 
     variables: tuple[str, ...]
     errors: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -125,16 +126,16 @@ class Tally:
     fields: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     """Truth and prediction of the first examples, points by variables."""
 
-    def add(self, who: str, prediction: Tensor, batch: Example, share: float) -> None:
-        """Takes a batch that is this share of the test split."""
+    def add(self, who: str, prediction: Tensor, batch: Example, fraction: float) -> None:
+        """Adds the errors of a batch that is this fraction of the test split."""
         errors = self.errors.setdefault(who, dict.fromkeys(METRICS, 0.0))
         for metric, norm in METRICS.items():
-            errors[metric] += share * norm(prediction, batch.target, batch.weights).item()
+            errors[metric] += fraction * norm(prediction, batch.target, batch.weights).item()
         by_variable = self.by_variable.setdefault(who, dict.fromkeys(self.variables, 0.0))
         for channel, name in enumerate(self.variables):
             part = slice(channel, channel + 1)
             pair = prediction[..., part], batch.target[..., part]
-            by_variable[name] += share * relative_l2(*pair, batch.weights).item()
+            by_variable[name] += fraction * relative_l2(*pair, batch.weights).item()
         if who == "model":
             pairs = zip(batch.target.numpy(), prediction.numpy(), strict=True)
             most = min(MAX_SPECTRA, max(1, MAX_KEPT // (2 * batch.target[0].numel())))

@@ -1,7 +1,7 @@
-"""How energy is spread over scales, and on which of them a prediction errs.
+"""Energy spectra of fields, and the error of a prediction by scale.
 
-On a box the scale is the wave number, on the whole sphere the degree. A spectrum is taken
-of one variable on a uniform grid, or not at all: then `NoSpectrumError` says why.
+The scale is the wave number on a box and the degree on the whole sphere. A spectrum needs one
+variable on a uniform grid without masked sites; `NoSpectrumError` names the reason elsewhere.
 """
 
 import math
@@ -16,7 +16,7 @@ from gpo.data.geometry import Geometry
 from gpo.numerics.spectral import degree_spectrum, latitude_rule, shell_numbers, shell_spectrum
 
 TOLERANCE = 1e-3
-"""How far a site may be off an even grid, as a part of the spacing."""
+"""Distance of a site from an even grid that is tolerated, as a fraction of the spacing."""
 
 
 class NoSpectrumError(ValueError):
@@ -28,7 +28,7 @@ class Spectrum:
     """Energy by scale, the mean over frames."""
 
     wavenumbers: np.ndarray
-    """SingleProcess numbers from zero: wave numbers in units of 2π over the longest side, or degrees."""
+    """Whole numbers from zero: wave numbers in units of 2π over the longest side, or degrees."""
     energy: np.ndarray
     """Half the mean square that each of them carries."""
     label: Literal["wave number", "degree"]

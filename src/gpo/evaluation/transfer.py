@@ -1,4 +1,4 @@
-"""A model away from the sites it learned on: on coarser and finer grids, on a part, between sites."""
+"""Transfer to other sites than those of training: coarser, finer and random ones, and between sites."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,17 +15,17 @@ from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner
-from gpo.evaluation.answers import MAX_QUERIES, Answers
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.queries import MAX_QUERIES, QueryForecast
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 
 MAX_EXAMPLES = 64
 """Test examples that are scored, evenly chosen."""
 
-SHARE = 0.7
-"""Part of the sites in the row that has a random part of them."""
+FRACTION = 0.7
+"""Fraction of the sites in the row of randomly chosen ones."""
 
 Scores = dict[str, float | str]
 """Relative L2 of the model and of the last frame, or the `reason` why there is none."""
@@ -51,7 +51,7 @@ def resolution_transfer(
         ("0.5x", lambda: coarsened(data, 2)),
         ("1x", lambda: data),
         ("2x" if finer else "2x, interpolated", lambda: finer or refined(data)),
-        (f"random {SHARE:.0%} of the sites", lambda: sampled(data, SHARE)),
+        (f"random {FRACTION:.0%} of the sites", lambda: sampled(data, FRACTION)),
     ):
         try:
             rows[name] = _score(forecaster, make(), members)
@@ -93,7 +93,7 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
 def between_sites(
     forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
 ) -> Scores:
-    """Returns errors at sites that were held back: the model is given the others and asked there."""
+    """Returns errors at withheld sites: the model is given the others and queried there."""
     if not isinstance(forecaster.model, GaussianParticleOperator):
         return {"reason": "the model answers at its sites only"}
     chosen = evenly(members, MAX_EXAMPLES)
@@ -102,15 +102,17 @@ def between_sites(
     for number, member in enumerate(chosen):
         example, geometry = examples[number], data.geometry(owner(member))
         kept, weights = _half(geometry)
-        is_asked = np.ones(geometry.num_points, dtype=bool)
-        is_asked[kept] = False
-        is_asked &= example.weights[0].numpy() > 0
-        asked = torch.from_numpy(is_asked)
+        is_queried = np.ones(geometry.num_points, dtype=bool)
+        is_queried[kept] = False
+        is_queried &= example.weights[0].numpy() > 0
+        queried = torch.from_numpy(is_queried)
         given = torch.from_numpy(weights.astype(np.float32)) * (example.weights[0, kept] > 0)
-        answers = Answers(forecaster, example.frames[0, :, kept], example.coords[0, kept], given)
-        queries = example.coords[0, asked].split(MAX_QUERIES)
-        guess = torch.cat([answers.at(part) for part in queries])[None]
-        _add_errors(totals, example, guess, asked)
+        forecast = QueryForecast(
+            forecaster, example.frames[0, :, kept], example.coords[0, kept], given
+        )
+        queries = example.coords[0, queried].split(MAX_QUERIES)
+        guess = torch.cat([forecast.at(part) for part in queries])[None]
+        _add_errors(totals, example, guess, queried)
     return {name: float(np.mean(errors)) for name, errors in totals.items()}
 
 
@@ -126,12 +128,12 @@ def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add_errors(
-    totals: dict[str, list[float]], example: Example, guess: Tensor, asked: Tensor
+    totals: dict[str, list[float]], example: Example, guess: Tensor, chosen: Tensor
 ) -> None:
-    target, weights = example.target[:, asked], example.weights[:, asked]
+    target, weights = example.target[:, chosen], example.weights[:, chosen]
     totals.setdefault("model", []).append(relative_l2(guess, target, weights).item())
     if example.fields.shape[-1] == target.shape[-1]:
-        last = example.fields[:, -1, asked]
+        last = example.fields[:, -1, chosen]
         totals.setdefault("last frame", []).append(relative_l2(last, target, weights).item())
 
 

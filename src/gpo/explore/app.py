@@ -13,50 +13,49 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gpo.explore import answers, export, internals
+from gpo.explore import answers, internals
 from gpo.explore.arrays import Packet, pack, to_json
-from gpo.explore.metadata import run_facts
+from gpo.explore.metadata import run_metadata
 from gpo.explore.requests import (
-    Asked,
-    AskedPart,
-    AskedPoint,
-    AskedRollout,
-    AskedWindow,
+    AblationRequest,
+    ExampleRequest,
+    PointRequest,
+    RolloutRequest,
+    WindowRequest,
     read_request,
 )
 from gpo.explore.security import MOST_BYTES, Guard, refused
 from gpo.explore.session import Recent, Session
 
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-
-
-MOST_KEPT = 2 * 2**20
-"""Bytes of an answer that is kept in case it is asked for again."""
+"""Media types by file ending."""
+MAX_KEPT = 2 * 2**20
+"""Most bytes of an answer that is cached."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """How one kind of request is read and answered."""
 
-    asked: type[Any]
+    request: type[Any]
     answer: Callable[[Session, Any], Packet | bytes]
     is_long: bool = False
-    """Whether it takes the locks it needs itself, and nothing else waits meanwhile."""
+    """Whether it takes the locks it needs itself, so that nothing else waits meanwhile."""
 
 
 ANSWERS = {
-    "places": Answer(Asked, answers.places),
-    "frames": Answer(Asked, answers.frames),
-    "prediction": Answer(AskedPart, answers.prediction),
-    "inside": Answer(AskedPart, internals.inside),
-    "particles": Answer(AskedPart, internals.particles),
-    "window": Answer(AskedWindow, internals.window),
-    "value": Answer(AskedPoint, answers.value),
-    "dependence": Answer(AskedPoint, answers.dependence),
-    "rollout": Answer(AskedRollout, answers.rollout, is_long=True),
-    "netcdf": Answer(AskedPart, export.netcdf),
+    "sites": Answer(ExampleRequest, answers.sites),
+    "frames": Answer(ExampleRequest, answers.frames),
+    "prediction": Answer(AblationRequest, answers.prediction),
+    "internals": Answer(AblationRequest, internals.layers),
+    "particles": Answer(AblationRequest, internals.particles),
+    "window": Answer(WindowRequest, internals.window),
+    "value": Answer(PointRequest, answers.value),
+    "dependence": Answer(PointRequest, answers.dependence),
+    "rollout": Answer(RolloutRequest, answers.rollout, is_long=True),
+    "netcdf": Answer(AblationRequest, answers.netcdf),
 }
-"""All that can be asked for, by the last part of the address."""
+"""All kinds of requests, by the last part of the address."""
 
 
 def make_app(session: Session, *, token: str | None = None, cookie: str = "gpo-explore") -> ASGIApp:
@@ -88,7 +87,7 @@ class Page:
         self._files = {
             part.name: part.read_bytes() for part in folder.iterdir() if _ending(part.name) in TYPES
         }
-        self._recent = Recent[bytes](32, lambda content: len(content) <= MOST_KEPT)
+        self._recent = Recent[bytes](32, lambda content: len(content) <= MAX_KEPT)
 
     async def file(self, request: Request) -> Response:
         """Returns the page or one of its files."""
@@ -98,12 +97,12 @@ class Page:
         return Response(self._files[name], media_type=TYPES[_ending(name)])
 
     async def run(self, request: Request) -> Response:
-        """Returns the facts of the run."""
+        """Returns the metadata of the run."""
         content = await to_thread.run_sync(self._run)
         return Response(content, media_type="application/json")
 
     async def answer(self, request: Request) -> Response:
-        """Returns a packet, or what was wrong with the request."""
+        """Returns a packet, or an error that states what is wrong with the request."""
         what = request.path_params["what"]
         if what not in ANSWERS:
             known = ", ".join(ANSWERS)
@@ -112,8 +111,8 @@ class Page:
             raise HTTPException(415, "The request must be application/json.")
         kind = ANSWERS[what]
         try:
-            asked = read_request(kind.asked, await _body(request))
-            content = await to_thread.run_sync(self._answered, what, asked)
+            parsed = read_request(kind.request, await _body(request))
+            content = await to_thread.run_sync(self._answered, what, parsed)
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
         except ClientDisconnect:
@@ -122,17 +121,17 @@ class Page:
 
     def _run(self) -> bytes:
         with self.session.lock:
-            return self._recent.get("run", lambda: to_json(run_facts(self.session)))
+            return self._recent.get("run", lambda: to_json(run_metadata(self.session)))
 
-    def _answered(self, what: str, asked: Asked) -> bytes:
+    def _answered(self, what: str, request: ExampleRequest) -> bytes:
         kind = ANSWERS[what]
         if kind.is_long:
-            return self._made(kind, asked)
+            return self._made(kind, request)
         with self.session.lock:
-            return self._recent.get((what, asked), lambda: self._made(kind, asked))
+            return self._recent.get((what, request), lambda: self._made(kind, request))
 
-    def _made(self, kind: Answer, asked: Asked) -> bytes:
-        answer = kind.answer(self.session, asked)
+    def _made(self, kind: Answer, request: ExampleRequest) -> bytes:
+        answer = kind.answer(self.session, request)
         return answer if isinstance(answer, bytes) else pack(answer)
 
 
@@ -141,7 +140,7 @@ def _ending(name: str) -> str:
 
 
 async def _body(request: Request) -> bytes:
-    """Returns the body; a length that was not told beforehand is counted."""
+    """Returns the body; raises an error once it exceeds the limit."""
     content = bytearray()
     async for part in request.stream():
         content += part

@@ -1,7 +1,7 @@
-"""Arrays on their way to the page: a short JSON header, then plain little-endian numbers.
+"""The format of answers: a short JSON header, then arrays of little-endian numbers.
 
 Bytes: `GPO1`, the length of the header as a 32-bit integer, the header, the arrays one after the
-other. All begin at a multiple of four bytes, so that a browser can look at them in place.
+other. All begin at a multiple of four bytes, so that a browser can view them in place.
 """
 
 import json
@@ -18,16 +18,16 @@ MAGIC = b"GPO1"
 
 @dataclass(frozen=True)
 class Packet:
-    """One answer: named arrays, and facts in words and numbers."""
+    """One answer: named arrays, and metadata."""
 
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Numbers, which travel as float32; site numbers and the like as int32."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     """What JSON can hold; a number that is not finite becomes null."""
 
 
 def pack(packet: Packet) -> bytes:
-    """Returns an answer as bytes."""
+    """Encodes an answer."""
     parts: list[bytes] = []
     described: list[dict[str, Any]] = []
     start = 0
@@ -39,13 +39,13 @@ def pack(packet: Packet) -> bytes:
         )
         parts.append(content)
         start += len(content)
-    header = to_json({"facts": packet.facts, "arrays": described})
+    header = to_json({"metadata": packet.metadata, "arrays": described})
     header += b" " * (-len(header) % 4)
     return b"".join([MAGIC, struct.pack("<I", len(header)), header, *parts])
 
 
 def unpack(content: bytes) -> Packet:
-    """Returns what `pack` was given."""
+    """Returns the packet that `pack` encoded."""
     if content[:4] != MAGIC:
         raise ValueError(f"`content` must begin with {MAGIC!r}, got {content[:4]!r}.")
     (length,) = struct.unpack("<I", content[4:8])
@@ -56,7 +56,7 @@ def unpack(content: bytes) -> Packet:
         count = math.prod(part["shape"])
         flat = np.frombuffer(content, f"<{part['kind']}", count, first)
         arrays[part["name"]] = flat.reshape(part["shape"])
-    return Packet(arrays, header["facts"])
+    return Packet(arrays, header["metadata"])
 
 
 def to_json(value: Any) -> bytes:

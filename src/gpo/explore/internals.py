@@ -1,4 +1,4 @@
-"""Answers about what happens between a field and its prediction: particles, windows, modes, layers."""
+"""Answers about the internals of a prediction: particles, windows, modes, layers."""
 
 import math
 
@@ -8,23 +8,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.explore.arrays import Packet
-from gpo.explore.requests import AskedPart, AskedWindow
+from gpo.explore.requests import AblationRequest, WindowRequest
 from gpo.explore.session import Session
 from gpo.model.field import GaussianField
 from gpo.model.particles import Particles
 from gpo.model.trace import Trace
 
-MOST_SITES = 20_000
-"""Sites whose particles are sent; of more, a random choice that is always the same."""
+MAX_SITES = 20_000
+"""Sites whose particles are sent; of more, a fixed random choice."""
 
 
-def inside(session: Session, asked: AskedPart) -> Packet:
+def layers(session: Session, request: AblationRequest) -> Packet:
     """Returns the activation after every layer, the energy of all tokens, and the couplings.
 
     Of the paper's variant the coupling is modes by modes for every head; of the geometric one it
     is the size of the response for every wave vector, root mean square over the fields.
     """
-    trace = session.trace(asked.example, asked.ablation)
+    trace = session.trace(request.example, request.ablation)
     activation = torch.stack([basis[0].square().sum(-1) for basis in trace.bases])
     arrays = {"activation": activation, "tokens": _token_energy(trace)}
     if trace.waves is not None:
@@ -39,36 +39,36 @@ def inside(session: Session, asked: AskedPart) -> Packet:
     return Packet({name: part.detach().numpy() for name, part in arrays.items()})
 
 
-def window(session: Session, asked: AskedWindow) -> Packet:
+def window(session: Session, request: WindowRequest) -> Packet:
     """Returns a window at the sites: its weight, or the cosine and the sine of a wave."""
     operator = session.operator
     for name, number, count in (
-        ("layer", asked.layer, operator.config.num_layers),
-        ("mode", asked.mode, operator.num_modes),
+        ("layer", request.layer, operator.config.num_layers),
+        ("mode", request.mode, operator.num_modes),
     ):
         if number >= count:
             raise ValueError(f"`{name}` must be from 0 to {count - 1}, got {number}.")
-    trace, example = session.trace(asked.example), session.example(asked.example)
+    trace, example = session.trace(request.example), session.example(request.example)
     if trace.waves is None:
-        windows = trace.windows[asked.layer][0].permute(0, 2, 1).flatten(0, 1)
-        return Packet({"window": windows[asked.mode].numpy()[None]})
+        windows = trace.windows[request.layer][0].permute(0, 2, 1).flatten(0, 1)
+        return Packet({"window": windows[request.mode].numpy()[None]})
     places = trace.waves.places(example.coords)[0].double()
-    angle = 2 * math.pi * places @ trace.waves.vectors[asked.mode].to(places)
+    angle = 2 * math.pi * places @ trace.waves.vectors[request.mode].to(places)
     parts = torch.stack([torch.cos(angle), torch.sin(angle)])
     return Packet({"window": parts.numpy()})
 
 
-def particles(session: Session, asked: AskedPart) -> Packet:
-    """Returns the particles of the encoder, and by what layers colour them.
+def particles(session: Session, request: AblationRequest) -> Packet:
+    """Returns the particles of the encoder, and the state of each after every layer.
 
     That is the basis of every Gaussian in the paper's variant, and the energy of the site's state
     in the geometric one.
     """
-    held, states = _particles_and_states(session, asked)
-    plane = session.plane(asked.example)
-    is_known = session.example(asked.example).weights[0].numpy() > 0
+    held, states = _particles_and_states(session, request)
+    plane = session.plane(request.example)
+    is_known = session.example(request.example).weights[0].numpy() > 0
     known = np.flatnonzero(is_known)
-    chosen = np.sort(np.random.default_rng(0).permutation(known)[:MOST_SITES])
+    chosen = np.sort(np.random.default_rng(0).permutation(known)[:MAX_SITES])
     sites = torch.from_numpy(chosen)
     centers = plane.flat(held.centers[0, sites].double().numpy())
     arrays = {
@@ -83,15 +83,15 @@ def particles(session: Session, asked: AskedPart) -> Packet:
 
 
 def _particles_and_states(
-    session: Session, asked: AskedPart
+    session: Session, request: AblationRequest
 ) -> tuple[Particles, Float[Tensor, "layers points gaussians"] | None]:
     model = session.forecaster.model
     if isinstance(model, GaussianField):
-        example = session.example(asked.example)
+        example = session.example(request.example)
         values = session.forecaster.normalised_input(example.frames)
         with torch.no_grad():
             return model.particles(values, example.coords, weights=example.weights), None
-    trace = session.trace(asked.example, asked.ablation)
+    trace = session.trace(request.example, request.ablation)
     held = trace.particles
     if not isinstance(held, Particles):
         raise ValueError("This run is the ablation without particles.")

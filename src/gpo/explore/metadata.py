@@ -1,4 +1,4 @@
-"""What the page has to know of a run before it asks for anything: names, units, counts, reasons."""
+"""Metadata of a run, which the page needs before any request: names, units, counts, reasons."""
 
 from typing import Any
 
@@ -10,14 +10,13 @@ from gpo.explore.session import Session
 from gpo.model.field import GaussianField
 from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
-from gpo.training.models import count_weights
 
-LOOKED_AT = 8
-"""Examples from which the ends of colour scales are taken."""
+NUM_RANGED = 8
+"""Examples that set the limits of colour scales."""
 
 
-def run_facts(session: Session) -> dict[str, Any]:
-    """Returns the facts of a run."""
+def run_metadata(session: Session) -> dict[str, Any]:
+    """Returns names, units, counts and ranges of a run."""
     task, data, model = session.forecaster.task, session.data, session.forecaster.model
     is_series = isinstance(data, Trajectories)
     inputs = data.variables if is_series else data.inputs
@@ -26,7 +25,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "name": session.name,
         "source": data.source.name,
         "num_sites": session.example(0).frames.shape[2],
-        "num_parameters": count_weights(model),
+        "num_parameters": session.forecaster.num_parameters,
         "model": _model_name(model),
         "predicts": task.predict,
         "history": task.history,
@@ -72,7 +71,7 @@ def _operator(model: object) -> dict[str, Any] | None:
     if not isinstance(model, GaussianParticleOperator):
         return None
     config = model.config
-    facts = {
+    described = {
         "variant": config.variant, "num_layers": config.num_layers, "num_modes": model.num_modes,
         "num_gaussians": config.num_gaussians,
         "num_heads": config.num_heads if config.variant == "paper" else 1,
@@ -82,13 +81,13 @@ def _operator(model: object) -> dict[str, Any] | None:
         names = ["axis 1", "axis 2", "axis 3"] if windows.mesh_shape else ["x", "y", "z"]
         if windows.domain.is_sphere:
             names = ["latitude", "longitude"]
-        facts["waves"] = {
+        described["waves"] = {
             "limits": list(windows.limits),
             "periods": list(windows.periods),
             "names": names[: len(windows.limits)],
             "is_map": windows.domain.is_sphere and not windows.mesh_shape,
         }
-    return facts
+    return described
 
 
 def _reasons(session: Session) -> dict[str, str]:
@@ -113,7 +112,7 @@ def _reasons(session: Session) -> dict[str, str]:
 
 def _ranges(session: Session) -> tuple[list[list[float]], list[list[float]]]:
     """Returns the smallest and the largest value of every input and output."""
-    numbers = evenly(range(len(session.members)), LOOKED_AT)
+    numbers = evenly(range(len(session.members)), NUM_RANGED)
     given, wanted = [], []
     for number in numbers:
         example = session.example(number)

@@ -16,6 +16,9 @@ from gpo.explore.arrays import Packet
 from gpo.numerics.domain import longitude_latitude, unit_vectors
 from gpo.numerics.footprints import tangent_frame
 
+LEAST_COSINE = 0.2
+"""A length is more degrees of longitude near the poles; close to them it would fill the map."""
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -104,7 +107,7 @@ class Plane:
         return triangles
 
     def packet(self, is_known: np.ndarray) -> Packet:
-        """Returns all that the page has to know to draw fields on these sites.
+        """Returns positions, axes, cells and limits: what drawing fields on these sites needs.
 
         Args:
             is_known: False where sites hold nothing.
@@ -123,14 +126,14 @@ class Plane:
             arrays["coords"] = domain.wrap(torch.from_numpy(geometry.coords)).numpy()
         names, units = self._names()
         periodic = [False, False] if domain.is_sphere else list(domain.periodic)
-        facts = {
+        metadata = {
             "kind": self.kind, "names": names, "units": units, "lower": lower.tolist(),
             "upper": upper.tolist(), "home": home.tolist(), "is_sphere": domain.is_sphere,
             "periodic": periodic, "shape": list(geometry.grid_shape),
             "file_axes": self.file_axes, "domain_lower": list(domain.lower),
             "domain_upper": list(domain.upper),
         }  # fmt: skip
-        return Packet(arrays, facts)
+        return Packet(arrays, metadata)
 
     @cached_property
     def _middle(self) -> float:
@@ -186,12 +189,6 @@ def _halved_quadrilaterals(shape: tuple[int, ...]) -> np.ndarray:
     above, across = numbers[:-1, 1:].ravel(), numbers[1:, 1:].ravel()
     lower, upper = np.stack([first, right, across], -1), np.stack([first, across, above], -1)
     return np.concatenate([lower, upper])
-
-
-# >>> """Lengths on the sphere as degrees on a map of longitudes and latitudes."""
-
-LEAST_COSINE = 0.2
-"""A length is more degrees of longitude near the poles; close to them it would fill the map."""
 
 
 def map_degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the page may ask for: every request is checked here, and nowhere else."""
+"""The requests of the page: each is validated here, and nowhere else."""
 
 import json
 import math
@@ -9,51 +9,51 @@ from typing import Any, TypeVar
 from gpo.model.ablation import Ablation
 
 LARGEST = 2**31 - 1
-"""Numbers of examples, modes and sites are below this."""
+"""Upper bound of the numbers of examples, modes and sites."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Something about one example of the test split."""
+class ExampleRequest:
+    """A request about one example of the test split."""
 
     example: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedPart(Asked):
-    """The same with parts of the model switched off."""
+class AblationRequest(ExampleRequest):
+    """A request about one example, with components of the model switched off."""
 
     ablation: Ablation = field(default=Ablation())
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedWindow(Asked):
-    """One window of a layer; modes count through all heads."""
+class WindowRequest(ExampleRequest):
+    """A request for one window of a layer; modes count through all heads."""
 
     layer: int
     mode: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedPoint(AskedPart):
-    """A point of the drawn plane, or of space: longitude and latitude on the sphere."""
+class PointRequest(AblationRequest):
+    """A request about a point of the drawn plane or space: longitude and latitude on the sphere."""
 
     point: tuple[float, ...]
     variable: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedRollout(AskedPart):
-    """A forecast that is fed with itself."""
+class RolloutRequest(AblationRequest):
+    """A request for a rollout."""
 
     steps: int = 20
 
 
-Kind = TypeVar("Kind", bound=Asked)
+Kind = TypeVar("Kind", bound=ExampleRequest)
 
 
 def read_request(kind: type[Kind], body: bytes) -> Kind:
-    """Returns a request, or raises a `ValueError` that says what was expected."""
+    """Parses the body of a request; raises a `ValueError` that states what was expected."""
     try:
         stored = json.loads(body or b"{}", parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -95,7 +95,7 @@ def _pairs(name: str, value: Any) -> frozenset[tuple[int, int]]:
     return frozenset((_whole(name, layer), _whole(name, mode)) for layer, mode in value)
 
 
-def _silence(name: str, value: Any) -> Ablation:
+def _ablation(name: str, value: Any) -> Ablation:
     readers: dict[str, Callable[[str, Any], Any]] = {
         "modes": _pairs, "layers": _wholes, "sites": _wholes,
     }  # fmt: skip
@@ -124,11 +124,11 @@ def _short(value: Any) -> str:
 
 READERS: dict[str, Callable[[str, Any], Any]] = {
     "example": _whole,
-    "ablation": _silence,
+    "ablation": _ablation,
     "layer": _whole,
     "mode": _whole,
     "point": _point,
     "variable": _whole,
     "steps": _whole,
 }
-"""How every field of a request is read."""
+"""The reader of every field of a request."""

@@ -33,7 +33,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether an address is reachable from this machine only."""
+    """Returns True for addresses that only this machine can reach."""
     return host in LOOPBACK or host.startswith("127.")
 
 

@@ -1,4 +1,4 @@
-"""A server for one page, from the first socket to Ctrl-C."""
+"""The server of the page, from the first socket to Ctrl-C."""
 
 import socket
 import time
@@ -33,7 +33,7 @@ def serve(
     with listening(host, port) as listener:
         port = listener.getsockname()[1]
         token = None if is_loopback(host) else new_token()
-        say(time_of_an_answer(session))
+        say(time_of_a_prediction(session))
         say(f"explore: {address(host, port, token)}  (Ctrl-C ends it)")
         app = make_app(session, token=token, cookie=f"gpo-explore-{port}")
         config = uvicorn.Config(
@@ -64,21 +64,21 @@ def address(host: str, port: int, token: str | None) -> str:
     return f"http://{name}:{port}/{'' if token is None else f'?token={token}'}"
 
 
-def time_of_an_answer(session: Session) -> str:
-    """Returns how long a prediction takes with a part switched off, in words; warms up as well.
+def time_of_a_prediction(session: Session) -> str:
+    """Returns the time of a prediction with one mode ablated, in words; warms up as well.
 
-    The least of a few: what a page then waits for once all is in memory.
+    It is the least of a few, as on the page once all is in memory.
     """
     model = session.forecaster.model
-    ablates = [Ablation()]
+    ablations = [Ablation()]
     if isinstance(model, GaussianParticleOperator) and model.config.num_layers:
-        ablates = [Ablation(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
+        ablations = [Ablation(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
     session.prediction(0)
     times = []
-    for ablation in ablates:
+    for ablation in ablations:
         start = time.perf_counter()
         session.prediction(0, ablation)
         times.append(time.perf_counter() - start)
     taken = 1000 * min(times)
     sites = session.example(0).frames.shape[2]
-    return f"{session.name}: {sites:,} sites; a prediction with a part off takes {taken:.0f} ms"
+    return f"{session.name}: {sites:,} sites; a prediction under ablation takes {taken:.0f} ms"

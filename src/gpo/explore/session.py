@@ -1,4 +1,4 @@
-"""A trained run that is being looked at: its model, its test examples, the last forward passes."""
+"""A trained run on the page: its model, its test examples, and a cache of forward passes."""
 
 import copy
 import threading
@@ -21,17 +21,17 @@ from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
 
 MAX_EXAMPLES = 2000
-"""Examples that can be chosen; of more, evenly many."""
+"""Examples that can be chosen; of more, evenly spaced ones."""
 
 Kept = TypeVar("Kept")
 
 
 class Recent(Generic[Kept]):
-    """The last few results, by what they were asked with.
+    """A cache of the last few results.
 
     Args:
         most: How many are kept.
-        is_small: Tells whether a result may be kept at all.
+        is_small: False for results that are too large to keep.
     """
 
     def __init__(self, most: int, is_small: Callable[[Kept], bool] = lambda kept: True) -> None:
@@ -39,7 +39,7 @@ class Recent(Generic[Kept]):
         self._kept = OrderedDict[Hashable, Kept]()
 
     def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Returns the result of a key, made now where it is not among the last few."""
+        """Returns the cached result of a key, or makes it."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -97,7 +97,7 @@ class Session:
         return self._recent_planes.get(which, lambda: Plane(self.data.geometry(which)))
 
     def trace(self, number: int, ablation: Ablation = Ablation()) -> Trace:
-        """Returns every intermediate of a forward pass."""
+        """Returns all intermediate activations of a forward pass."""
         return self._recent_traces.get((number, ablation), lambda: self._trace(number, ablation))
 
     def prediction(

@@ -1,4 +1,4 @@
-"""What a user of an exported program has to know, as plain values."""
+"""The description of an exported program: names, units, axes and sites, as plain values."""
 
 import math
 from collections.abc import Sequence

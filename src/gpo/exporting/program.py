@@ -1,6 +1,15 @@
-"""A forecaster on fixed sites as a program: traced once, with constants computed."""
+"""A forecaster on fixed sites as a program, and its file: `.pt2` of torch, or `.onnx`.
 
-from collections.abc import Sequence
+The program is traced twice: between, all that depends on no input becomes a constant. Its description
+is JSON inside the file: the extra file `gpo.json` of a `.pt2`, the metadata entry `gpo` of an `.onnx`.
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,19 +18,54 @@ from torch.export import Dim, ExportedProgram, export
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from gpo.files import new_file, require, whole_file
 from gpo.forecast.fixed import FixedForecaster
+
+SUFFIXES = (".pt2", ".onnx")
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+"""What the extra `onnx` installs."""
 
 
 def export_program(fixed: FixedForecaster) -> ExportedProgram:
     """Returns the program of a forecaster: frames in, the predicted frame out, in any batch size.
 
-    It has the operations of the model, in its order: answers are the same to the last digit,
-    but for what libraries of other processors round differently.
+    It has the operations of the model in their order, so that predictions agree to the last digit
+    on the same processor.
     """
     shape = fixed.frames_shape
     module = _traced(fixed.eval(), shape).module()
     assert isinstance(module, GraphModule)
     return _traced(with_constants(module), shape)
+
+
+def write_program(path: Path, program: ExportedProgram, description: dict[str, Any]) -> None:
+    """Writes a program whole or not at all; the ending chooses the format.
+
+    Args:
+        path: A file that is not there yet.
+        program: What `export_program` returned.
+        description: What `describe_program` returned.
+    """
+    path, text = check_output(path), json.dumps(description)
+    with whole_file(path) as partial:
+        if path.suffix == ".pt2":
+            torch.export.save(program, partial, extra_files={"gpo.json": text})
+        else:
+            _write_onnx(partial, program, text)
+
+
+def check_output(path: Path) -> Path:
+    """Returns a path that a program can be written to; raises an error before any work."""
+    path = new_file(path, SUFFIXES)
+    if path.suffix == ".onnx":
+        require_onnx(f"Writing {path.name}")
+    return path
+
+
+def require_onnx(purpose: str) -> None:
+    """Raises a `MissingPackageError` where a package of the extra `onnx` is missing."""
+    for name in ONNX_PACKAGES:
+        require(name, "onnx", purpose)
 
 
 def _traced(module: torch.nn.Module, shape: Sequence[int]) -> ExportedProgram:
@@ -31,15 +75,12 @@ def _traced(module: torch.nn.Module, shape: Sequence[int]) -> ExportedProgram:
         return export(module, (frames,), dynamic_shapes=({0: Dim("batch", min=1)},))
 
 
-# >>> """Whatever a program computes from no input is computed once, and kept.
-#
-# Of a model on fixed sites that is a lot: features of places, what layers make of them, filters.
-# """
-
-
 @torch.no_grad()
 def with_constants(module: GraphModule) -> GraphModule:
-    """Returns a module that computes the same from as little as can be, and learns no more.
+    """Returns a module that has folded constants and no trainable parameters.
+
+    On fixed sites most of a model depends on no input: features of coordinates, what layers make
+    of them, filters. These are computed once and kept as buffers.
 
     Args:
         module: What `ExportedProgram.module` returns; it is used up.
@@ -54,7 +95,7 @@ def with_constants(module: GraphModule) -> GraphModule:
     for node in computed:
         value = known[node]
         if isinstance(value, Tensor) and any(user not in known for user in node.users):
-            # Layers look at the same windows: what is one thing in memory is kept once.
+            # Layers share windows: a tensor that is stored once is kept once.
             where = value.data_ptr(), value.dtype, value.shape, value.stride()
             name = names.setdefault(where, f"constant_{node.name}")
             if not hasattr(module, name):
@@ -75,7 +116,7 @@ def with_constants(module: GraphModule) -> GraphModule:
 
 
 def _known(module: GraphModule) -> dict[Node, Any]:
-    """Returns the values of all nodes that no input has a part in."""
+    """Returns the values of all nodes that depend on no input."""
     known: dict[Node, Any] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
@@ -85,3 +126,27 @@ def _known(module: GraphModule) -> dict[Node, Any]:
             args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
             known[node] = node.target(*args, **kwargs)
     return known
+
+
+def _write_onnx(path: Path, program: ExportedProgram, text: str) -> None:
+    with _quiet():
+        converted = torch.onnx.export(
+            program, dynamo=True, verbose=False, output_names=["prediction"]
+        )
+    assert converted is not None
+    converted.model.metadata_props["gpo"] = text
+    converted.save(path, external_data=False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppresses warnings of the exporter about packages and names that are not used here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

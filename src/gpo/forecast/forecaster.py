@@ -93,6 +93,11 @@ class Forecaster(nn.Module):
         self.held = SitePartition()
 
     @property
+    def num_parameters(self) -> int:
+        """Trainable numbers of the model; a complex one counts once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
     def shard(self) -> SpatialShard:
         """Which part of the sites the model is given."""
         field = self._field

@@ -18,8 +18,8 @@ from gpo.data.forcings import turn
 from gpo.data.geometry import Geometry
 from gpo.data.places import Block, Places
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
-from gpo.evaluation.answers import Answers
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.queries import QueryForecast
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Forecasts:
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
             for step in range(first, self.num_steps):
-                answers = Answers(self.forecaster, frames, start.coords, start.weights)
+                answers = QueryForecast(self.forecaster, frames, start.coords, start.weights)
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
                         values = self._answer(answers, block, layout.places)
@@ -128,7 +128,7 @@ class Forecasts:
                     frames = self.forecaster.advance(frames[None], found[None])[0]
                     writer.keep(case, step + 1, frames.numpy())
 
-    def _answer(self, answers: Answers, block: Block, places: Places) -> np.ndarray:
+    def _answer(self, answers: QueryForecast, block: Block, places: Places) -> np.ndarray:
         """Returns a block of the grid of places by variables."""
         num_outputs = len(self.forecaster.task.outputs)
         if self.places is None:

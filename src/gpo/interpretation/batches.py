@@ -1,4 +1,4 @@
-"""The test examples that are looked at, together where they share their sites."""
+"""The test examples that an interpretation reads, in batches that share their sites."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MAX_SITES = 2**18
 
 @dataclass(frozen=True)
 class Batch:
-    """Some examples on the same sites."""
+    """Examples on the same sites."""
 
     example: Example
     geometry: Geometry
@@ -46,7 +46,7 @@ class Batch:
             )
 
     def traced(self, forecaster: Forecaster) -> Trace:
-        """Returns every intermediate of the prediction."""
+        """Returns all intermediate activations of the prediction."""
         model, example = forecaster.model, self.example
         assert isinstance(model, GaussianParticleOperator)
         values = forecaster.normalised_input(example.frames)

@@ -1,4 +1,9 @@
-"""The modes of a model as parts that can be switched off, each with a cheap guess of its worth."""
+"""The modes of a model as components that can be ablated, each ranked by its energy.
+
+A wave of the geometric variant is the same in all layers, so it is one component; a content window
+of the paper's variant belongs to its layer. The energy that a mode scatters back is known from one
+forward pass: a cheap guess of its effect, which `ablations.py` puts to the test.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,51 +11,51 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
-from gpo.interpretation.waves import energies
 from gpo.model.ablation import Ablation
-from gpo.model.geometric import GeometricLayers
+from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.paper import Stage
 from gpo.transforms.waves import Waves
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """One mode: a wave in all layers, or a content window of one layer."""
 
     name: str
     modes: frozenset[tuple[int, int]]
-    """StaticMaps of layer and mode."""
+    """Pairs of layer and mode."""
     score: float
-    """Energy that it scatters back: known from one forward pass, without switching anything off."""
+    """Energy that it scatters back."""
     about: dict[str, Any] = field(default_factory=dict)
-    """What `interpret.json` tells of it."""
+    """Its entries in `interpret.json`."""
 
 
-def make_parts(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Part]:
-    """Returns all modes. A wave is the same in every layer; a content window belongs to its own."""
+def make_components(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Component]:
+    """Returns all modes of a gpo with layers."""
     model = forecaster.model
     assert isinstance(model, GaussianParticleOperator)
     num_layers = model.config.num_layers
     if isinstance(model.layers, GeometricLayers):
-        scores = energies(forecaster, batches)[1].sum(0)
+        scores = wave_energies(forecaster, batches)[1].sum(0)
         return [
-            Part(
-                f"k = ({', '.join(f'{component:.3g}' for component in vector)})",
+            Component(
+                f"k = ({', '.join(f'{number:.3g}' for number in vector)})",
                 frozenset((layer, mode) for layer in range(num_layers) for mode in modes),
                 float(scores[modes].sum()),
                 {"vector": list(vector)},
             )
-            for vector, modes in _waves(model.layers.windows).items()
+            for vector, modes in _modes_by_wave(model.layers.windows).items()
         ]
-    scores = _content_scores(forecaster, batches)
+    scores = _content_energies(forecaster, batches)
     per_head = model.config.num_modes
     return [
-        Part(
+        Component(
             f"layer {layer + 1}, head {mode // per_head + 1}, mode {mode % per_head + 1}",
             frozenset({(layer, mode)}),
             float(scores[layer, mode]),
@@ -61,13 +66,41 @@ def make_parts(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Part]:
     ]
 
 
-def together(parts: Sequence[Part]) -> Ablation:
-    """Returns what switches all of some parts off."""
-    return Ablation(frozenset().union(*(part.modes for part in parts)))
+def joint_ablation(components: Sequence[Component]) -> Ablation:
+    """Returns the ablation of all given components at once."""
+    return Ablation(frozenset().union(*(component.modes for component in components)))
 
 
-def _waves(windows: Waves) -> dict[tuple[float, ...], list[int]]:
-    """Returns the modes of every wave; where both of two opposite vectors are there, they are one."""
+def wave_energies(
+    forecaster: Forecaster, batches: Sequence[Batch]
+) -> tuple[
+    Float[np.ndarray, "layers modes"],
+    Float[np.ndarray, "layers modes"],
+    Float[np.ndarray, "layers modes"],
+]:
+    """Returns the energy of every wave before and after the filter, and its mean squared response."""
+    measured, scattered, responses, count = 0.0, 0.0, [], 0
+    for batch in batches:
+        trace = batch.traced(forecaster)
+        assert trace.waves is not None
+        twice = trace.waves.multiplicities.double()
+        stages = [stage for stage in trace.stages if isinstance(stage, WaveStage)]
+        tokens = torch.stack([stage.tokens for stage in stages]).double().square()
+        filtered = torch.stack([stage.filtered for stage in stages]).double().square()
+        measured = measured + (twice * tokens.sum((1, 3, 4))).numpy()
+        scattered = scattered + (twice * filtered.sum((1, 3, 4))).numpy()
+        responses = [stage.response.double().square().sum(0).mean(-1).numpy() for stage in stages]
+        count += len(batch.example.frames)
+    return np.asarray(measured) / count, np.asarray(scattered) / count, np.stack(responses)
+
+
+def shells(windows: Waves) -> Int[np.ndarray, " modes"]:
+    """Returns |k| of every mode, rounded to a whole number of periods per domain length."""
+    return (windows.vectors.norm(dim=-1) + 0.5).floor().long().numpy()
+
+
+def _modes_by_wave(windows: Waves) -> dict[tuple[float, ...], list[int]]:
+    """Returns the modes of every wave: two opposite vectors are the same wave."""
     waves: dict[tuple[float, ...], list[int]] = {}
     # Backwards, so that of two opposite vectors the positive one gives the name.
     for mode, vector in reversed(list(enumerate(windows.vectors.tolist()))):
@@ -76,20 +109,15 @@ def _waves(windows: Waves) -> dict[tuple[float, ...], list[int]]:
     return waves
 
 
-def _content_scores(forecaster: Forecaster, batches: Sequence[Batch]) -> np.ndarray:
+def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.ndarray:
     """Returns mass times squared token by layer and mode, the mean over examples."""
     rows: list[Tensor] = []
     for batch in batches:
         stages = [stage for stage in batch.traced(forecaster).stages if isinstance(stage, Stage)]
         weights = batch.example.weights / batch.example.weights.sum(1, keepdim=True)
-        rows.append(
-            torch.stack(
-                [
-                    torch.einsum("bhnm,bn->bhm", stage.windows, weights)
-                    * stage.coupled.square().sum(-1)
-                    for stage in stages
-                ],
-                dim=1,
-            ).flatten(2)
-        )
+        energies = [
+            torch.einsum("bhnm,bn->bhm", stage.windows, weights) * stage.coupled.square().sum(-1)
+            for stage in stages
+        ]
+        rows.append(torch.stack(energies, dim=1).flatten(2))
     return torch.cat(rows).double().mean(0).numpy()

@@ -24,7 +24,7 @@ STRAIGHT, CURVED = 1e-13, 1e-9
 
 @dataclass(frozen=True)
 class LocalFits:
-    """What every site's neighbours must be multiplied by."""
+    """Linear maps from the values at the neighbours of a site to its derivatives."""
 
     neighbours: Int[np.ndarray, "points neighbours"]
     gradients: Float[np.ndarray, "points axes neighbours"]

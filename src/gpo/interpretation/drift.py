@@ -1,4 +1,4 @@
-"""How far particles of two sets of fields are from each other, as distributions."""
+"""Distributions of particle scales, weights and displacements, and their drift between data sets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 
 MAX_NUMBERS = 2**18
-"""Particles of a set whose distribution is taken, evenly chosen."""
+"""Particles of a set that enter its distribution, evenly chosen."""
 
 Quantities = dict[str, list[np.ndarray]]
 """By name, one array per example: scale, anisotropy, weight and displacement of all its particles."""
 
 
 def particle_quantities(forecaster: Forecaster, batches: Sequence[Batch]) -> Quantities:
-    """Returns what particles are like, lengths in unit lengths of the domain.
+    """Returns the quantities of all particles, lengths in unit lengths of the domain.
 
     `scale` is the geometric mean over axes, `anisotropy` the logarithm of the largest over the
     smallest, `displacement` the distance from a site to the center of a particle it owns.
@@ -42,28 +42,28 @@ def particle_quantities(forecaster: Forecaster, batches: Sequence[Batch]) -> Qua
     return rows
 
 
-def share_from_field(quantities: Quantities) -> dict[str, float | None]:
-    """Returns what share of the variance of every quantity is between examples at the same site.
+def fraction_from_field(quantities: Quantities) -> dict[str, float | None]:
+    """Returns the fraction of the variance of every quantity that is between examples at one site.
 
-    0: a particle is what it is because of its place and its number among those of a site; 1:
-    because of the field. None where examples have different sites, or nothing varies.
+    0: a quantity depends on the site and on the number of the particle there alone; 1: on the
+    field alone. None where examples have different sites, or nothing varies.
     """
-    shares: dict[str, float | None] = {}
+    fractions: dict[str, float | None] = {}
     for name, arrays in quantities.items():
         if len(arrays) < 2 or len({len(numbers) for numbers in arrays}) > 1:
-            shares[name] = None
+            fractions[name] = None
             continue
         stacked = np.stack(arrays)
         total = float(stacked.var())
-        shares[name] = float(stacked.var(axis=0).mean()) / total if total > 0 else None
-    return shares
+        fractions[name] = float(stacked.var(axis=0).mean()) / total if total > 0 else None
+    return fractions
 
 
 def drift(usual: Quantities, other: Quantities) -> dict[str, dict[str, Any]]:
     """Returns the Wasserstein-1 distance of every quantity, in its units and in usual spreads.
 
-    `spread` is the distance between the first and the second half of the usual examples: a
-    ratio of 1 is as far as these are from each other anyway. No ratio where they are the same.
+    `spread` is the distance between the first and the second half of the usual examples, which
+    `ratio` is relative to: 1 is no drift. None where both halves are the same.
     """
     rows = {}
     for name, mine in usual.items():

@@ -1,4 +1,4 @@
-"""What a prediction loses when something is switched off: how much, on which scales, and where."""
+"""The effect of an ablation on predictions: how large it is, on which scales, and where."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,52 +12,52 @@ from torch import Tensor
 from gpo.evaluation.spectrum import NoSpectrumError, spectral_errors
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances
-from gpo.interpretation.windows import middle
+from gpo.interpretation.moments import center_of_mass
 from gpo.model.ablation import Ablation
 from gpo.numerics.norms import normalised_weights
 
 
 @dataclass(frozen=True)
 class Effects:
-    """A model with its predictions, to be compared with what it predicts without a part."""
+    """A model with its intact predictions, to compare predictions under ablation with."""
 
     forecaster: Forecaster
     batches: Sequence[Batch]
     intact: list[Tensor]
-    """The predictions of every batch."""
+    """The predictions of every batch, nothing ablated."""
 
     @classmethod
     def of(cls, forecaster: Forecaster, batches: Sequence[Batch]) -> "Effects":
-        """Predicts everything once."""
+        """Predicts all batches with the intact model."""
         return cls(forecaster, batches, [batch.predicted(forecaster) for batch in batches])
 
     @property
     def error(self) -> float:
-        """Relative L2 of the whole model against the truth."""
+        """Relative L2 of the intact model against the truth."""
         pairs = zip(self.batches, self.intact, strict=True)
         return float(np.mean([error for batch, guess in pairs for error in batch.errors(guess)]))
 
     def error_without(self, ablation: Ablation) -> float:
-        """Returns the relative L2 against the truth with parts switched off."""
+        """Returns the relative L2 against the truth under an ablation."""
         rows = [batch.errors(batch.predicted(self.forecaster, ablation)) for batch in self.batches]
         return float(np.mean(np.concatenate(rows)))
 
     def without(
         self, ablation: Ablation, supports: Sequence[Float[Tensor, "batch points"]] | None = None
     ) -> dict[str, Any]:
-        """Returns by how much predictions change, the mean over examples.
+        """Returns by how much predictions change under an ablation, the mean over examples.
 
         - `relative_l2`: norm of the change over the norm of the prediction.
-        - `low`, `middle`, `high`: the same on long, middle and short waves, where sites allow.
-        - `spread`: share of the domain that the change fills, 1 where it is even.
-        - `share_inside`: share of the squared change inside the part's own support, and
-          `share_expected`: what it would be if the change were even.
-        - `distance`: from the middle of the support to the middle of the change, in unit lengths.
+        - `low`, `middle`, `high`: the same by wave number, on uniform grids.
+        - `spread`: fraction of the domain that the change fills, 1 where it is uniform.
+        - `fraction_inside`: fraction of the squared change inside the support, and
+          `fraction_expected`: what it would be if the change were uniform.
+        - `distance`: from the center of the support to that of the change, in unit lengths.
 
         Args:
-            ablation: What is switched off.
-            supports: How much every site of every batch belongs to it, from 0 to 1; a part
-                without a place has none.
+            ablation: The components that are switched off.
+            supports: How much every site of every batch belongs to them, from 0 to 1; None
+                where they are not localised.
         """
         rows: list[dict[str, float]] = []
         for number, (batch, intact) in enumerate(zip(self.batches, self.intact, strict=True)):
@@ -77,8 +77,8 @@ def _changes(
         row.update(_bands(batch, before.double().numpy(), after.double().numpy()))
     q = normalised_weights(weights, intact).double()
     squared = (guess - intact).double().square().sum(-1)
-    share = q * squared
-    total = share.sum(1)
+    change = q * squared
+    total = change.sum(1)
     for number, row in enumerate(rows):
         if total[number] > 0:
             filled = total[number].square() / (q[number] * squared[number].square()).sum()
@@ -86,21 +86,21 @@ def _changes(
     if support is None:
         return rows
     support = support.double()
-    share, held = share / total.clamp_min(1e-300).unsqueeze(1), q * support
+    change, held = change / total.clamp_min(1e-300).unsqueeze(1), q * support
     domain, coords = batch.geometry.domain, batch.example.coords.double()
-    held_share = held / held.sum(1, keepdim=True).clamp_min(1e-300)
-    places = middle(torch.stack([share, held_share], 1), coords, domain)
-    apart = domain.offset(places[:, 0], places[:, 1]) / domain.unit_lengths(coords)
+    held_density = held / held.sum(1, keepdim=True).clamp_min(1e-300)
+    centers = center_of_mass(torch.stack([change, held_density], 1), coords, domain)
+    apart = domain.offset(centers[:, 0], centers[:, 1]) / domain.unit_lengths(coords)
     for number, row in enumerate(rows):
         if total[number] > 0:
-            row["share_inside"] = (share[number] @ support[number]).item()
-            row["share_expected"] = held[number].sum().item()
+            row["fraction_inside"] = (change[number] @ support[number]).item()
+            row["fraction_expected"] = held[number].sum().item()
             row["distance"] = apart[number].norm().item()
     return rows
 
 
 def _bands(batch: Batch, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Returns the change on long, middle and short waves, the mean over variables; or nothing."""
+    """Returns the change at low, middle and high wave numbers; empty where there is no spectrum."""
     if not (batch.example.weights > 0).all():
         return {}
     try:

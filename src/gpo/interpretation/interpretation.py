@@ -1,62 +1,24 @@
-"""All numbers of `gpo interpret`, as `interpret.json`."""
+"""Reads a trained gpo: assembles what the modules of this package measure."""
 
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
-from gpo.files import write_text
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.ablations import read_causes
-from gpo.interpretation.batches import make_batches
-from gpo.interpretation.stability import half_resolution, other_data, other_seed
-from gpo.interpretation.structures import read_structures
-from gpo.interpretation.windows import read_windows
+from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
+from gpo.interpretation.batches import Batch, make_batches
+from gpo.interpretation.results import Interpretation
+from gpo.interpretation.stability import compare_densities, half_resolution, other_data
+from gpo.interpretation.structures import describe_structures
+from gpo.interpretation.waves import describe_waves
+from gpo.interpretation.windows import describe_content_windows
+from gpo.model.operator import GaussianParticleOperator
 
-FILE_NAME = "interpret.json"
 NUM_COMPARED = 32
-"""Examples whose particles are compared with those of other data: these are cheap."""
-
-
-@dataclass(frozen=True)
-class Interpretation:
-    """What can be said about a trained gpo; docs/interpret.md says what follows from it."""
-
-    variant: str
-    """geometric or paper."""
-    num_examples: int
-    """Test examples that were looked at."""
-    structures: dict[str, Any]
-    """Do particles sit on structures?"""
-    windows: dict[str, Any]
-    """Are windows used?"""
-    causes: dict[str, Any]
-    """What changes when parts are switched off?"""
-    stability: dict[str, Any] = field(default_factory=dict)
-    """Is it the same on other data, at half resolution, with another seed?"""
-
-    def save(self, folder: Path) -> Path:
-        """Writes `interpret.json`; numbers that are not finite become null."""
-        path = folder / FILE_NAME
-        write_text(path, json.dumps(_plain(asdict(self)), indent=1, allow_nan=False) + "\n")
-        return path
-
-    @classmethod
-    def load(cls, path: Path) -> "Interpretation":
-        """Returns what `save` wrote."""
-        try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path}: must be what gpo interpret wrote, got {error}. Make it again: gpo "
-                f"interpret {path.parent}"
-            ) from error
+"""Examples whose particles are compared with those of other data: encoding alone is cheap."""
 
 
 def interpret(
@@ -68,18 +30,18 @@ def interpret(
     other: tuple[Trajectories | StaticMaps, Sequence[Any]] | None = None,
     same: Mapping[str, Forecaster] | None = None,
     seed: int = 0,
-    track: Callable[[Sequence[Any], str], Iterable[Any]] = lambda items, _: items,
+    track: Track = lambda items, _: items,
 ) -> Interpretation:
-    """Returns what can be said about a trained gpo.
+    """Returns what particles, windows and modes of a trained gpo do.
 
     Args:
         forecaster: The trained model.
         data: What it was trained on.
         members: Its test split.
-        num_examples: How many of these are looked at, evenly chosen.
+        num_examples: How many examples of the split are read, evenly chosen.
         other: Other data of the same variables, and the examples of it.
         same: Runs of the same configuration but seed, by name.
-        seed: Of all that is drawn; the same seed gives the same numbers.
+        seed: Of all random draws; the same seed gives the same numbers.
         track: Shows progress.
     """
     if num_examples < 1:
@@ -101,23 +63,48 @@ def interpret(
         stability["other_data"] = other_data(forecaster, *pair)
     if same:
         stability["other_seeds"] = {
-            name: other_seed(forecaster, one.eval(), batches, track) for name, one in same.items()
+            name: compare_runs(forecaster, run.eval(), batches, track) for name, run in same.items()
         }
     return Interpretation(
         forecaster.model.config.variant,  # type: ignore[union-attr]
         len(chosen),
-        read_structures(forecaster, batches, generator),
-        read_windows(forecaster, batches),
-        read_causes(forecaster, batches, generator, track),
+        describe_structures(forecaster, batches, generator),
+        describe_windows(forecaster, batches),
+        run_ablations(forecaster, batches, generator, track),
         stability,
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def describe_windows(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
+    """Returns how waves or content windows are used, layer by layer, for `interpret.json`.
+
+    Args:
+        forecaster: A trained gpo.
+        batches: The examples.
+    """
+    model = forecaster.model
+    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
+        return {"reason": "the model has no layers: there are no windows"}
+    if model.config.variant == "geometric":
+        return {"kind": "waves", **describe_waves(forecaster, batches)}
+    return {"kind": "content", "layers": describe_content_windows(forecaster, batches)}
+
+
+def compare_runs(
+    forecaster: Forecaster,
+    other: Forecaster,
+    batches: Sequence[Batch],
+    track: Track = lambda items, _: items,
+) -> dict[str, Any]:
+    """Returns rank correlations between two runs: of particle density, and of ablation effects.
+
+    Args:
+        forecaster: A trained gpo.
+        other: Another run of the same configuration but seed.
+        batches: Test examples.
+        track: Shows progress.
+    """
+    return {
+        "density": compare_densities(forecaster, other, batches),
+        **compare_ablations(forecaster, other, batches, track),
+    }

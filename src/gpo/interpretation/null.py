@@ -1,8 +1,8 @@
-"""What a rank correlation over sites would be if two fields had nothing to do with each other.
+"""Null distributions of rank correlations over sites.
 
-Neighbouring sites are alike, so two unrelated smooth fields correlate by chance far more than
-as many independent numbers would. Where there is a whole grid, one field is therefore moved
-against the other as it is; only where there is none are its sites shuffled one by one.
+Neighbouring sites are correlated, so two unrelated smooth fields correlate by chance far more than
+independent numbers would. On a complete grid one field is therefore translated against the other;
+elsewhere its sites are permuted one by one.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 from gpo.data.geometry import Geometry
 
 NUM_DRAWS = 200
-"""Fields without relation that are made for every test."""
+"""Draws from the null of every test."""
 FEWEST_DRAWS, MAX_NUMBERS = 39, 2**25
 """Fewer draws are made on many sites: draws times sites stay below this, but for the fewest draws
 that leave a number outside a band of 95 %."""
@@ -31,16 +31,16 @@ MEANINGS: dict[Kind, str] = {
     "permutation": "sites shuffled one by one; correlations between neighbours are lost, so the "
     "band is too narrow and p too small where fields are smooth",
 }
-"""What was done, in words."""
+"""How the null was drawn, in words."""
 
 
 @dataclass(frozen=True)
 class Null:
-    """Ways to put every site's value elsewhere."""
+    """Rearrangements of the values of sites."""
 
     kind: Kind
     orders: Int[np.ndarray, "draws points"]
-    """Which site's value comes to every site."""
+    """For every draw and site, the site whose value is put there."""
 
     @classmethod
     def of(
@@ -70,18 +70,18 @@ class Null:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A number, and where it would lie by chance."""
+    """A number with its null distribution."""
 
     value: float
     low: float
     """Lower end of the band that holds 95 % of the draws."""
     high: float
     p: float
-    """Share of draws that lie as far out or farther on the same side, twice; never zero."""
+    """Two-sided p-value: twice the fraction of draws as far out on the same side; never zero."""
 
     @classmethod
     def of(cls, value: float, draws: Float[np.ndarray, " draws"]) -> "Comparison":
-        """Compares a number with draws."""
+        """Compares a number with draws from its null."""
         low, high = np.quantile(draws, [0.025, 0.975])
         # Draws that repeat the number itself, give or take rounding, count.
         slack = 1e-9 * max(abs(value), 1e-300)

@@ -1,17 +1,19 @@
-"""Particles as fields on the sites: how many are there, how large, how stretched, which way.
+"""Particles as fields on the sites: their density, scale, anisotropy and orientation.
 
-A particle counts at the site nearest to its center, not at the site that owns it: the question
-is what lies where it sits.
+A particle counts at the site nearest to its center, not at the site that owns it: structures are
+compared with what lies at the same place.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits, shifted, site_tree
+from gpo.interpretation.null import Null
 from gpo.model.particles import Particles
 
 MAX_PAIRS = 2**26
@@ -22,7 +24,7 @@ CHUNK = 2**22
 
 @dataclass(frozen=True)
 class ParticleFields:
-    """What particles are, site by site; NaN where no particle is."""
+    """Statistics of the particles nearest to every site; NaN where there is none."""
 
     density: Float[np.ndarray, " points"]
     """Weight of the centers that are nearest to a site, per area."""
@@ -33,18 +35,18 @@ class ParticleFields:
     anisotropy: Float[np.ndarray, " points"] | None
     """Mean logarithm of the ratio of their largest to their smallest scale; None on a line."""
     stretch: Float[np.ndarray, "points axes axes"]
-    """Mean of their logarithmic scales as a tensor without trace: which way they are long."""
-    share_outside: float
-    """Weight of the centers that lie beyond the sites."""
+    """Mean of their logarithmic scales as a traceless tensor: the direction they are long in."""
+    fraction_outside: float
+    """Fraction of the weight whose centers lie beyond the sites."""
     basis_at_site: float
-    """Mean over sites of the sum of the site's own basis, between 0 and 1: what of its particles
-    a site can see."""
+    """Mean over sites of the sum of the site's own basis, between 0 and 1: how much of its
+    particles reaches the site."""
 
     @classmethod
     def of(
         cls, particles: Particles, sample: int, geometry: Geometry, fits: LocalFits
     ) -> "ParticleFields":
-        """Counts the particles of the sites that are known."""
+        """Averages the particles of one sample over the sites that are fitted."""
         domain, known = geometry.domain, np.flatnonzero(fits.is_fitted)
         coords = torch.from_numpy(geometry.coords)[None, known]
         chosen = (sample, torch.from_numpy(known))
@@ -60,7 +62,7 @@ class ParticleFields:
         distances, nearest = tree.query(shifted(centers, domain))
         site = known[nearest]
         is_inside = distances <= fits.reach[site]
-        share_outside = float(weights[~is_inside].sum() / max(weights.sum(), 1e-300))
+        fraction_outside = float(weights[~is_inside].sum() / max(weights.sum(), 1e-300))
         sizes, stretch = _shapes(scales, fits.directions[site])
         site, held = site[is_inside], weights[is_inside]
 
@@ -80,9 +82,29 @@ class ParticleFields:
             np.stack([mean(row) for row in stretch.reshape(-1, num_axes**2).T], -1).reshape(
                 -1, num_axes, num_axes
             ),
-            share_outside,
+            fraction_outside,
             basis,
         )
+
+
+def fits_and_nulls(
+    geometry: Geometry,
+    is_known: Bool[np.ndarray, "batch points"],
+    generator: np.random.Generator,
+) -> Iterator[tuple[LocalFits, Null]]:
+    """Yields derivatives and null of every example, computed anew where other sites are known.
+
+    Args:
+        geometry: The sites of all examples.
+        is_known: False where an example has no value.
+        generator: Draws the nulls.
+    """
+    fits = null = None
+    for number, row in enumerate(is_known):
+        if fits is None or null is None or (row != is_known[number - 1]).any():
+            fits = LocalFits.of(geometry, row)
+            null = Null.of(geometry, fits.is_fitted, generator)
+        yield fits, null
 
 
 def _shapes(scales: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,8 @@
-"""A field as the particles of its sites carry it, in the units of the data."""
+r"""Particle reconstruction: the field that the particles of all sites represent.
+
+Gaussians $z_i=w_iG_i$ that carry amounts $a_i$, the values of their sites, make the field
+$\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$. A `GaussianField` has a decoder of its own for that.
+"""
 
 from dataclasses import dataclass
 
@@ -14,24 +18,26 @@ from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
 
-MOST_PAIRS = 2**28
-"""Pairs of a point and a particle that are looked at; of larger sets every n-th site gives its particles."""
+MAX_PAIRS = 2**28
+"""Pairs of a point and a particle that are evaluated; of larger sets, particles of every n-th site."""
+MAX_OFFSETS = 2**20
+"""Offsets that are held in memory at once."""
 
 
 @dataclass(frozen=True)
-class Carried:
-    """Particles, and the field that is made of them alone."""
+class ParticleReconstruction:
+    """Particles, and the field that is reconstructed from them alone."""
 
     particles: Particles
     field: Float[Tensor, "points variables"]
-    """What the particles were made of: the last frame that was given."""
-    rebuilt: Float[Tensor, "points variables"]
-    """The mean of what particles carry, each the values of its site; of a Gaussian field, its decoder's."""
+    """The last input frame, which the particles encode, in the units of the data."""
+    reconstructed: Float[Tensor, "points variables"]
+    """Its reconstruction from the particles."""
 
 
 @torch.no_grad()
-def carried_field(forecaster: Forecaster, example: Example) -> Carried | None:
-    """Returns what the particles of one example carry; None where the model has none."""
+def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruction | None:
+    """Returns the particle reconstruction of one example; None where the model has no particles."""
     model = forecaster.model
     if not isinstance(model, GaussianParticleOperator | GaussianField):
         return None
@@ -41,20 +47,20 @@ def carried_field(forecaster: Forecaster, example: Example) -> Carried | None:
     particles = model.particles(values, example.coords, weights=example.weights)
     field = example.fields[0, -1]
     if isinstance(model, GaussianField):
-        rebuilt = forecaster(example.frames, example.coords, weights=example.weights)[0]
-        return Carried(particles, field, rebuilt)
+        reconstructed = forecaster(example.frames, example.coords, weights=example.weights)[0]
+        return ParticleReconstruction(particles, field, reconstructed)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
-    rebuilt = _rebuilt(particles, amounts, example, model)
-    rebuilt = rebuilt * forecaster.input_std + forecaster.input_mean
-    return Carried(particles, field, rebuilt[:, forecaster.task.num_known :])
+    reconstructed = _reconstructed(particles, amounts, example, model)
+    reconstructed = reconstructed * forecaster.input_std + forecaster.input_mean
+    return ParticleReconstruction(particles, field, reconstructed[:, forecaster.task.num_known :])
 
 
-def _rebuilt(
+def _reconstructed(
     particles: Particles, amounts: Tensor, example: Example, model: GaussianParticleOperator
 ) -> Tensor:
     coords, num_gaussians = example.coords[0], particles.weights.shape[-1]
     sites = (example.weights[0] > 0).nonzero().flatten()
-    stride = 1 + len(coords) * len(sites) * num_gaussians // MOST_PAIRS
+    stride = 1 + len(coords) * len(sites) * num_gaussians // MAX_PAIRS
     sites = sites[::stride]
     return superposition(
         coords,
@@ -66,12 +72,6 @@ def _rebuilt(
     )
 
 
-# >>> r"""A field as its Gaussians carry it: $\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$ with $z_i=w_iG_i$."""
-
-MOST_NUMBERS = 2**20
-"""Offsets that are held at once."""
-
-
 def superposition(
     points: Float[Tensor, "points dim"],
     centers: Float[Tensor, "gaussians dim"],
@@ -80,21 +80,21 @@ def superposition(
     amounts: Float[Tensor, "gaussians channels"],
     domain: Domain,
 ) -> Float[Tensor, "points channels"]:
-    """Returns the mean of what Gaussians carry, weighted with their heights; NaN where none reaches.
+    """Returns the mean of the amounts, weighted with the Gaussians; NaN where none reaches.
 
     Args:
-        points: Where.
-        centers: Where the Gaussians peak.
+        points: Where the mean is evaluated.
+        centers: Centers of the Gaussians.
         scales: Their standard deviations along every axis.
-        weights: Their peaks.
+        weights: Their peak values.
         amounts: What each of them carries.
-        domain: Where all of them live.
+        domain: Defines offsets.
     """
-    carried = torch.cat([amounts, torch.ones_like(amounts[:, :1])], -1)
-    num_points = max(1, MOST_NUMBERS // max(1, centers.numel()))
+    columns = torch.cat([amounts, torch.ones_like(amounts[:, :1])], -1)
+    num_points = max(1, MAX_OFFSETS // max(1, centers.numel()))
     sums = torch.cat(
         [
-            (weights * gaussian(domain.offset(part.unsqueeze(1), centers), scales)) @ carried
+            (weights * gaussian(domain.offset(part.unsqueeze(1), centers), scales)) @ columns
             for part in points.split(num_points)
         ]
     )

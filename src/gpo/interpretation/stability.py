@@ -1,4 +1,4 @@
-"""Is the reading stable? On other data, at another resolution, and in a run of another seed."""
+"""Is the interpretation stable? On other data, at half resolution, and in a run of another seed."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,23 +12,10 @@ from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.errors import DataError
 from gpo.data.splits import owner
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.ablations import (
-    Track,
-    layer_effects,
-    mode_effects,
-    region_effects,
-    shell_effects,
-    strongest,
-)
 from gpo.interpretation.batches import Batch, distances, make_batches
-from gpo.interpretation.components import make_parts
 from gpo.interpretation.drift import drift, particle_quantities
-from gpo.interpretation.effects import Effects
-from gpo.interpretation.null import rank_test, spearman
-from gpo.interpretation.particle_fields import ParticleFields
-from gpo.interpretation.structures import fits_of
-from gpo.model.geometric import GeometricLayers
-from gpo.model.operator import GaussianParticleOperator
+from gpo.interpretation.null import rank_test
+from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
 
 
 def other_data(
@@ -62,10 +49,11 @@ def half_resolution(
     *,
     reconstructs: bool,
 ) -> dict[str, Any]:
-    """Returns how far particles and predictions move at sites that every second site leaves.
+    """Returns how far particles and predictions move when every second site is dropped.
 
     `centers` and `scales` are root mean squares in units of the particles' mean scale, `weights`
-    is one of the weights themselves; `prediction` is the relative L2 between both predictions.
+    is the root mean square of their change; `prediction` is the relative L2 between both
+    predictions at the common sites.
 
     Args:
         forecaster: A trained gpo.
@@ -89,50 +77,16 @@ def half_resolution(
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
-def other_seed(
-    forecaster: Forecaster, other: Forecaster, batches: Sequence[Batch], track: Track
+def compare_densities(
+    forecaster: Forecaster, other: Forecaster, batches: Sequence[Batch]
 ) -> dict[str, Any]:
-    """Returns rank correlations between what two runs of different seeds rely on.
+    """Returns the rank correlation between the particle densities of two runs, with its null.
 
     Args:
         forecaster: A trained gpo.
-        other: One of the same configuration but seed.
+        other: Another run of the same configuration but seed.
         batches: Test examples.
-        track: Shows progress.
     """
-    found: dict[str, Any] = {"density": _densities(forecaster, other, batches)}
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
-        return {**found, "effects": {"reason": "the model has no layers"}}
-    pair = [Effects.of(one, batches) for one in (forecaster, other)]
-    found["errors"] = [effects.error for effects in pair]
-    rankings = {
-        "layers": [layer_effects(effects, track) for effects in pair],
-        "regions": [region_effects(effects, track)["effects"] for effects in pair],
-    }
-    if isinstance(model.layers, GeometricLayers):
-        rankings["shells"] = [shell_effects(effects, track)["all_layers"] for effects in pair]
-        # The waves that the first run relies on, by name: those of the other are the same waves.
-        names = [part.name for part in strongest(model, make_parts(forecaster, batches))]
-        chosen = [_named(one, batches, names) for one in (forecaster, other)]
-        rankings["modes"] = [
-            mode_effects(effects, parts, track) for effects, parts in zip(pair, chosen, strict=True)
-        ]
-    ranked: dict[str, float | str | None] = {}
-    for name, both in rankings.items():
-        first, second = (np.array([row["relative_l2"] for row in rows]) for rows in both)
-        ranked[name] = spearman(first, second)
-    if "modes" not in rankings:
-        ranked["modes"] = "content windows of two runs do not correspond"
-    return {**found, "effects": ranked}
-
-
-def _named(forecaster: Forecaster, batches: Sequence[Batch], names: Sequence[str]) -> list[Any]:
-    parts = {part.name: part for part in make_parts(forecaster, batches)}
-    return [parts[name] for name in names]
-
-
-def _densities(forecaster: Forecaster, other: Forecaster, batches: Sequence[Batch]) -> Any:
     firsts, seconds, nulls = [], [], []
     generator = np.random.default_rng(0)
     for batch in batches:
@@ -140,7 +94,9 @@ def _densities(forecaster: Forecaster, other: Forecaster, batches: Sequence[Batc
             pair = [batch.particles(one) for one in (forecaster, other)]
         except ValueError as error:
             return {"reason": str(error)}
-        for number, (fits, null) in enumerate(fits_of(batch, generator)):
+        for number, (fits, null) in enumerate(
+            fits_and_nulls(batch.geometry, batch.is_known, generator)
+        ):
             one, two = (ParticleFields.of(p, number, batch.geometry, fits) for p in pair)
             firsts.append(one.density)
             seconds.append(two.density)

@@ -1,10 +1,10 @@
-"""Do particles sit on structures? Rank correlations over sites, beside what chance would give.
+"""Do particles sit on structures? Rank correlations over sites, each with its null distribution.
 
 Structures are where the input field changes: its gradient, its Laplacian, its vorticity. With
 several variables the first two are taken of all of them, each normalised.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,9 +14,9 @@ from gpo.data.geometry import Geometry
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.derivatives import LocalFits
-from gpo.interpretation.drift import particle_quantities, share_from_field
+from gpo.interpretation.drift import fraction_from_field, particle_quantities
 from gpo.interpretation.null import MEANINGS, Comparison, Null, rank_test
-from gpo.interpretation.particle_fields import ParticleFields
+from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
 
 VELOCITIES = (
     ("u", "v", "w"),
@@ -28,27 +28,27 @@ VELOCITIES = (
     ("10m_u_component_of_wind", "10m_v_component_of_wind", ""),
     ("u_component_of_wind", "v_component_of_wind", ""),
 )
-"""Names of the components of a velocity, in small letters."""
+"""Names of the components of a velocity, in lower case."""
 
 MISSING = {
     "footprints": "too many pairs of site and particle",
     "anisotropy": "particles on a line have no direction",
     "vorticity": "no velocity with a component along every axis is known by name",
 }
-"""Why a field may not be there."""
+"""Why a quantity may be missing."""
 
 Fields = dict[str, np.ndarray | None]
 
 
-def read_structures(
+def describe_structures(
     forecaster: Forecaster, batches: Sequence[Batch], generator: np.random.Generator
 ) -> dict[str, Any]:
-    """Returns how particles and structures go together, for `interpret.json`.
+    """Returns rank correlations between particles and structures, for `interpret.json`.
 
     Args:
         forecaster: A trained gpo.
         batches: The examples.
-        generator: Draws what chance would give.
+        generator: Draws the null distributions.
     """
     particles: list[ParticleFields] = []
     structures: list[Fields] = []
@@ -60,7 +60,9 @@ def read_structures(
         except ValueError as error:
             return {"reason": str(error)}
         normal = forecaster.normalised_input(batch.example.frames).double().numpy()
-        for number, (fits, null) in enumerate(fits_of(batch, generator)):
+        for number, (fits, null) in enumerate(
+            fits_and_nulls(batch.geometry, batch.is_known, generator)
+        ):
             raw = batch.example.fields[number, -1].double().numpy()
             fields, tensor = structure_fields(
                 fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], forecaster.task.fields
@@ -84,20 +86,10 @@ def read_structures(
         "num_draws": len(nulls[0].orders),
         "correlations": table,
         "alignment": _alignment(particles, tensors, nulls),
-        "share_outside": float(np.mean([one.share_outside for one in particles])),
+        "fraction_outside": float(np.mean([one.fraction_outside for one in particles])),
         "basis_at_site": float(np.mean([one.basis_at_site for one in particles])),
-        "share_from_field": share_from_field(particle_quantities(forecaster, batches)),
+        "fraction_from_field": fraction_from_field(particle_quantities(forecaster, batches)),
     }
-
-
-def fits_of(batch: Batch, generator: np.random.Generator) -> Iterator[tuple[LocalFits, Null]]:
-    """Yields derivatives and chance for every example; the same ones while the same sites are known."""
-    fits = null = None
-    for number, is_known in enumerate(batch.is_known):
-        if fits is None or null is None or (is_known != batch.is_known[number - 1]).any():
-            fits = LocalFits.of(batch.geometry, is_known)
-            null = Null.of(batch.geometry, fits.is_fitted, generator)
-        yield fits, null
 
 
 def structure_fields(

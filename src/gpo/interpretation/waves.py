@@ -1,8 +1,8 @@
-r"""Are waves used? The geometric variant's windows by their wave vectors $k$.
+r"""Are waves used? The windows of the geometric variant, by their wave vectors $k$.
 
-A wave is the same size everywhere and no field changes it. What a field decides is how much of
-it a wave carries; what training decides is by what it is multiplied; what the sites decide is
-which waves can be told apart.
+A wave covers the whole domain and depends on no field. The field decides how much energy a wave
+has, training by what it is multiplied, and the sites which waves can be told apart: that is the
+Gram matrix $\Psi^*Q\Psi$.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
-from gpo.model.geometric import GeometricLayers, WaveStage
+from gpo.interpretation.components import shells, wave_energies
+from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
 from gpo.transforms.fit import HARDLY_SEEN
 from gpo.transforms.waves import Waves
@@ -23,11 +24,11 @@ from gpo.transforms.waves import Waves
 CHUNK = 4096
 """Sites that are added to a Gram matrix at a time."""
 MAX_FUNCTIONS = 3000
-"""Waves up to which their Gram matrix is taken apart."""
+"""Waves up to which the eigenvalues of their Gram matrix are computed."""
 
 
-def read_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Returns energy and response by wave vector, layer by layer, and how sites see waves.
+def describe_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
+    """Returns energy and response by wave vector, layer by layer, and the Gram matrix of the sites.
 
     Args:
         forecaster: A trained gpo of the geometric variant.
@@ -37,18 +38,18 @@ def read_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, An
     assert isinstance(model, GaussianParticleOperator)
     assert isinstance(model.layers, GeometricLayers)
     windows = model.layers.windows
-    measured, scattered, responses = energies(forecaster, batches)
+    measured, scattered, responses = wave_energies(forecaster, batches)
     numbers = shells(windows)
     layers = []
     for tokens, filtered, response in zip(measured, scattered, responses, strict=True):
-        share = filtered / filtered.sum()
+        energy = filtered / filtered.sum()
         counts = np.bincount(numbers)
         layers.append(
             {
                 "energy_measured": (tokens / tokens.sum()).tolist(),
-                "energy_scattered": share.tolist(),
-                "effective_modes": float(np.exp(-np.sum(share * np.log(share.clip(1e-300))))),
-                "energy_by_shell": np.bincount(numbers, share).tolist(),
+                "energy_scattered": energy.tolist(),
+                "effective_modes": float(np.exp(-np.sum(energy * np.log(energy.clip(1e-300))))),
+                "energy_by_shell": np.bincount(numbers, energy).tolist(),
                 "response_by_shell": np.sqrt(
                     np.bincount(numbers, response) / np.maximum(counts, 1)
                 ).tolist(),
@@ -65,36 +66,8 @@ def read_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, An
     }
 
 
-def energies(
-    forecaster: Forecaster, batches: Sequence[Batch]
-) -> tuple[
-    Float[np.ndarray, "layers modes"],
-    Float[np.ndarray, "layers modes"],
-    Float[np.ndarray, "layers modes"],
-]:
-    """Returns what waves measure and what they scatter back, by layer, and their mean squared response."""
-    measured, scattered, responses, count = 0.0, 0.0, [], 0
-    for batch in batches:
-        trace = batch.traced(forecaster)
-        assert trace.waves is not None
-        twice = trace.waves.multiplicities.double()
-        stages = [stage for stage in trace.stages if isinstance(stage, WaveStage)]
-        tokens = torch.stack([stage.tokens for stage in stages]).double().square()
-        filtered = torch.stack([stage.filtered for stage in stages]).double().square()
-        measured = measured + (twice * tokens.sum((1, 3, 4))).numpy()
-        scattered = scattered + (twice * filtered.sum((1, 3, 4))).numpy()
-        responses = [stage.response.double().square().sum(0).mean(-1).numpy() for stage in stages]
-        count += len(batch.example.frames)
-    return np.asarray(measured) / count, np.asarray(scattered) / count, np.stack(responses)
-
-
-def shells(windows: Waves) -> Int[np.ndarray, " modes"]:
-    """Returns the whole number next to |k| of every mode, in turns per length of the domain."""
-    return (windows.vectors.norm(dim=-1) + 0.5).floor().long().numpy()
-
-
 def axis_names(windows: Waves) -> list[str]:
-    """Returns along what the components of wave vectors run."""
+    """Returns the names of the axes of wave vectors."""
     if windows.mesh_shape:
         return [f"index {number}" for number in range(len(windows.mesh_shape))]
     return ["latitude", "longitude"] if windows.domain.is_sphere else list("xyz")[: len(windows.limits)]  # fmt: skip
@@ -103,11 +76,10 @@ def axis_names(windows: Waves) -> list[str]:
 def gram_numbers(
     windows: Waves, coords: Float[Tensor, "points dim"], weights: Float[Tensor, " points"]
 ) -> dict[str, Any]:
-    r"""Returns how well sites tell waves apart: eigenvalues of $\Psi^*Q\Psi$, all one at best.
+    r"""Returns extreme eigenvalues of $\Psi^*Q\Psi$: all one where sites tell functions apart.
 
-    `waves` are the waves themselves, which on an open axis nearly depend on each other by design;
-    `measured` are the orthonormal combinations of them in which fields are measured, of which
-    some the sites may hardly see.
+    `waves` are the waves themselves, which are nearly dependent on an open axis by design;
+    `measured` are the orthonormal combinations of them that fields are projected on.
 
     Args:
         windows: The waves.
@@ -118,27 +90,27 @@ def gram_numbers(
     if np.prod(functions) > MAX_FUNCTIONS:
         return {"reason": f"{np.prod(functions):,} waves are too many to take apart"}
     places = windows.places(coords.double().unsqueeze(0))[0].double()
-    share = weights.double() / weights.double().sum()
-    waves = _eigenvalues(places, share, lambda part: _waves(windows, part))
-    measured = _eigenvalues(places, share, lambda part: _measured(windows, part))
+    quadrature = weights.double() / weights.double().sum()
+    waves = _eigenvalues(places, quadrature, lambda part: _waves(windows, part))
+    measured = _eigenvalues(places, quadrature, lambda part: _measured(windows, part))
     return {
-        "waves": _told_apart(waves),
+        "waves": _extremes(waves),
         "measured": {
-            **_told_apart(measured),
-            "share_hardly_seen": float((measured < HARDLY_SEEN).mean()),
+            **_extremes(measured),
+            "fraction_hardly_seen": float((measured < HARDLY_SEEN).mean()),
         },
     }
 
 
-def _told_apart(eigenvalues: np.ndarray) -> dict[str, float | int]:
+def _extremes(eigenvalues: np.ndarray) -> dict[str, float | int]:
     smallest, largest = max(float(eigenvalues[0]), 0.0), float(eigenvalues[-1])
     return {"count": len(eigenvalues), "smallest": smallest, "largest": largest, "smallest_over_largest": smallest / largest}  # fmt: skip
 
 
-def _eigenvalues(places: Tensor, share: Tensor, functions: Any) -> np.ndarray:
+def _eigenvalues(places: Tensor, quadrature: Tensor, functions: Any) -> np.ndarray:
     """Returns the eigenvalues of the Gram matrix of functions at the sites, ascending."""
     gram = 0.0
-    for part, q in zip(places.split(CHUNK), share.split(CHUNK), strict=True):
+    for part, q in zip(places.split(CHUNK), quadrature.split(CHUNK), strict=True):
         values = functions(part)
         gram = gram + values.mH @ (q.unsqueeze(-1) * values)
     assert isinstance(gram, Tensor)

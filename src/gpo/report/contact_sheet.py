@@ -1,4 +1,4 @@
-"""A data set at a glance: some frames of some trajectories, or some samples."""
+"""Panels of one field on any sites, and contact sheets: frames or samples of a data set."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def draw_panel(
 def draw_values(
     axes: Axes, geometry: Geometry, values: np.ndarray, limits: tuple[float, float]
 ) -> None:
-    """Draws one field where its sites are; what is missing stays grey."""
+    """Draws one field at its sites; missing values stay grey."""
     axes.set_facecolor("0.8")
     style = {"cmap": color_map(limits), "vmin": limits[0], "vmax": limits[1]}
     shown = np.ma.masked_invalid(values)

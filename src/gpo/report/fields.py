@@ -1,4 +1,4 @@
-"""A field as a picture: a line in 1-D, colours in 2-D, a map on the sphere."""
+"""One channel of a field on any points: a line in 1-D, colours in 2-D, a map on the sphere."""
 
 import numpy as np
 import torch
@@ -36,8 +36,8 @@ def draw_field(
         axes: Where to draw.
         coords: The points.
         values: The channel's values there.
-        domain: Where the points live.
-        title: What is seen.
+        domain: Its periodic axes are continued across the edge.
+        title: Of the panel.
         limits: Ends of the colour scale; symmetric around zero when not given.
         color_map: A perceptual colour map of matplotlib.
     """

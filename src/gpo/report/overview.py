@@ -1,4 +1,4 @@
-"""One picture of one prediction: what went in, what came out, and through which particles."""
+"""One picture of one prediction: input, truth, prediction, error, particles, layers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def draw_prediction(
         values: One input field.
         coords: Its sites.
         target: The true output at the sites.
-        complete: Makes the predicted field of the operator's output, which may be an increment.
+        complete: Maps the operator's output, which may be an increment, to the predicted field.
     """
     trace, domain = model.trace(values, coords), model.config.space
     output, truth = complete(trace.output)[0, :, 0], target[0, :, 0]

@@ -1,4 +1,7 @@
-"""Gaussian particles as ellipses: center mu, half axes proportional to sigma, colour by weight."""
+"""Gaussian particles as ellipses, and the field that is reconstructed from them.
+
+An ellipse has its center at mu, half axes proportional to sigma, and its weight as colour.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +20,14 @@ from gpo.data.geometry import Geometry
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.cloud import ParticleCloud
-from gpo.interpretation.reconstruction import Carried, carried_field
+from gpo.interpretation.reconstruction import ParticleReconstruction, reconstruct
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.fields import label_plane
 
+OTHER_DATA = "other-data"
+"""Name of the picture that shows other data than that of training, too."""
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 """Half axes of ellipses, in units of sigma."""
 LARGEST = 0.03
@@ -39,7 +44,7 @@ def draw_particles(
     num_particles: int = 250,
     fraction: float | None = None,
 ) -> None:
-    """Draws a coarsened selection of the particles of one sample: ellipses, or dots in 1-D.
+    """Draws a selection of the particles of one sample: ellipses, or dots in 1-D.
 
     In three dimensions those are drawn that the middle plane of the last axis cuts, as seen along it.
 
@@ -105,32 +110,25 @@ def _outlines(cloud: ParticleCloud, fraction: float) -> np.ndarray:
     return centers + fraction * scales * around
 
 
-# >>> """What particles carry, beside the field they were made of: the paper's figure of the method."""
-
-OTHER_DATA = "other-data"
-"""Name of the picture that shows data of another kind too."""
-
-
 def draw_particle_panels(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]]
 ) -> Figure | None:
-    """Returns the field, what its particles carry, the difference and the particles; None without any.
+    """Returns field, particle reconstruction, difference and particles; None without particles.
 
     Args:
         forecaster: A trained model.
-        rows: By what they are called, examples and where they lie; data like that of training
-            above data of another kind.
+        rows: By name, an example and its sites: one row of panels each.
     """
-    found = {name: carried_field(forecaster, example) for name, (example, _) in rows.items()}
-    carried = {name: part for name, part in found.items() if part is not None}
-    if not carried or any(geometry.domain.dim == 1 for _, geometry in rows.values()):
+    found = {name: reconstruct(forecaster, example) for name, (example, _) in rows.items()}
+    drawn = {name: part for name, part in found.items() if part is not None}
+    if not drawn or any(geometry.domain.dim == 1 for _, geometry in rows.values()):
         return None
-    height = sum(panel_height(rows[name][1]) for name in carried) + 0.3
+    height = sum(panel_height(rows[name][1]) for name in drawn) + 0.3
     figure, grid = plt.subplots(
-        len(carried), 4, figsize=(16, height), squeeze=False, layout="constrained"
+        len(drawn), 4, figsize=(16, height), squeeze=False, layout="constrained"
     )
     variable = forecaster.task.fields[0]
-    for (name, part), panels in zip(carried.items(), grid, strict=True):
+    for (name, part), panels in zip(drawn.items(), grid, strict=True):
         _draw_row(list(panels), f"{name}: {variable}", variable, part, *rows[name])
     return figure
 
@@ -139,29 +137,29 @@ def _draw_row(
     panels: list[Axes],
     title: str,
     variable: str,
-    carried: Carried,
+    found: ParticleReconstruction,
     example: Example,
     geometry: Geometry,
 ) -> None:
     is_known = example.weights[0].numpy() > 0
-    field, rebuilt = carried.field[:, 0].numpy(), carried.rebuilt[:, 0].numpy()
-    error, limits = np.abs(rebuilt - field), color_limits(field[is_known])
+    field, reconstructed = (part[:, 0].numpy() for part in (found.field, found.reconstructed))
+    error, limits = np.abs(reconstructed - field), color_limits(field[is_known])
     largest = float(np.nan_to_num(error[is_known]).max()) or 1.0
     for panel, name, shown, ends in (
         (panels[0], title, field, limits),
-        (panels[1], "as particles carry it", rebuilt, limits),
+        (panels[1], "particle reconstruction", reconstructed, limits),
         (panels[2], "absolute difference", error, (0.0, largest)),
         (panels[3], "", field, limits),
     ):
         draw_panel(panel, name, variable, geometry, np.where(is_known, shown, np.nan), ends)
-    draw_particles(panels[3], carried.particles, example.coords[0], geometry.domain)
+    draw_particles(panels[3], found.particles, example.coords[0], geometry.domain)
     panels[3].set_title("particles", fontsize=9)
 
 
 def save_other_data(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]], folder: Path
 ) -> None:
-    """Draws usual and other data where `write_report` finds it; nothing where there are no particles."""
+    """Writes the panels of test split and other data, for `write_report`; nothing without particles."""
     figure = draw_particle_panels(forecaster, rows)
     if figure is None:
         return

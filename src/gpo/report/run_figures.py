@@ -1,32 +1,40 @@
-"""The figures of a run, each of them one idea, drawn from its results or its model."""
+"""The figures of a run: prediction, rollout error, spectrum, training curves, layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
+from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly
+from gpo.evaluation.example import ShownExample
 from gpo.evaluation.results import Results
 from gpo.forecast.examples import Example
-from gpo.forecast.forecaster import Forecaster
-from gpo.model.operator import GaussianParticleOperator
-from gpo.model.trace import Trace
+from gpo.forecast.forecaster import Task
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
-from gpo.training.module import SPENT
 
+MAX_LAYERS = 6
+"""Panels in a row; of more layers, evenly many."""
 STYLES = {"model": "C0", "truth": "black", "persistence": "C1", "climatology": "C2"}
 
 
-def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) -> Figure:
-    """Returns what was given, the truth, the prediction and the error, a row per variable."""
-    task = forecaster.task
-    with torch.no_grad():
-        guesses = forecaster(example.frames, example.coords, weights=example.weights)[0].numpy()
+def draw_forecast(
+    predicted: Float[np.ndarray, "points outputs"],
+    task: Task,
+    example: Example,
+    geometry: Geometry,
+) -> Figure:
+    """Returns input, truth, prediction and error of one example, a row per variable.
+
+    Args:
+        predicted: The prediction in the units of the data.
+        task: Names and units of inputs and outputs.
+        example: The example that was predicted.
+        geometry: Its sites.
+    """
     is_known = example.weights[0].numpy() > 0
     given, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
     outputs = task.outputs[:4]
@@ -36,12 +44,12 @@ def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) 
         # A static map shows as many of its inputs as there are rows.
         before = min(channel, given.shape[1] - 1)
         limits = color_limits(truth[is_known, channel])
-        error = np.abs(guesses[:, channel] - truth[:, channel])
+        error = np.abs(predicted[:, channel] - truth[:, channel])
         given_limits = color_limits(given[is_known, before])
         panels = [
             (f"given: {task.fields[before]}", given[:, before], given_limits),
             (f"truth: {name}", truth[:, channel], limits),
-            (f"predicted: {name}", guesses[:, channel], limits),
+            (f"predicted: {name}", predicted[:, channel], limits),
             ("absolute error", error, (0.0, float(error[is_known].max()) or 1.0)),
         ]
         for (title, values, ends), panel in zip(panels, axes, strict=True):
@@ -50,19 +58,8 @@ def draw_forecast(forecaster: Forecaster, example: Example, geometry: Geometry) 
     return figure
 
 
-def draw_inside(forecaster: Forecaster, example: Example, geometry: Geometry) -> dict[str, Figure]:
-    """Returns the layers; of gpo only."""
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator):
-        return {}
-    values, is_known = forecaster.normalised_input(example.frames), example.weights[0].numpy() > 0
-    with torch.no_grad():
-        trace = model.trace(values, example.coords, weights=example.weights)
-    return {"layers": draw_layers(trace, geometry, is_known)}
-
-
 def draw_rollout(results: Results, lead: int) -> Figure:
-    """Returns error against step; lines end where a forecast is not finite any more."""
+    """Returns the error against the step; lines end where a forecast is no longer finite."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for who, errors in results.rollout.items():
         steps = lead * np.arange(1, len(errors) + 1)
@@ -73,7 +70,7 @@ def draw_rollout(results: Results, lead: int) -> Figure:
 
 
 def draw_spectrum(results: Results) -> Figure | None:
-    """Returns energy by scale, a panel per variable; None where there is none."""
+    """Returns energy spectra, a panel per variable; None where no variable has one."""
     drawable = {name: part for name, part in results.spectrum.items() if "reason" not in part}
     if not drawable:
         return None
@@ -97,10 +94,14 @@ def draw_spectrum(results: Results) -> Figure | None:
     return _finished(figure)
 
 
-def draw_training(rows: Sequence[dict[str, float]]) -> Figure:
-    """Returns losses and score by epoch."""
+def draw_training(rows: Sequence[Mapping[str, float]]) -> Figure:
+    """Returns losses and score by epoch.
+
+    Args:
+        rows: The log. Losses and scores are the columns `train/...` and `validation/...`.
+    """
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name in sorted({key for row in rows for key in row} - {"epoch", "step", SPENT}):
+    for name in sorted({key for row in rows for key in row if "/" in key}):
         points = [(row["epoch"], row[name]) for row in rows if row.get(name, 0) > 0]
         if points:
             axes.semilogy(*zip(*points, strict=True), "o-", label=name, markersize=3)
@@ -115,56 +116,45 @@ def _finished(figure: Figure) -> Figure:
     return figure
 
 
-# >>> r"""What happens between the encoder and the decoder, layer by layer, on the sites.
-#
-# The paper draws $A^{(k)}(x)=\sum_gz^{(k)}_g(x)$. Row renormalisation keeps that sum, so with it
-# all layers look alike; the sum of squares shows how the mass is spread over the Gaussians. The
-# geometric variant has no basis after the encoder but a state $h$, and windows that no field changes.
-# """
+def draw_layers(shown: ShownExample, geometry: Geometry, is_known: np.ndarray) -> Figure | None:
+    r"""Returns the activation after every layer and, below, the most local window of each.
 
-MAX_LAYERS = 6
-"""Panels in a row; more layers are coarsened evenly."""
-
-
-def draw_layers(trace: Trace, geometry: Geometry, is_known: np.ndarray) -> Figure:
-    """Returns the activation after every layer and, below, each layer's most local window.
+    The paper draws $A^{(k)}(x)=\sum_gz^{(k)}_g(x)$. Row renormalisation keeps that sum, so that all
+    layers would look alike; $\sum_gz_g^2$ shows how the mass is spread over the Gaussians. The
+    geometric variant has a state $h$ instead of a basis, and waves that depend on no field.
 
     Args:
-        trace: A forward pass; its first sample is drawn.
+        shown: Activations and windows of one example; None is returned where there are none.
         geometry: The sites.
-        is_known: False at masked sites, which stay white.
+        is_known: False at masked sites, which stay grey.
     """
-    last = len(trace.bases) - 1
-    shown = evenly(range(last + 1), MAX_LAYERS)
-    rows = 2 if trace.windows else 1
-    size = (3.6 * len(shown), rows * panel_height(geometry) + 0.4)
-    figure, grid = plt.subplots(rows, len(shown), figsize=size, squeeze=False, layout="constrained")
-    what = "Σ z²" if trace.windows else "Σ h²"
-    for column, layer in enumerate(shown):
-        spread = trace.bases[layer][0].square().sum(-1)
+    num_layers, has_windows = len(shown.activations), len(shown.windows) > 0
+    if num_layers == 0:
+        return None
+    columns = evenly(range(num_layers), MAX_LAYERS)
+    rows = 2 if has_windows else 1
+    size = (3.6 * len(columns), rows * panel_height(geometry) + 0.4)
+    figure, grid = plt.subplots(
+        rows, len(columns), figsize=size, squeeze=False, layout="constrained"
+    )
+    what = "Σ z²" if has_windows else "Σ h²"
+    for column, layer in enumerate(columns):
         title = f"{what} of the encoder" if layer == 0 else f"{what} after layer {layer}"
-        _panel(grid[0, column], title, "activation", geometry, spread, is_known)
-        if not trace.windows:
+        activation = shown.activations[layer]
+        _panel(grid[0, column], title, "activation", geometry, activation, is_known)
+        if not has_windows:
             continue
         if layer == 0:
             grid[1, column].set_axis_off()
             continue
-        window = _most_local(trace.windows[layer - 1][0])
-        _panel(
-            grid[1, column], f"a window of layer {layer}", "weight p", geometry, window, is_known
-        )
+        title, window = f"a window of layer {layer}", shown.windows[layer - 1]
+        _panel(grid[1, column], title, "weight p", geometry, window, is_known)
     return figure
 
 
-def _most_local(windows: Tensor) -> Tensor:
-    """Returns the window, heads by points by modes, that differs most from place to place."""
-    flat = windows.permute(0, 2, 1).flatten(0, 1)
-    return flat[flat.std(-1).argmax()]
-
-
 def _panel(
-    axes: Axes, title: str, label: str, geometry: Geometry, values: Tensor, known: np.ndarray
+    axes: Axes, title: str, label: str, geometry: Geometry, values: np.ndarray, known: np.ndarray
 ) -> None:
-    numbers = np.where(known, values.detach().cpu().numpy(), np.nan)
+    numbers = np.where(known, values, np.nan)
     ends = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     draw_panel(axes, title, label, geometry, numbers, ends if ends[1] > ends[0] else (0.0, 1.0))

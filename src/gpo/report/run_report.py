@@ -1,8 +1,12 @@
-"""A run as one page: `report.html` opens from disk, with every figure inside."""
+"""A run as one page: `report.html` opens from disk, with every figure inside.
+
+It reads results, log and data; the model is needed for particles alone.
+"""
 
 import base64
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +17,20 @@ from matplotlib.figure import Figure
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import owner
+from gpo.evaluation.example import ShownExample, last_example
 from gpo.evaluation.results import Results
 from gpo.files import write_text
-from gpo.forecast.examples import make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.interpretation import FILE_NAME, Interpretation
-from gpo.interpretation.summary import summary
-from gpo.report import run_figures
+from gpo.interpretation.results import FILE_NAME, Interpretation
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
 from gpo.report.particles import OTHER_DATA, draw_particle_panels
-from gpo.runs import Run, read_log
-from gpo.training.config import RunConfig
+from gpo.report.run_figures import (
+    draw_forecast,
+    draw_layers,
+    draw_rollout,
+    draw_spectrum,
+    draw_training,
+)
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
@@ -37,136 +44,151 @@ img { max-width: 100%; } pre { background: #f4f4f4; padding: 1rem; overflow-x: a
   pre { background: #222; } img { background: #fff; } th, td { border-color: #444; } }
 """
 
-
 PARTICLES = (
-    "The last frame that was given, and what its particles make of it: at every place the mean of "
-    "what they carry, the values of their sites, weighted with their Gaussians. Fine structure "
-    "that is missing there reaches the layers as the sum over particles of one site, not as their "
+    "The last input frame, and its reconstruction from particles: at every point the mean of the "
+    "values of their sites, weighted with their Gaussians. Fine structure that is missing in the "
+    "reconstruction reaches the layers as the sum over the particles of one site, not as their "
     "shapes. On the right, the heaviest particle of some sites."
 )
-"""What the picture of the particles shows."""
+"""Caption of the particle reconstruction."""
 OTHER = (
-    "The same for data like that of training, above, and for the other data that gpo interpret was "
-    "given, below: the particles of a field the model has not learned on."
+    "The same for the test split, above, and for the other data that gpo interpret was given, "
+    "below: the particles of fields unlike those of training."
 )
-"""What the picture of other data shows."""
-LAYERS = {
-    "paper": "How the mass of a site is spread over its Gaussians (their sum does not change from "
-    "layer to layer), and one of the windows through which a layer measures.",
-    "geometric": "How strongly the state of every site is excited, before the first layer and "
-    "after each: where the layers are at work.",
-}
-"""What the picture of the layers shows, by variant."""
+"""Caption of the particle reconstruction of other data."""
+CONTENT_LAYERS = (
+    "How the mass of a site is spread over its Gaussians (their sum does not change from layer to "
+    "layer), and one of the windows through which a layer measures."
+)
+"""Caption of the layers of the paper's variant."""
+WAVE_LAYERS = "The energy of the state of every site, before the first layer and after each."
+"""Caption of the layers of the geometric variant."""
 
 
-def write_report(
-    run: Run,
-    config: RunConfig,
-    data: Trajectories | StaticMaps,
-    members: Sequence[Any],
-    results: Results,
-) -> Path:
-    """Draws all figures of a run and writes the page that holds them.
+@dataclass(frozen=True, kw_only=True)
+class ReportInputs:
+    """What a report reads of a run, beside its folder."""
+
+    name: str
+    """Title of the page."""
+    settings: Mapping[str, Any]
+    """The configuration, shown as YAML."""
+    log: Sequence[Mapping[str, float]]
+    """Losses and scores by epoch."""
+    results: Results
+    """The numbers of the evaluation."""
+    data: Trajectories | StaticMaps
+    """What the model was trained on."""
+    members: Sequence[Any]
+    """Its test split; the last example is shown."""
+    shown: ShownExample
+    """The prediction of that example."""
+
+
+def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Path:
+    """Draws all figures of a run and writes `report.html`, the page that holds them.
 
     Args:
-        run: The run folder, with a trained model.
-        config: Its configuration.
-        data: What it was trained on.
-        members: Its test split; the last example is shown.
-        results: What evaluation found.
+        folder: Where the page and its figures go; the numbers of `gpo interpret` are read from it.
+        run: What is shown.
+        forecaster: The trained model, from which particles are drawn.
     """
-    forecaster = Forecaster.load(run.model_folder).eval()
-    reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
-    example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
-    geometry = data.geometry(owner(members[-1]))
-    figures = {"forecast": run_figures.draw_forecast(forecaster, example, geometry)}
-    figures |= run_figures.draw_inside(forecaster, example, geometry)
-    particles = draw_particle_panels(forecaster, {"test split": (example, geometry)})
-    if particles is not None:
-        figures["particles"] = particles
-    if results.rollout:
-        figures["rollout"] = run_figures.draw_rollout(results, config.lead)
-    spectrum = run_figures.draw_spectrum(results)
-    if spectrum is not None:
-        figures["spectrum"] = spectrum
-    figures["training"] = run_figures.draw_training(read_log(run))
-    images = _save(figures, run.folder / "figures")
-    sections = _sections(results, images, run, config)
-    if (run.folder / FILE_NAME).exists():
-        first = data.geometry(owner(members[0]))
-        inside = _interpretation(run, Interpretation.load(run.folder / FILE_NAME), first)
-        sections = [*sections[:5], *inside, *sections[5:]]
+    results, geometry = run.results, run.data.geometry(owner(run.members[-1]))
+    example = last_example(forecaster, run.data, run.members)
+    is_known = example.weights[0].numpy() > 0
+    figures = {
+        "forecast": draw_forecast(run.shown.predicted, forecaster.task, example, geometry),
+        "layers": draw_layers(run.shown, geometry, is_known),
+        "particles": draw_particle_panels(forecaster, {"test split": (example, geometry)}),
+        "rollout": draw_rollout(results, forecaster.task.lead) if results.rollout else None,
+        "spectrum": draw_spectrum(results),
+        "training": draw_training(run.log),
+    }
+    images = _save({name: figure for name, figure in figures.items() if figure}, folder / "figures")
+    sections = [*_prediction_sections(run, images)]
+    if (folder / FILE_NAME).exists():
+        found = Interpretation.load(folder / FILE_NAME)
+        first = run.data.geometry(owner(run.members[0]))
+        sections.append(("Interpretability", _interpretation(folder, found, first)))
+    sections += _score_sections(run, images)
     body = "\n".join(f"<h2>{title}</h2>\n{content}" for title, content in sections if content)
-    title = html.escape(f"gpo: {config.name}")
+    title = html.escape(f"gpo: {run.name}")
     page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{_what(config, data, results)}\n"
+        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{_headline(run)}\n"
         f"{body}\n</body></html>\n"
     )
-    path = run.folder / "report.html"
+    path = folder / "report.html"
     write_text(path, page)
     return path
 
 
-def _sections(
-    results: Results, images: Mapping[str, str], run: Run, config: RunConfig
-) -> list[tuple[str, str]]:
-    plain = run.config_file.read_text(encoding="utf-8")
-    settings = html.escape(yaml.safe_dump(yaml.safe_load(plain), sort_keys=False))
+def _headline(run: ReportInputs) -> str:
+    model = f"{run.results.model['name']}, {run.results.model['parameters']:,} parameters"
+    sites = f"{run.data.geometry().num_points:,} sites of {run.data.source.name}"
+    score = run.results.one_step["model"]["relative_l2"]
+    return html.escape(f"{model}, on {sites}: relative L2 {score:.4g}.")
+
+
+def _prediction_sections(run: ReportInputs, images: Mapping[str, str]) -> list[tuple[str, str]]:
+    results = run.results
+    units = f"<p>{results.num_examples} test examples, in the units of the data.</p>"
+    layers = CONTENT_LAYERS if len(run.shown.windows) else WAVE_LAYERS
+    return [
+        ("Scores on the test split", units + _table(results.one_step)),
+        ("Relative L2 of every variable", _table(results.per_variable)),
+        ("A prediction of the test split", images["forecast"]),
+        ("Particle reconstruction", _captioned(PARTICLES, images.get("particles"))),
+        ("Activation by layer", _captioned(layers, images.get("layers"))),
+    ]
+
+
+def _score_sections(run: ReportInputs, images: Mapping[str, str]) -> list[tuple[str, str]]:
+    results = run.results
     diverged = ""
     if results.diverged_at:
         diverged = (
             f'<p class="warning">{len(results.diverged_at)} of {results.num_rollouts} rollouts '
             f"diverged, the first at step {min(results.diverged_at)}.</p>"
         )
-    units = f"<p>{results.num_examples} test examples, in the units of the data.</p>"
+    between = {"between the sites": results.between_sites} if results.between_sites else {}
+    settings = html.escape(yaml.safe_dump(dict(run.settings), sort_keys=False))
     return [
-        ("Scores on the test split", units + _table(results.one_step)),
-        ("Relative L2 of every variable", _table(results.per_variable)),
-        ("A prediction of the test split", images["forecast"]),
-        (
-            "Through which particles",
-            images.get("particles", "") and f"<p>{PARTICLES}</p>{images['particles']}",
-        ),
-        (
-            "Layer by layer",
-            images.get("layers", "") and f"<p>{LAYERS[config.variant]}</p>{images['layers']}",
-        ),
         ("Error of a rollout", images.get("rollout", "") and diverged + images["rollout"]),
         ("Energy by scale", _spectrum(results, images.get("spectrum", ""))),
         (
             "Away from the sites of training",
-            _table(results.resolution, "relative L2 at resolution")
-            + _table({"between the sites": results.between_sites} if results.between_sites else {}),
+            _table(results.resolution, "relative L2 at resolution") + _table(between),
         ),
         ("Training", images["training"]),
         ("Configuration", f"<pre>{settings}</pre>"),
     ]
 
 
-def _interpretation(run: Run, found: Interpretation, geometry: Geometry) -> list[tuple[str, str]]:
-    """Returns the sections that `gpo interpret` adds."""
+def _interpretation(folder: Path, found: Interpretation, geometry: Geometry) -> str:
+    """Returns the figures and numbers of `gpo interpret`, one subsection each."""
     figures, texts = draw_interpretation(found, geometry), captions(found)
-    images = _save({f"interpret-{name}": figure for name, figure in figures.items()}, run.folder / "figures")  # fmt: skip
-    rows = {what: {"number": number, "compare with": beside} for what, number, beside in summary(found)}  # fmt: skip
-    other = run.folder / "figures" / f"{OTHER_DATA}.png"
-    shown = f"<p>{OTHER}</p>{_embedded(other)}" if "other_data" in found.stability and other.exists() else ""  # fmt: skip
-    return [
-        ("Particles on other data", shown),
-        *((TITLES[name], f"<p>{html.escape(texts[name])}</p>{images[f'interpret-{name}']}") for name in figures),
-        ("What gpo interpret found, in numbers", _table(rows)),
-    ]  # fmt: skip
+    named = {f"interpret-{name}": figure for name, figure in figures.items()}
+    images = _save(named, folder / "figures")
+    rows = {
+        what: {"number": number, "compare with": beside} for what, number, beside in found.summary()
+    }
+    other = folder / "figures" / f"{OTHER_DATA}.png"
+    has_other = "other_data" in found.stability and other.exists()
+    sections = [
+        ("Particles on other data", _captioned(OTHER, _embedded(other) if has_other else None)),
+        *((TITLES[name], _captioned(texts[name], images[f"interpret-{name}"])) for name in figures),
+        ("Summary", _table(rows)),
+    ]
+    return "\n".join(f"<h3>{title}</h3>\n{content}" for title, content in sections if content)
 
 
-def _what(config: RunConfig, data: Trajectories | StaticMaps, results: Results) -> str:
-    sites = f"{data.geometry().num_points:,} sites"
-    model = f"{results.model.get('name', config.model)}, {results.model.get('parameters', 0):,} parameters"
-    score = results.one_step["model"]["relative_l2"]
-    return html.escape(f"{model}, on {sites} of {data.source.name}: relative L2 {score:.4g}.")
+def _captioned(text: str, image: str | None) -> str:
+    return f"<p>{html.escape(text)}</p>{image}" if image else ""
 
 
 def _table(rows: Mapping[str, Mapping[str, float | str]], corner: str = "") -> str:
-    """Returns a table with a row per name; a row that has a reason shows it instead."""
+    """Returns a table with a row per name; a row without numbers shows the reason."""
     if not rows:
         return ""
     columns = list(dict.fromkeys(key for row in rows.values() for key in row if key != "reason"))
@@ -199,7 +221,7 @@ def _spectrum(results: Results, image: str) -> str:
 
 
 def _save(figures: Mapping[str, Figure], folder: Path) -> dict[str, str]:
-    """Writes every figure as PNG, and returns each as it stands in the page."""
+    """Writes every figure as PNG, and returns each as an HTML element."""
     folder.mkdir(exist_ok=True)
     images = {}
     for name, figure in figures.items():
@@ -211,6 +233,6 @@ def _save(figures: Mapping[str, Figure], folder: Path) -> dict[str, str]:
 
 
 def _embedded(path: Path) -> str:
-    """Returns a picture as it stands in the page."""
+    """Returns a picture as an HTML element that holds its bytes."""
     content = base64.b64encode(path.read_bytes()).decode()
     return f'<img alt="{path.stem}" src="data:image/png;base64,{content}">'

@@ -66,7 +66,7 @@ export function scaleOf(low, high) {
   return { limits: [low, high], palette: SEQUENTIAL };
 }
 
-// Returns a scale around zero, for errors, changes and shares.
+// Returns a scale around zero, for errors, changes and contributions.
 export function signedScale(values, isKnown) {
   const [low, high] = endsOf(values, isKnown);
   const most = Math.max(-low, high) || 1;

@@ -9,15 +9,15 @@ export function setUpControls(store) {
   document.title = `gpo explore: ${run.name}`;
   const sites = run.num_sites.toLocaleString("en");
   const weights = run.num_parameters.toLocaleString("en");
-  element("run-facts").textContent = `${run.model}; ${weights} parameters; ${sites} sites of ${run.source}`;
+  element("run-metadata").textContent = `${run.model}; ${weights} parameters; ${sites} sites of ${run.source}`;
   setUpTime(store);
   fill("variable", run.outputs.map(({ name, units }) => (units ? `${name} (${units})` : name)));
   element("variable").addEventListener("change", (event) => store.set({ variable: Number(event.target.value) }));
   setUpSlices(store);
   store.on(["prediction"], () => {
-    const { facts, milliseconds } = store.prediction;
+    const { metadata, milliseconds } = store.prediction;
     element("timing").textContent =
-      `model ${Math.round(1000 * facts.seconds)} ms, answered in ${Math.round(milliseconds)} ms`;
+      `model ${Math.round(1000 * metadata.seconds)} ms, answered in ${Math.round(milliseconds)} ms`;
   });
 }
 

@@ -5,7 +5,7 @@ import { endsOf, SEQUENTIAL } from "./colours.js";
 import { fill } from "./controls.js";
 import { counted } from "./modes.js";
 import { themeColour } from "./picture.js";
-import { isOff, toggledModes } from "./silence.js";
+import { isOff, toggledModes } from "./ablation.js";
 import { element } from "./store.js";
 
 export class CouplingPanel {
@@ -27,7 +27,7 @@ export class CouplingPanel {
       const mode = Number(event.target.value) * modes.perHead + (store.mode % modes.perHead);
       store.set({ mode, partner: null });
     });
-    store.on(["inside", "layer", "mode", "partner", "theme", "third", "silence"], () => this.draw());
+    store.on(["internals", "layer", "mode", "partner", "theme", "third", "ablation"], () => this.draw());
   }
 
   get layer() {
@@ -53,30 +53,30 @@ export class CouplingPanel {
 
   toggle(place) {
     const pairs = [[this.layer, this.pair(place)[0]]];
-    this.store.set({ silence: toggledModes(this.store.silence, pairs) });
+    this.store.set({ ablation: toggledModes(this.store.ablation, pairs) });
   }
 
   draw() {
     const { store } = this;
-    if (!store.inside || store.mode === null) return;
-    const { modes, mode, partner, silence } = store;
+    if (!store.internals || store.mode === null) return;
+    const { modes, mode, partner, ablation } = store;
     element("head").value = this.head;
     const content = modes.isPaper ? this.matrix() : this.responses();
     const [low, high] = endsOf(content.values);
     this.map.show({
       ...content, scale: { limits: high > low ? [Math.min(0, low), high] : [0, high || 1], palette: SEQUENTIAL },
       marks: [{ place: content.placeOf(mode, partner), colour: themeColour("first") }].filter(({ place }) => place >= 0),
-      isOff: (place) => isOff(silence, this.layer, this.pair(place)[0]) || silence.layers.has(this.layer),
+      isOff: (place) => isOff(ablation, this.layer, this.pair(place)[0]) || ablation.layers.has(this.layer),
     });
     this.describe();
   }
 
   matrix() {
-    const { modes, inside } = this.store;
+    const { modes, internals } = this.store;
     const size = modes.perHead;
     const start = (this.layer * modes.numHeads + this.head) * size * size;
     return {
-      columns: size, rows: size, values: inside.arrays.coupling.data.subarray(start, start + size * size),
+      columns: size, rows: size, values: internals.arrays.coupling.data.subarray(start, start + size * size),
       across: "from mode", up: "to mode", acrossTicks: counted(size), upTicks: counted(size),
       units: "attention", name: "Coupling:",
       describe: (place) => `to mode ${Math.floor(place / size) + 1} from mode ${(place % size) + 1}`,
@@ -85,8 +85,8 @@ export class CouplingPanel {
   }
 
   responses() {
-    const { modes, inside } = this.store;
-    const all = inside.arrays.response.data.subarray(this.layer * modes.count, (this.layer + 1) * modes.count);
+    const { modes, internals } = this.store;
+    const all = internals.arrays.response.data.subarray(this.layer * modes.count, (this.layer + 1) * modes.count);
     const places = Array.from({ length: modes.columns * modes.rows }, (_, place) => modes.modeAt(place));
     return {
       ...modes.labels(), columns: modes.columns, rows: modes.rows, values: places.map((mode) => all[mode]),

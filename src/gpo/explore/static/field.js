@@ -41,8 +41,8 @@ export class FieldView {
   }
 
   drawMarks(context) {
-    const { asked } = this.store;
-    if (asked) this.drawCross(context, this.planeOf(asked), "#111111", 9);
+    const { point } = this.store;
+    if (point) this.drawCross(context, this.planeOf(point), "#111111", 9);
     if (this.cross && document.activeElement === this.canvas) {
       this.drawCross(context, this.cross, themeColour("focus"), 7);
     }

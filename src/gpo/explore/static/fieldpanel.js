@@ -4,7 +4,7 @@ import { endsOf, scaleOf, short, signedScale } from "./colours.js";
 import { fill, isSeries, markChosen, radios } from "./controls.js";
 import { FieldView } from "./field.js";
 import { suit, themeColour } from "./picture.js";
-import { withSites } from "./silence.js";
+import { withSites } from "./ablation.js";
 import { column, element } from "./store.js";
 
 const SEEN = {
@@ -21,13 +21,13 @@ export class FieldPanel {
   constructor(store) {
     this.store = store;
     this.view = new FieldView(element("field"), store, {
-      ask: (point) => store.set({ asked: point }),
-      paint: (sites, isOff) => store.set({ silence: withSites(store.silence, sites, isOff) }),
+      ask: (point) => store.set({ point }),
+      paint: (sites, isOff) => store.set({ ablation: withSites(store.ablation, sites, isOff) }),
       hover: (place) => this.hover(place),
     });
     this.setUp();
     const drawn = ["shown", "variable", "given", "frames", "prediction", "dependence", "box", "windows", "cloud",
-      "gaussian", "particleColour", "particleSize", "fitsColours", "layer", "theme", "asked"];
+      "gaussian", "particleColour", "particleSize", "fitsColours", "layer", "theme", "point"];
     store.on(drawn, () => this.draw());
     store.on(["dependence"], () => this.offer());
     store.on(["geometry"], () => suit(element("field"), store.geometry, 442, 56, 128));
@@ -40,7 +40,7 @@ export class FieldPanel {
     const { reasons, operator } = store.run;
     const tools = [
       { value: "ask", text: "Ask" },
-      { value: "paint", text: "Paint off", reason: reasons.silence },
+      { value: "paint", text: "Paint off", reason: reasons.ablation },
       { value: "look", text: "Move" },
     ];
     const toolButtons = radios("tool", tools, store.tool, (tool) => store.set({ tool }));
@@ -91,13 +91,13 @@ export class FieldPanel {
     }
   }
 
-  // Offers the fields there are; what a point depends on only after one was asked.
+  // Offers the fields there are; what a point depends on only after one was chosen.
   offer() {
     const { store } = this;
     const choices = [
       { value: "given", text: "Given" }, { value: "predicted", text: "Predicted" },
       { value: "truth", text: "Truth" }, { value: "error", text: "Error" },
-      { value: "change", text: "Change", reason: store.run.reasons.silence },
+      { value: "change", text: "Change", reason: store.run.reasons.ablation },
       { value: "dependence", text: "Depends on", reason: store.dependence ? undefined : "Ask a point first." },
       { value: "window", text: "Window", reason: store.run.reasons.modes },
     ];
@@ -136,7 +136,7 @@ export class FieldPanel {
     return { ...result, values, scale: signedScale(values, geometry.known) };
   }
 
-  // Colours are the same for all times, unless those of this frame were asked for.
+  // Colours are the same for all times, unless those of this frame are wanted.
   scale(values, variable) {
     const { fitsColours, geometry } = this.store;
     return scaleOf(...(fitsColours ? endsOf(values, geometry.known) : variable.range));
@@ -150,10 +150,10 @@ export class FieldPanel {
     const chosen = this.chosen();
     this.now = chosen;
     markChosen(this.buttons, chosen.shown);
-    const { geometry, box, silence, cloud } = store;
+    const { geometry, box, ablation, cloud } = store;
     this.view.show({
       geometry, box, values: chosen.values, scale: chosen.scale, units: chosen.units,
-      silent: silence.sites.size ? silence.sites : null,
+      ablated: ablation.sites.size ? ablation.sites : null,
       outlines: this.outlines(), curves: this.curves(chosen),
       over: (context, picture) => {
         if (!cloud) return;

@@ -3,9 +3,9 @@
 import { Nearest } from "./nearest.js";
 
 export class Geometry {
-  constructor({ facts, arrays }) {
-    Object.assign(this, facts);
-    this.numAxes = facts.names.length;
+  constructor({ metadata, arrays }) {
+    Object.assign(this, metadata);
+    this.numAxes = metadata.names.length;
     this.positions = arrays.positions.data;
     this.known = arrays.known.data;
     this.numSites = this.known.length;
@@ -27,10 +27,10 @@ export class Geometry {
     return new Nearest(this.coords, dim, this.domain_lower, periods);
   }
 
-  // Chooses the plane that is shown of three dimensions: `share` of the way along an axis.
-  cut(axis, share) {
+  // Chooses the plane that is shown of three dimensions: `fraction` of the way along an axis.
+  cut(axis, fraction) {
     const low = this.lower[axis];
-    this.slice = { axis, at: low + share * (this.upper[axis] - low), share };
+    this.slice = { axis, at: low + fraction * (this.upper[axis] - low), fraction };
   }
 
   // The two drawn axes across and up; one where there is only one.
@@ -44,7 +44,7 @@ export class Geometry {
     return units ? `${this.names[axis]} (${units})` : this.names[axis];
   }
 
-  // Returns the box that shows everything of the plane, or where its sites crowd.
+  // Returns the box that shows everything of the plane, or the focus box where most sites are.
   homeBox() {
     const [across, up] = this.plane;
     const box = { left: this.home[0][across], right: this.home[1][across] };

@@ -4,7 +4,7 @@ import { endsOf, SEQUENTIAL, short } from "./colours.js";
 import { player } from "./controls.js";
 import { setSwitch } from "./modepanel.js";
 import { Picture } from "./picture.js";
-import { toggledLayer } from "./silence.js";
+import { toggledLayer } from "./ablation.js";
 import { element } from "./store.js";
 
 export class LayerPanel {
@@ -20,10 +20,10 @@ export class LayerPanel {
     this.picture = new Picture(element("layers"), { isBare: true });
     slider.max = count;
     slider.addEventListener("input", () => store.set({ layer: Number(slider.value) }));
-    off.addEventListener("click", () => store.set({ silence: toggledLayer(store.silence, this.number) }));
+    off.addEventListener("click", () => store.set({ ablation: toggledLayer(store.ablation, this.number) }));
     player(element("play-layer"), slider, 700);
-    store.on(["layer", "inside", "box", "theme"], () => this.draw());
-    store.on(["layer", "silence"], () => this.label());
+    store.on(["layer", "internals", "box", "theme"], () => this.draw());
+    store.on(["layer", "ablation"], () => this.label());
     this.label();
   }
 
@@ -33,9 +33,9 @@ export class LayerPanel {
 
   draw() {
     const { store } = this;
-    const { inside, geometry, box, layer } = store;
-    if (!inside || !geometry) return;
-    const { data, shape } = inside.arrays.activation;
+    const { internals, geometry, box, layer } = store;
+    if (!internals || !geometry) return;
+    const { data, shape } = internals.arrays.activation;
     if (shape[1] !== geometry.numSites) return;
     const values = data.subarray(layer * shape[1], (layer + 1) * shape[1]);
     const [low, high] = endsOf(values, geometry.known);
@@ -53,6 +53,6 @@ export class LayerPanel {
   }
 
   label() {
-    setSwitch(element("off-layer"), `Layer ${this.number + 1}`, this.store.silence.layers.has(this.number));
+    setSwitch(element("off-layer"), `Layer ${this.number + 1}`, this.store.ablation.layers.has(this.number));
   }
 }

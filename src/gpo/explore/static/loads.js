@@ -1,31 +1,31 @@
-// Follows the settings: asks the server for what they need, and puts the answers into the store.
+// Follows the settings: requests what they need from the server, and puts the answers into the store.
 
 import { Geometry } from "./geometry.js";
 import { ParticleCloud } from "./particles.js";
 import { complain } from "./problem.js";
-import { plain } from "./silence.js";
+import { plain } from "./ablation.js";
 import { ask, Latest } from "./wire.js";
 
 export class Loads {
   constructor(store) {
     this.store = store;
-    const names = ["places", "frames", "prediction", "inside", "particles", "value", "dependence"];
+    const names = ["sites", "frames", "prediction", "internals", "particles", "value", "dependence"];
     this.latest = Object.fromEntries(names.map((name) => [name, new Latest(name)]));
     store.on(["example"], () => this.fields());
-    store.on(["example", "silence"], () => this.prediction());
-    store.on(["example", "silence"], () => this.inside());
-    store.on(["example", "silence", "showsParticles"], () => this.particles());
+    store.on(["example", "ablation"], () => this.prediction());
+    store.on(["example", "ablation"], () => this.internals());
+    store.on(["example", "ablation", "showsParticles"], () => this.particles());
     store.on(["example", "layer", "mode", "partner", "showsWindows"], () => this.windows());
-    store.on(["example", "silence", "asked", "variable"], () => this.point());
+    store.on(["example", "ablation", "point", "variable"], () => this.point());
   }
 
   async begin() {
     await this.fields();
     await this.prediction();
-    await Promise.all([this.inside(), this.windows()]);
+    await Promise.all([this.internals(), this.windows()]);
   }
 
-  // Asks; what goes wrong is shown. Returns null where a later question was asked meanwhile.
+  // Asks; what goes wrong is shown. Returns null where a later request was made meanwhile.
   async answer(what, body) {
     try {
       const answer = await this.latest[what].ask(body);
@@ -40,7 +40,7 @@ export class Loads {
   async fields() {
     const { store } = this;
     const { example } = store;
-    const where = await this.answer("places", { example: store.run.sites_vary ? example : 0 });
+    const where = await this.answer("sites", { example: store.run.sites_vary ? example : 0 });
     if (where && where !== this.where) {
       this.where = where;
       const geometry = new Geometry(where);
@@ -51,16 +51,16 @@ export class Loads {
   }
 
   async prediction() {
-    const { example, silence } = this.store;
-    const prediction = await this.answer("prediction", { example, silence: plain(silence) });
+    const { example, ablation } = this.store;
+    const prediction = await this.answer("prediction", { example, ablation: plain(ablation) });
     if (prediction) this.store.set({ prediction });
   }
 
-  async inside() {
+  async internals() {
     if (!this.store.run.operator) return;
-    const { example, silence } = this.store;
-    const inside = await this.answer("inside", { example, silence: plain(silence) });
-    if (inside) this.store.set({ inside });
+    const { example, ablation } = this.store;
+    const internals = await this.answer("internals", { example, ablation: plain(ablation) });
+    if (internals) this.store.set({ internals });
   }
 
   async particles() {
@@ -69,7 +69,7 @@ export class Loads {
       store.set({ cloud: null });
       return;
     }
-    const body = { example: store.example, silence: plain(store.silence) };
+    const body = { example: store.example, ablation: plain(store.ablation) };
     const answer = await this.answer("particles", body);
     if (!answer) return;
     const cloud = new ParticleCloud(answer);
@@ -82,9 +82,9 @@ export class Loads {
     const { example, layer, mode, partner, showsWindows } = store;
     const wanted = JSON.stringify([example, layer, mode, partner, showsWindows]);
     this.wanted = wanted;
-    const asked = (number) => ask("window", { example, layer: Math.max(0, layer - 1), mode: number });
+    const windowOf = (number) => ask("window", { example, layer: Math.max(0, layer - 1), mode: number });
     try {
-      const windows = showsWindows ? await this.both(asked, mode, partner) : [];
+      const windows = showsWindows ? await this.both(windowOf, mode, partner) : [];
       if (this.wanted === wanted) store.set({ windows });
       complain("window", null);
     } catch (error) {
@@ -92,24 +92,24 @@ export class Loads {
     }
   }
 
-  // Of a wave the cosine, and the sine where both were asked for; else the windows of two modes.
-  async both(asked, mode, partner) {
-    const { data, shape } = (await asked(mode)).arrays.window;
+  // Of a wave the cosine, and the sine where both are shown; else the windows of two modes.
+  async both(windowOf, mode, partner) {
+    const { data, shape } = (await windowOf(mode)).arrays.window;
     const size = shape[1];
     const first = data.subarray(0, size);
     if (partner === null || (shape[0] === 1 && partner === mode)) return [first];
     if (shape[0] === 2) return [first, data.subarray(size, 2 * size)];
-    return [first, (await asked(partner)).arrays.window.data];
+    return [first, (await windowOf(partner)).arrays.window.data];
   }
 
   async point() {
     const { store } = this;
-    if (!store.asked) {
+    if (!store.point) {
       store.set({ dependence: null, value: null });
       return;
     }
-    const { example, silence, asked, variable } = store;
-    const body = { example, silence: plain(silence), point: asked, variable };
+    const { example, ablation, point, variable } = store;
+    const body = { example, ablation: plain(ablation), point, variable };
     const dependence = await this.answer("dependence", body);
     if (dependence) store.set({ dependence });
     if (store.run.reasons.value) return;

@@ -1,9 +1,9 @@
-// The map of modes: how much each measured, or its share in the asked point; choose and switch off.
+// The map of modes: the energy of each, or its contribution at the chosen point; choose and switch off.
 
 import { CellMap } from "./cells.js";
 import { endsOf, SEQUENTIAL, signedScale } from "./colours.js";
 import { themeColour } from "./picture.js";
-import { isOff, toggledModes } from "./silence.js";
+import { isOff, toggledModes } from "./ablation.js";
 import { element } from "./store.js";
 
 const FLOOR = -8;
@@ -25,7 +25,7 @@ export class ModePanel {
     element("off-group").addEventListener("click", () => this.toggle(store.modes.group(store.mode)));
     element("modes-colour").addEventListener("change", (event) => store.set({ modesColour: event.target.value }));
     this.setUpThird();
-    store.on(["inside", "layer", "mode", "silence", "modesColour", "dependence", "theme", "third"], () => this.draw());
+    store.on(["internals", "layer", "mode", "ablation", "modesColour", "dependence", "theme", "third"], () => this.draw());
   }
 
   setUpThird() {
@@ -54,54 +54,54 @@ export class ModePanel {
     const isEvery = element("every-layer").checked;
     const layers = isEvery ? Array.from({ length: store.run.operator.num_layers }, (_, n) => n) : [this.layer];
     const pairs = layers.flatMap((layer) => modes.map((mode) => [layer, mode]));
-    store.set({ silence: toggledModes(store.silence, pairs) });
+    store.set({ ablation: toggledModes(store.ablation, pairs) });
   }
 
   // Returns the mode that measured most; a constant wave would show nothing.
   strongest() {
-    const { modes, inside } = this.store;
-    const energy = inside.arrays.tokens.data.subarray(0, modes.count);
+    const { modes, internals } = this.store;
+    const energy = internals.arrays.tokens.data.subarray(0, modes.count);
     const varies = (mode) => modes.isPaper || modes.vector(mode).some((number) => number !== 0);
     return Array.from(energy.keys()).filter(varies).sort((a, b) => energy[b] - energy[a])[0] ?? 0;
   }
 
   draw() {
     const { store } = this;
-    if (!store.inside) return;
+    if (!store.internals) return;
     if (store.mode === null) {
       store.set({ mode: this.strongest() });
       return;
     }
-    const { modes, mode, silence } = store;
-    const byShare = store.modesColour === "dependence" && store.dependence;
-    const source = byShare ? store.dependence.arrays.modes.data : store.inside.arrays.tokens.data;
+    const { modes, mode, ablation } = store;
+    const byContribution = store.modesColour === "dependence" && store.dependence;
+    const source = byContribution ? store.dependence.arrays.modes.data : store.internals.arrays.tokens.data;
     const all = source.subarray(this.layer * modes.count, (this.layer + 1) * modes.count);
-    const shown = byShare ? all : all.map((energy) => Math.max(FLOOR, Math.log10(energy)));
+    const shown = byContribution ? all : all.map((energy) => Math.max(FLOOR, Math.log10(energy)));
     const places = Array.from({ length: modes.columns * modes.rows }, (_, place) => modes.modeAt(place));
     const values = places.map((number) => shown[number]);
     const [low, high] = endsOf(shown);
     const output = store.run.outputs[store.variable];
     this.map.show({
       ...modes.labels(), columns: modes.columns, rows: modes.rows, values, name: "Modes:",
-      scale: byShare ? signedScale(all) : { limits: high > low ? [low, high] : [low - 1, low], palette: SEQUENTIAL },
-      units: byShare ? output.units || output.name : "log₁₀ E",
+      scale: byContribution ? signedScale(all) : { limits: high > low ? [low, high] : [low - 1, low], palette: SEQUENTIAL },
+      units: byContribution ? output.units || output.name : "log₁₀ E",
       marks: [{ place: modes.placeOf(mode), colour: themeColour("first") }].filter(({ place }) => place >= 0),
-      isOff: (place) => isOff(silence, this.layer, places[place]) || silence.layers.has(this.layer),
+      isOff: (place) => isOff(ablation, this.layer, places[place]) || ablation.layers.has(this.layer),
       describe: (place) => modes.name(places[place]),
     });
-    this.describe(byShare);
+    this.describe(byContribution);
   }
 
-  describe(byShare) {
+  describe(byContribution) {
     const { store } = this;
-    const { modes, mode, silence } = store;
+    const { modes, mode, ablation } = store;
     const kind = modes.isPaper ? "window of a head" : "wave vector";
-    element("modes-seen").textContent = byShare
-      ? `What every ${kind} of layer ${this.layer + 1} adds to the prediction at the asked point.`
+    element("modes-seen").textContent = byContribution
+      ? `What every ${kind} of layer ${this.layer + 1} adds to the prediction at the chosen point.`
       : `What every ${kind} measures in layer ${this.layer + 1}; click shows it, shift-click switches it off.`;
-    const isModeOff = isOff(silence, this.layer, mode);
+    const isModeOff = isOff(ablation, this.layer, mode);
     const group = modes.group(mode);
-    const isGroupOff = group.every((other) => isOff(silence, this.layer, other));
+    const isGroupOff = group.every((other) => isOff(ablation, this.layer, other));
     setSwitch(element("off-mode"), modes.name(mode), isModeOff);
     setSwitch(element("off-group"), modes.groupName(mode), isGroupOff);
   }

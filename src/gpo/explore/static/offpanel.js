@@ -1,7 +1,7 @@
-// What is off and what that changes, and on what the asked point depends.
+// What is off and what that changes, and on what the chosen point depends.
 
 import { short, withUnits } from "./colours.js";
-import { isNothing, listed, NOTHING } from "./silence.js";
+import { isNothing, listed, NOTHING } from "./ablation.js";
 import { element } from "./store.js";
 
 const MOST = 6;
@@ -9,31 +9,31 @@ const MOST = 6;
 export class OffPanel {
   constructor(store) {
     this.store = store;
-    store.on(["silence"], () => this.list());
+    store.on(["ablation"], () => this.list());
     store.on(["prediction", "frames", "variable"], () => this.effect());
-    store.on(["dependence", "value", "asked"], () => this.point());
+    store.on(["dependence", "value", "point"], () => this.point());
     this.list();
     this.point();
   }
 
   list() {
     const { store } = this;
-    if (store.run.reasons.silence) {
-      element("parts").textContent = store.run.reasons.silence;
+    if (store.run.reasons.ablation) {
+      element("parts").textContent = store.run.reasons.ablation;
       return;
     }
-    const names = listed(store.silence, (mode) => store.modes.name(mode));
+    const names = listed(store.ablation, (mode) => store.modes.name(mode));
     const buttons = names.map(({ text, without }) => {
       const button = document.createElement("button");
       Object.assign(button, { type: "button", textContent: `${text} ×` });
       button.setAttribute("aria-label", `Switch ${text} on again`);
-      button.addEventListener("click", () => store.set({ silence: without }));
+      button.addEventListener("click", () => store.set({ ablation: without }));
       return button;
     });
     if (buttons.length) {
       const all = document.createElement("button");
       Object.assign(all, { type: "button", textContent: "All on", id: "all-on" });
-      all.addEventListener("click", () => store.set({ silence: NOTHING }));
+      all.addEventListener("click", () => store.set({ ablation: NOTHING }));
       buttons.push(all);
     }
     element("parts").replaceChildren(...(buttons.length ? buttons : ["Nothing is off."]));
@@ -44,11 +44,11 @@ export class OffPanel {
     if (!store.prediction || !store.frames) return;
     const { variable, run } = store;
     const { units } = run.outputs[variable];
-    const { errors, changes } = store.prediction.facts;
-    const whole = store.frames.facts.errors;
+    const { errors, changes } = store.prediction.metadata;
+    const whole = store.frames.metadata.errors;
     const rms = `RMS error ${withUnits(whole.rms[variable], units)}`;
     const relative = `relative L2 ${short(whole.relative_l2)}`;
-    element("effect").textContent = isNothing(store.silence)
+    element("effect").textContent = isNothing(store.ablation)
       ? `${rms}, ${relative}, with everything on.`
       : `The prediction changes by ${withUnits(changes.rms[variable], units)} (RMS). ` +
         `Error ${short(whole.rms[variable])} → ${withUnits(errors.rms[variable], units)}, ` +
@@ -57,24 +57,24 @@ export class OffPanel {
 
   point() {
     const { store } = this;
-    const { dependence, value, asked, variable, run } = store;
-    const shares = element("shares");
-    if (!asked || !dependence) {
-      element("asked").textContent = "Click a point of the field to ask on what it depends.";
-      shares.replaceChildren();
+    const { dependence, value, point, variable, run } = store;
+    const contributions = element("contributions");
+    if (!point || !dependence) {
+      element("point").textContent = "Click a point of the field to see on what it depends.";
+      contributions.replaceChildren();
       return;
     }
     const { units } = run.outputs[variable];
-    const { predicted, truth, attributed, of, site } = dependence.facts;
-    const exact = value ? `value ${withUnits(value.facts.values[variable], units)}. ` : "";
+    const { predicted, truth, attributed, of, site } = dependence.metadata;
+    const exact = value ? `value ${withUnits(value.metadata.values[variable], units)}. ` : "";
     const what = of === "change" ? "the change since the last frame" : "the value, counted from the mean";
-    element("asked").textContent =
-      `At (${asked.map(short).join(", ")}): ${exact}Next site, ${site}: predicted ${short(predicted)}, ` +
-      `truth ${withUnits(truth, units)}. Shares in ${what}, ${withUnits(attributed, units)}:`;
-    this.listShares(shares, dependence, units);
+    element("point").textContent =
+      `At (${point.map(short).join(", ")}): ${exact}Next site, ${site}: predicted ${short(predicted)}, ` +
+      `truth ${withUnits(truth, units)}. Contributions to ${what}, ${withUnits(attributed, units)}:`;
+    this.listContributions(contributions, dependence, units);
   }
 
-  listShares(list, { arrays }, units) {
+  listContributions(list, { arrays }, units) {
     const { store } = this;
     if (!arrays.modes || !store.modes) {
       list.replaceChildren();

@@ -29,13 +29,13 @@ export class ParticleCloud {
 
   // Returns in how many sigma to draw, so that ellipses stay apart.
   suitableSize(geometry) {
-    const shares = geometry.plane.map((axis) => {
+    const fractions = geometry.plane.map((axis) => {
       const reaches = [];
       for (let n = axis; n < this.scales.length; n += this.dim) reaches.push(this.scales[n]);
       reaches.sort((a, b) => a - b);
       return reaches[reaches.length >> 1] / (geometry.home[1][axis] - geometry.home[0][axis]);
     });
-    const usual = Math.sqrt(shares[0] * shares.at(-1));
+    const usual = Math.sqrt(fractions[0] * fractions.at(-1));
     return SIZES.find((size) => size * usual < 0.04) ?? SIZES.at(-1);
   }
 

@@ -47,7 +47,7 @@ export class Picture {
     new ResizeObserver(() => this.redraw()).observe(canvas);
   }
 
-  // content: {geometry, box, values, scale, units, outlines, silent, curves, over}
+  // content: {geometry, box, values, scale, units, outlines, ablated, curves, over}
   show(content) {
     this.content = content;
     this.redraw();
@@ -126,7 +126,7 @@ export class Picture {
   }
 
   drawCells(context, frame) {
-    const { geometry, values, scale, silent, outlines } = this.content;
+    const { geometry, values, scale, ablated, outlines } = this.content;
     // Looking for the nearest point takes longer than looking along axes.
     const density = geometry.kind === "points" ? 0.5 : this.fit.ratio;
     const width = Math.max(1, Math.round(frame.width * density));
@@ -142,7 +142,7 @@ export class Picture {
       if (site < 0) continue;
       const value = values[site];
       pixels[n] = known[site] && Number.isFinite(value) ? colourOf(value) : unknown;
-      if (silent?.has(site)) {
+      if (ablated?.has(site)) {
         const stripe = ((n % width) + Math.floor(n / width)) % 8;
         if (stripe < 4) pixels[n] = stripe < 2 ? 0xff303030 : 0xfff0f0f0;
       }

@@ -4,7 +4,7 @@ import { scaleOf, short, signedScale, ticks } from "./colours.js";
 import { player } from "./controls.js";
 import { fitted, Picture, suit, themeColour } from "./picture.js";
 import { complain } from "./problem.js";
-import { plain } from "./silence.js";
+import { plain } from "./ablation.js";
 import { column, element } from "./store.js";
 import { Latest } from "./wire.js";
 
@@ -25,7 +25,7 @@ export class RolloutPanel {
     element("roll-out").addEventListener("click", () => this.load());
     element("step").addEventListener("input", () => this.draw());
     player(element("play-rollout"), element("step"), 450);
-    store.on(["example", "silence"], () => this.rollout && this.loadSoon());
+    store.on(["example", "ablation"], () => this.rollout && this.loadSoon());
     store.on(["variable", "box", "theme"], () => this.draw());
     store.on(["geometry"], () => this.pictures.forEach(({ canvas }) => suit(canvas, store.geometry, 230, 8, 82)));
     new ResizeObserver(() => this.draw()).observe(element("curve"));
@@ -38,9 +38,9 @@ export class RolloutPanel {
   }
 
   async load() {
-    const { example, silence } = this.store;
+    const { example, ablation } = this.store;
     try {
-      const rollout = await this.latest.ask({ example, silence: plain(silence), steps: 20 });
+      const rollout = await this.latest.ask({ example, ablation: plain(ablation), steps: 20 });
       if (!rollout) return;
       this.rollout = rollout;
       const steps = rollout.arrays.forecast.shape[0];
@@ -70,7 +70,7 @@ export class RolloutPanel {
     all.forEach(([values, how], n) =>
       this.pictures[n].show({ geometry, box, values, scale: how, units, curves: n ? [] : curves }),
     );
-    const { times, errors } = this.rollout.facts;
+    const { times, errors } = this.rollout.metadata;
     const text = `${step + 1} of ${times.length}, t = ${short(times[step])} ${run.time_units}`;
     element("step-text").textContent = text;
     element("step").setAttribute("aria-valuetext", text);

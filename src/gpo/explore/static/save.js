@@ -1,7 +1,7 @@
 // The view as PNG, made of the canvas, and the data as NetCDF, made by the server.
 
 import { themeColour } from "./picture.js";
-import { isNothing, plain } from "./silence.js";
+import { isNothing, plain } from "./ablation.js";
 import { element } from "./store.js";
 import { bytes } from "./wire.js";
 
@@ -25,7 +25,7 @@ export async function savePng(store, panel) {
   context.fillRect(0, 0, sheet.width, sheet.height);
   context.fillStyle = themeColour("text");
   context.font = `${13 * ratio}px system-ui, sans-serif`;
-  const parts = isNothing(store.silence) ? "" : ", parts off";
+  const parts = isNothing(store.ablation) ? "" : ", parts off";
   const when = element("time-text").textContent;
   context.fillText(`${store.run.name}: ${panel.now.name}, ${panel.now.shown}${parts}, ${when}`, 12 * ratio, 20 * ratio);
   context.drawImage(source, 0, space);
@@ -34,6 +34,6 @@ export async function savePng(store, panel) {
 }
 
 export async function saveNetcdf(store) {
-  const content = await bytes("netcdf", { example: store.example, silence: plain(store.silence) });
+  const content = await bytes("netcdf", { example: store.example, ablation: plain(store.ablation) });
   download(new Blob([content], { type: "application/x-netcdf" }), `${store.run.name}-${store.example}.nc`);
 }

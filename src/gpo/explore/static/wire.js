@@ -1,12 +1,12 @@
 // Requests to the server, and packets of arrays back: see arrays.py for the bytes.
 
-export async function runFacts() {
+export async function runMetadata() {
   const response = await fetch("api/run");
   if (!response.ok) throw new Error(await reason(response));
   return response.json();
 }
 
-// Returns {facts, arrays}: every array is {data, shape}, a view of the bytes that came.
+// Returns {metadata, arrays}: every array is {data, shape}, a view of the bytes that came.
 export async function ask(what, body) {
   return unpack(await bytes(what, body));
 }
@@ -51,7 +51,7 @@ export function unpack(buffer) {
     const Kind = kind === "i4" ? Int32Array : Float32Array;
     arrays[name] = { data: new Kind(buffer, 8 + length + start, count), shape };
   }
-  return { facts: header.facts, arrays };
+  return { metadata: header.metadata, arrays };
 }
 
 // Asks one thing at a time. While an answer is under way only the last wish is remembered, so a

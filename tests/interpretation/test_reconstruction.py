@@ -1,3 +1,6 @@
+"""Fields that are reconstructed from particles alone, and their picture."""
+
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +11,13 @@ from matplotlib import pyplot as plt
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_windows
-from gpo.evaluation import carried as module
 from gpo.forecast.examples import make_examples
-from gpo.interpretation.reconstruction import carried_field
+from gpo.interpretation import reconstruction as module
+from gpo.interpretation.reconstruction import reconstruct, superposition
 from gpo.report.particles import draw_particle_panels
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
+from tests.conftest import random_points
 
 SMALL = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 3}
 
@@ -39,38 +43,38 @@ def forecaster_of(data, **settings):
     return new_forecaster(data, split, config).eval(), example
 
 
-def test_a_field_that_is_the_same_everywhere_is_carried_exactly():
+def test_a_constant_field_is_reconstructed_exactly():
     forecaster, example = forecaster_of(waves(is_flat=True))
-    carried = carried_field(forecaster, example)
+    found = reconstruct(forecaster, example)
     is_known = example.weights[0] > 0
-    torch.testing.assert_close(carried.rebuilt[is_known], carried.field[is_known])
+    torch.testing.assert_close(found.reconstructed[is_known], found.field[is_known])
 
 
-def test_narrow_particles_carry_the_field_and_a_masked_site_carries_nothing(monkeypatch):
+def test_narrow_particles_reconstruct_the_field_without_masked_sites(monkeypatch):
     forecaster, example = forecaster_of(waves())
     with torch.no_grad():
         forecaster.model.field.encoder.scales.out.bias.fill_(-5)
-    carried = carried_field(forecaster, example)
+    found = reconstruct(forecaster, example)
     is_known = example.weights[0] > 0
-    torch.testing.assert_close(carried.rebuilt[is_known], carried.field[is_known], rtol=0.05, atol=0.05)  # fmt: skip
-    assert carried.rebuilt.isfinite().all()
-    # Of very many particles some are looked at.
-    monkeypatch.setattr(module, "MOST_PAIRS", 99 * 98 * 3 - 1)
-    fewer = carried_field(forecaster, example)
-    assert (fewer.rebuilt - carried.rebuilt).abs().max() > 0
+    torch.testing.assert_close(found.reconstructed[is_known], found.field[is_known], rtol=0.05, atol=0.05)  # fmt: skip
+    assert found.reconstructed.isfinite().all()
+    # Of very many particles some are evaluated.
+    monkeypatch.setattr(module, "MAX_PAIRS", 99 * 98 * 3 - 1)
+    fewer = reconstruct(forecaster, example)
+    assert (fewer.reconstructed - found.reconstructed).abs().max() > 0
 
 
 def test_a_gaussian_field_shows_what_its_decoder_makes():
     forecaster, example = forecaster_of(waves(), stage="field")
     expected = forecaster(example.frames, example.coords, weights=example.weights)[0]
-    torch.testing.assert_close(carried_field(forecaster, example).rebuilt, expected)
+    torch.testing.assert_close(reconstruct(forecaster, example).reconstructed, expected)
 
 
 @pytest.mark.parametrize("settings", [{"model": "fno"}, {"operator": ("has_gaussian_field=false",)}])  # fmt: skip
 def test_a_model_without_particles_has_no_such_picture(settings):
     data = waves()
     forecaster, example = forecaster_of(data, **settings)
-    assert carried_field(forecaster, example) is None
+    assert reconstruct(forecaster, example) is None
     assert draw_particle_panels(forecaster, {"test split": (example, data.geometry())}) is None
 
 
@@ -85,3 +89,25 @@ def test_the_picture_has_a_row_for_every_kind_of_data():
     assert titles[4] == "other data: a"
     figure.canvas.draw()
     plt.close(figure)
+
+
+def test_amounts_that_are_all_the_same_give_a_constant(domain):
+    centers = random_points(domain, 50)
+    ones = torch.ones(50, dtype=torch.double)
+    found = superposition(
+        random_points(domain, 9), centers, 0.5 * torch.ones_like(centers), ones, 3 * ones[:, None], domain
+    )  # fmt: skip
+    torch.testing.assert_close(found, torch.full((9, 1), 3.0, dtype=torch.double))
+
+
+def test_two_gaussians_share_a_point_by_their_heights(domain, monkeypatch):
+    monkeypatch.setattr(module, "MAX_OFFSETS", 1)
+    centers, points = random_points(domain, 2), random_points(domain, 3)
+    scales, weights = torch.full_like(centers, 0.7), torch.tensor([0.2, 0.5]).double()
+    found = superposition(points, centers, scales, weights, torch.tensor([[1.0], [5.0]]).double(), domain)  # fmt: skip
+    for point, value in zip(points, found, strict=True):
+        heights = [
+            weight * math.exp(-0.5 * float((domain.offset(point, center) / 0.7).square().sum()))
+            for weight, center in zip(weights.tolist(), centers, strict=True)
+        ]
+        assert float(value) == pytest.approx((heights[0] + 5 * heights[1]) / sum(heights))

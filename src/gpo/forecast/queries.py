@@ -1,4 +1,4 @@
-"""One forecast that can be asked for part by part: at its sites, or at any points."""
+"""One forecast, evaluated at its sites or at any query points, chunk by chunk."""
 
 from functools import cached_property
 
@@ -10,15 +10,15 @@ from gpo.forecast.forecaster import Forecast, Forecaster
 from gpo.model.operator import GaussianParticleOperator
 
 MAX_QUERIES = 2**15
-"""Points that are asked at a time where nobody says how many."""
+"""Default number of query points at a time."""
 
 
-class Answers:
-    """What a forecaster says about one start; how questions are grouped changes no answer.
+class QueryForecast:
+    """The forecast from one initial condition; the size of chunks does not change its values.
 
     Args:
         forecaster: The trained model.
-        frames: Where it starts, oldest first.
+        frames: The initial condition, oldest frame first.
         coords: The sites.
         weights: Quadrature weights; 0 masks a site.
     """
@@ -32,12 +32,12 @@ class Answers:
     ) -> None:
         self._forecaster, self._frames = forecaster, frames
         self._coords, self._weights = coords, weights
-        # Nothing follows from a forecast that has left all bounds.
+        # A rollout that has diverged stays NaN.
         self._is_finite = bool(frames[:, weights > 0].isfinite().all())
 
     @torch.no_grad()
     def at(self, queries: Float[Tensor, "queries dim"]) -> Float[Tensor, "queries outputs"]:
-        """Returns the forecast at any points; NaN where it starts from what is not finite."""
+        """Returns the forecast at any points; NaN where the initial condition is not finite."""
         if not self._is_finite:
             return queries.new_full((len(queries), len(self._forecaster.task.outputs)), torch.nan)
         return self._forecast.at(queries)[0]
@@ -50,13 +50,13 @@ class Answers:
     @cached_property
     @torch.no_grad()
     def at_sites(self) -> Float[Tensor, "points outputs"]:
-        """The forecast at the sites; NaN where they are masked, or it starts from no number."""
+        """The forecast at the sites; NaN at masked ones, or where the initial condition is not finite."""
         shape = len(self._coords), len(self._forecaster.task.outputs)
         if not self._is_finite:
             return self._coords.new_full(shape, torch.nan)
         forecaster = self._forecaster
         if isinstance(forecaster.model, GaussianParticleOperator):
-            found = self._forecast.at_sites()[0]
+            predicted = self._forecast.at_sites()[0]
         else:
-            found = forecaster(self._frames[None], self._coords, weights=self._weights)[0]
-        return found.masked_fill((self._weights == 0)[:, None], torch.nan)
+            predicted = forecaster(self._frames[None], self._coords, weights=self._weights)[0]
+        return predicted.masked_fill((self._weights == 0)[:, None], torch.nan)

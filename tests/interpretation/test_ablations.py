@@ -6,19 +6,20 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
-from gpo.interpretation.ablations import patches, read_causes
+from gpo.interpretation.ablations import run_ablations
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.components import make_parts, together
+from gpo.interpretation.components import joint_ablation, make_components
 from gpo.interpretation.effects import Effects
+from gpo.interpretation.regions import patches
 from tests.interpretation.readings import TORUS, only_mode, series, untrained
 
 
 def read(forecaster, data, members):
-    return read_causes(forecaster, make_batches(data, members[:2]), np.random.default_rng(0))
+    return run_ablations(forecaster, make_batches(data, members[:2]), np.random.default_rng(0))
 
 
 def only_wave(forecaster, number):
-    """Makes all layers deaf to all waves but one."""
+    """Leaves all layers one wave."""
     layers = forecaster.model.layers
     mode = layers.windows.vectors.tolist().index(number)
     for stage in layers.stages:
@@ -36,7 +37,7 @@ def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
     assert max(other["relative_l2"] for other in others) < 1e-6
     changes = [row["relative_l2"] for row in found["shells"]["all_layers"]]
     assert np.flatnonzero(np.array(changes) > 1e-6).tolist() == [2]
-    # Nobody needs to be asked twice: the strongest alone does what all of them do.
+    # The strongest wave alone does what all of them do.
     curve = found["faithfulness"]
     assert curve["strongest_first"][1] == pytest.approx(curve["strongest_first"][-1], rel=1e-5)
 
@@ -44,13 +45,14 @@ def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
 def test_opposite_vectors_are_one_wave():
     data = series()
     forecaster, members = untrained(data)
-    parts = {part.name: part for part in make_parts(forecaster, make_batches(data, members[:1]))}
+    components = make_components(forecaster, make_batches(data, members[:1]))
+    parts = {component.name: component for component in components}
     num_modes, limit = forecaster.model.num_modes, forecaster.model.config.waves[0]
     assert len(parts) == num_modes - limit
     assert "k = (-1, 0)" not in parts
     assert len(parts["k = (1, 0)"].modes) == 4
     assert len(parts["k = (-1, 1)"].modes) == 2
-    every = together(list(parts.values())).modes
+    every = joint_ablation(list(parts.values())).modes
     assert every == {(layer, mode) for layer in range(2) for mode in range(num_modes)}
 
 
@@ -63,13 +65,13 @@ def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     rows = read(forecaster, data, members)["regions"]["effects"]
     assert len(rows) == 64
     for row in rows:
-        assert row["share_inside"] == pytest.approx(1)
-        assert row["share_expected"] == pytest.approx(1 / 64, rel=1e-4)
+        assert row["fraction_inside"] == pytest.approx(1)
+        assert row["fraction_expected"] == pytest.approx(1 / 64, rel=1e-4)
         assert row["distance"] < 0.1
         assert row["spread"] < 2 / 64
 
 
-def test_effects_are_those_of_the_silenced_model():
+def test_effects_are_those_of_the_ablated_model():
     data = series()
     forecaster, members = untrained(data)
     (batch,) = make_batches(data, members[:2])
@@ -83,7 +85,7 @@ def test_effects_are_those_of_the_silenced_model():
     assert {"low", "middle", "high", "spread"} <= set(found)
     nothing = effects.without(Ablation(), [torch.ones(2, 256)])
     assert nothing["relative_l2"] < 1e-12
-    assert "share_inside" not in nothing
+    assert "fraction_inside" not in nothing
 
 
 def test_a_change_of_long_waves_shows_in_the_low_band_alone():
@@ -102,7 +104,9 @@ def test_content_windows_tell_where_their_effect_should_be():
     forecaster, members = untrained(data, variant="paper")
     found = read(forecaster, data, members)
     assert len(found["modes"]) == found["num_modes"] == 2 * 2 * 3
-    assert {"layer", "head", "mode", "share_inside", "share_expected"} <= set(found["modes"][0])
+    assert {"layer", "head", "mode", "fraction_inside", "fraction_expected"} <= set(
+        found["modes"][0]
+    )
     assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # fmt: skip
     assert "low" not in found["layers"][0], "there are no bands without a grid"
     assert "wave number" in found["shells"]["reason"]

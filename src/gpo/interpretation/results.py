@@ -1,0 +1,153 @@
+"""All numbers of `gpo interpret`, as `interpret.json`, and the dozen that answer its questions."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpo.files import write_text
+
+FILE_NAME = "interpret.json"
+
+Row = tuple[str, str, str]
+"""A quantity, its value, and what to compare it with."""
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """What a trained gpo relies on; docs/interpret.md explains every key."""
+
+    variant: str
+    """geometric or paper."""
+    num_examples: int
+    """Test examples that were read."""
+    structures: dict[str, Any]
+    """Do particles sit on structures?"""
+    windows: dict[str, Any]
+    """Are windows used?"""
+    ablations: dict[str, Any]
+    """What changes when components are switched off?"""
+    stability: dict[str, Any] = field(default_factory=dict)
+    """Is it the same on other data, at half resolution, with another seed?"""
+
+    def save(self, folder: Path) -> Path:
+        """Writes `interpret.json`; numbers that are not finite become null."""
+        path = folder / FILE_NAME
+        write_text(path, json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> "Interpretation":
+        """Reads a file that `save` wrote."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path}: must be what gpo interpret wrote, got {error}. Make it again: gpo "
+                f"interpret {path.parent}"
+            ) from error
+
+    def summary(self) -> list[Row]:
+        """Returns the numbers to look at first, one row each."""
+        return [
+            *_structure_rows(self.structures),
+            *_window_rows(self.windows),
+            *_ablation_rows(self.ablations),
+            *_stability_rows(self.stability),
+        ]
+
+
+def _structure_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    if "reason" in part:
+        yield "particles", "-", part["reason"]
+        return
+    for particle, row in part["correlations"].items():
+        for structure, entry in row.items():
+            if "reason" not in entry:
+                yield f"ρ of {particle} – {structure}", f"{entry['value']:+.3f}", _band(entry)
+    if "reason" not in part["alignment"]:
+        entry = part["alignment"]
+        yield "cos 2θ of long axis, gradient", f"{entry['value']:+.3f}", _band(entry)
+    yield "own particles seen by a site", f"{part['basis_at_site']:.2g}", "0 to 1"
+    for name, fraction in part["fraction_from_field"].items():
+        if fraction is not None:
+            yield f"{name} due to the field", f"{fraction:.1%}", "rest: place, number"
+
+
+def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    if "reason" in part:
+        yield "windows", "-", part["reason"]
+    elif part["kind"] == "waves":
+        modes = [layer["effective_modes"] for layer in part["layers"]]
+        used, count = f"{modes[0]:.0f}, {modes[-1]:.0f}", len(part["vectors"])
+        yield "waves used, first, last layer", used, f"of {count}"
+        if "reason" not in part["gram"]:
+            unseen = part["gram"]["measured"]["fraction_hardly_seen"]
+            yield "functions sites hardly see", f"{unseen:.1%}", "0 %"
+    else:
+        layers = part["layers"]
+        modes = np.mean([layer["effective_modes"] for layer in layers])
+        extent = np.mean([layer["extent"] for layer in layers])
+        smallest = np.mean([layer["gram_smallest"] for layer in layers])
+        count = len(layers[0]["coverage"][0])
+        yield "effective number of modes per head", f"{modes:.1f}", f"of {count}"
+        yield "extent of a window", f"{extent:.2f}", "1 everywhere"
+        yield "smallest singular value of the Gram matrix", f"{smallest:.2g}", "1"
+
+
+def _ablation_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    if "reason" in part:
+        yield "ablations", "-", part["reason"]
+        return
+    change = part["particles"]["all"]["relative_l2"]
+    yield "change without any particle", f"{change:.2g}", f"error {part['error']:.2g}"
+    changes = [layer["relative_l2"] for layer in part["layers"]]
+    yield "change without one layer", f"{min(changes):.2g}, {max(changes):.2g}", ""
+    first = max(part["modes"], key=lambda mode: mode["relative_l2"])
+    yield f"change without {first['name']}", f"{first['relative_l2']:.2g}", ""
+    rows = [row for row in part["regions"]["effects"] if row.get("fraction_inside") is not None]
+    if rows:
+        inside, expected = (
+            float(np.mean([row[name] for row in rows]))
+            for name in ("fraction_inside", "fraction_expected")
+        )
+        yield "effect of a region inside it", f"{inside:.2f}", f"{expected:.2f}"
+    if part["faithfulness"]["area"] is not None:
+        yield "faithfulness of energy", f"{part['faithfulness']['area']:+.2f}", "0"
+
+
+def _stability_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    half = part.get("half_resolution", {})
+    if "prediction" in half:
+        yield "change at half resolution", f"{half['prediction']:.2g}", "0"
+    other = part.get("other_data")
+    if other:
+        yield "error, other over usual data", f"{other['degradation']:.3g}", "1"
+        for name, row in other["drift"].items():
+            if isinstance(row, dict) and row["ratio"] is not None:
+                yield f"drift of {name}, other data", f"{row['ratio']:.3g}", "1"
+    for path, row in part.get("other_seeds", {}).items():
+        name = Path(path).name
+        if "reason" not in row["density"]:
+            yield f"ρ of density, {name}", f"{row['density']['value']:+.3f}", _band(row["density"])
+        for what, value in row["effects"].items():
+            if isinstance(value, float):
+                yield f"ρ of effects of {what}, {name}", f"{value:+.2f}", "1"
+
+
+def _band(entry: Mapping[str, float]) -> str:
+    return f"{entry['low']:+.3f} to {entry['high']:+.3f}, p = {entry['p']:.2g}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
