@@ -34,6 +34,7 @@ from gpo.cli.run import (
     TrainCommand,
     starting_point,
 )
+from gpo.files import MissingPackageError
 from gpo.training.config import RunConfig
 
 
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         # Whoever read our output has seen enough; what is left goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MissingPackageError) as error:
         Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
         sys.exit(1)
     except KeyboardInterrupt:
