@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gpo.cli.describe import describe
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import READERS, open_data
 from gpo.data.summary import summarise

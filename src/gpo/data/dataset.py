@@ -6,9 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.errors import DataError
-from gpo.data.forcings import HAND, Clock, hands_at
+from gpo.data.forcings import DAY_CYCLE, TimeFeatures, day_cycle
 from gpo.data.geometry import Geometry
+
+
+class DataError(ValueError):
+    """Data that cannot be used; the message names the file, the field and what is wrong."""
+
+    def __init__(self, path: str | Path, field: str, problem: str) -> None:
+        super().__init__(f"{path}: `{field}` {problem}")
+        self.path = Path(path)
+        self.field = field
+        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -18,40 +27,6 @@ class Variable:
     name: str
     units: str = ""
     """Units as the file has them; empty where it has none."""
-
-
-MAX_NUMBERS = 2**23
-"""Numbers that are read at a time; a single frame may have more."""
-
-
-@dataclass(frozen=True)
-class RowReader:
-    """Reads frames at a range of sites in grid order.
-
-    Worker processes get a copy: `read` must be an object that can be pickled, and open its file
-    anew every time.
-    """
-
-    read: Callable[[int, slice, slice], np.ndarray]
-    """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
-    row_size: int = 1
-    """Sites of a row, which is one entry along the first axis; 1 for scattered points."""
-
-    def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
-        """Returns times by points by variables.
-
-        Args:
-            trajectory: Whose.
-            times: Which frames.
-            sites: Which sites: all, or a first one and the one after the last.
-        """
-        if sites == slice(None):
-            return self.read(trajectory, times, sites)
-        first = sites.start // self.row_size
-        rows = slice(first, -(-sites.stop // self.row_size))
-        before = first * self.row_size
-        part = self.read(trajectory, times, rows)
-        return part[:, sites.start - before : sites.stop - before]
 
 
 @dataclass(frozen=True)
@@ -76,8 +51,8 @@ class Trajectories:
     """Constants of every trajectory, such as a viscosity; one number each."""
     first_hour: float | None = None
     """Time of day of the first frame, where frames have dates; times are hours then."""
-    clock: Clock = "none"
-    """Whether frames that are given tell the time of day."""
+    time_features: TimeFeatures = "none"
+    """Which forcings `input_frames` puts before the variables."""
 
     def __post_init__(self) -> None:
         """Refuses what no later stage could use."""
@@ -122,29 +97,31 @@ class Trajectories:
         """The usual time from frame to frame; one where there is a single frame."""
         return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 1.0
 
-    def with_clock(self, clock: Clock) -> "Trajectories":
-        """Returns the same, whose given frames tell the time; refuses where frames have no dates."""
-        if clock != "none" and self.first_hour is None:
-            problem = "has no dates, such as hours since 2019-03-01, which a clock needs."
-            raise DataError(self.source, "time", f"{problem} Without them, train without --clock.")
-        return replace(self, clock=clock)
+    def with_time_features(self, time_features: TimeFeatures) -> "Trajectories":
+        """Returns a copy with these forcings; refuses where frames have no dates."""
+        if time_features != "none" and self.first_hour is None:
+            problem = "has no dates, such as hours since 2019-03-01, which time features need."
+            raise DataError(self.source, "time", f"{problem} Train without --time-features.")
+        return replace(self, time_features=time_features)
 
     @property
-    def known(self) -> tuple[Variable, ...]:
-        """What is given before the variables and known of any time: the hand of the clock."""
-        return () if self.clock == "none" else tuple(Variable(name, "1") for name in HAND)
+    def forcings(self) -> tuple[Variable, ...]:
+        """Inputs that are known in advance, listed before the variables: the time features."""
+        names = () if self.time_features == "none" else DAY_CYCLE
+        return tuple(Variable(name, "1") for name in names)
 
-    def given(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
-        """Returns frames as a model is given them, times by points by what is known and variables."""
-        return self.with_known(self.frames(trajectory, times), times)
+    def input_frames(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
+        """Returns frames as a model reads them: times by points by forcings and variables."""
+        return self.add_forcings(self.frames(trajectory, times), times)
 
-    def with_known(self, frames: np.ndarray, times: slice) -> np.ndarray:
-        """Returns frames of these times with what is known of them before their variables."""
-        if self.first_hour is None or self.clock == "none":
+    def add_forcings(self, frames: np.ndarray, times: slice) -> np.ndarray:
+        """Returns frames with the forcings of their times put before the variables."""
+        if self.first_hour is None or self.time_features == "none":
             return frames
-        hands = hands_at(self.first_hour + self.time[times] - self.time[0]).astype(frames.dtype)
-        shape = (*frames.shape[:2], hands.shape[-1])
-        return np.concatenate([np.broadcast_to(hands[:, None], shape), frames], -1)
+        features = day_cycle(self.first_hour + self.time[times] - self.time[0])
+        features = features.astype(frames.dtype)
+        shape = (*frames.shape[:2], features.shape[-1])
+        return np.concatenate([np.broadcast_to(features[:, None], shape), frames], -1)
 
     def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
         if sites == slice(0, self.geometry(trajectory).num_points):
@@ -197,6 +174,36 @@ class StaticMaps:
         return given, wanted
 
 
+@dataclass(frozen=True)
+class RowReader:
+    """Reads frames at a range of sites in grid order.
+
+    Worker processes get a copy: `read` must be an object that can be pickled, and open its file
+    anew every time.
+    """
+
+    read: Callable[[int, slice, slice], np.ndarray]
+    """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
+    row_size: int = 1
+    """Sites of a row, which is one entry along the first axis; 1 for scattered points."""
+
+    def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
+        """Returns times by points by variables.
+
+        Args:
+            trajectory: Whose.
+            times: Which frames.
+            sites: Which sites: all, or a first one and the one after the last.
+        """
+        if sites == slice(None):
+            return self.read(trajectory, times, sites)
+        first = sites.start // self.row_size
+        rows = slice(first, -(-sites.stop // self.row_size))
+        before = first * self.row_size
+        part = self.read(trajectory, times, rows)
+        return part[:, sites.start - before : sites.stop - before]
+
+
 def _check_common(
     source: Path, count: int, geometries: tuple[Geometry, ...], variables: tuple[Variable, ...]
 ) -> None:
@@ -208,6 +215,10 @@ def _check_common(
         raise DataError(
             source, "coords", f"must be one set or {count}, one per sample, got {len(geometries)}."
         )
+
+
+MAX_NUMBERS = 2**23
+"""Numbers that are read at a time; a single frame may have more."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.solvers.base import AbstractSolver, Portion
 from gpo.files import whole_file, write_text
 

@@ -1,4 +1,4 @@
-"""Where the sites of a data set are and how much area or volume each stands for."""
+"""The sites of a data set: coordinates, quadrature weights, and the box to show first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +8,9 @@ import torch
 from scipy.spatial import KDTree
 
 from gpo.numerics.domain import Domain, unit_vectors
+
+FOCUS_EXTENT = 0.2
+"""The focus is used where it covers at most this fraction of every axis."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Geometry:
             raise ValueError("every site is missing")
         return replace(self, weights=weights / weights.sum())
 
-    def coarsened(self, factor: int) -> tuple["Geometry", np.ndarray]:
+    def coarsen(self, factor: int) -> tuple["Geometry", np.ndarray]:
         """Returns every n-th site along each axis of a grid, and the numbers of these sites.
 
         Of scattered points as many are left as of a grid, dense where they were dense; each
@@ -55,7 +58,7 @@ class Geometry:
         a periodic axis does not divide.
         """
         if not self.grid_shape:
-            return self._thinned_points(factor)
+            return self._coarsen_points(factor)
         wraps = self.wraps()
         for size, is_periodic in zip(self.grid_shape, wraps, strict=True):
             if (is_periodic and size % factor) or size < 2 * factor:
@@ -71,10 +74,10 @@ class Geometry:
             ends = list(zip(self.domain.lower, self.domain.upper, strict=True))
             weights = Geometry.rectilinear(axes, periodic=wraps, bounds=ends).weights
         shape, numbers = numbers.shape, numbers.ravel()
-        thin = replace(
+        coarse = replace(
             self, coords=self.coords[numbers], weights=weights, axes=tuple(axes), grid_shape=shape
         )
-        return thin.masked(self.is_masked[numbers]), numbers
+        return coarse.masked(self.is_masked[numbers]), numbers
 
     def chosen(self, numbers: np.ndarray) -> "Geometry":
         """Returns some of the sites as scattered points of the same domain."""
@@ -87,7 +90,7 @@ class Geometry:
             ("",) * self.domain.dim,
         )
 
-    def _thinned_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
+    def _coarsen_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
         dim = self.domain.dim - self.domain.is_sphere
         # Neighbours in space are neighbours in the order of a tree.
         numbers = np.sort(KDTree(self.coords, leafsize=1).indices[:: factor**dim])
@@ -218,6 +221,24 @@ class Geometry:
             domain = Domain.around(torch.from_numpy(coords))
         names = ("x", "y", "z")[:dim]
         return cls(coords, weights, domain, names, tuple(units) or ("",) * dim, triangles=triangles)
+
+
+def focus_box(geometry: Geometry) -> np.ndarray:
+    """Returns the lower and upper corner of the part of the plane to show first.
+
+    A mesh fitted to a body may extend to many times its length, so that the body would be drawn
+    as a dot. Where the denser half of the sites lies in a small part of the domain, the box is
+    that part with a margin; else it contains all sites.
+    """
+    coords = geometry.coords[:, :2]
+    everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
+    reach = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
+    denser = coords[np.argsort(reach, kind="stable")[: (len(coords) + 1) // 2]]
+    focus = np.quantile(denser, [0.05, 0.95], axis=0)
+    extent = np.ptp(focus, axis=0)
+    if (extent > FOCUS_EXTENT * np.ptp(everything, axis=0)).any():
+        return everything
+    return focus + np.array([[-0.5], [0.5]]) * extent
 
 
 def covers_circle(longitude: np.ndarray) -> bool:

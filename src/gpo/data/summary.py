@@ -20,7 +20,7 @@ class Range:
     mean: float
     maximum: float
     missing: float
-    """Share of values that are missing."""
+    """Fraction of values that are missing."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import Trajectories
-from gpo.data.splits import Window
+from gpo.data.splits import TimeSlice
 from gpo.evaluation.rollout import roll_out
 from gpo.explore.arrays import Packet
 from gpo.explore.requests import Asked, AskedPart, AskedPoint, AskedRollout
@@ -116,7 +116,7 @@ def _series(session: Session, asked: AskedRollout) -> tuple[Example, np.ndarray,
     """Returns what a rollout starts from, and what follows at which times."""
     example = session.example(asked.example)
     member, data, task = session.members[asked.example], session.data, session.forecaster.task
-    if not isinstance(member, Window) or not isinstance(data, Trajectories) or task.lead == 0:
+    if not isinstance(member, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
         raise ValueError("Only a forecast of a time series can be rolled out.")
     ends = [other.target for other in session.members if other.trajectory == member.trajectory]
     num_steps = min(asked.steps, (max(ends) - member.last) // task.lead)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import Trajectories, Variable
-from gpo.data.splits import Window
+from gpo.data.splits import TimeSlice
 from gpo.data.writers.netcdf import write_forecast
 from gpo.explore.requests import AskedPart
 from gpo.explore.session import Session
@@ -40,7 +40,7 @@ def netcdf(session: Session, asked: AskedPart) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "view.nc"
         member = session.members[asked.example]
-        if isinstance(member, Window) and isinstance(data, Trajectories):
+        if isinstance(member, TimeSlice) and isinstance(data, Trajectories):
             number = member.last if task.lead == 0 else member.target
             times = data.time[number : number + 1]
             write_forecast(path, rows[None, None], geometry, variables, times, data.time_units)

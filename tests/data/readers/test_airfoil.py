@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.airfoil import NAMES, AirfoilReader, write_airfoil
 from gpo.data.readers.base import ReadOptions
 

@@ -3,8 +3,7 @@ import pytest
 import scipy.io
 
 from gpo import Domain
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data

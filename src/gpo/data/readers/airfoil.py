@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.sites import mask_unknown

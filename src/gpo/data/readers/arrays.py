@@ -27,22 +27,23 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import RowReader, StaticMaps, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
-from gpo.data.readers.coordinates import Sites, find, find_sites
-from gpo.data.readers.matching import (
+from gpo.data.readers.axis_order import (
     BARE_SERIES,
     MAPS,
     SERIES,
     SMALLEST_GRID,
     Axes,
     Field,
+    Sites,
     common_length,
+    find,
+    find_sites,
     match,
     state_order,
 )
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
 from gpo.data.readers.sites import (
     Column,
     choose_columns,

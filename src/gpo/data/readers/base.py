@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 
 
 @dataclass(frozen=True, kw_only=True)

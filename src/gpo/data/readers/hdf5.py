@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 
 
 @contextmanager

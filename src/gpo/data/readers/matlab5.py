@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import scipy.io
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 
 HEADER_SIZE = 128
 MATRIX, COMPRESSED = 14, 15

@@ -14,8 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from gpo.data.dataset import RowReader, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
 from gpo.data.readers.hdf5 import array, dataset, open_hdf5

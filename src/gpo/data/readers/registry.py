@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.readers.airfoil import AirfoilReader
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import AbstractReader, ReadOptions

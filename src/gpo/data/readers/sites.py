@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import check_known, choose_variables
 from gpo.numerics.domain import Domain

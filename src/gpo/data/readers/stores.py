@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5
 

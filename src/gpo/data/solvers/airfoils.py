@@ -1,4 +1,10 @@
-"""What all flows around airfoils share: shapes, meshes, and the way to a steady flow."""
+r"""Steady transonic flow around deformed airfoils, as in Geo-FNO's data.
+
+Euler's equations $\nabla\cdot F(U)=0$ at Mach 0.8 on C-meshes of 221 by 51 nodes that follow the
+shape (`airfoil_mesh.py`), by finite volumes (`body_fitted_flow.py`) and implicit steps
+(`steady_state.py`). `AbstractAirfoils` holds shapes, meshes and steady flows for all solvers
+around airfoils.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.readers.airfoil import write_airfoil
-from gpo.data.solvers.airfoil_section import Section, deformed, named_section
+from gpo.data.solvers.airfoil_mesh import Section, c_mesh, deformed, named_section, num_wake
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
 from gpo.data.solvers.body_fitted_flow import BodyFittedFlow, Cells
-from gpo.data.solvers.c_mesh import c_mesh, num_wake
 from gpo.data.solvers.runge_kutta import solve_with_retries
 from gpo.data.solvers.steady_state import steady_state
 
@@ -25,7 +30,7 @@ class AbstractAirfoils(AbstractSolver):
     section: str = "0012"
     """Four digits of a NACA section, or a file of coordinates."""
     deformation: float = 0.025
-    """Strength of the deformation, see `airfoil_section.py`; 0 for none."""
+    """Strength of the deformation, see `airfoil_mesh.py`; 0 for none."""
     mach: float = 0.8
     """Mach number of the stream."""
     angle: float = 0.0
@@ -96,13 +101,6 @@ class AbstractAirfoils(AbstractSolver):
         start = rough.repeat_interleave(2, 2).repeat_interleave(2, 3)
         start = torch.where(start.isnan(), flow.uniform(), start)
         return steady_state(flow, start, courant=courant, drop=self.drop)[0]
-
-
-# >>> r"""Steady transonic flow around deformed airfoils, as in Geo-FNO's data.
-#
-# Euler's equations $\nabla\cdot F(U)=0$ at Mach 0.8 on C-meshes of 221 by 51 nodes that follow the
-# shape, by finite volumes (`body_fitted_flow.py`) and implicit steps (`steady_state.py`).
-# """
 
 
 @dataclass(frozen=True, kw_only=True)

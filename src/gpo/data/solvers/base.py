@@ -1,4 +1,4 @@
-"""What a solver is: it makes trajectories in portions and writes a published layout."""
+"""The interface of solvers: trajectories in portions, written as one file of a published layout."""
 
 import tempfile
 from abc import ABC, abstractmethod
@@ -34,9 +34,6 @@ class AbstractSolver(ABC):
     @abstractmethod
     def write(self, path: Path, portions: Iterable[Portion]) -> None:
         """Writes all portions, in order, as one file of the published layout."""
-
-
-# >>> """Portions put together on disk, for writers that take whole arrays of any size."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-r"""Euler's equations for an ideal gas on C-meshes around airfoils (`c_mesh.py`), by finite volumes.
+r"""Euler's equations for an ideal gas on C-meshes around airfoils (`airfoil_mesh.py`), by finite volumes.
 
 What crosses the faces of a cell changes what is in it, as in `finite_volume.py`; here faces
 point anywhere. The far field has density one and speed of sound one, so that speeds are Mach

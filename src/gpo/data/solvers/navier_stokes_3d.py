@@ -20,9 +20,8 @@ from torch import Tensor
 
 from gpo.data.readers.pdebench import FLOW, write_pdebench
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
-from gpo.data.solvers.finite_volume import Flow
+from gpo.data.solvers.finite_volume import Flow, Viscosity
 from gpo.data.solvers.runge_kutta import advance, solve_with_retries
-from gpo.data.solvers.viscosity import Viscosity
 
 GAMMA = 5 / 3
 """Ratio of specific heats of a gas of single atoms."""

@@ -189,8 +189,8 @@ class ShallowWaterSphere(AbstractSolver):
         ratio = drawn.degree / EDDY_DEGREE
         # Energy per degree is mean square vorticity / 2l(l+1), summed over 2l + 1 orders.
         energy = ratio**2 / (1 + ratio**5)
-        share = energy[: INITIAL_DEGREE + 1] / energy[: INITIAL_DEGREE + 1].sum()
-        variance = share[drawn.degree] * -drawn.laplacian / (2 * drawn.degree + 1)
+        fraction = energy[: INITIAL_DEGREE + 1] / energy[: INITIAL_DEGREE + 1].sum()
+        variance = fraction[drawn.degree] * -drawn.laplacian / (2 * drawn.degree + 1)
         eddies = _normal(random, drawn) * np.sqrt(4 * math.pi * variance) * self.eddy_speed
         return (jets + eddies) / self.radius
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpo.data.dataset import Variable
-from gpo.data.places import Block, Places
+from gpo.data.query_points import Block, QueryPoints
 
 ATTRIBUTES = {"Conventions": "CF-1.8"}
 
 
 @dataclass(frozen=True)
 class ForecastLayout:
-    """Variables by trajectory, time and place; by sample and place for static maps."""
+    """Variables by trajectory, time and point; by sample and point for static maps."""
 
-    places: Places
+    points: QueryPoints
     variables: tuple[Variable, ...]
     num_cases: int
     """Trajectories, or samples of static maps."""
@@ -33,13 +33,13 @@ class ForecastLayout:
     def dims(self) -> tuple[str, ...]:
         """Names of the axes of every variable."""
         before = ("sample",) if self.times is None else ("trajectory", "time")
-        return (*before, *self.places.dims)
+        return (*before, *self.points.dims)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of these axes."""
         before = (self.num_cases,) if self.times is None else (self.num_cases, self.num_steps)
-        return (*before, *self.places.shape)
+        return (*before, *self.points.shape)
 
     def index(self, case: int, step: int, block: Block) -> tuple[int | slice, ...]:
         """Returns where a block of one forecast is along these axes."""
@@ -47,10 +47,10 @@ class ForecastLayout:
 
     def coordinates(self) -> Iterator[tuple[str, str, np.ndarray, dict[str, str]]]:
         """Yields name, axis, numbers and attributes of every coordinate."""
-        places = self.places
-        for number, (name, units) in enumerate(zip(places.names, places.units, strict=True)):
-            axis = places.dims[number if places.is_grid else 0]
-            yield name, axis, places.numbers[number], {"units": units} if units else {}
+        points = self.points
+        for number, (name, units) in enumerate(zip(points.names, points.units, strict=True)):
+            axis = points.dims[number if points.is_grid else 0]
+            yield name, axis, points.numbers[number], {"units": units} if units else {}
         if self.times is not None:
             long_name = f"time in {self.time_units or 'frames'}"
             yield "time", "time", self.times, {"long_name": long_name}

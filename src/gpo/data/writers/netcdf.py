@@ -9,7 +9,7 @@ import numpy as np
 
 from gpo.data.dataset import Variable
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places
+from gpo.data.query_points import QueryPoints
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
 from gpo.files import whole_file
 
@@ -62,8 +62,8 @@ def write_forecast(
         times: Times of the frames; none for static maps.
         time_units: Units of these.
     """
-    places = Places.of(geometry)
-    layout = ForecastLayout(places, tuple(variables), len(forecast), times, time_units)
+    points = QueryPoints.of(geometry)
+    layout = ForecastLayout(points, tuple(variables), len(forecast), times, time_units)
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)
         writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from gpo.data.places import blocks
+from gpo.data.query_points import blocks
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
 from gpo.files import whole_file, write_text
 
@@ -30,7 +30,7 @@ class ForecastStore(AbstractForecastWriter):
     Args:
         path: The store, which must not be there yet.
         layout: What it holds.
-        block: Shape of the blocks of places.
+        block: Shape of the blocks of points.
         settings: All that decides the numbers; a store of others is not continued.
     """
 
