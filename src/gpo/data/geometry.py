@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.spatial import KDTree
 
 from gpo.numerics.domain import Domain, unit_vectors
 
@@ -91,6 +90,8 @@ class Geometry:
         )
 
     def _coarsen_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
+        from scipy.spatial import KDTree
+
         dim = self.domain.dim - self.domain.is_sphere
         # Neighbours in space are neighbours in the order of a tree.
         numbers = np.sort(KDTree(self.coords, leafsize=1).indices[:: factor**dim])
@@ -230,6 +231,8 @@ def focus_box(geometry: Geometry) -> np.ndarray:
     as a dot. Where the denser half of the sites lies in a small part of the domain, the box is
     that part with a margin; else it contains all sites.
     """
+    from scipy.spatial import KDTree
+
     coords = geometry.coords[:, :2]
     everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
     reach = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]

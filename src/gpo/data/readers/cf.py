@@ -7,7 +7,6 @@ Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
 from collections.abc import Sequence
 from pathlib import Path
 
-import cftime
 import numpy as np
 import torch
 import xarray as xr
@@ -15,6 +14,7 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
+from gpo.files import require
 from gpo.numerics.domain import unit_vectors
 
 TIME_NAMES = ("valid_time", "time", "t", "date")
@@ -350,6 +350,7 @@ def _hours(
     path: Path, name: str, first: int | float, units: str, calendar: str
 ) -> tuple[float, float]:
     """Returns how many hours a unit of time has, which is fixed, and the hour of the first date."""
+    cftime = require("cftime", "data", "Reading dates")
     try:
         start, stop, date = cftime.num2date([0, 1, first], units, calendar)
     except ValueError as error:

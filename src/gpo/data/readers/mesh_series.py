@@ -17,7 +17,7 @@ import numpy as np
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
-from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 from gpo.data.readers.sites import (
     FRAMES_AT_ONCE,
     Column,
@@ -42,8 +42,8 @@ class MeshSeriesReader(AbstractReader):
     layout = "HDF5 with mesh_pos or pos, cells and fields (T, points, components)"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether positions and cells are in the root or in its first group."""
-        if not path.is_file() or not h5py.is_hdf5(path):
+        """Looks for positions and cells in the root or in its first group."""
+        if not is_hdf5(path):
             return False
         with h5py.File(path) as file:
             return any("cells" in group for group in _groups(file)[:1])

@@ -25,7 +25,7 @@ from gpo.data.readers.base import (
     check_known,
     choose_variables,
 )
-from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")
@@ -38,8 +38,8 @@ class PdebenchReader(AbstractReader):
     layout = "PDEBench's HDF5 file with density, Vx (N, T, x, y, z) or groups of data and grid"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether there is a `t-coordinate`, or a sample's `data` and `grid`."""
-        if not path.is_file() or not h5py.is_hdf5(path):
+        """Looks for a `t-coordinate`, or a sample's `data` and `grid`."""
+        if not is_hdf5(path):
             return False
         with h5py.File(path) as file:
             return "t-coordinate" in file or bool(_samples(file))

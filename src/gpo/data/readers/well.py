@@ -22,7 +22,7 @@ from gpo.data.readers.base import (
     check_known,
     choose_variables,
 )
-from gpo.data.readers.hdf5 import array, dataset, group, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
 NUMBERS = "fiub"  # dtype kinds
@@ -36,9 +36,9 @@ class WellReader(AbstractReader):
     layout = "The Well's HDF5 file, or a folder of them, with dimensions and t0_fields"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether there are groups `dimensions` and `t0_fields`."""
+        """Looks for the groups `dimensions` and `t0_fields`."""
         files = _files(path)
-        if not files or not h5py.is_hdf5(files[0]):
+        if not files or not is_hdf5(files[0]):
             return False
         with h5py.File(files[0]) as file:
             return all(isinstance(file.get(key), h5py.Group) for key in ("dimensions", ORDERS[0]))

@@ -144,3 +144,11 @@ class AirfoilVortex(AbstractAirfoils):
             nodal = flow.at_nodes(state)[[1, 2, 0, 3]].flatten(2)[..., kept]
             frames.append(nodal.movedim(0, -1))
         return torch.stack(frames, 1)
+
+
+PRESETS = {
+    "quick": AirfoilVortex(num_trajectories=10),
+    "default": AirfoilVortex(num_trajectories=60),
+    "paper": AirfoilVortex(num_trajectories=1000, num_around=220, num_out=80),
+}
+"""Sizes of `gpo data make airfoil-series`."""

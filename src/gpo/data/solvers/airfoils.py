@@ -131,3 +131,11 @@ class TransonicAirfoil(AbstractAirfoils):
         """Writes Geo-FNO's folder."""
         with stacked(path, self.num_trajectories, portions) as arrays:
             write_airfoil(path, arrays["x"], arrays["y"], arrays["q"])
+
+
+PRESETS = {
+    "quick": TransonicAirfoil(num_trajectories=40),
+    "default": TransonicAirfoil(num_trajectories=400),
+    "paper": TransonicAirfoil(num_trajectories=2490),
+}
+"""Sizes of `gpo data make airfoil`."""

@@ -167,6 +167,16 @@ class NavierStokes3D(AbstractSolver):
         return torch.fft.rfftn(noise, dim=(1, 2, 3), norm="forward") * factor
 
 
+PRESETS = {
+    "quick": NavierStokes3D(
+        size=32, num_trajectories=20, shear_viscosity=1e-3, bulk_viscosity=1e-3
+    ),
+    "default": NavierStokes3D(num_trajectories=32),
+    "paper": NavierStokes3D(num_trajectories=100),
+}
+"""Sizes of `gpo data make ns3d`."""
+
+
 def _wavenumbers() -> tuple[Tensor, ...]:
     whole = torch.fft.fftfreq(DRAWN, 1 / DRAWN, dtype=torch.float64, device="cpu")
     half = torch.fft.rfftfreq(DRAWN, 1 / DRAWN, dtype=torch.float64, device="cpu")

@@ -252,6 +252,24 @@ class ShallowWaterSphere(AbstractSolver):
             yield state
 
 
+PRESETS = {
+    "quick": ShallowWaterSphere(),
+    "default": ShallowWaterSphere(
+        size=256, max_degree=170, damping_time=6.7, num_trajectories=20, num_frames=48
+    ),
+    "paper": ShallowWaterSphere(
+        size=256,
+        max_degree=255,
+        damping_time=1.33,
+        num_trajectories=40,
+        num_frames=3024,
+        hours_per_frame=1.0,
+        burn_in=504.0,
+    ),
+}
+"""Sizes of `gpo data make planetswe`."""
+
+
 @contextmanager
 def _set_on_error() -> Iterator[Event]:
     """Yields what tells the other threads that one failed, or that the user has had enough."""

@@ -3,21 +3,24 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import netCDF4
 import numpy as np
 
 from gpo.data.dataset import Variable
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
-from gpo.files import whole_file
+from gpo.files import require, whole_file
+
+if TYPE_CHECKING:
+    import netCDF4
 
 
 class _FileWriter(AbstractForecastWriter):
     """Writes into an open file."""
 
-    def __init__(self, file: netCDF4.Dataset, layout: ForecastLayout) -> None:
+    def __init__(self, file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
         self._file, self._variables = file, layout.variables
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
@@ -28,8 +31,9 @@ class _FileWriter(AbstractForecastWriter):
 @contextmanager
 def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
     """Opens a file to write forecasts into; it is there when all of them are."""
+    netcdf = require("netCDF4", "data", "Writing NetCDF")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial, netCDF4.Dataset(partial, "w") as file:
+    with whole_file(path) as partial, netcdf.Dataset(partial, "w") as file:
         file.setncatts(ATTRIBUTES)
         for name, length in zip(layout.dims, layout.shape, strict=True):
             file.createDimension(name, length)

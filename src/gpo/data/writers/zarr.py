@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 
 from gpo.data.query_points import blocks
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
-from gpo.files import whole_file, write_text
+from gpo.files import require, whole_file, write_text
 
 AXES = "_ARRAY_DIMENSIONS"
 """Where Zarr of format 2 says the names of axes, as xarray wants them."""
@@ -41,6 +40,7 @@ class ForecastStore(AbstractForecastWriter):
         block: Sequence[int],
         settings: Mapping[str, Any],
     ) -> None:
+        self._zarr = require("zarr", "data", "Writing Zarr")
         self.path, self._layout = path, layout
         self.folder = path.with_name(f"{path.name}.unfinished")
         self._store, self._progress = self.folder / path.name, self.folder / "progress.json"
@@ -48,7 +48,8 @@ class ForecastStore(AbstractForecastWriter):
         self._settings = json.loads(json.dumps(dict(settings)))
         self.num_done = self._resumed() if self._progress.exists() else self._create(block)
         self._arrays = [
-            zarr.open_array(self._store / variable.name, mode="r+") for variable in layout.variables
+            self._zarr.open_array(self._store / variable.name, mode="r+")
+            for variable in layout.variables
         ]
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
@@ -100,7 +101,7 @@ class ForecastStore(AbstractForecastWriter):
             shutil.rmtree(self.folder)
         self._store.mkdir(parents=True)
         layout = self._layout
-        group = zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
+        group = self._zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
         for name, axis, numbers, attributes in layout.coordinates():
             chunk = (min(len(numbers), COORDINATES_AT_ONCE),)
             array = group.create_array(
@@ -116,6 +117,6 @@ class ForecastStore(AbstractForecastWriter):
                 variable.name, shape=layout.shape, chunks=(*before, *block), dtype="f4",
                 fill_value=np.nan, attributes={AXES: list(layout.dims), **units},
             )  # fmt: skip
-        zarr.consolidate_metadata(self._store)
+        self._zarr.consolidate_metadata(self._store)
         self._count(0)
         return 0
