@@ -23,7 +23,7 @@ def test_a_far_boundary_does_not_make_the_body_a_dot() -> None:
     assert max(*-low, *high) < 12, "and is more than a dot"
 
 
-def test_everything_is_shown_where_sites_do_not_crowd() -> None:
+def test_everything_is_shown_where_no_part_is_much_denser() -> None:
     geometry = _around_a_body(reach=1.5)
     np.testing.assert_allclose(focus_box(geometry), [[-1.5, -1.5], [1.5, 1.5]])
     assert panel_height(geometry) == 3.0, "a square panel and its title"

@@ -1,4 +1,4 @@
-"""The data model: all that any reader may return is `Trajectories` or `StaticMaps`."""
+"""The data model: every reader returns `Trajectories` or `StaticMaps`, or raises a `DataError`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Time series of fields on sites; values are read when they are asked for."""
+    """Time series of fields on sites; values are read on request."""
 
     layout: str
     """Name of the reader that understood the file."""
@@ -55,7 +55,7 @@ class Trajectories:
     """Which forcings `input_frames` puts before the variables."""
 
     def __post_init__(self) -> None:
-        """Refuses what no later stage could use."""
+        """Refuses empty or unsorted times, and missing samples, variables or geometries."""
         if len(self.time) == 0:
             raise DataError(self.source, "time", "has length zero: there are no frames.")
         if np.any(np.diff(self.time) <= 0):
@@ -73,8 +73,8 @@ class Trajectories:
 
         Args:
             trajectory: Its number.
-            times: Which frames.
-            sites: Which sites, as a range of their numbers.
+            times: Range of frames.
+            sites: Range of site numbers, without steps.
         """
         start, stop, step = sites.indices(self.geometry(trajectory).num_points)
         if step != 1:
@@ -133,7 +133,7 @@ class Trajectories:
 
 @dataclass(frozen=True)
 class StaticMaps:
-    """Static maps, such as a shape to the flow around it; read when they are asked for."""
+    """Static maps, such as from a shape to the flow around it; values are read on request."""
 
     layout: str
     """Name of the reader that understood the file."""
@@ -149,7 +149,7 @@ class StaticMaps:
     """Constants of every sample; one number each."""
 
     def __post_init__(self) -> None:
-        """Refuses what no later stage could use."""
+        """Refuses missing samples, variables or geometries."""
         _check_common(self.source, self.num_samples, self.geometries, self.inputs)
         _check_common(self.source, self.num_samples, self.geometries, self.outputs)
 
@@ -185,15 +185,15 @@ class RowReader:
     read: Callable[[int, slice, slice], np.ndarray]
     """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
     row_size: int = 1
-    """Sites of a row, which is one entry along the first axis; 1 for scattered points."""
+    """Sites in one entry along the first axis of a grid; 1 for scattered points."""
 
     def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
         """Returns times by points by variables.
 
         Args:
-            trajectory: Whose.
-            times: Which frames.
-            sites: Which sites: all, or a first one and the one after the last.
+            trajectory: Its number.
+            times: Range of frames.
+            sites: All sites, or a range of their numbers.
         """
         if sites == slice(None):
             return self.read(trajectory, times, sites)
@@ -218,30 +218,30 @@ def _check_common(
 
 
 MAX_NUMBERS = 2**23
-"""Numbers that are read at a time; a single frame may have more."""
+"""Largest number of values that are read at a time; a single frame may have more."""
 
 
 @dataclass(frozen=True)
 class FrameChunk:
-    """Frames of one trajectory that follow one another."""
+    """Consecutive frames of one trajectory."""
 
     trajectory: int
     frames: range
 
     def read(self, data: Trajectories, sites: slice = slice(None)) -> np.ndarray:
-        """Returns their values: times by points by variables."""
+        """Returns the values of these frames: times by points by variables."""
         return data.frames(self.trajectory, slice(self.frames.start, self.frames.stop), sites)
 
 
 def frame_chunks(
     data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_NUMBERS
 ) -> list[FrameChunk]:
-    """Returns all frames in frame_chunks that can be read at once.
+    """Groups frames into chunks of consecutive frames that are small enough to read at once.
 
     Args:
         data: The time series.
         frames: Increasing numbers of frames, by trajectory.
-        most: Numbers of a stretch, at most.
+        most: Largest number of values in a chunk; a single frame may have more.
     """
     found: list[FrameChunk] = []
     for trajectory, numbers in frames.items():

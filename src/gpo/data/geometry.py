@@ -43,7 +43,7 @@ class Geometry:
         return self.weights == 0
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
-        """Returns the same sites with some of them masked; refuses to mask all."""
+        """Returns the sites with some of them masked; refuses to mask all."""
         weights = np.where(is_missing, 0.0, self.weights)
         if not weights.any():
             raise ValueError("every site is missing")
@@ -79,7 +79,7 @@ class Geometry:
         return coarse.masked(self.is_masked[numbers]), numbers
 
     def chosen(self, numbers: np.ndarray) -> "Geometry":
-        """Returns some of the sites as scattered points of the same domain."""
+        """Returns a subset of the sites as scattered points of this domain."""
         weights = self.weights[numbers]
         return Geometry(
             self.coords[numbers],
@@ -103,7 +103,7 @@ class Geometry:
         return replace(self.chosen(numbers), weights=weights[numbers]), numbers
 
     def wraps(self) -> list[bool]:
-        """Tells of every axis of the grid whether it closes on itself."""
+        """Returns, for every axis of the grid, whether it is periodic."""
         if not self.domain.is_sphere:
             return list(self.domain.periodic) if self.axes else [False] * len(self.grid_shape)
         return [False, bool(self.axes) and covers_circle(self.axes[1])]
@@ -212,7 +212,7 @@ class Geometry:
         domain: Domain | None = None,
         units: Sequence[str] = (),
     ) -> "Geometry":
-        """Builds a point cloud; with triangles a site stands for a share of its cells' area."""
+        """Builds a point cloud; with triangles weights are lumped cell areas."""
         coords = np.asarray(coords, dtype=np.float64)
         dim = coords.shape[1]
         weights = np.full(len(coords), 1 / len(coords))
@@ -245,7 +245,7 @@ def focus_box(geometry: Geometry) -> np.ndarray:
 
 
 def covers_circle(longitude: np.ndarray) -> bool:
-    """Tells whether evenly spaced longitudes close on themselves."""
+    """Returns whether evenly spaced longitudes cover the whole circle."""
     if len(longitude) < 3:
         return False
     spacing = np.diff(longitude).mean()
@@ -310,7 +310,7 @@ def _quadrilateral_weights(points: np.ndarray) -> np.ndarray:
 
 
 def _lumped_areas(coords: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Gives every corner an equal share of its cells' area, or volume for tetrahedra."""
+    """Distributes the area of cells, or volume of tetrahedra, equally to their corners."""
     edges = coords[cells[:, 1:]] - coords[cells[:, :1]]
     if cells.shape[1] == 3:
         size = _parallelogram(edges[:, 0], edges[:, 1])

@@ -1,4 +1,4 @@
-"""Points at which answers are asked for: from a file, or a regular grid over the domain."""
+"""Points at which a model is queried: from a file, or a regular grid over the domain."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Block = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class QueryPoints:
-    """Points of a grid or scattered ones; coordinates are made when they are asked for."""
+    """Points of a grid or scattered ones; coordinates are computed block by block."""
 
     domain: Domain
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class QueryPoints:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of these axes."""
+        """Names of the dimensions: those of the grid, or `point`."""
         return self.names if self.is_grid else ("point",)
 
     @property
@@ -60,7 +60,7 @@ class QueryPoints:
 
     @classmethod
     def of(cls, geometry: Geometry) -> "QueryPoints":
-        """Returns the sites of a data set."""
+        """Returns the sites of a geometry as query points."""
         if geometry.axes:
             names, units = geometry.axis_names, geometry.axis_units
             return cls(geometry.domain, names, units, geometry.axes, True)
@@ -130,7 +130,7 @@ def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
 
 
 def block_shape(shape: Sequence[int], most: int) -> tuple[int, ...]:
-    """Returns the shape of blocks of neighbours in grid order, at most so many sites each.
+    """Returns the shape of blocks of at most `most` neighbouring sites in grid order.
 
     Args:
         shape: Sites along every axis of the grid.

@@ -48,7 +48,7 @@ SMALLEST_GRID = 5
 
 @dataclass(frozen=True)
 class Sites:
-    """What the coordinates say before any field is looked at."""
+    """The sites as far as the coordinates determine them, before any field is read."""
 
     orders: tuple[Order, ...]
     lengths: dict[str, int]
@@ -145,7 +145,7 @@ def _body_fitted(path: Path, arrays: Mapping[str, Stored], x: str, y: str) -> Si
 
 @dataclass(frozen=True)
 class Axes:
-    """What is known of the axes before any array is looked at."""
+    """Constraints on the axes of fields, from coordinates, times and the user."""
 
     lengths: Mapping[str, int]
     """Lengths of the axes that have coordinates or times."""
@@ -171,7 +171,7 @@ class Axes:
         ]
 
     def fits(self, order: Order, shape: tuple[int, ...]) -> bool:
-        """Tells whether an array may have this order of axes."""
+        """Returns whether an array of this shape may have this order of axes."""
         return len(order) == len(shape) and all(
             self._suits(label, length) for label, length in zip(order, shape, strict=True)
         )

@@ -1,4 +1,4 @@
-"""What the CF conventions say about a gridded file: its times, positions and axes.
+"""The CF conventions: times, positions and axes of a gridded file.
 
 Attributes decide first (`standard_name`, `units`, `axis`), then the names in common use.
 Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
@@ -161,7 +161,7 @@ def rotated_to_true(
 
 
 def is_auxiliary(dataset: xr.Dataset, name: str) -> bool:
-    """Tells whether a variable describes the grid instead of living on it."""
+    """Returns whether a variable describes the grid instead of being a field on it."""
     array = dataset[name]
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
     is_bounds = name in bounds or name.endswith(("_bnds", "_bounds"))
@@ -312,7 +312,7 @@ def _is_longitude(array: xr.DataArray) -> bool:
 def _is_angle(
     array: xr.DataArray, standard: str, units: tuple[str, ...], axis: str, names: tuple[str, ...]
 ) -> bool:
-    """Tells whether numbers are latitudes, or longitudes; rotated ones are neither."""
+    """Returns whether an array holds true latitudes, or longitudes, not those of a rotated grid."""
     if array.dtype.kind not in "iuf":
         return False
     if _standard_name(array) in (standard, f"grid_{standard}"):
@@ -324,7 +324,7 @@ def _is_angle(
 
 
 def _is_flat(dataset: xr.Dataset, dim: str) -> bool:
-    """Tells whether a dimension runs along the ground, or along an axis of a plane."""
+    """Returns whether a dimension is horizontal, or an axis of a plane."""
     coordinate = _coordinate(dataset, dim)
     if coordinate is not None:
         axis = str(coordinate.attrs.get("axis", "")).upper()
@@ -336,7 +336,7 @@ def _is_flat(dataset: xr.Dataset, dim: str) -> bool:
 
 
 def _is_extra(dataset: xr.Dataset, dim: str) -> bool:
-    """Tells whether a dimension counts levels, members or forecast steps."""
+    """Returns whether a dimension counts levels, members or forecast steps."""
     if dim.lower() in EXTRA_NAMES:
         return True
     coordinate = _coordinate(dataset, dim)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_not_missing
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
 from gpo.files import require
@@ -59,7 +59,7 @@ class FnoReader(AbstractReader):
             raise DataError(path, "u", f"must not be empty, got shape {shape}.")
         fetch = RowReader(content.read, shape[2])
         frames = (fetch(0, slice(time, time + 1)) for time in range(shape[3]))
-        check_known(path, "u", frames)
+        check_not_missing(path, "u", frames)
         axes = [np.arange(count) / count for count in shape[1:3]]
         bounds = [(0.0, 1.0)] * 2
         return Trajectories(

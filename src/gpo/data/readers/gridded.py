@@ -17,7 +17,7 @@ import xarray as xr
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
-from gpo.data.readers.sites import mask_unknown
+from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
@@ -32,7 +32,7 @@ ALIASES = (
     ("sst", "sea_surface_temperature"),
 )
 SMALL_FILE = 2**28
-"""Bytes up to which every frame is looked at for sites that are never known."""
+"""Bytes up to which every frame is looked at for sites that are always missing."""
 NUM_LOOKS = 16
 """Frames that are looked at in larger files."""
 ALL = "all"
@@ -57,7 +57,7 @@ class GriddedReader(AbstractReader):
             time, units, first_hour = read_times(path, dataset, plan.time)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
             frames = _looks(path, dataset, plan, geometry.num_points)
-            geometry = mask_unknown(path, plan.names, geometry, frames)
+            geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
             dataset.close()
         # GRIB keeps no file open, but finding its messages again would take long.
@@ -82,7 +82,7 @@ class GriddedReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to take from the file, by the names it has there."""
+    """The part of a file to read, in the names of the file."""
 
     names: tuple[str, ...]
     time: str
@@ -121,7 +121,7 @@ class _Read:
     wanted: tuple[str, ...]
     plan: _Plan
     kept: xr.Dataset | None
-    """What stays open."""
+    """An open data set to use instead of opening the file."""
 
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         dataset = _open(self.path, self.wanted) if self.kept is None else self.kept

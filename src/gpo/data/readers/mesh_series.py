@@ -25,7 +25,7 @@ from gpo.data.readers.sites import (
     check_points,
     choose_columns,
     component_names,
-    mask_unknown,
+    mask_missing,
     portions,
     scattered,
 )
@@ -251,7 +251,7 @@ def _geometries(
         names = [f"{one.group}/{column.variable}" for column in columns]
         geometry = scattered(path, one.coords, one.cells, domain)
         frames = portions(fetch, [trajectory], len(one.time))
-        geometry = mask_unknown(path, names, geometry, frames)
+        geometry = mask_missing(path, names, geometry, frames)
         found.append(found[0] if found and _is_same(found[0], geometry) else geometry)
     return (found[0],) if all(geometry is found[0] for geometry in found) else tuple(found)
 

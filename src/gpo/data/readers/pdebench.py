@@ -22,7 +22,7 @@ from gpo.data.readers.base import (
     ReadOptions,
     check_axis,
     check_increasing,
-    check_known,
+    check_not_missing,
     choose_variables,
 )
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
@@ -53,7 +53,7 @@ class PdebenchReader(AbstractReader):
         chosen = choose_variables(path, options.variables, content.names)
         axes = [check_increasing(path, name, axis) for name, axis in content.axes.items()]
         for name in chosen:
-            check_known(path, name, content.frames(name))
+            check_not_missing(path, name, content.frames(name))
 
         geometry = Geometry.rectilinear(axes, periodic=_periodic(path, content, axes))
         return Trajectories(
@@ -75,7 +75,7 @@ class PdebenchReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Content:
-    """What a file of either layout holds, without its values."""
+    """The content of a file of either layout without its values."""
 
     names: Sequence[str]
     axes: dict[str, np.ndarray]
@@ -87,7 +87,7 @@ class _Content:
     """Reads frames of named variables at some rows: times by grid by variables."""
 
     def points(self, names: Sequence[str], sample: int, times: slice, rows: slice) -> np.ndarray:
-        """Reads the same as times by points by variables."""
+        """Reads frames with their grid flattened: times by points by variables."""
         frames = self.fetch(names, sample, times, rows)
         return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(names))
 

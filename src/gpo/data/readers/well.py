@@ -19,7 +19,7 @@ from gpo.data.readers.base import (
     ReadOptions,
     check_axis,
     check_increasing,
-    check_known,
+    check_not_missing,
     choose_variables,
 )
 from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5
@@ -57,7 +57,7 @@ class WellReader(AbstractReader):
             _check_alike(first, other)
         chosen = choose_variables(path, options.variables, list(first.components))
         for name in chosen:
-            check_known(path, name, (frame for file in files for frame in file.each(name)))
+            check_not_missing(path, name, (frame for file in files for frame in file.each(name)))
         ends = np.cumsum([file.num_trajectories for file in files])
         geometry = _geometry(first)
         return Trajectories(
@@ -96,7 +96,7 @@ class _Component:
     def read(
         self, path: Path, file: h5py.File, sample: int, times: slice, rows: slice
     ) -> np.ndarray:
-        """Returns times by grid; one time, or one site of an axis, where all are the same."""
+        """Returns times by grid, with length one along time or an axis on which it does not depend."""
         leading = [sample] * self.by_sample + [times] * self.by_time
         num_rows, *others = self.stored_grid
         if num_rows > 1:
@@ -110,7 +110,7 @@ class _Component:
 
 @dataclass(frozen=True)
 class _File:
-    """What one file holds, without its values."""
+    """The content of one file without its values."""
 
     path: Path
     axes: dict[str, np.ndarray]

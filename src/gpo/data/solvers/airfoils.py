@@ -42,7 +42,7 @@ class AbstractAirfoils(AbstractSolver):
     radius: float = 25.0
     """Distance of the outer boundary, in chords."""
     drop: float = 1e-4
-    """What is left, in a steady flow, of the imbalance of mass that the uniform stream has."""
+    """Imbalance of mass at which a flow is steady, relative to that of the uniform stream."""
     steady_courant: float = 30.0
     """Cells that the fastest wave crosses in a step to the steady flow."""
     seed: int = 0
@@ -110,7 +110,7 @@ class TransonicAirfoil(AbstractAirfoils):
     num_trajectories: int = 1000
     """Airfoils to make."""
     portion_size: int = 8
-    """Airfoils solved side by side; each takes its own steps all the same."""
+    """Airfoils solved side by side, each with its own time steps."""
 
     suffix = ""
 

@@ -89,7 +89,7 @@ class BodyFittedFlow:
         self.body = slice(num_wake, areas.shape[1] - num_wake)
 
     def on(self, nodes: Float[Tensor, "some around out 2"], num_wake: int) -> "BodyFittedFlow":
-        """Returns the same gas on other meshes."""
+        """Returns this gas and far field on other meshes."""
         return BodyFittedFlow(
             nodes,
             num_wake,

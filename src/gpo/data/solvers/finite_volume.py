@@ -87,7 +87,7 @@ class Viscosity:
 
 @dataclass(frozen=True)
 class Losses:
-    """What has left the box, or leaves it per time, by trajectory; in double precision."""
+    """Amounts that left the box, or their rates, by trajectory; in double precision."""
 
     outflow: Float[Tensor, "channels batch"]
     """Mass, momenta and energy that crossed open ends outwards, with the work of pressure."""

@@ -60,7 +60,7 @@ class NavierStokes3D(AbstractSolver):
     courant: float = 0.8
     """Cells that the fastest wave may cross in a step, summed over axes."""
     portion_size: int = 1
-    """Trajectories solved side by side; each takes its own steps all the same."""
+    """Trajectories solved side by side, each with its own time steps."""
 
     suffix = ".hdf5"
 
@@ -191,7 +191,7 @@ def _without_divergence(waves: Complex[Tensor, "3 x y half"]) -> Complex[Tensor,
 
 
 def _on_grid(waves: Complex[Tensor, "count x y half"], size: int) -> Float[Tensor, "count ..."]:
-    """Returns the same functions at the centres of cells of another grid."""
+    """Evaluates waves at the centres of cells of a grid of this size."""
     half_a_cell = torch.stack(_wavenumbers()).sum(0) * (math.pi / size)
     waves = waves * torch.exp(1j * half_a_cell)
     spectrum = waves.new_zeros(len(waves), size, size, size // 2 + 1)

@@ -95,7 +95,7 @@ class RadiativeLayer(AbstractSolver):
     courant: float = 0.8
     """Cells that the fastest wave may cross in a step, summed over axes."""
     portion_size: int = 1
-    """Trajectories solved side by side; each takes its own steps all the same."""
+    """Trajectories solved side by side, each with its own time steps."""
 
     suffix = ".hdf5"
 

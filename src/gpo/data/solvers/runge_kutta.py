@@ -82,7 +82,7 @@ def runge_kutta_step(
 
 
 def is_possible(primitive: Float[Tensor, "channels batch *grid"]) -> bool:
-    """Tells whether every cell has mass and pressure."""
+    """Returns whether density and pressure are positive in every cell."""
     return bool(torch.minimum(primitive[0].amin(), primitive[-1].amin()) > 0)
 
 

@@ -1,4 +1,4 @@
-"""Forecasts as NetCDF with CF attributes, on a grid or on points; whole or not there."""
+"""Forecasts as NetCDF with CF attributes, on a grid or on points; the file is complete or absent."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class _FileWriter(AbstractForecastWriter):
 
 @contextmanager
 def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
-    """Opens a file to write forecasts into; it is there when all of them are."""
+    """Opens a file to write forecasts into; it appears when all of them are written."""
     netcdf = require("netCDF4", "data", "Writing NetCDF")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial, netcdf.Dataset(partial, "w") as file:
@@ -55,13 +55,13 @@ def write_forecast(
     times: np.ndarray | None = None,
     time_units: str = "",
 ) -> None:
-    """Writes forecasts that are all there.
+    """Writes complete forecasts at the sites of a geometry.
 
     Args:
         path: The NetCDF file.
         forecast: Trajectories by times by points by variables; samples by points by
             variables for static maps.
-        geometry: Where.
+        geometry: The sites.
         variables: Names and units.
         times: Times of the frames; none for static maps.
         time_units: Units of these.

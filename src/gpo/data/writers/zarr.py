@@ -1,8 +1,8 @@
-"""Forecasts as Zarr that are written as they come, and continued after a kill.
+"""Forecasts as Zarr, written block by block; an interrupted process can be resumed.
 
-Until it is whole, the store lies in a folder that is called after it, `NAME.zarr.unfinished`,
-beside `progress.json`: what it is made from and how many blocks are done. A block is one chunk
-of every variable, so that none is ever written to twice, but for the one that a kill cut short.
+Until it is complete, the store is in the folder `NAME.zarr.unfinished`, beside `progress.json`
+with its settings and the number of finished blocks. A block is one chunk of every variable, so
+no chunk is written twice, except the one that an interruption cut short.
 """
 
 import json
@@ -19,18 +19,18 @@ from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, Forecast
 from gpo.files import require, whole_file, write_text
 
 AXES = "_ARRAY_DIMENSIONS"
-"""Where Zarr of format 2 says the names of axes, as xarray wants them."""
+"""Attribute in which xarray expects the names of dimensions in Zarr of format 2."""
 COORDINATES_AT_ONCE = 2**22
 
 
 class ForecastStore(AbstractForecastWriter):
-    """Writes forecasts, or goes on where an earlier process was stopped.
+    """Writes forecasts, or resumes where an earlier process was interrupted.
 
     Args:
-        path: The store, which must not be there yet.
-        layout: What it holds.
+        path: The store, which must not exist yet.
+        layout: Its variables, points and times.
         block: Shape of the blocks of points.
-        settings: All that decides the numbers; a store of others is not continued.
+        settings: All that determines the numbers; a store with other settings is refused.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class ForecastStore(AbstractForecastWriter):
         ]
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
-        """Takes a block and counts it as done."""
+        """Writes a block and counts it as finished."""
         for channel, array in enumerate(self._arrays):
             array[index] = values[..., channel]
         self._count(self.num_done + 1)
 
     def keep(self, case: int, step: int, frames: np.ndarray) -> None:
-        """Remembers the frames from which a step starts."""
+        """Stores the frames from which a step starts."""
         with whole_file(self._state) as partial:
             np.savez(partial, case=case, step=step, frames=frames)
 
     def kept(self) -> tuple[int, int, np.ndarray] | None:
-        """Returns case, step and frames that were remembered last."""
+        """Returns case, step and frames that were stored last."""
         if not self._state.exists():
             return None
         with np.load(self._state) as stored:
