@@ -8,9 +8,9 @@ import torch
 
 from gpo.cli import main
 from gpo.data.readers.registry import open_data
-from gpo.data.synthetic_weather import write_era5
 from gpo.forecast.forecaster import Forecaster
 from tests.contracts.samples import ns2d
+from tests.data.readers.synthetic_weather import write_era5
 from tests.test_cli import failure
 
 pytestmark = pytest.mark.usefixtures("untyped")

@@ -10,7 +10,7 @@ import xarray as xr
 
 from gpo.cli import main
 from gpo.cli.predict import PredictCommand
-from gpo.data.places import blocks
+from gpo.data.query_points import blocks
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.writers.zarr import ForecastStore
@@ -131,7 +131,7 @@ def test_a_forecast_may_be_stopped_after_any_chunk(folder, tmp_path, where):
     expected = files_of(tmp_path / "whole.zarr")
     forecasts = command._forecasts(Run(command.folder))
     block = command._block(forecasts)
-    parts = blocks(forecasts.layout.places.shape, block)
+    parts = blocks(forecasts.layout.points.shape, block)
     for stop in range(2 * 3 * len(parts) + 1):
         path = tmp_path / f"stop-{stop}.zarr"
         store = ForecastStore(path, forecasts.layout, block, {})

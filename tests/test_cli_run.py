@@ -11,10 +11,10 @@ import xarray as xr
 import yaml
 
 from gpo.cli import main
-from gpo.data.synthetic_weather import write_era5
 from gpo.evaluation.results import Results
 from gpo.training.config import RunConfig
 from tests.contracts.samples import airfoil, ns2d
+from tests.data.readers.synthetic_weather import write_era5
 from tests.test_cli import failure
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "4",

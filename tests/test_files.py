@@ -1,6 +1,9 @@
+import json
+import sys
+
 import pytest
 
-from gpo.files import new_file, whole_file, write_text
+from gpo.files import MissingPackageError, new_file, require, whole_file, write_text
 
 
 def test_a_file_appears_only_when_all_of_it_is_written(tmp_path):
@@ -51,3 +54,26 @@ def test_a_new_file_has_a_known_ending_a_free_name_and_a_folder(tmp_path):
         new_file(path, (".nc",))
     with pytest.raises(ValueError, match=r"`path` must end in .nc or .zarr, got 'a.txt'"):
         new_file(str(tmp_path / "a.txt"), (".nc", ".zarr"))
+
+
+def test_a_required_package_is_imported_where_it_is_installed():
+    assert require("json", "data") is json
+
+
+def test_a_missing_package_names_the_extra_that_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cfgrib", None)
+    needs = "Reading GRIB needs the package cfgrib, which is not installed"
+    with pytest.raises(MissingPackageError, match=rf"{needs}. Install it: .*'gpo\[data\]'"):
+        require("cfgrib", "data", "Reading GRIB")
+
+
+def test_a_module_of_ours_names_the_package_that_it_misses(tmp_path, monkeypatch):
+    (tmp_path / "needs_much.py").write_text("import no_such_package.part")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingPackageError, match="This needs the package no_such_package"):
+        require("needs_much", "data")
+
+
+def test_a_missing_module_of_our_own_is_no_missing_package():
+    with pytest.raises(ModuleNotFoundError, match=r"gpo\.no_such_module"):
+        require("gpo.no_such_module", "data")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import Split, split_samples, split_windows
+from gpo.data.splits import Split, split_samples, split_time_slices
 from gpo.training.config import RunConfig
 
 
@@ -60,7 +60,7 @@ def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
     """Returns all splits of a run: windows of a time series, or samples of static maps."""
     if isinstance(data, StaticMaps):
         return split_samples(data)
-    return split_windows(data, history=config.history, lead=config.lead)
+    return split_time_slices(data, history=config.history, lead=config.lead)
 
 
 def read_log(run: Run) -> list[dict[str, float]]:

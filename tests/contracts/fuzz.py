@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.registry import open_data
 from gpo.data.summary import summarise
 

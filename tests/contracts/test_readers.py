@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from gpo.cli.describe import describe
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import READERS, open_data
+from gpo.data.readers.registry import READERS, load_reader, open_data
 from gpo.data.summary import summarise
 from gpo.report.contact_sheet import draw_contact_sheet
 from tests.contracts.samples import SAMPLES
@@ -33,6 +32,10 @@ def all_values(data):
 
 def test_every_reader_has_a_sample():
     assert {reader for reader, _ in SAMPLES.values()} | {"mesh-series"} == set(READERS)
+
+
+def test_every_reader_is_registered_by_its_name():
+    assert [load_reader(name).name for name in READERS] == list(READERS)
 
 
 def test_a_file_finds_its_reader_by_its_content(sample):

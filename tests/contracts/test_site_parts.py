@@ -9,7 +9,7 @@ from gpo.data.coarsen import sampled
 from gpo.data.dataset import StaticMaps
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.splits import Window
+from gpo.data.splits import TimeSlice
 from gpo.forecast.examples import make_examples
 from gpo.parallel.partition import SitePartition
 from tests.contracts.layouts import LAYOUTS
@@ -44,7 +44,7 @@ def test_a_part_of_the_sites_is_that_part_of_all(data):
 
 
 def test_examples_of_parts_together_are_the_example_of_all(data):
-    members = [0] if isinstance(data, StaticMaps) else [Window(0, 0, 0, 1)]
+    members = [0] if isinstance(data, StaticMaps) else [TimeSlice(0, 0, 0, 1)]
     whole = make_examples(data, members)[0]
     pieces = [make_examples(data, members, held=SitePartition(part, 3))[0] for part in range(3)]
     for name, axis in (("frames", 2), ("targets", 2), ("coords", 1), ("weights", 1)):

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from gpo.data.benchmarks import BENCHMARKS, cache_folder, solver_for
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.generate import generate
 from gpo.data.readers.registry import open_data
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.references import Climatology
 from tests.training.series import decaying_waves
 
@@ -23,13 +23,13 @@ def daily(num_days=12, per_day=4, units="h", length=24.0):
 @pytest.mark.parametrize(("units", "length"), [("h", 24.0), ("s", 86400.0), ("d", 1.0)])
 def test_the_climatology_of_days_knows_the_hour(units, length):
     data = daily(units=units, length=length)
-    climatology = Climatology.of(data, split_windows(data).training)
+    climatology = Climatology.of(data, split_time_slices(data).training)
     assert climatology.at([0, 5, 6, 7])[:, 0, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_without_days_it_is_the_mean_over_training_frames():
     data = daily(units="")
-    windows = split_windows(data).training
+    windows = split_time_slices(data).training
     climatology = Climatology.of(data, windows)
     used = sorted({frame for window in windows for frame in (*window.inputs, window.target)})
     expected = np.mean([frame % 4 for frame in used])
@@ -38,7 +38,7 @@ def test_without_days_it_is_the_mean_over_training_frames():
 
 def test_it_never_looks_at_other_splits():
     data = daily()
-    split = split_windows(data)
+    split = split_time_slices(data)
     first = min(window.first for window in split.validation)
     values = data.fetch(0, slice(None)).copy()
     values[first:] = 1e9
@@ -52,7 +52,7 @@ def test_missing_values_are_left_out_of_the_mean():
     values = data.fetch(0, slice(None)).copy()
     values[0, 3] = np.nan
     holed = replace(data, fetch=lambda number, times: values[times])
-    windows = split_windows(data).training
+    windows = split_time_slices(data).training
     used = sorted({frame for window in windows for frame in (*window.inputs, window.target)})
     expected = np.mean([frame % 4 for frame in used if frame > 0])
     found = Climatology.of(holed, windows).at([0])[0, 3, 0].item()

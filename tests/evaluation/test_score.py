@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpo import relative_l2
-from gpo.data.splits import split_samples, split_windows
+from gpo.data.splits import split_samples, split_time_slices
 from gpo.evaluation.results import Results
 from gpo.evaluation.rollout import roll_out
 from gpo.evaluation.score import evaluate
@@ -42,7 +42,7 @@ def test_a_rollout_that_diverges_is_nan_from_there_on():
 
 def test_scores_are_those_of_the_named_errors_over_all_test_windows():
     data = decaying_waves()
-    split = split_windows(data)
+    split = split_time_slices(data)
     windows = split.test
     results = evaluate(Forecaster(Times(0.9), TASK), data, split, batch_size=3)
     expected = []
@@ -55,23 +55,25 @@ def test_scores_are_those_of_the_named_errors_over_all_test_windows():
 
 def test_persistence_is_scored_as_the_last_frame():
     data = decaying_waves()
-    results = evaluate(Forecaster(Times(1.0), TASK), data, split_windows(data))
+    results = evaluate(Forecaster(Times(1.0), TASK), data, split_time_slices(data))
     assert results.one_step["model"] == results.one_step["persistence"]
     assert results.rollout["model"] == pytest.approx(results.rollout["persistence"])
 
 
 def test_a_rollout_stays_within_the_test_split():
     by_trajectory = decaying_waves(num_trajectories=8, num_times=10)
-    results = evaluate(Forecaster(Times(1.0), TASK), by_trajectory, split_windows(by_trajectory))
+    results = evaluate(
+        Forecaster(Times(1.0), TASK), by_trajectory, split_time_slices(by_trajectory)
+    )
     assert len(results.rollout["model"]) == 9
     by_time = decaying_waves(num_trajectories=1, num_times=100)
-    results = evaluate(Forecaster(Times(1.0), TASK), by_time, split_windows(by_time))
+    results = evaluate(Forecaster(Times(1.0), TASK), by_time, split_time_slices(by_time))
     assert len(results.rollout["model"]) == 4
 
 
 def test_missing_values_do_not_count():
     whole, holed = decaying_waves(), decaying_waves(missing=[2, 5])
-    windows = split_windows(whole)
+    windows = split_time_slices(whole)
     first, second = (evaluate(Forecaster(Times(0.9), TASK), data, windows) for data in (whole, holed))  # fmt: skip
     assert np.isfinite(list(second.one_step["model"].values())).all()
     assert np.isfinite(second.rollout["model"]).all()
@@ -80,7 +82,7 @@ def test_missing_values_do_not_count():
 
 def test_results_round_trip(tmp_path):
     data = decaying_waves()
-    results = evaluate(Forecaster(Times(0.9), TASK), data, split_windows(data))
+    results = evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data))
     results.save(tmp_path)
     assert Results.load(tmp_path / "results.json") == results
     rows = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
@@ -106,15 +108,15 @@ def test_the_reference_of_static_maps_is_the_training_mean_site_by_site():
 def test_a_rollout_that_leaves_all_bounds_has_diverged():
     data = decaying_waves()
     # Every step multiplies by thirty: the error passes ten times the truth at once.
-    results = evaluate(Forecaster(Times(30.0), TASK), data, split_windows(data))
+    results = evaluate(Forecaster(Times(30.0), TASK), data, split_time_slices(data))
     assert results.diverged_at == [1] * results.num_rollouts
-    calm = evaluate(Forecaster(Times(0.9), TASK), data, split_windows(data))
+    calm = evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data))
     assert calm.diverged_at == []
 
 
 def test_errors_after_a_rollout_is_not_finite_are_none():
     data = decaying_waves(num_times=12)
-    results = evaluate(Forecaster(Times(1e12), TASK), data, split_windows(data))
+    results = evaluate(Forecaster(Times(1e12), TASK), data, split_time_slices(data))
     assert results.rollout["model"][0] is not None
     assert results.rollout["model"][-1] is None
     assert len(results.diverged_at) == results.num_rollouts

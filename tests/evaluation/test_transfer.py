@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from gpo import Domain, relative_l2
-from gpo.data.coarsen import coarsened, sampled
+from gpo.data.coarsen import coarsen, sampled
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.transfer import between_sites, refined, resolution_transfer
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.training.config import RunConfig
@@ -35,43 +35,43 @@ def test_a_grid_is_thinned_with_its_weights_and_values():
     geometry = Geometry.rectilinear(
         [np.arange(8) / 8, np.linspace(0, 1, 7)], periodic=[True, False]
     )
-    thin, numbers = geometry.coarsened(2)
-    assert thin.grid_shape == (4, 4)
-    np.testing.assert_array_equal(thin.coords, geometry.coords[numbers])
-    assert thin.weights.sum() == pytest.approx(1)
+    coarse, numbers = geometry.coarsen(2)
+    assert coarse.grid_shape == (4, 4)
+    np.testing.assert_array_equal(coarse.coords, geometry.coords[numbers])
+    assert coarse.weights.sum() == pytest.approx(1)
     # The ends of the open axis stand for half a cell, at any resolution.
-    np.testing.assert_allclose(thin.weights.reshape(4, 4)[0], np.array([0.5, 1, 1, 0.5]) / 12)
-    assert thin.domain == geometry.domain
+    np.testing.assert_allclose(coarse.weights.reshape(4, 4)[0], np.array([0.5, 1, 1, 0.5]) / 12)
+    assert coarse.domain == geometry.domain
 
 
 def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
     latitude, longitude = np.linspace(-60, 60, 7), np.arange(0, 360, 30.0)
-    thin, _ = Geometry.latitude_longitude(latitude, longitude).coarsened(2)
+    coarse, _ = Geometry.latitude_longitude(latitude, longitude).coarsen(2)
     expected = Geometry.latitude_longitude(latitude[::2], longitude[::2])
-    np.testing.assert_allclose(thin.weights, expected.weights)
+    np.testing.assert_allclose(coarse.weights, expected.weights)
 
 
 def test_what_cannot_be_thinned_says_so():
     with pytest.raises(ValueError, match="an axis of 9 sites cannot be taken in steps of 2"):
-        Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsened(2)
+        Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsen(2)
     cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
-    kept = cloud.coarsened(2)[1]
+    kept = cloud.coarsen(2)[1]
     with pytest.raises(ValueError, match="all of the 3 sites that would be left are masked"):
-        cloud.masked(np.isin(np.arange(9), kept)).coarsened(2)
+        cloud.masked(np.isin(np.arange(9), kept)).coarsen(2)
 
 
 def test_scattered_points_are_thinned_evenly_and_keep_their_density_and_weight():
     random = np.random.default_rng(0)
     dense, sparse = random.random((1200, 2)), random.uniform((1, 0), (2, 1), (400, 2))
     cloud = Geometry.scattered(np.concatenate([dense, sparse]))
-    thin, numbers = cloud.coarsened(2)
-    assert thin.num_points == 400
-    np.testing.assert_array_equal(thin.coords, cloud.coords[numbers])
-    in_dense = thin.coords[:, 0] < 1
+    coarse, numbers = cloud.coarsen(2)
+    assert coarse.num_points == 400
+    np.testing.assert_array_equal(coarse.coords, cloud.coords[numbers])
+    in_dense = coarse.coords[:, 0] < 1
     assert abs(in_dense.sum() - 300) <= 2, "dense where it was dense"
-    np.testing.assert_allclose(thin.weights[in_dense].sum(), 0.75, rtol=0.02)
-    np.testing.assert_allclose(thin.weights.sum(), 1)
-    gaps = np.sort(np.linalg.norm(dense[:, None] - thin.coords[None], axis=-1).min(1))
+    np.testing.assert_allclose(coarse.weights[in_dense].sum(), 0.75, rtol=0.02)
+    np.testing.assert_allclose(coarse.weights.sum(), 1)
+    gaps = np.sort(np.linalg.norm(dense[:, None] - coarse.coords[None], axis=-1).min(1))
     by_chance = random.permutation(1200)[:300]
     chance = np.linalg.norm(dense[:, None] - dense[None, by_chance], axis=-1).min(1)
     assert np.sqrt((gaps**2).mean()) < 0.9 * np.sqrt((chance**2).mean()), "no holes"
@@ -82,17 +82,17 @@ def test_masked_points_inherit_nothing():
         np.random.default_rng(0).uniform(0, 360, 800), np.linspace(-80, 80, 800)
     )
     points = points.masked(points.coords[:, 2] > 0.5)
-    thin, numbers = points.coarsened(2)
-    assert thin.num_points == 200
-    np.testing.assert_array_equal(thin.is_masked, points.is_masked[numbers])
-    np.testing.assert_allclose(thin.weights.sum(), 1)
+    coarse, numbers = points.coarsen(2)
+    assert coarse.num_points == 200
+    np.testing.assert_array_equal(coarse.is_masked, points.is_masked[numbers])
+    np.testing.assert_allclose(coarse.weights.sum(), 1)
 
 
 def test_thinned_data_is_every_second_value():
     data = decaying_waves(missing=[2])
-    thin = coarsened(data, 2)
-    np.testing.assert_array_equal(thin.frames(1), data.frames(1)[:, ::2])
-    np.testing.assert_array_equal(coarsened(data, 1).frames(0), data.frames(0))
+    coarse = coarsen(data, 2)
+    np.testing.assert_array_equal(coarse.frames(1), data.frames(1)[:, ::2])
+    np.testing.assert_array_equal(coarsen(data, 1).frames(0), data.frames(0))
 
 
 def test_refined_data_goes_through_the_old_values_and_follows_the_waves_between():
@@ -105,12 +105,12 @@ def test_refined_data_goes_through_the_old_values_and_follows_the_waves_between(
 
 def test_resolutions_are_scored_each_on_its_own_sites():
     data, model = decaying_waves(num_points=24), Same()
-    rows = resolution_transfer(Forecaster(model, TASK), data, split_windows(data).test)
+    rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test)
     assert list(rows) == ["0.5x", "1x", "2x, interpolated", "random 70% of the sites"]
     assert model.sizes == {12, 24, 48, 17}
     assert all(row["model"] == row["last frame"] for row in rows.values())
     finer = decaying_waves(num_points=48)
-    rows = resolution_transfer(Forecaster(model, TASK), data, split_windows(data).test, finer)
+    rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test, finer)
     assert list(rows) == ["0.5x", "1x", "2x", "random 70% of the sites"]
 
 
@@ -129,7 +129,7 @@ def test_a_random_part_of_the_sites_keeps_their_values_and_weights():
 
 def test_a_resolution_that_cannot_be_had_gives_the_reason():
     data = decaying_waves(num_points=9)
-    rows = resolution_transfer(Forecaster(Same(), TASK), data, split_windows(data).test)
+    rows = resolution_transfer(Forecaster(Same(), TASK), data, split_time_slices(data).test)
     assert "an axis of 9 sites" in rows["0.5x"]["reason"]
 
 
@@ -143,7 +143,7 @@ def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, 
         "noise", Path("noise"), (Variable("a"),), (Geometry.rectilinear([x, x], periodic=True),),
         np.arange(3.0), "", 3, lambda number, times: values[number, times],
     )  # fmt: skip
-    split = split_windows(data)
+    split = split_time_slices(data)
     forecaster = new_forecaster(data, split, RunConfig(data="x", model=model)).eval()
     rows = resolution_transfer(forecaster, data, split.test)
     assert np.isfinite(rows["1x"]["model"])
@@ -157,7 +157,7 @@ def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, 
 @pytest.mark.parametrize("points", [24, 25])
 def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
     data = decaying_waves(num_points=points)
-    split = split_windows(data)
+    split = split_time_slices(data)
     config = RunConfig(data="x", hidden_dim=16, num_heads=2, num_layers=0, num_gaussians=4)
     forecaster = new_forecaster(data, split, config).eval()
     # An increment of zero leaves the blended input: the error is that of interpolation.
@@ -173,13 +173,13 @@ def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
 
 def test_between_sites_is_refused_where_a_model_cannot():
     data = decaying_waves()
-    scores = between_sites(Forecaster(Same(), TASK), data, split_windows(data).test)
+    scores = between_sites(Forecaster(Same(), TASK), data, split_time_slices(data).test)
     assert scores == {"reason": "the model answers at its sites only"}
 
 
 def test_masked_sites_are_neither_given_nor_asked():
     data = decaying_waves(missing=[0, 1, 5])
-    split = split_windows(data)
+    split = split_time_slices(data)
     config = RunConfig(data="x", hidden_dim=16, num_heads=2, num_layers=1, num_gaussians=4)
     scores = between_sites(new_forecaster(data, split, config).eval(), data, split.test)
     assert np.isfinite(list(scores.values())).all()

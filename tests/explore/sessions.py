@@ -8,7 +8,7 @@ import torch
 from gpo import Domain
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_samples, split_windows
+from gpo.data.splits import split_samples, split_time_slices
 from gpo.explore.session import Session
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -90,7 +90,7 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
     )  # fmt: skip
     torch.manual_seed(0)
     config = RunConfig(**{"data": "waves.nc", "variant": variant, "history": 2, **SIZES, **changes})
-    split = split_windows(data, history=config.history, lead=config.lead)
+    split = split_time_slices(data, history=config.history, lead=config.lead)
     return Session("waves", lively(new_forecaster(data, split, config)), data, split.test)
 
 

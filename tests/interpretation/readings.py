@@ -7,7 +7,7 @@ import torch
 
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 
@@ -33,7 +33,7 @@ def series(geometry=TORUS, missing=(), names=("a",), num_frames=4, num_trajector
 def untrained(data, **changes):
     """A model of random weights large enough to matter, and the test split."""
     torch.manual_seed(changes.get("seed", 0))
-    split = split_windows(data)
+    split = split_time_slices(data)
     config = RunConfig(data="x", **{**SIZES, **changes})
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():

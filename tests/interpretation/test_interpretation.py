@@ -8,7 +8,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_samples, split_windows
+from gpo.data.splits import split_samples, split_time_slices
 from gpo.interpretation.interpretation import interpret
 from gpo.interpretation.results import Interpretation
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
@@ -89,7 +89,7 @@ def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
 
 
 def untrained_field(data):
-    split = split_windows(data)
+    split = split_time_slices(data)
     config = RunConfig(data="x", **SIZES, stage="field")
     return new_forecaster(data, split, config).eval(), split.test
 

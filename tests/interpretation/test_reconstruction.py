@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.forecast.examples import make_examples
 from gpo.interpretation import reconstruction as module
 from gpo.interpretation.reconstruction import reconstruct, superposition
@@ -38,7 +38,7 @@ def waves(is_flat=False):
 
 def forecaster_of(data, **settings):
     config = RunConfig(data="x", **SMALL, **settings)
-    split = split_windows(data)
+    split = split_time_slices(data)
     example = make_examples(data, split.test[:1], reconstructs=config.stage == "field")[0]
     return new_forecaster(data, split, config).eval(), example
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from gpo.data.crowd import crowded_box
-from gpo.data.geometry import Geometry
+from gpo.data.geometry import Geometry, focus_box
 from gpo.numerics.domain import Domain
 from gpo.report.contact_sheet import panel_height
 
@@ -19,12 +18,12 @@ def _around_a_body(reach: float) -> Geometry:
 
 
 def test_a_far_boundary_does_not_make_the_body_a_dot() -> None:
-    low, high = crowded_box(_around_a_body(reach=50.0))
+    low, high = focus_box(_around_a_body(reach=50.0))
     assert min(*-low, *high) > 0.5, "the body is seen"
     assert max(*-low, *high) < 12, "and is more than a dot"
 
 
-def test_everything_is_shown_where_sites_do_not_crowd() -> None:
+def test_everything_is_shown_where_no_part_is_much_denser() -> None:
     geometry = _around_a_body(reach=1.5)
-    np.testing.assert_allclose(crowded_box(geometry), [[-1.5, -1.5], [1.5, 1.5]])
+    np.testing.assert_allclose(focus_box(geometry), [[-1.5, -1.5], [1.5, 1.5]])
     assert panel_height(geometry) == 3.0, "a square panel and its title"

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from gpo.baselines import REGISTRY, UnsupportedGeometryError
-from gpo.data.dataset import Trajectories, Variable
-from gpo.data.errors import DataError
-from gpo.data.forcings import hands_at
+from gpo.data.dataset import DataError, Trajectories, Variable
+from gpo.data.forcings import day_cycle
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts, roll_out
 from gpo.evaluation.score import evaluate
 from gpo.explore import answers
@@ -43,7 +42,7 @@ def days(num_days=24, first_hour=5.0, clock="day"):
     return Trajectories(
         "days", Path("days"), (Variable("t2m", "K"),), (geometry,), hours, "h", 1,
         lambda number, times: values[times], first_hour=first_hour,
-    ).with_clock(clock)  # fmt: skip
+    ).with_time_features(clock)  # fmt: skip
 
 
 class Telling(torch.nn.Module):
@@ -65,7 +64,7 @@ def telling(data, config):
 
 
 def cosines(data, frames):
-    return hands_at(data.first_hour + data.time[frames])[..., 0]
+    return day_cycle(data.first_hour + data.time[frames])[..., 0]
 
 
 def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
@@ -86,7 +85,7 @@ def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path)
 def test_the_clock_of_a_rollout_goes_on_with_the_lead():
     data, config = days(), RunConfig(**TINY, history=2, lead=2)
     forecaster = telling(data, config)
-    frames = torch.from_numpy(data.given(0, slice(3, 6, 2)).astype(np.float32))[None]
+    frames = torch.from_numpy(data.input_frames(0, slice(3, 6, 2)).astype(np.float32))[None]
     coords = torch.from_numpy(data.geometry().coords.astype(np.float32))
     found = roll_out(forecaster, frames, coords, 6)[0, :, 0, 0]
     np.testing.assert_allclose(found, cosines(data, np.arange(5, 17, 2)), atol=1e-5)
@@ -101,19 +100,19 @@ def test_rollouts_are_scored_against_fields_without_their_clock():
 
 def test_the_clock_goes_on_in_rollouts_that_are_trained():
     data, config = days(), RunConfig(**TINY, history=2, rollout=3)
-    examples = WindowExamples(data, split_windows(data, history=2).training, num_steps=3)
+    examples = WindowExamples(data, split_time_slices(data, history=2).training, num_steps=3)
     forecaster = telling(data, config)
     training_losses(forecaster, collate([examples[0], examples[1]]), num_steps=3)
     model = forecaster.model
     for step, values in enumerate(model.given):
-        expected = hands_at(data.first_hour + data.time[1 + step : 3 + step])
+        expected = day_cycle(data.first_hour + data.time[1 + step : 3 + step])
         np.testing.assert_allclose(values[:, 0, -3:-1], expected, atol=1e-5)
-        np.testing.assert_allclose(values[0, :, :2], np.tile(hands_at(data.first_hour + data.time[[step]]), (16, 1)), atol=1e-5)  # fmt: skip
+        np.testing.assert_allclose(values[0, :, :2], np.tile(day_cycle(data.first_hour + data.time[[step]]), (16, 1)), atol=1e-5)  # fmt: skip
 
 
 def test_noise_leaves_the_clock_alone():
     data = days()
-    examples = make_examples(data, split_windows(data, history=2).training)
+    examples = make_examples(data, split_time_slices(data, history=2).training)
     batch = collate([examples[number] for number in range(6)])
     noise = draw_noise(batch, size=0.3, fraction=1.0, seeds=range(6)).unflatten(-1, (2, 3))
     assert (noise[..., :2] == 0).all()
@@ -125,10 +124,12 @@ def test_noise_leaves_the_clock_alone():
 def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:
-        forecaster = new_forecaster(data, split_windows(data), RunConfig(**settings, clock="day"))
+        forecaster = new_forecaster(
+            data, split_time_slices(data), RunConfig(**settings, clock="day")
+        )
     except UnsupportedGeometryError:
         pytest.skip("a model that refuses these sites")
-    example = make_examples(data, split_windows(data).test)[0]
+    example = make_examples(data, split_time_slices(data).test)[0]
     found = forecaster(example.frames, example.coords, weights=example.weights)
     assert found.shape == example.target.shape
 
@@ -144,13 +145,13 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     again = Forecaster.load(tmp_path)
     assert again.task == forecaster.task
     assert again.task.fields == ("t2m",)
-    frames = torch.from_numpy(data.given(0, slice(0, 2)).astype(np.float32))[None]
+    frames = torch.from_numpy(data.input_frames(0, slice(0, 2)).astype(np.float32))[None]
     torch.testing.assert_close(again.followed(frames, frames[:, 0, :, 2:]), forecaster.advance(frames, frames[:, 0, :, 2:]))  # fmt: skip
 
 
 def test_what_is_shown_of_a_frame_is_its_field():
     data, forecaster = untrained(history=2)
-    members = split_windows(data, history=2).test
+    members = split_time_slices(data, history=2).test
     session = Session("days", forecaster, data, members)
     metadata = run_metadata(session)
     assert [given["name"] for given in metadata["inputs"]] == ["t2m"]
@@ -170,7 +171,7 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
     data, forecaster = untrained()
     assert Forecasts(forecaster, data, 3).layout.variables == data.variables
     with pytest.raises(DataError, match="must tell the time as in training, clock=day, got none"):
-        Forecasts(forecaster, data.with_clock("none"))
+        Forecasts(forecaster, data.with_time_features("none"))
     slow = replace(data, time=2 * data.time)
     with pytest.raises(DataError, match="must advance by 3 h a frame, as in training, got 6"):
         Forecasts(forecaster, slow)

@@ -7,20 +7,19 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from gpo.data import frame_chunks as stretches_module
 from gpo.data.dataset import frame_chunks
 from gpo.data.readers.registry import open_data
-from gpo.data.splits import Window, split_windows, touched_frames
-from gpo.data.synthetic_weather import write_era5, write_weatherbench
+from gpo.data.splits import TimeSlice, split_time_slices, touched_frames
 from gpo.evaluation.references import Climatology
+from gpo.forecast import examples as examples_module
 from gpo.forecast import statistics as normalize
 from gpo.forecast.examples import collate, make_examples, reading_ahead
 from gpo.forecast.statistics import Normalizer, training_statistics
 from gpo.runs import Run
-from gpo.training import examples as examples_module
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from tests.contracts.samples import npy_folder, well
+from tests.data.readers.synthetic_weather import write_era5, write_weatherbench
 from tests.training.series import decaying_waves
 from tests.training.test_training import TINY
 
@@ -45,10 +44,10 @@ def test_statistics_do_not_depend_on_how_much_is_read_at_a_time(
     monkeypatch, portion, history, lead, num_trajectories
 ):
     data = decaying_waves(num_trajectories, num_times=120, missing=slice(3, 5))
-    windows = split_windows(data, history=history, lead=lead).training
+    windows = split_time_slices(data, history=history, lead=lead).training
     windows = [window for window in windows if window.target not in (14, 15, 22)]
     expected, steps = in_one_go(data, windows)
-    monkeypatch.setattr(stretches_module.frame_chunks, "__defaults__", (portion,))
+    monkeypatch.setattr(frame_chunks, "__defaults__", (portion,))
     monkeypatch.setattr(normalize, "MAX_NUMBERS", portion)
     found, _, size = training_statistics(data, windows)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
@@ -66,7 +65,7 @@ def test_statistics_read_every_frame_once_and_few_at_a_time():
         return data.fetch(number, times)
 
     watched = type(data)(**{**vars(data), "fetch": fetch})
-    windows = split_windows(data, history=2, lead=3).training
+    windows = split_time_slices(data, history=2, lead=3).training
     parts = frame_chunks(watched, touched_frames(windows), most=5 * 48)
     for part in parts:
         part.read(watched)
@@ -81,9 +80,9 @@ def test_statistics_read_every_frame_once_and_few_at_a_time():
 
 def test_climatology_does_not_depend_on_how_much_is_read_at_a_time(monkeypatch):
     data = decaying_waves(1, num_times=80, missing=2)
-    windows = split_windows(data).training
+    windows = split_time_slices(data).training
     expected = Climatology.of(data, windows)
-    monkeypatch.setattr(stretches_module.frame_chunks, "__defaults__", (1,))
+    monkeypatch.setattr(frame_chunks, "__defaults__", (1,))
     torch.testing.assert_close(Climatology.of(data, windows).means, expected.means)
 
 
@@ -105,7 +104,7 @@ FILES = {
 )
 def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypatch, file, start):
     data = open_data(FILES[file](tmp_path))
-    windows = [Window(0, first, first, first + 1) for first in range(len(data.time) - 1)]
+    windows = [TimeSlice(0, first, first, first + 1) for first in range(len(data.time) - 1)]
     expected = [collate([example]) for example in make_examples(data, windows)]
     monkeypatch.setattr(examples_module, "MAX_BYTES", 0)
     lazy = make_examples(data, windows)
@@ -124,7 +123,7 @@ def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypat
 
 def test_data_in_memory_needs_no_worker():
     data = decaying_waves()
-    assert reading_ahead(make_examples(data, split_windows(data).training)) == {}
+    assert reading_ahead(make_examples(data, split_time_slices(data).training)) == {}
 
 
 def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monkeypatch):

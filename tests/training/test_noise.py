@@ -1,6 +1,6 @@
 import torch
 
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.forecast.examples import collate, make_examples
 from gpo.parallel.partition import SitePartition
 from gpo.training.config import RunConfig
@@ -8,7 +8,7 @@ from gpo.training.objective import draw_noise
 from tests.training.series import decaying_waves
 
 DATA = decaying_waves()
-WINDOWS = split_windows(DATA).training
+WINDOWS = split_time_slices(DATA).training
 
 
 def batch_of(count, held=SitePartition()):

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpo import ArtifactError
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate, followed
 from gpo.forecast.forecaster import Forecaster, Task
@@ -45,13 +45,13 @@ TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ON
 
 def batch_of(num_steps):
     data = decaying_waves()
-    examples = WindowExamples(data, split_windows(data).training, num_steps=num_steps)
+    examples = WindowExamples(data, split_time_slices(data).training, num_steps=num_steps)
     return collate([examples[0], examples[9]])
 
 
 def test_windows_of_a_rollout_stay_in_their_split():
     data = decaying_waves(num_trajectories=1, num_times=80)
-    windows = split_windows(data, history=2, lead=2).training
+    windows = split_time_slices(data, history=2, lead=2).training
     kept = followed(windows, 3)
     assert 0 < len(kept) < len(windows)
     last = max(window.target for window in windows)
@@ -135,7 +135,7 @@ def test_accumulated_batches_are_one_large_batch(tmp_path):
     large = trained(tmp_path / "large", decaying_waves(), epochs=1, batch_size=8, clip=1e9)
     small = trained(tmp_path / "small", decaying_waves(), epochs=1, batch_size=4, accumulate=2, clip=1e9)  # fmt: skip
     difference = (weights_of(large) - weights_of(small)).abs().max()
-    start = new_forecaster(decaying_waves(), split_windows(decaying_waves()), RunConfig(**TINY))
+    start = new_forecaster(decaying_waves(), split_time_slices(decaying_waves()), RunConfig(**TINY))
     moved = (weights_of(large) - weights_of(start)).abs().max()
     assert difference < 0.05 * moved
 

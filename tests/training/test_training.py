@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from gpo import ArtifactError, Domain, relative_l2
-from gpo.data.splits import Window, split_windows
+from gpo.data.splits import TimeSlice, split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import EpochShuffle, Example, WindowExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
@@ -76,7 +76,7 @@ def test_a_forecaster_round_trips_and_names_what_is_wrong(tmp_path):
 
 def test_an_example_masks_what_is_missing():
     data = decaying_waves(missing=[3, 4])
-    example = WindowExamples(data, [Window(0, 0, 0, 1)])[0]
+    example = WindowExamples(data, [TimeSlice(0, 0, 0, 1)])[0]
     assert (example.weights[0] == 0).nonzero().flatten().tolist() == [3, 4]
     assert example.frames.isfinite().all()
     np.testing.assert_allclose(example.target[0, 0], data.frames(0)[1, 0], rtol=1e-6)
@@ -84,8 +84,8 @@ def test_an_example_masks_what_is_missing():
 
 def test_padding_changes_no_score():
     model = Forecaster(make_model(Domain.unit_box(1, periodic=True), in_channels=2, out_channels=2).float(), task())  # fmt: skip
-    small = WindowExamples(decaying_waves(num_points=10), [Window(0, 0, 0, 1)])[0]
-    large = WindowExamples(decaying_waves(num_points=24), [Window(1, 0, 0, 1)])[0]
+    small = WindowExamples(decaying_waves(num_points=10), [TimeSlice(0, 0, 0, 1)])[0]
+    large = WindowExamples(decaying_waves(num_points=24), [TimeSlice(1, 0, 0, 1)])[0]
     batch = collate([small, large])
     assert batch.frames.shape == (2, 1, 24, 2)
     both = relative_l2(model(batch.frames, batch.coords, weights=batch.weights), batch.target, batch.weights)  # fmt: skip
@@ -95,7 +95,7 @@ def test_padding_changes_no_score():
 
 def test_statistics_of_a_run_ignore_validation_and_test_data():
     data = decaying_waves()
-    split = split_windows(data)
+    split = split_time_slices(data)
     normalizer, _, changes = training_statistics(data, split.training)
     held_out = {window.trajectory for window in (*split.validation, *split.test)}
 
@@ -276,7 +276,7 @@ def test_the_paper_preset_is_the_papers_recipe():
 
 
 def test_an_example_moves_to_a_device():
-    example = WindowExamples(decaying_waves(), [Window(0, 0, 0, 1)])[0]
+    example = WindowExamples(decaying_waves(), [TimeSlice(0, 0, 0, 1)])[0]
     assert isinstance(example.to("cpu"), Example)
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.solvers.finite_volume import Flow
+from gpo.data.solvers.finite_volume import Flow, Viscosity
 from gpo.data.solvers.runge_kutta import advance
-from gpo.data.solvers.viscosity import Viscosity
 from tests.data.solvers.test_finite_volume import DOUBLE, centres, vortex
 
 pytestmark = pytest.mark.slow

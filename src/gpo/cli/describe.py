@@ -6,7 +6,7 @@ from rich.table import Table
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import even_steps, split_windows
+from gpo.data.splits import even_steps, split_time_slices
 from gpo.data.summary import summarise
 
 
@@ -112,7 +112,7 @@ def _training(data: Trajectories | StaticMaps) -> str:
     if isinstance(data, StaticMaps):
         return "every sample is an example; splits by sample"
     try:
-        split = split_windows(data)
+        split = split_time_slices(data)
     except ValueError:
         return "too few frames to train, validate and test on"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"

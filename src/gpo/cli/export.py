@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from gpo.cli.run import OpenRun
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.places import read_places, regular_places
+from gpo.data.query_points import read_query_points, regular_query_points
 from gpo.exporting.describe import describe_program
 from gpo.exporting.program import check_output, export_program, write_program
 from gpo.forecast.fixed import FixedForecaster
@@ -50,9 +50,9 @@ class ExportCommand:
         places = None
         if self.queries or self.grid:
             places = (
-                read_places(self.queries, sites)
+                read_query_points(self.queries, sites)
                 if self.queries
-                else regular_places(self.grid, sites)
+                else regular_query_points(self.grid, sites)
             )
         fixed = FixedForecaster(
             forecaster,

@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from gpo.assignments import assignments
 from gpo.cli.run import OpenRun, telling_time
-from gpo.data.coarsen import coarsened
+from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
@@ -113,7 +113,7 @@ def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectorie
     names = config.var if forecaster.task.lead == 0 else forecaster.task.fields
     select = assignments("select", config.select)
     data = open_data(path, ReadOptions(variables=names, select=select))
-    data = coarsened(telling_time(data, config.clock), config.coarsen)
+    data = coarsen(telling_time(data, config.clock), config.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.config.dim  # type: ignore[union-attr]
     if dim != expected:
         raise ValueError(

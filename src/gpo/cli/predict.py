@@ -14,7 +14,13 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.data.dataset import StaticMaps
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places, block_shape, blocks, read_places, regular_places
+from gpo.data.query_points import (
+    QueryPoints,
+    block_shape,
+    blocks,
+    read_query_points,
+    regular_query_points,
+)
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.writers.layout import AbstractForecastWriter
@@ -79,19 +85,19 @@ class PredictCommand:
             return Forecasts(forecaster, data, 1, places)
         if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
-        return Forecasts(forecaster, data.with_clock(task.clock), self.steps, places)
+        return Forecasts(forecaster, data.with_time_features(task.clock), self.steps, places)
 
-    def _places(self, geometry: Geometry) -> Places | None:
+    def _places(self, geometry: Geometry) -> QueryPoints | None:
         if self.queries:
-            return read_places(self.queries, geometry)
-        return regular_places(self.grid, geometry) if self.grid else None
+            return read_query_points(self.queries, geometry)
+        return regular_query_points(self.grid, geometry) if self.grid else None
 
     def _block(self, forecasts: Forecasts) -> tuple[int, ...]:
-        return block_shape(forecasts.layout.places.shape, self.chunk_size)
+        return block_shape(forecasts.layout.points.shape, self.chunk_size)
 
     def _write(self, forecasts: Forecasts, writer: AbstractForecastWriter) -> None:
         layout = forecasts.layout
-        parts = blocks(layout.places.shape, self._block(forecasts))
+        parts = blocks(layout.points.shape, self._block(forecasts))
         total = layout.num_cases * layout.num_steps * len(parts) - writer.num_done
         for _ in track(forecasts.write(writer, parts), "predicting", total=total, transient=True):
             pass
@@ -132,7 +138,7 @@ def _identity(path: Path) -> list[Any]:
     return [str(path.resolve()), size, changed]
 
 
-def _digest_places(places: Places | None) -> str:
+def _digest_places(places: QueryPoints | None) -> str:
     if places is None:
         return "sites"
     digest = hashlib.sha256(repr((places.dims, places.shape)).encode())

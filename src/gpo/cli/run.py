@@ -13,9 +13,9 @@ from tyro.conf import Positional
 from gpo.assignments import assignments
 from gpo.cli.data import data_file, make_data
 from gpo.data.benchmarks import DATA_SETS
-from gpo.data.coarsen import coarsened
+from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.forcings import Clock
+from gpo.data.forcings import TimeFeatures
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import Split
@@ -170,9 +170,9 @@ def _evaluate(
     scope: Scope = "all",
     is_quiet: bool = False,
 ) -> None:
-    coarsen, finer = run.config.coarsen, None
-    if coarsen > 1 and coarsen % 2 == 0:
-        finer = _read(run.config, coarsen // 2)
+    factor, finer = run.config.coarsen, None
+    if factor > 1 and factor % 2 == 0:
+        finer = _read(run.config, factor // 2)
     forecaster = Forecaster.load(run.folder.trained_model())
     if shards is not None:
         forecaster, is_quiet = SharedForecaster(forecaster, shards), is_quiet or shards.rank > 0
@@ -216,21 +216,19 @@ def _say(text: str) -> None:
     Console(soft_wrap=True, highlight=False).print(text, markup=False)
 
 
-def _read(config: RunConfig, coarsen: int | None = None) -> Trajectories | StaticMaps:
+def _read(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:
     variables, path = config.var, Path(config.data or "")
     if config.benchmark is not None:
         path = _data_of(config.benchmark, config.preset)
         variables = variables or DATA_SETS[config.benchmark].variables
     options = ReadOptions(variables=variables, select=assignments("select", config.select))
-    return coarsened(
-        telling_time(open_data(path, options), config.clock), coarsen or config.coarsen
-    )
+    return coarsen(telling_time(open_data(path, options), config.clock), factor or config.coarsen)
 
 
-def telling_time(data: Trajectories | StaticMaps, clock: Clock) -> Trajectories | StaticMaps:
+def telling_time(data: Trajectories | StaticMaps, clock: TimeFeatures) -> Trajectories | StaticMaps:
     """Returns data whose frames tell the time, where they shall."""
     if isinstance(data, Trajectories):
-        return data.with_clock(clock)
+        return data.with_time_features(clock)
     if clock != "none":
         raise ValueError(f"`clock` must be none, got {clock}: {data.source} holds static maps.")
     return data

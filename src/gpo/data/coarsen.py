@@ -1,4 +1,4 @@
-"""Data on some of its sites: every n-th one of a grid, or a random part of them."""
+"""Data on a subset of its sites: every n-th one along each axis, or a random fraction."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,57 +6,56 @@ from functools import partial
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 
 
-def coarsened(data: Trajectories | StaticMaps, factor: int) -> Trajectories | StaticMaps:
-    """Returns the same data on every n-th site along each axis.
+def coarsen(data: Trajectories | StaticMaps, factor: int) -> Trajectories | StaticMaps:
+    """Returns the data on every n-th site along each axis.
 
     Args:
         data: Fields on a structured grid.
-        factor: Which site is kept: 1 for all, 2 for every second one.
+        factor: 1 keeps all sites, 2 every second one.
     """
     if factor == 1:
         return data
     try:
-        return _on([geometry.coarsened(factor) for geometry in data.geometries], data)
+        return _restrict([geometry.coarsen(factor) for geometry in data.geometries], data)
     except ValueError as error:
         raise DataError(data.source, "coords", f"{error}.") from error
 
 
 def sampled(
-    data: Trajectories | StaticMaps, share: float, seed: int = 0
+    data: Trajectories | StaticMaps, fraction: float, seed: int = 0
 ) -> Trajectories | StaticMaps:
-    """Returns the same data on a random part of its sites, as scattered points.
+    """Returns the data on a random subset of its sites, as scattered points.
 
     Args:
         data: Fields on any sites.
-        share: The part that is kept, from 0 to 1.
-        seed: Which sites.
+        fraction: Fraction of the sites that is kept, from 0 to 1.
+        seed: Seed of the choice.
     """
     generator = np.random.default_rng(seed)
     parts = []
     for geometry in data.geometries:
-        count = max(1, round(share * geometry.num_points))
+        count = max(1, round(fraction * geometry.num_points))
         numbers = np.sort(generator.permutation(geometry.num_points)[:count])
         parts.append((geometry.chosen(numbers), numbers))
-    return _on(parts, data)
+    return _restrict(parts, data)
 
 
-def _on(
+def _restrict(
     parts: Sequence[tuple[Geometry, np.ndarray]], data: Trajectories | StaticMaps
 ) -> Trajectories | StaticMaps:
-    """Returns data on some of its sites: their geometries and numbers."""
+    """Returns data on a subset of its sites, given as a geometry and site numbers each."""
     geometries = tuple(geometry for geometry, _ in parts)
     numbers = [kept for _, kept in parts]
     if isinstance(data, StaticMaps):
-        return replace(data, geometries=geometries, fetch=partial(_some_of_map, data, numbers))
-    return replace(data, geometries=geometries, fetch=partial(_some_of_frames, data, numbers))
+        return replace(data, geometries=geometries, fetch=partial(_map_at, data, numbers))
+    return replace(data, geometries=geometries, fetch=partial(_frames_at, data, numbers))
 
 
-def _some_of_map(
+def _map_at(
     data: StaticMaps, numbers: Sequence[np.ndarray], sample: int
 ) -> tuple[np.ndarray, np.ndarray]:
     kept = numbers[sample if len(numbers) > 1 else 0]
@@ -64,7 +63,7 @@ def _some_of_map(
     return given[kept], wanted[kept]
 
 
-def _some_of_frames(
+def _frames_at(
     data: Trajectories, numbers: Sequence[np.ndarray], trajectory: int, times: slice
 ) -> np.ndarray:
     kept = numbers[trajectory if len(numbers) > 1 else 0]

@@ -1,4 +1,4 @@
-"""The data model: all that any reader may return is `Trajectories` or `StaticMaps`."""
+"""The data model: every reader returns `Trajectories` or `StaticMaps`, or raises a `DataError`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,9 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.errors import DataError
-from gpo.data.forcings import HAND, Clock, hands_at
+from gpo.data.forcings import DAY_CYCLE, TimeFeatures, day_cycle
 from gpo.data.geometry import Geometry
+
+
+class DataError(ValueError):
+    """Data that cannot be used; the message names the file, the field and what is wrong."""
+
+    def __init__(self, path: str | Path, field: str, problem: str) -> None:
+        super().__init__(f"{path}: `{field}` {problem}")
+        self.path = Path(path)
+        self.field = field
+        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -20,43 +29,9 @@ class Variable:
     """Units as the file has them; empty where it has none."""
 
 
-MAX_NUMBERS = 2**23
-"""Numbers that are read at a time; a single frame may have more."""
-
-
-@dataclass(frozen=True)
-class RowReader:
-    """Reads frames at a range of sites in grid order.
-
-    Worker processes get a copy: `read` must be an object that can be pickled, and open its file
-    anew every time.
-    """
-
-    read: Callable[[int, slice, slice], np.ndarray]
-    """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
-    row_size: int = 1
-    """Sites of a row, which is one entry along the first axis; 1 for scattered points."""
-
-    def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
-        """Returns times by points by variables.
-
-        Args:
-            trajectory: Whose.
-            times: Which frames.
-            sites: Which sites: all, or a first one and the one after the last.
-        """
-        if sites == slice(None):
-            return self.read(trajectory, times, sites)
-        first = sites.start // self.row_size
-        rows = slice(first, -(-sites.stop // self.row_size))
-        before = first * self.row_size
-        part = self.read(trajectory, times, rows)
-        return part[:, sites.start - before : sites.stop - before]
-
-
 @dataclass(frozen=True)
 class Trajectories:
-    """Time series of fields on sites; values are read when they are asked for."""
+    """Time series of fields on sites; values are read on request."""
 
     layout: str
     """Name of the reader that understood the file."""
@@ -76,11 +51,11 @@ class Trajectories:
     """Constants of every trajectory, such as a viscosity; one number each."""
     first_hour: float | None = None
     """Time of day of the first frame, where frames have dates; times are hours then."""
-    clock: Clock = "none"
-    """Whether frames that are given tell the time of day."""
+    time_features: TimeFeatures = "none"
+    """Which forcings `input_frames` puts before the variables."""
 
     def __post_init__(self) -> None:
-        """Refuses what no later stage could use."""
+        """Refuses empty or unsorted times, and missing samples, variables or geometries."""
         if len(self.time) == 0:
             raise DataError(self.source, "time", "has length zero: there are no frames.")
         if np.any(np.diff(self.time) <= 0):
@@ -98,8 +73,8 @@ class Trajectories:
 
         Args:
             trajectory: Its number.
-            times: Which frames.
-            sites: Which sites, as a range of their numbers.
+            times: Range of frames.
+            sites: Range of site numbers, without steps.
         """
         start, stop, step = sites.indices(self.geometry(trajectory).num_points)
         if step != 1:
@@ -122,29 +97,31 @@ class Trajectories:
         """The usual time from frame to frame; one where there is a single frame."""
         return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 1.0
 
-    def with_clock(self, clock: Clock) -> "Trajectories":
-        """Returns the same, whose given frames tell the time; refuses where frames have no dates."""
-        if clock != "none" and self.first_hour is None:
-            problem = "has no dates, such as hours since 2019-03-01, which a clock needs."
-            raise DataError(self.source, "time", f"{problem} Without them, train without --clock.")
-        return replace(self, clock=clock)
+    def with_time_features(self, time_features: TimeFeatures) -> "Trajectories":
+        """Returns a copy with these forcings; refuses where frames have no dates."""
+        if time_features != "none" and self.first_hour is None:
+            problem = "has no dates, such as hours since 2019-03-01, which time features need."
+            raise DataError(self.source, "time", f"{problem} Train without --time-features.")
+        return replace(self, time_features=time_features)
 
     @property
-    def known(self) -> tuple[Variable, ...]:
-        """What is given before the variables and known of any time: the hand of the clock."""
-        return () if self.clock == "none" else tuple(Variable(name, "1") for name in HAND)
+    def forcings(self) -> tuple[Variable, ...]:
+        """Inputs that are known in advance, listed before the variables: the time features."""
+        names = () if self.time_features == "none" else DAY_CYCLE
+        return tuple(Variable(name, "1") for name in names)
 
-    def given(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
-        """Returns frames as a model is given them, times by points by what is known and variables."""
-        return self.with_known(self.frames(trajectory, times), times)
+    def input_frames(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
+        """Returns frames as a model reads them: times by points by forcings and variables."""
+        return self.add_forcings(self.frames(trajectory, times), times)
 
-    def with_known(self, frames: np.ndarray, times: slice) -> np.ndarray:
-        """Returns frames of these times with what is known of them before their variables."""
-        if self.first_hour is None or self.clock == "none":
+    def add_forcings(self, frames: np.ndarray, times: slice) -> np.ndarray:
+        """Returns frames with the forcings of their times put before the variables."""
+        if self.first_hour is None or self.time_features == "none":
             return frames
-        hands = hands_at(self.first_hour + self.time[times] - self.time[0]).astype(frames.dtype)
-        shape = (*frames.shape[:2], hands.shape[-1])
-        return np.concatenate([np.broadcast_to(hands[:, None], shape), frames], -1)
+        features = day_cycle(self.first_hour + self.time[times] - self.time[0])
+        features = features.astype(frames.dtype)
+        shape = (*frames.shape[:2], features.shape[-1])
+        return np.concatenate([np.broadcast_to(features[:, None], shape), frames], -1)
 
     def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
         if sites == slice(0, self.geometry(trajectory).num_points):
@@ -156,7 +133,7 @@ class Trajectories:
 
 @dataclass(frozen=True)
 class StaticMaps:
-    """Static maps, such as a shape to the flow around it; read when they are asked for."""
+    """Static maps, such as from a shape to the flow around it; values are read on request."""
 
     layout: str
     """Name of the reader that understood the file."""
@@ -172,7 +149,7 @@ class StaticMaps:
     """Constants of every sample; one number each."""
 
     def __post_init__(self) -> None:
-        """Refuses what no later stage could use."""
+        """Refuses missing samples, variables or geometries."""
         _check_common(self.source, self.num_samples, self.geometries, self.inputs)
         _check_common(self.source, self.num_samples, self.geometries, self.outputs)
 
@@ -197,6 +174,36 @@ class StaticMaps:
         return given, wanted
 
 
+@dataclass(frozen=True)
+class RowReader:
+    """Reads frames at a range of sites in grid order.
+
+    Worker processes get a copy: `read` must be an object that can be pickled, and open its file
+    anew every time.
+    """
+
+    read: Callable[[int, slice, slice], np.ndarray]
+    """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
+    row_size: int = 1
+    """Sites in one entry along the first axis of a grid; 1 for scattered points."""
+
+    def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
+        """Returns times by points by variables.
+
+        Args:
+            trajectory: Its number.
+            times: Range of frames.
+            sites: All sites, or a range of their numbers.
+        """
+        if sites == slice(None):
+            return self.read(trajectory, times, sites)
+        first = sites.start // self.row_size
+        rows = slice(first, -(-sites.stop // self.row_size))
+        before = first * self.row_size
+        part = self.read(trajectory, times, rows)
+        return part[:, sites.start - before : sites.stop - before]
+
+
 def _check_common(
     source: Path, count: int, geometries: tuple[Geometry, ...], variables: tuple[Variable, ...]
 ) -> None:
@@ -210,27 +217,31 @@ def _check_common(
         )
 
 
+MAX_NUMBERS = 2**23
+"""Largest number of values that are read at a time; a single frame may have more."""
+
+
 @dataclass(frozen=True)
 class FrameChunk:
-    """Frames of one trajectory that follow one another."""
+    """Consecutive frames of one trajectory."""
 
     trajectory: int
     frames: range
 
     def read(self, data: Trajectories, sites: slice = slice(None)) -> np.ndarray:
-        """Returns their values: times by points by variables."""
+        """Returns the values of these frames: times by points by variables."""
         return data.frames(self.trajectory, slice(self.frames.start, self.frames.stop), sites)
 
 
 def frame_chunks(
     data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_NUMBERS
 ) -> list[FrameChunk]:
-    """Returns all frames in frame_chunks that can be read at once.
+    """Groups frames into chunks of consecutive frames that are small enough to read at once.
 
     Args:
         data: The time series.
         frames: Increasing numbers of frames, by trajectory.
-        most: Numbers of a stretch, at most.
+        most: Largest number of values in a chunk; a single frame may have more.
     """
     found: list[FrameChunk] = []
     for trajectory, numbers in frames.items():

@@ -1,7 +1,8 @@
-r"""The time of day, which a model may be given: known of any frame in advance, never predicted.
+r"""Time features: forcings that follow from the date of a frame.
 
-A clock has one hand that goes round once a day: $(\cos\varphi,\sin\varphi)$ with
-$\varphi=2\pi\,\mathrm{hour}/24$, where the hour is that of the dates in the file.
+A forcing is an input of a model that is known in advance and never predicted. The time features
+so far are those of the daily cycle, $(\cos\varphi,\sin\varphi)$ with
+$\varphi=2\pi\,\mathrm{hour}/24$ and the hour of the dates in the file.
 """
 
 import math
@@ -9,18 +10,22 @@ from typing import Literal
 
 import numpy as np
 
-Clock = Literal["none", "day"]
+TimeFeatures = Literal["none", "day"]
 
-HAND = ("day_cos", "day_sin")
-"""Names of the two numbers."""
+DAY_CYCLE = ("day_cos", "day_sin")
+"""Names of the two forcings of the daily cycle."""
 
 
-def hands_at(hours: np.ndarray) -> np.ndarray:
-    """Returns where the hand stands at hours since a midnight, times by two numbers."""
-    angles = hours * turn(1.0)
+def day_cycle(hours: np.ndarray) -> np.ndarray:
+    """Returns cosine and sine of the time of day, times by two.
+
+    Args:
+        hours: Hours since a midnight.
+    """
+    angles = hours * day_angle(1.0)
     return np.stack([np.cos(angles), np.sin(angles)], -1)
 
 
-def turn(hours: float) -> float:
-    """Returns the angle by which the hand turns in so many hours."""
+def day_angle(hours: float) -> float:
+    """Returns the angle by which the daily cycle advances in so many hours."""
     return 2 * math.pi * hours / 24

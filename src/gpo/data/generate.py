@@ -1,8 +1,8 @@
-"""Makes a data file: in portions, resumable, and whole or not there at all.
+"""Makes a data file in portions; an interrupted run can be resumed.
 
-Finished portions wait in a folder beside the file. The file is assembled from them in one
-go and moved into place, so an interrupted run goes on where it was and ends in the very
-bytes an uninterrupted one gives.
+Finished portions are kept in a folder beside the file. The file is assembled from them and then
+moved to its name, so it is complete or absent, and a resumed run gives the same bytes as an
+uninterrupted one.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.solvers.base import AbstractSolver, Portion
 from gpo.files import whole_file, write_text
 
@@ -25,7 +25,7 @@ from gpo.files import whole_file, write_text
 def generate(
     solver: AbstractSolver, path: Path, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> bool:
-    """Makes the file unless it is there already; returns whether anything was made.
+    """Makes the file unless it exists; returns whether it was made.
 
     Args:
         solver: The equation and all its numbers.

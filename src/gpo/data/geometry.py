@@ -1,13 +1,15 @@
-"""Where the sites of a data set are and how much area or volume each stands for."""
+"""The sites of a data set: coordinates, quadrature weights, and the box to show first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.spatial import KDTree
 
 from gpo.numerics.domain import Domain, unit_vectors
+
+FOCUS_EXTENT = 0.2
+"""The focus is used where it covers at most this fraction of every axis."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,13 @@ class Geometry:
         return self.weights == 0
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
-        """Returns the same sites with some of them masked; refuses to mask all."""
+        """Returns the sites with some of them masked; refuses to mask all."""
         weights = np.where(is_missing, 0.0, self.weights)
         if not weights.any():
             raise ValueError("every site is missing")
         return replace(self, weights=weights / weights.sum())
 
-    def coarsened(self, factor: int) -> tuple["Geometry", np.ndarray]:
+    def coarsen(self, factor: int) -> tuple["Geometry", np.ndarray]:
         """Returns every n-th site along each axis of a grid, and the numbers of these sites.
 
         Of scattered points as many are left as of a grid, dense where they were dense; each
@@ -55,7 +57,7 @@ class Geometry:
         a periodic axis does not divide.
         """
         if not self.grid_shape:
-            return self._thinned_points(factor)
+            return self._coarsen_points(factor)
         wraps = self.wraps()
         for size, is_periodic in zip(self.grid_shape, wraps, strict=True):
             if (is_periodic and size % factor) or size < 2 * factor:
@@ -71,13 +73,13 @@ class Geometry:
             ends = list(zip(self.domain.lower, self.domain.upper, strict=True))
             weights = Geometry.rectilinear(axes, periodic=wraps, bounds=ends).weights
         shape, numbers = numbers.shape, numbers.ravel()
-        thin = replace(
+        coarse = replace(
             self, coords=self.coords[numbers], weights=weights, axes=tuple(axes), grid_shape=shape
         )
-        return thin.masked(self.is_masked[numbers]), numbers
+        return coarse.masked(self.is_masked[numbers]), numbers
 
     def chosen(self, numbers: np.ndarray) -> "Geometry":
-        """Returns some of the sites as scattered points of the same domain."""
+        """Returns a subset of the sites as scattered points of this domain."""
         weights = self.weights[numbers]
         return Geometry(
             self.coords[numbers],
@@ -87,7 +89,9 @@ class Geometry:
             ("",) * self.domain.dim,
         )
 
-    def _thinned_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
+    def _coarsen_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
+        from scipy.spatial import KDTree
+
         dim = self.domain.dim - self.domain.is_sphere
         # Neighbours in space are neighbours in the order of a tree.
         numbers = np.sort(KDTree(self.coords, leafsize=1).indices[:: factor**dim])
@@ -99,7 +103,7 @@ class Geometry:
         return replace(self.chosen(numbers), weights=weights[numbers]), numbers
 
     def wraps(self) -> list[bool]:
-        """Tells of every axis of the grid whether it closes on itself."""
+        """Returns, for every axis of the grid, whether it is periodic."""
         if not self.domain.is_sphere:
             return list(self.domain.periodic) if self.axes else [False] * len(self.grid_shape)
         return [False, bool(self.axes) and covers_circle(self.axes[1])]
@@ -208,7 +212,7 @@ class Geometry:
         domain: Domain | None = None,
         units: Sequence[str] = (),
     ) -> "Geometry":
-        """Builds a point cloud; with triangles a site stands for a share of its cells' area."""
+        """Builds a point cloud; with triangles weights are lumped cell areas."""
         coords = np.asarray(coords, dtype=np.float64)
         dim = coords.shape[1]
         weights = np.full(len(coords), 1 / len(coords))
@@ -220,8 +224,28 @@ class Geometry:
         return cls(coords, weights, domain, names, tuple(units) or ("",) * dim, triangles=triangles)
 
 
+def focus_box(geometry: Geometry) -> np.ndarray:
+    """Returns the lower and upper corner of the part of the plane to show first.
+
+    A mesh fitted to a body may extend to many times its length, so that the body would be drawn
+    as a dot. Where the denser half of the sites lies in a small part of the domain, the box is
+    that part with a margin; else it contains all sites.
+    """
+    from scipy.spatial import KDTree
+
+    coords = geometry.coords[:, :2]
+    everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
+    reach = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
+    denser = coords[np.argsort(reach, kind="stable")[: (len(coords) + 1) // 2]]
+    focus = np.quantile(denser, [0.05, 0.95], axis=0)
+    extent = np.ptp(focus, axis=0)
+    if (extent > FOCUS_EXTENT * np.ptp(everything, axis=0)).any():
+        return everything
+    return focus + np.array([[-0.5], [0.5]]) * extent
+
+
 def covers_circle(longitude: np.ndarray) -> bool:
-    """Tells whether evenly spaced longitudes close on themselves."""
+    """Returns whether evenly spaced longitudes cover the whole circle."""
     if len(longitude) < 3:
         return False
     spacing = np.diff(longitude).mean()
@@ -286,7 +310,7 @@ def _quadrilateral_weights(points: np.ndarray) -> np.ndarray:
 
 
 def _lumped_areas(coords: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Gives every corner an equal share of its cells' area, or volume for tetrahedra."""
+    """Distributes the area of cells, or volume of tetrahedra, equally to their corners."""
     edges = coords[cells[:, 1:]] - coords[cells[:, :1]]
     if cells.shape[1] == 3:
         size = _parallelogram(edges[:, 0], edges[:, 1])

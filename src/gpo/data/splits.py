@@ -1,9 +1,9 @@
-"""Which frame predicts which, and who may learn from it. Nothing leaks between splits.
+"""Training, validation and test splits without leakage: which frames predict which.
 
-A window is `history` frames, `lead` steps apart, that predict the frame `lead` steps after
-the last of them; so a forecast can be fed with itself. Windows of one trajectory stay in one
-split. Where a single series is split by time, its parts lie apart by the length of a window
-and a lead, (history + 1) lead frames, so that no two splits share a frame or touch.
+A time slice is `history` frames, `lead` steps apart, that predict the frame `lead` steps after
+the last of them; so a forecast can be fed with itself. Time slices of one trajectory stay in one
+split. Where a single series is split by time, its parts lie apart by the length of a time slice
+and a lead, (history + 1) lead frames, so that no frame is in two splits or next to another one.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Member = TypeVar("Member")
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeSlice:
     """One example: frames `first` to `last` of a trajectory predict frame `target`."""
 
     trajectory: int
@@ -39,7 +39,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Split(Generic[Member]):
-    """What is learned from, what decides when to stop, and what is looked at once."""
+    """Members to train on, to choose and stop by, and to score once."""
 
     training: tuple[Member, ...]
     validation: tuple[Member, ...]
@@ -48,39 +48,41 @@ class Split(Generic[Member]):
     """trajectory, time or sample."""
 
 
-def owner(member: Window | int) -> int:
-    """Returns the number of the trajectory of a window; a sample of static maps owns itself."""
-    return member.trajectory if isinstance(member, Window) else member
+def owner(member: TimeSlice | int) -> int:
+    """Returns the trajectory of a time slice, or the sample of a static map."""
+    return member.trajectory if isinstance(member, TimeSlice) else member
 
 
-def touched_frames(windows: Sequence[Window]) -> dict[int, list[int]]:
-    """Returns, by trajectory, the frames that windows predict from or predict, each once."""
+def touched_frames(time_slices: Sequence[TimeSlice]) -> dict[int, list[int]]:
+    """Returns the distinct frames that time slices read or predict, by trajectory."""
     touched: dict[int, set[int]] = {}
-    for window in windows:
-        touched.setdefault(window.trajectory, set()).update((*window.inputs, window.target))
+    for time_slice in time_slices:
+        touched.setdefault(time_slice.trajectory, set()).update(
+            (*time_slice.inputs, time_slice.target)
+        )
     return {number: sorted(frames) for number, frames in touched.items()}
 
 
 def evenly(members: Sequence[Member], most: int) -> list[Member]:
-    """Returns at most so many members, evenly chosen, the first and the last among them."""
+    """Returns at most `most` members, evenly spaced, including the first and the last."""
     numbers = np.unique(np.linspace(0, len(members) - 1, most).round().astype(int))
     return [members[number] for number in numbers.tolist()]
 
 
-def split_windows(
+def split_time_slices(
     data: Trajectories,
     *,
     history: int = 1,
     lead: int = 1,
     fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
-) -> Split[Window]:
-    """Returns the windows of all splits: by trajectory where there are at least three, else by time.
+) -> Split[TimeSlice]:
+    """Splits time slices by trajectory where there are at least three, else by time.
 
     Args:
         data: The time series.
         history: Frames that predict, `lead` steps apart.
         lead: Steps from the last of them to the predicted frame.
-        fractions: Shares of training, validation and test, which sum to one.
+        fractions: Of training, validation and test; they sum to one.
     """
     if history < 1 or lead < 1:
         raise ValueError(
@@ -89,9 +91,9 @@ def split_windows(
     _check_fractions(fractions)
     is_even = even_steps(data.time)
     if data.num_trajectories >= 3:
-        ranges = shares(data.num_trajectories, fractions)
+        ranges = split_range(data.num_trajectories, fractions)
         every = range(len(data.time))
-        parts = [_windows(numbers, every, is_even, history, lead) for numbers in ranges]
+        parts = [_time_slices(numbers, every, is_even, history, lead) for numbers in ranges]
         kind = "trajectory"
     else:
         numbers = range(data.num_trajectories)
@@ -100,9 +102,9 @@ def split_windows(
         if usable < 3:
             raise _too_short(data, history, lead)
         parts = []
-        for number, frames in enumerate(shares(usable, fractions)):
+        for number, frames in enumerate(split_range(usable, fractions)):
             moved = range(frames.start + number * gap, frames.stop + number * gap)
-            parts.append(_windows(numbers, moved, is_even, history, lead))
+            parts.append(_time_slices(numbers, moved, is_even, history, lead))
         kind = "time"
     if not all(parts):
         raise _too_short(data, history, lead)
@@ -118,12 +120,12 @@ def split_samples(
         raise ValueError(
             f"`data` must have at least 3 samples, one for each split, got {data.num_samples}."
         )
-    training, validation, test = (tuple(part) for part in shares(data.num_samples, fractions))
+    training, validation, test = (tuple(part) for part in split_range(data.num_samples, fractions))
     return Split(training, validation, test, "sample")
 
 
-def shares(count: int, fractions: tuple[float, float, float]) -> list[range]:
-    """Returns three ranges over `count` things in these shares, none of them empty."""
+def split_range(count: int, fractions: tuple[float, float, float]) -> list[range]:
+    """Splits `range(count)` into three consecutive ranges of these fractions, none empty."""
     test = max(1, round(count * fractions[2]))
     validation = max(1, round(count * fractions[1]))
     training = count - validation - test
@@ -131,7 +133,7 @@ def shares(count: int, fractions: tuple[float, float, float]) -> list[range]:
 
 
 def even_steps(time: np.ndarray) -> np.ndarray:
-    """Tells of every step between frames whether it has the usual length."""
+    """Returns, for every step between frames, whether it has the median length."""
     steps = np.diff(time)
     if len(steps) == 0:
         return np.zeros(0, dtype=bool)
@@ -143,14 +145,14 @@ def _check_fractions(fractions: tuple[float, float, float]) -> None:
         raise ValueError(f"`fractions` must be positive and sum to 1, got {fractions}.")
 
 
-def _windows(
+def _time_slices(
     trajectories: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
-) -> tuple[Window, ...]:
-    """Returns all windows inside `frames` that cross no gap in time."""
+) -> tuple[TimeSlice, ...]:
+    """Returns all time slices inside `frames` that cross no gap in time."""
     span = history * lead
     starts = [s for s in range(frames.start, frames.stop - span) if is_even[s : s + span].all()]
     return tuple(
-        Window(trajectory, start, start + span - lead, start + span)
+        TimeSlice(trajectory, start, start + span - lead, start + span)
         for trajectory in trajectories
         for start in starts
     )

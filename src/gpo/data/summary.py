@@ -1,4 +1,4 @@
-"""What a data set holds, in numbers: ranges and missing values of every variable."""
+"""Summary statistics of a data set: ranges and missing values of every variable."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ MAX_NUMBERS = 20_000_000
 
 @dataclass(frozen=True)
 class Range:
-    """Statistics of one variable over what was looked at."""
+    """Statistics of one variable over the frames or samples that were read."""
 
     name: str
     units: str
@@ -20,12 +20,12 @@ class Range:
     mean: float
     maximum: float
     missing: float
-    """Share of values that are missing."""
+    """Fraction of values that are missing."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Ranges of all variables and how much was looked at."""
+    """Ranges of all variables, and which part of the data they come from."""
 
     ranges: tuple[Range, ...]
     looked_at: str
@@ -34,7 +34,7 @@ class Summary:
 def summarise(data: Trajectories | StaticMaps) -> Summary:
     """Returns ranges over the whole data set, or over evenly spaced parts where it is large."""
     if isinstance(data, StaticMaps):
-        return _summarise_pairs(data)
+        return _summarise_maps(data)
     per_frame = data.geometry().num_points * len(data.variables)
     num_frames = data.num_trajectories * len(data.time)
     stride = max(1, -(-num_frames * per_frame // MAX_NUMBERS))
@@ -52,7 +52,7 @@ def summarise(data: Trajectories | StaticMaps) -> Summary:
     return Summary(ranges, f"{looked} of {num_frames} frames")
 
 
-def _summarise_pairs(data: StaticMaps) -> Summary:
+def _summarise_maps(data: StaticMaps) -> Summary:
     per_sample = data.geometry().num_points * (len(data.inputs) + len(data.outputs))
     stride = max(1, -(-data.num_samples * per_sample // MAX_NUMBERS))
     variables = (*data.inputs, *data.outputs)
@@ -67,22 +67,22 @@ def _summarise_pairs(data: StaticMaps) -> Summary:
 
 
 class _Tally:
-    """Running minimum, mean, maximum and count of what is missing."""
+    """Running minimum, mean, maximum and count of finite values."""
 
     def __init__(self) -> None:
         self.low, self.high, self.total = np.inf, -np.inf, 0.0
-        self.known = self.seen = 0
+        self.finite = self.seen = 0
 
     def add(self, values: np.ndarray) -> None:
-        known = values[np.isfinite(values)].astype(np.float64)
+        finite = values[np.isfinite(values)].astype(np.float64)
         self.seen += values.size
-        self.known += known.size
-        if known.size:
-            self.low = min(self.low, float(known.min()))
-            self.high = max(self.high, float(known.max()))
-            self.total += float(known.sum())
+        self.finite += finite.size
+        if finite.size:
+            self.low = min(self.low, float(finite.min()))
+            self.high = max(self.high, float(finite.max()))
+            self.total += float(finite.sum())
 
     def range(self, name: str, units: str) -> Range:
-        mean = self.total / self.known if self.known else float("nan")
-        missing = 1 - self.known / self.seen
+        mean = self.total / self.finite if self.finite else float("nan")
+        missing = 1 - self.finite / self.seen
         return Range(name, units, self.low, mean, self.high, missing)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
-from gpo.data.splits import Window, even_steps, touched_frames
+from gpo.data.splits import TimeSlice, even_steps, touched_frames
 from gpo.forecast.statistics import SiteMeans
 
 DAY = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
@@ -25,7 +25,7 @@ class Climatology:
     """Which mean belongs to a frame, by its number."""
 
     @classmethod
-    def of(cls, data: Trajectories, windows: Sequence[Window]) -> "Climatology | None":
+    def of(cls, data: Trajectories, windows: Sequence[TimeSlice]) -> "Climatology | None":
         """Averages all frames that training windows touch; None where sites differ or move."""
         if len(data.geometries) > 1:
             return None

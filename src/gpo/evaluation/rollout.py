@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpo.data.dataset import Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import Window, evenly
+from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.references import Climatology
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
@@ -83,10 +83,10 @@ class Rollouts:
 def make_rollouts(
     forecaster: Forecaster,
     data: Trajectories,
-    windows: Sequence[Window],
+    windows: Sequence[TimeSlice],
     num_steps: int,
     climatology: Climatology | None,
-    track: Callable[[Sequence[Window]], Iterable[Window]] = lambda starts: starts,
+    track: Callable[[Sequence[TimeSlice]], Iterable[TimeSlice]] = lambda starts: starts,
 ) -> Rollouts:
     """Rolls out from evenly chosen starts; all of them stay in the test split.
 
@@ -111,7 +111,7 @@ def make_rollouts(
         geometry = data.geometry(window.trajectory)
         stop = window.last + num_steps * lead + 1
         times = slice(window.first, stop, lead)
-        frames = data.given(window.trajectory, times)
+        frames = data.input_frames(window.trajectory, times)
         given, later = np.split(frames.astype(np.float32), [forecaster.task.history])
         known = forecaster.task.num_known
         truth = later[..., known:]

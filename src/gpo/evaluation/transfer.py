@@ -10,9 +10,8 @@ from scipy.signal import resample
 from torch import Tensor
 
 from gpo.baselines import RegisteredModel, UnsupportedGeometryError
-from gpo.data.coarsen import coarsened, sampled
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.coarsen import coarsen, sampled
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner
 from gpo.forecast.examples import Example, make_examples
@@ -48,7 +47,7 @@ def resolution_transfer(
     """
     rows: dict[str, Scores] = {}
     for name, make in (
-        ("0.5x", lambda: coarsened(data, 2)),
+        ("0.5x", lambda: coarsen(data, 2)),
         ("1x", lambda: data),
         ("2x" if finer else "2x, interpolated", lambda: finer or refined(data)),
         (f"random {FRACTION:.0%} of the sites", lambda: sampled(data, FRACTION)),
@@ -119,12 +118,12 @@ def between_sites(
 def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
     """Returns the numbers and weights of sites to give: every second one, or a random half."""
     try:
-        thin, numbers = geometry.coarsened(2)
+        coarse, numbers = geometry.coarsen(2)
     except ValueError:
         count = geometry.num_points
         numbers = np.sort(np.random.default_rng(0).permutation(count)[: (count + 1) // 2])
         return numbers, geometry.weights[numbers]
-    return numbers, thin.weights
+    return numbers, coarse.weights
 
 
 def _add_errors(

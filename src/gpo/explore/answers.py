@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import Trajectories, Variable
-from gpo.data.splits import Window
+from gpo.data.splits import TimeSlice
 from gpo.data.writers.netcdf import write_forecast
 from gpo.evaluation.rollout import roll_out
 from gpo.explore.arrays import Packet
@@ -142,7 +142,7 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "view.nc"
         member = session.members[request.example]
-        if isinstance(member, Window) and isinstance(data, Trajectories):
+        if isinstance(member, TimeSlice) and isinstance(data, Trajectories):
             number = member.last if task.lead == 0 else member.target
             times = data.time[number : number + 1]
             write_forecast(path, rows[None, None], geometry, variables, times, data.time_units)
@@ -155,7 +155,7 @@ def _series(session: Session, request: RolloutRequest) -> tuple[Example, np.ndar
     """Returns the initial condition of a rollout, the true frames after it, and their times."""
     example = session.example(request.example)
     member, data, task = session.members[request.example], session.data, session.forecaster.task
-    if not isinstance(member, Window) or not isinstance(data, Trajectories) or task.lead == 0:
+    if not isinstance(member, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
         raise ValueError("Only a forecast of a time series can be rolled out.")
     ends = [other.target for other in session.members if other.trajectory == member.trajectory]
     num_steps = min(request.steps, (max(ends) - member.last) // task.lead)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import Trajectories
-from gpo.data.splits import Window, evenly
+from gpo.data.splits import TimeSlice, evenly
 from gpo.explore.session import Session
 from gpo.model.field import GaussianField
 from gpo.model.geometric import GeometricLayers
@@ -52,9 +52,9 @@ def _model_name(model: object) -> str:
     return type(getattr(model, "model", model)).__name__
 
 
-def _example(session: Session, member: Window | int) -> dict[str, Any]:
+def _example(session: Session, member: TimeSlice | int) -> dict[str, Any]:
     """Returns which trajectory an example is of, and the times of what is given and predicted."""
-    if not isinstance(member, Window):
+    if not isinstance(member, TimeSlice):
         return {"trajectory": 0, "sample": member}
     assert isinstance(session.data, Trajectories)
     time = session.data.time

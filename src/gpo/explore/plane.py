@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from gpo.data.crowd import crowded_box
-from gpo.data.geometry import Geometry
+from gpo.data.geometry import Geometry, focus_box
 from gpo.explore.arrays import Packet
 from gpo.numerics.domain import longitude_latitude, unit_vectors
 from gpo.numerics.footprints import tangent_frame
@@ -116,7 +115,7 @@ class Plane:
         lower, upper = self._box()
         home = np.stack([lower, upper])
         if self.kind == "cells" and not domain.is_sphere:
-            home = crowded_box(geometry)
+            home = focus_box(geometry)
         arrays: dict[str, np.ndarray] = {"positions": self.positions, "known": is_known.astype(int)}
         for axis, numbers in enumerate(geometry.axes):
             arrays[f"axis{axis}"] = numbers

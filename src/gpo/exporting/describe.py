@@ -9,7 +9,7 @@ import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places
+from gpo.data.query_points import QueryPoints
 from gpo.forecast.forecaster import Task
 
 DIGITS = 9
@@ -21,7 +21,7 @@ def describe_program(
     data: Trajectories | StaticMaps,
     sites: Geometry,
     is_known: np.ndarray,
-    queries: Places | None = None,
+    queries: QueryPoints | None = None,
 ) -> dict[str, Any]:
     """Returns names, units and axes of input and output, and where the points are.
 
@@ -33,7 +33,7 @@ def describe_program(
         queries: Where it predicts; at the sites when not given.
     """
     is_series = isinstance(data, Trajectories)
-    given = (*data.known, *data.variables) if is_series else data.inputs
+    given = (*data.forcings, *data.variables) if is_series else data.inputs
     wanted = data.variables if is_series else data.outputs
     masked = np.flatnonzero(~is_known).tolist()
     description: dict[str, Any] = {
@@ -51,7 +51,7 @@ def describe_program(
             **_names(wanted),
         },
         "lead": task.lead,
-        "sites": {**_places(Places.of(sites), sites.grid_shape), "masked": masked},
+        "sites": {**_places(QueryPoints.of(sites), sites.grid_shape), "masked": masked},
     }
     if is_series and len(data.time) > 1:
         description |= {"time_step": data.time_step, "time_units": data.time_units}
@@ -67,7 +67,7 @@ def _names(variables: Sequence[Variable]) -> dict[str, list[str]]:
     return {"variables": [v.name for v in variables], "units": [v.units for v in variables]}
 
 
-def _places(places: Places, grid_shape: tuple[int, ...] = ()) -> dict[str, Any]:
+def _places(places: QueryPoints, grid_shape: tuple[int, ...] = ()) -> dict[str, Any]:
     """Returns where points are: along the axes of a grid, or one by one."""
     shape = places.shape if places.is_grid else grid_shape
     said: dict[str, Any] = {"count": math.prod(places.shape)}

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.geometry import Geometry
-from gpo.data.splits import Window
+from gpo.data.splits import TimeSlice
 from gpo.parallel.partition import SitePartition
 
 MAX_BYTES = 2**30
@@ -64,7 +64,7 @@ class WindowExamples(Dataset[Example]):
     def __init__(
         self,
         data: Trajectories,
-        windows: Sequence[Window],
+        windows: Sequence[TimeSlice],
         *,
         num_steps: int = 1,
         reconstructs: bool = False,
@@ -88,7 +88,7 @@ class WindowExamples(Dataset[Example]):
         inputs, sites = window.inputs, self.held.among(geometry.num_points)
         times = slice(inputs.start, inputs.stop, inputs.step)
         frames = self._frames(window.trajectory, times)
-        given, num_known = self.data.with_known(frames, times), len(self.data.known)
+        given, num_known = self.data.add_forcings(frames, times), len(self.data.forcings)
         if self.reconstructs:
             return _example(given, frames[-1:], geometry, sites, num_known)
         stop = window.target + (self.num_steps - 1) * window.lead + 1
@@ -167,7 +167,7 @@ def reading_ahead(examples: WindowExamples | MapExamples) -> dict[str, Any]:
     return {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
 
 
-def followed(windows: Sequence[Window], num_steps: int) -> Sequence[Window]:
+def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
     """Returns the windows that are followed by others of the same split, `num_steps` in all."""
     if num_steps == 1:
         return windows

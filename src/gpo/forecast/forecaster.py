@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.data.forcings import HAND, Clock
+from gpo.data.forcings import DAY_CYCLE, TimeFeatures
 from gpo.files import write_text
 from gpo.forecast.statistics import SiteMeans
 from gpo.model.ablation import Ablation
@@ -53,7 +53,7 @@ class Task:
     """Size of the change over `lead` steps, in units of `output_std`."""
     is_per_site: bool = False
     """Whether means are taken site by site; those above are then means over all sites."""
-    clock: Clock = "none"
+    clock: TimeFeatures = "none"
     """Whether every frame that is given begins with the hand of a clock."""
     turn: float = 0.0
     """By how much the hand turns in `lead` steps, in radians."""
@@ -61,7 +61,7 @@ class Task:
     @property
     def num_known(self) -> int:
         """Inputs of a frame that are known of any time and not predicted."""
-        return 0 if self.clock == "none" else len(HAND)
+        return 0 if self.clock == "none" else len(DAY_CYCLE)
 
     @property
     def fields(self) -> tuple[str, ...]:

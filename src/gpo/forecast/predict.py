@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
-from gpo.data.forcings import turn
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.forcings import day_angle
 from gpo.data.geometry import Geometry
-from gpo.data.places import Block, Places
+from gpo.data.query_points import Block, QueryPoints
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
@@ -54,7 +53,7 @@ class Forecasts:
     data: Trajectories | StaticMaps
     num_steps: int = 1
     """Forecasts of every series, each a lead after the one before; one for static maps."""
-    places: Places | None = None
+    places: QueryPoints | None = None
     """Where; at the sites when not given."""
 
     def __post_init__(self) -> None:
@@ -80,12 +79,14 @@ class Forecasts:
     def _check_clock(self, data: Trajectories) -> None:
         """Refuses frames that tell the time otherwise than those that were learned from."""
         task = self.forecaster.task
-        if data.clock != task.clock:
-            problem = f"must tell the time as in training, clock={task.clock}, got {data.clock}."
+        if data.time_features != task.clock:
+            problem = (
+                f"must tell the time as in training, clock={task.clock}, got {data.time_features}."
+            )
             raise DataError(data.source, "time", problem)
         if task.clock == "none" or len(data.time) == 1:
             return
-        hours = task.turn / turn(1.0) / task.lead
+        hours = task.turn / day_angle(1.0) / task.lead
         if abs(data.time_step - hours) > 1e-6 * hours:
             problem = f"must advance by {hours:g} h a frame, as in training, got"
             raise DataError(data.source, "time", f"{problem} {data.time_step:g}.")
@@ -93,7 +94,7 @@ class Forecasts:
     @property
     def layout(self) -> ForecastLayout:
         """What a file of these forecasts holds."""
-        data, places = self.data, self.places or Places.of(self.data.geometry())
+        data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
         if isinstance(data, StaticMaps):
             return ForecastLayout(places, data.outputs, data.num_samples)
         ahead = self.forecaster.task.lead * data.time_step * np.arange(1, self.num_steps + 1)
@@ -120,7 +121,7 @@ class Forecasts:
                 answers = QueryForecast(self.forecaster, frames, start.coords, start.weights)
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
-                        values = self._answer(answers, block, layout.places)
+                        values = self._answer(answers, block, layout.points)
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
                 if step + 1 < self.num_steps:
@@ -128,7 +129,7 @@ class Forecasts:
                     frames = self.forecaster.advance(frames[None], found[None])[0]
                     writer.keep(case, step + 1, frames.numpy())
 
-    def _answer(self, answers: QueryForecast, block: Block, places: Places) -> np.ndarray:
+    def _answer(self, answers: QueryForecast, block: Block, places: QueryPoints) -> np.ndarray:
         """Returns a block of the grid of places by variables."""
         num_outputs = len(self.forecaster.task.outputs)
         if self.places is None:
@@ -142,7 +143,7 @@ class Forecasts:
         if isinstance(self.data, StaticMaps):
             return Start.of(self.data.sample(case)[0][None], geometry)
         times = slice(-self._num_needed, None, self.forecaster.task.lead)
-        return Start.of(self.data.given(case, times), geometry)
+        return Start.of(self.data.input_frames(case, times), geometry)
 
     @property
     def _num_needed(self) -> int:

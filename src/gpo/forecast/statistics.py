@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
-from gpo.data.splits import Window, touched_frames
+from gpo.data.splits import TimeSlice, touched_frames
 from gpo.model.checkpoint import ArtifactError
 
 # >>> """Per-variable normalisation with statistics of training data only."""
@@ -203,7 +203,7 @@ def _of_maps(
 
 
 def _of_series(
-    data: Trajectories, windows: Sequence[Window], is_quiet: bool
+    data: Trajectories, windows: Sequence[TimeSlice], is_quiet: bool
 ) -> tuple[Normalizer, Normalizer]:
     """Returns statistics of all frames of the windows, and of the change from last to target."""
     before = {(window.trajectory, window.target): window.last for window in windows}

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpo.data.coarsen import coarsened
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.coarsen import coarsen
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.splits import owner
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances, make_batches
@@ -63,12 +62,12 @@ def half_resolution(
     """  # fmt: skip
     rows: list[dict[str, float]] = []
     try:
-        coarse = coarsened(data, 2)
+        coarse = coarsen(data, 2)
         for member in members:
             (full,), (half,) = (
                 make_batches(some, [member], reconstructs=reconstructs) for some in (data, coarse)
             )
-            kept = data.geometry(owner(member)).coarsened(2)[1]
+            kept = data.geometry(owner(member)).coarsen(2)[1]
             rows.append(_moved(forecaster, full, half, kept))
     except DataError as error:
         return {"reason": error.problem.rstrip(".")}

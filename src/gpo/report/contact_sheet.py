@@ -10,9 +10,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
 
-from gpo.data.crowd import crowded_box
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.geometry import Geometry
+from gpo.data.geometry import Geometry, focus_box
 from gpo.numerics.domain import longitude_latitude
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
@@ -38,7 +37,7 @@ def panel_height(geometry: Geometry) -> float:
     if geometry.domain.is_sphere and geometry.axes:
         up, across = (float(np.ptp(axis)) for axis in geometry.axes)
     elif geometry.coords.shape[1] > 1 and not geometry.domain.is_sphere:
-        across, up = (float(extent) for extent in np.ptp(crowded_box(geometry), axis=0))
+        across, up = (float(extent) for extent in np.ptp(focus_box(geometry), axis=0))
     else:
         return 2.6
     return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
@@ -128,7 +127,7 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
     names = ("longitude", "latitude") if is_sphere else geometry.axis_names
     axes.set(xlabel=names[0], ylabel=names[1], aspect="auto" if is_sphere else "equal")
     if not is_sphere:
-        low, high = crowded_box(geometry)
+        low, high = focus_box(geometry)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
 
 

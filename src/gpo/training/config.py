@@ -7,7 +7,7 @@ from typing import Any, Literal
 import yaml
 from tyro.conf import Positional
 
-from gpo.data.forcings import Clock
+from gpo.data.forcings import TimeFeatures
 from gpo.files import write_text
 from gpo.model.checkpoint import build, check_fields
 from gpo.model.presets import PRESETS
@@ -33,7 +33,7 @@ class RunConfig:
     """Frames that predict, `lead` steps apart."""
     lead: int = 1
     """Steps from the last of them to the predicted frame."""
-    clock: Clock = "none"
+    clock: TimeFeatures = "none"
     """day: frames tell the time of day, to any model; they must have dates."""
     predict: Literal["state", "increment"] = "increment"
     """Whether the model gives the next state, or what is to be added to the last one; to the mean of all samples in static maps."""

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from gpo.baselines.base import Problem
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.forcings import turn
+from gpo.data.forcings import day_angle
 from gpo.data.splits import Split
 from gpo.forecast.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
 from gpo.forecast.forecaster import Forecaster, Task
@@ -162,9 +162,9 @@ def make_task(
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
     known, told = (), {}
-    if isinstance(data, Trajectories) and data.known:
-        known = data.known
-        told = {"clock": data.clock, "turn": turn(config.lead * data.time_step)}
+    if isinstance(data, Trajectories) and data.forcings:
+        known = data.forcings
+        told = {"clock": data.time_features, "turn": day_angle(config.lead * data.time_step)}
     task = Task(
         inputs=tuple(variable.name for variable in (*known, *given)),
         outputs=tuple(variable.name for variable in wanted),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.airfoil import NAMES, AirfoilReader, write_airfoil
 from gpo.data.readers.base import ReadOptions
 
@@ -24,11 +24,11 @@ def read(folder, **options):
 def test_what_is_written_is_read_exactly(tmp_path, dtype):
     x, y, q = meshes(dtype=dtype)
     write_airfoil(tmp_path, x, y, q)
-    pairs = read(tmp_path)
-    assert [one.name for one in pairs.inputs + pairs.outputs] == ["x", "y", "mach"]
-    assert pairs.num_samples == 3
+    maps = read(tmp_path)
+    assert [one.name for one in maps.inputs + maps.outputs] == ["x", "y", "mach"]
+    assert maps.num_samples == 3
     for sample in range(3):
-        mesh, mach = pairs.sample(sample)
+        mesh, mach = maps.sample(sample)
         np.testing.assert_array_equal(mesh[:, 0].reshape(7, 5), x[sample])
         np.testing.assert_array_equal(mesh[:, 1].reshape(7, 5), y[sample])
         np.testing.assert_array_equal(mach[:, 0].reshape(7, 5), q[sample, 4])
@@ -37,14 +37,14 @@ def test_what_is_written_is_read_exactly(tmp_path, dtype):
 
 def test_every_sample_has_its_own_mesh_in_one_common_domain(tmp_path):
     write_airfoil(tmp_path, *meshes())
-    pairs = read(tmp_path)
-    assert len(pairs.geometries) == 3
-    for sample, geometry in enumerate(pairs.geometries):
-        np.testing.assert_array_equal(geometry.coords, pairs.sample(sample)[0])
+    maps = read(tmp_path)
+    assert len(maps.geometries) == 3
+    for sample, geometry in enumerate(maps.geometries):
+        np.testing.assert_array_equal(geometry.coords, maps.sample(sample)[0])
         assert geometry.grid_shape == (7, 5)
         assert geometry.weights.sum() == pytest.approx(1)
-    assert {geometry.domain for geometry in pairs.geometries} == {pairs.geometry(0).domain}
-    assert pairs.geometry(0).domain.upper[0] == 6
+    assert {geometry.domain for geometry in maps.geometries} == {maps.geometry(0).domain}
+    assert maps.geometry(0).domain.upper[0] == 6
 
 
 def test_a_folder_and_each_of_its_three_files_are_recognised(tmp_path):
@@ -61,11 +61,11 @@ def test_missing_values_stay_nan_and_their_sites_are_masked_in_that_sample(tmp_p
     x, y, q = meshes()
     q[1, 4, 2, 3] = np.nan
     write_airfoil(tmp_path, x, y, q)
-    pairs = read(tmp_path)
-    assert np.flatnonzero(pairs.geometry(1).is_masked).tolist() == [2 * 5 + 3]
-    assert np.isnan(pairs.sample(1)[1][2 * 5 + 3, 0])
-    assert not pairs.geometry(0).is_masked.any()
-    assert pairs.geometry(1).weights.sum() == pytest.approx(1)
+    maps = read(tmp_path)
+    assert np.flatnonzero(maps.geometry(1).is_masked).tolist() == [2 * 5 + 3]
+    assert np.isnan(maps.sample(1)[1][2 * 5 + 3, 0])
+    assert not maps.geometry(0).is_masked.any()
+    assert maps.geometry(1).weights.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ import pytest
 import scipy.io
 
 from gpo import Domain
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -50,13 +49,13 @@ def test_every_container_gives_the_same_series(tmp_path, save):
 @pytest.mark.parametrize("save", SAVERS)
 def test_every_container_gives_the_same_maps(tmp_path, save):
     coeff, sol = values(SAMPLES, NX, NY), values(SAMPLES, NX, NY)
-    pairs = read(save(tmp_path, {"coeff": coeff, "sol": sol, "Kcoeff": coeff}))
-    assert isinstance(pairs, StaticMaps)
-    assert (pairs.inputs[0].name, pairs.outputs[0].name) == ("coeff", "sol")
-    assert pairs.num_samples == SAMPLES
-    assert pairs.geometry().grid_shape == (NX, NY)
+    maps = read(save(tmp_path, {"coeff": coeff, "sol": sol, "Kcoeff": coeff}))
+    assert isinstance(maps, StaticMaps)
+    assert (maps.inputs[0].name, maps.outputs[0].name) == ("coeff", "sol")
+    assert maps.num_samples == SAMPLES
+    assert maps.geometry().grid_shape == (NX, NY)
     for sample in range(SAMPLES):
-        given, wanted = pairs.sample(sample)
+        given, wanted = maps.sample(sample)
         np.testing.assert_array_equal(given, coeff[sample].reshape(-1, 1))
         np.testing.assert_array_equal(wanted, sol[sample].reshape(-1, 1))
 
@@ -172,19 +171,19 @@ def test_variables_restrict_what_must_fit(tmp_path):
 @pytest.mark.parametrize("components", [(), (2,)])
 def test_static_maps_are_known_by_their_names(tmp_path, names, components):
     given, wanted = values(SAMPLES, NX, NY, *components), values(SAMPLES, NX, NY)
-    pairs = read_arrays(tmp_path, **dict(zip(names, (given, wanted), strict=True)))
-    assert isinstance(pairs, StaticMaps)
-    assert len(pairs.inputs) == (2 if components else 1)
-    np.testing.assert_array_equal(pairs.sample(2)[0], given[2].reshape(NX * NY, -1))
-    np.testing.assert_array_equal(pairs.sample(2)[1], wanted[2].reshape(NX * NY, 1))
+    maps = read_arrays(tmp_path, **dict(zip(names, (given, wanted), strict=True)))
+    assert isinstance(maps, StaticMaps)
+    assert len(maps.inputs) == (2 if components else 1)
+    np.testing.assert_array_equal(maps.sample(2)[0], given[2].reshape(NX * NY, -1))
+    np.testing.assert_array_equal(maps.sample(2)[1], wanted[2].reshape(NX * NY, 1))
 
 
 def test_static_maps_may_live_on_points_and_have_components_first(tmp_path):
     given, wanted = values(SAMPLES, 2, POINTS), values(SAMPLES, POINTS)
-    pairs = read_arrays(tmp_path, coords=PTS, input=given, output=wanted, t=1.0)
-    np.testing.assert_array_equal(pairs.geometry().coords, PTS)
-    np.testing.assert_array_equal(pairs.sample(1)[0], given[1].T)
-    assert pairs.parameters["t"].tolist() == [1] * SAMPLES
+    maps = read_arrays(tmp_path, coords=PTS, input=given, output=wanted, t=1.0)
+    np.testing.assert_array_equal(maps.geometry().coords, PTS)
+    np.testing.assert_array_equal(maps.sample(1)[0], given[1].T)
+    assert maps.parameters["t"].tolist() == [1] * SAMPLES
 
 
 def test_a_map_needs_both_of_its_sides(tmp_path):

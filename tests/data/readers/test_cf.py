@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.cf import rotated_to_true
 from gpo.numerics.domain import longitude_latitude
 from tests.data.readers.gridded_files import (

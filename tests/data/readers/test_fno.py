@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.fno import write_fno
 from gpo.data.readers.registry import open_data
 from tests.data.files import frames_of

@@ -6,10 +6,9 @@ import pytest
 import torch
 import xarray as xr
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers import gridded
 from gpo.data.readers.gridded import GriddedReader
-from gpo.data.synthetic_weather import lambert_to_true, write_carra, write_era5, write_weatherbench
 from gpo.numerics.domain import longitude_latitude
 from tests.data.files import real_file
 from tests.data.readers.gridded_files import (
@@ -19,6 +18,12 @@ from tests.data.readers.gridded_files import (
     save,
     table,
     write_grib,
+)
+from tests.data.readers.synthetic_weather import (
+    lambert_to_true,
+    write_carra,
+    write_era5,
+    write_weatherbench,
 )
 
 # Real files

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
 from tests.data.files import real_file
 

@@ -5,8 +5,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gpo.data.dataset import Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.mesh_series import MeshSeriesReader, write_mesh_series

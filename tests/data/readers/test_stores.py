@@ -2,7 +2,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.stores import open_arrays
 from tests.data.readers.containers import SAVERS, save_hdf5, save_matlab_5
 

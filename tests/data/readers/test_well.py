@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.well import WellReader
 from gpo.data.writers.well import write_well

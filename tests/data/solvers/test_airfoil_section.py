@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from gpo.data.errors import DataError
-from gpo.data.solvers.airfoil_section import deformed, naca, named_section, read_section
+from gpo.data.dataset import DataError
+from gpo.data.solvers.airfoil_mesh import deformed, naca, named_section, read_section
 
 X = np.linspace(0, 1, 201)
 

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.solvers.airfoil_section import naca, named_section
+from gpo.data.solvers.airfoil_mesh import c_mesh, naca, named_section, num_wake
 from gpo.data.solvers.body_fitted_flow import BodyFittedFlow
-from gpo.data.solvers.c_mesh import c_mesh, num_wake
 from gpo.data.solvers.riemann import to_conserved
 from gpo.data.solvers.steady_state import steady_state
 

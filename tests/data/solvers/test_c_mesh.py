@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
 
-from gpo.data.solvers.airfoil_section import deformed, naca, named_section
-from gpo.data.solvers.c_mesh import c_mesh, mesh_triangles, num_wake
+from gpo.data.solvers.airfoil_mesh import (
+    c_mesh,
+    deformed,
+    mesh_triangles,
+    naca,
+    named_section,
+    num_wake,
+)
 
 
 def signed_areas(nodes):

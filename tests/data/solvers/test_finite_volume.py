@@ -6,9 +6,8 @@ import torch
 
 from gpo.data.solvers import runge_kutta
 from gpo.data.solvers.base import BlownUpError
-from gpo.data.solvers.finite_volume import AbstractCooling, Flow
+from gpo.data.solvers.finite_volume import AbstractCooling, Flow, Viscosity
 from gpo.data.solvers.runge_kutta import advance, solve_with_retries
-from gpo.data.solvers.viscosity import Viscosity
 from tests.data.solvers.exact_riemann import exact_tube
 
 DOUBLE = torch.float64

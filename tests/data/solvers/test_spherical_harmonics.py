@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gpo.data.solvers.spherical_harmonics import SphericalHarmonics
+from gpo.files import MissingPackageError
 
 
 def random_coefficients(harmonics, seed=0, smallest_degree=0):
@@ -86,5 +87,5 @@ def test_truncation_keeps_what_both_degrees_have(harmonics):
 
 def test_without_the_library_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ducc0", None)
-    with pytest.raises(ValueError, match=r"pip install 'gpo\[sphere\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'gpo\[sphere\]'"):
         SphericalHarmonics(5)

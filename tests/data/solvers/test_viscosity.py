@@ -2,9 +2,8 @@ import math
 
 import torch
 
-from gpo.data.solvers.finite_volume import Flow
+from gpo.data.solvers.finite_volume import Flow, Viscosity
 from gpo.data.solvers.runge_kutta import advance
-from gpo.data.solvers.viscosity import Viscosity
 
 DOUBLE = torch.float64
 TURN = 2 * math.pi

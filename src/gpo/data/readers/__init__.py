@@ -1,1 +1,1 @@
-"""One file per published layout; `registry.open_data` is the door."""
+"""Readers of published layouts, one file each; `registry.open_data` finds the one of a file."""

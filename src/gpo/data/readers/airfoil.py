@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.sites import mask_unknown
+from gpo.data.readers.sites import mask_missing
 from gpo.numerics.domain import Domain
 
 X, Y, Q = NAMES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")
@@ -33,7 +32,7 @@ class AirfoilReader(AbstractReader):
     layout = "Geo-FNO's folder with NACA_Cylinder_X.npy, _Y.npy and _Q.npy"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether a folder, or the folder of one of the three files, holds all three."""
+        """Looks for all three files in a folder, or beside one of them."""
         if path.is_file() and path.name not in NAMES:
             return False
         return all((_folder(path) / name).is_file() for name in NAMES)
@@ -122,4 +121,4 @@ def _geometry(
         raise DataError(folder / X, X, problem)
     geometry = replace(geometry, weights=np.full(x.size, 1 / x.size))
     mach = np.reshape(q[MACH], (1, -1, 1))
-    return mask_unknown(folder / Q, [f"mach of sample {sample}"], geometry, [mach])
+    return mask_missing(folder / Q, [f"mach of sample {sample}"], geometry, [mach])

@@ -12,12 +12,13 @@ Names and shapes decide which array is what; capitals do not matter.
 - Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or
   `x` and `y`, whose first axis is samples, in a file without times; other fields are not read.
 - Single numbers, and vectors with one entry per sample, are parameters.
-- All else are fields, whose axes `matching.py` finds by lengths. Where more than one order of
+- All else are fields, whose axes `axis_order.py` finds by lengths. Where more than one order of
   axes fits, the file is refused and the user says `select axes=time,y,x`, or the like.
 
 Without coordinates the axes of a grid are numbered, and at most four entries are components. A
 single `.npy` file is (time, x) or (time, x, y). An even axis is periodic where its last site is
-the first one again in every frame, without a kink; else it is taken as open. A prefix `snapshots_` that all fields have is dropped from their names.
+the first one again in every frame, without a kink; else it is taken as open. A prefix
+`snapshots_` that all fields have is dropped from their names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,34 +28,35 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import RowReader, StaticMaps, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
-from gpo.data.readers.coordinates import Sites, find, find_sites
-from gpo.data.readers.matching import (
+from gpo.data.readers.axis_order import (
     BARE_SERIES,
     MAPS,
     SERIES,
     SMALLEST_GRID,
     Axes,
     Field,
+    Sites,
     common_length,
+    find,
+    find_sites,
     match,
     state_order,
 )
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
 from gpo.data.readers.sites import (
     Column,
     choose_columns,
     close_axes,
     component_names,
-    mask_unknown,
+    mask_missing,
     portions,
 )
 from gpo.data.readers.stores import SUFFIXES, Stored, open_arrays
 
 TIMES = ("t", "tt", "time", "times")
-PAIRS = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))
+MAP_NAMES = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))
 PREFIX = "snapshots_"
 
 
@@ -65,7 +67,7 @@ class ArraysReader(AbstractReader):
     layout = "named arrays in .npz, .npy, .mat, .h5 or a folder of .npy files"
 
     def recognises(self, path: Path) -> bool:
-        """Tells by the suffix; a folder must hold `.npy` files."""
+        """Goes by the suffix; a folder must hold `.npy` files."""
         return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
@@ -74,29 +76,29 @@ class ArraysReader(AbstractReader):
             if name != "axes":
                 raise DataError(path, name, "cannot be selected here; only `axes` can.")
         arrays = open_arrays(path)
-        pair = _find_pair(arrays)
-        if pair is not None:
-            return self._read_pairs(path, arrays, pair, options)
+        names = _find_static_map(arrays)
+        if names is not None:
+            return self._read_static_maps(path, arrays, names, options)
         return self._read_series(path, arrays, options)
 
     def _read_series(
         self, path: Path, arrays: dict[str, Stored], options: ReadOptions
     ) -> Trajectories:
-        clock = find(path, arrays, TIMES, lambda stored: stored.is_vector)
+        times = find(path, arrays, TIMES, lambda stored: stored.is_vector)
         sites = find_sites(path, arrays)
-        lengths = {**sites.lengths, **({"time": arrays[clock].size} if clock else {})}
+        lengths = {**sites.lengths, **({"time": arrays[times].size} if times else {})}
         axes = Axes(lengths, sites.orders)
         stated = options.select.get("axes") or _convention(path, arrays)
         if stated:
             axes = state_order(path, stated, axes, ["time"])
         patterns = BARE_SERIES if axes.is_bare else SERIES
-        rest = {name: arrays[name] for name in arrays if name not in (clock, *sites.used)}
+        rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
         fields = [
             match(path, name, stored, axes, patterns)
             for name, stored in _candidates(path, rest, options.variables).items()
         ]
         num_times = common_length(path, fields, "time")
-        time = np.ravel(arrays[clock].values()) if clock else np.arange(num_times)
+        time = np.ravel(arrays[times].values()) if times else np.arange(num_times)
         count = common_length(path, fields, "sample")
         content = _Content.of(path, fields, sites, options.variables)
         fetch = RowReader(content.frames, content.row_size)
@@ -106,28 +108,28 @@ class ArraysReader(AbstractReader):
             layout=self.name,
             source=path,
             variables=tuple(Variable(name, content.units(name)) for name in content.names),
-            geometries=(mask_unknown(path, content.names, geometry, frames),),
-            time=check_axis(path, clock or "time", time),
-            time_units=arrays[clock].units if clock else "",
+            geometries=(mask_missing(path, content.names, geometry, frames),),
+            time=check_axis(path, times or "time", time),
+            time_units=arrays[times].units if times else "",
             num_trajectories=count,
             fetch=fetch,
             parameters=_parameters(path, rest, fields, count, bool(options.variables)),
         )
 
-    def _read_pairs(
-        self, path: Path, arrays: dict[str, Stored], pair: tuple[str, str], options: ReadOptions
+    def _read_static_maps(
+        self, path: Path, arrays: dict[str, Stored], names: tuple[str, str], options: ReadOptions
     ) -> StaticMaps:
-        others = {name: stored for name, stored in arrays.items() if name not in pair}
+        others = {name: stored for name, stored in arrays.items() if name not in names}
         sites = find_sites(path, others)
         axes = Axes(sites.lengths, sites.orders)
         if "axes" in options.select:
             axes = state_order(path, options.select["axes"], axes, ["sample"])
-        fields = [match(path, name, arrays[name], axes, MAPS) for name in pair]
+        fields = [match(path, name, arrays[name], axes, MAPS) for name in names]
         count = common_length(path, fields, "sample")
         content = _Content.of(path, fields, sites, options.variables)
         # Columns may be asked for in any order; those of the input come first.
-        sides = [[column for column in content.columns if column.array == name] for name in pair]
-        for name, side in zip(pair, sides, strict=True):
+        sides = [[column for column in content.columns if column.array == name] for name in names]
+        for name, side in zip(names, sides, strict=True):
             if not side:
                 raise DataError(path, name, "must be among the variables: a map has two sides.")
         content = replace(content, columns=tuple(sides[0] + sides[1]))
@@ -140,7 +142,7 @@ class ArraysReader(AbstractReader):
             source=path,
             inputs=variables[:width],
             outputs=variables[width:],
-            geometries=(mask_unknown(path, content.names, content.geometry, frames),),
+            geometries=(mask_missing(path, content.names, content.geometry, frames),),
             num_samples=count,
             fetch=partial(content.two_sides, width),
             parameters=_parameters(path, rest, fields, count, True),
@@ -198,13 +200,13 @@ class _Content:
         return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
 
 
-def _find_pair(arrays: Mapping[str, Stored]) -> tuple[str, str] | None:
+def _find_static_map(arrays: Mapping[str, Stored]) -> tuple[str, str] | None:
     """Returns the names of the input and the output of a static map."""
     by_name = {name.lower(): name for name, stored in arrays.items() if not stored.is_vector}
     vectors = [name for name, stored in arrays.items() if stored.is_vector and stored.size > 1]
     if any(name.lower() in TIMES for name in vectors):
         return None
-    for first, second in PAIRS:
+    for first, second in MAP_NAMES:
         # Beside other fields, x and y are coordinates.
         is_alone = len(by_name) == 2 or (first, second) != ("x", "y")
         if first in by_name and second in by_name and is_alone:

@@ -1,4 +1,4 @@
-"""What a reader is, and the door through which every file comes in."""
+"""The interface of readers, and the checks that they have in common."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What to take from a file that holds more than one thing."""
+    """Which variables, levels and members to read from a file that has several."""
 
     variables: tuple[str, ...] = ()
     """Names of the variables to read; all that belong together when empty."""
@@ -24,16 +23,16 @@ class ReadOptions:
 
 
 class AbstractReader(ABC):
-    """One published layout. A new one is one file, and one line in `readers/registry.py`."""
+    """Reader of one published layout; `readers/registry.py` says how a new one is added."""
 
     name: ClassVar[str]
-    """What users type and `Trajectories.layout` says."""
+    """Name of the layout, as in `READERS` and `Trajectories.layout`."""
     layout: ClassVar[str]
     """The layout in a few words, for messages."""
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Tells by a quick look whether a file has this layout; may raise on a broken file."""
+        """Returns whether a file has this layout, without reading values; may raise if it is broken."""
 
     @abstractmethod
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
@@ -63,7 +62,7 @@ def check_increasing(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
     return axis
 
 
-def check_known(path: Path, name: str, portions: Iterable[np.ndarray]) -> None:
+def check_not_missing(path: Path, name: str, portions: Iterable[np.ndarray]) -> None:
     """Refuses a variable that is missing everywhere; looks no further than its first number."""
     if not any(np.isfinite(values).any() for values in portions):
         raise DataError(path, name, "holds no number at all: every value is NaN or infinite.")

@@ -1,4 +1,4 @@
-"""What the CF conventions say about a gridded file: its times, positions and axes.
+"""The CF conventions: times, positions and axes of a gridded file.
 
 Attributes decide first (`standard_name`, `units`, `axis`), then the names in common use.
 Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
@@ -7,14 +7,14 @@ Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
 from collections.abc import Sequence
 from pathlib import Path
 
-import cftime
 import numpy as np
 import torch
 import xarray as xr
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
+from gpo.files import require
 from gpo.numerics.domain import unit_vectors
 
 TIME_NAMES = ("valid_time", "time", "t", "date")
@@ -108,19 +108,19 @@ def site_dims(dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str,
 
 
 def build_geometry(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> Geometry:
-    """Returns the sites along some dimensions: on the sphere where their places are known."""
+    """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes."""
     positions = _positions(dataset, dims, time)
     if positions is not None:
         latitude, longitude = positions
-        places = {*latitude.dims, *longitude.dims} - {time}
-        above = [dim for dim in dims if dim not in places]
+        horizontal = {*latitude.dims, *longitude.dims} - {time}
+        above = [dim for dim in dims if dim not in horizontal]
         if above:
             raise DataError(path, above[0], "cannot be an axis on the sphere: select one value.")
         up, along = (_fixed(path, array, time) for array in positions)
         _check_degrees(path, {str(latitude.name): up, str(longitude.name): along})
         if up.ndim == 2:
             return Geometry.curvilinear_sphere(up, along)
-        if len(places) == 1:
+        if len(horizontal) == 1:
             coords = unit_vectors(torch.from_numpy(along), torch.from_numpy(up)).numpy()
             return Geometry.scattered(coords, domain=sphere_domain(coords))
         up = check_axis(path, str(latitude.name), up)
@@ -161,12 +161,12 @@ def rotated_to_true(
 
 
 def is_auxiliary(dataset: xr.Dataset, name: str) -> bool:
-    """Tells whether a variable describes the grid instead of living on it."""
+    """Returns whether a variable describes the grid instead of being a field on it."""
     array = dataset[name]
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
     is_bounds = name in bounds or name.endswith(("_bnds", "_bounds"))
-    is_place = _is_latitude(array) or _is_longitude(array)
-    return is_bounds or is_place or _is_time(array) or "grid_mapping_name" in array.attrs
+    is_position = _is_latitude(array) or _is_longitude(array)
+    return is_bounds or is_position or _is_time(array) or "grid_mapping_name" in array.attrs
 
 
 def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry:
@@ -186,14 +186,14 @@ def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry
     return Geometry.rectilinear(axes, names=dims, units=units, bounds=bounds)
 
 
-def _check_degrees(path: Path, places: dict[str, np.ndarray]) -> None:
+def _check_degrees(path: Path, degrees: dict[str, np.ndarray]) -> None:
     """Refuses latitudes and longitudes, in this order, from which no site can be placed."""
-    for name, values in places.items():
+    for name, values in degrees.items():
         if values.size == 0 or not np.isfinite(values).all():
             raise DataError(path, name, "must be finite, got NaN, infinity or nothing at all.")
         if values.ndim == 2 and min(values.shape) < 2:
             raise DataError(path, name, f"must have two rows and columns, got {values.shape}.")
-    name, latitude = next(iter(places.items()))
+    name, latitude = next(iter(degrees.items()))
     if np.abs(latitude).max() > 90.001:
         problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
         raise DataError(path, name, problem)
@@ -302,29 +302,29 @@ def _is_time(array: xr.DataArray) -> bool:
 
 
 def _is_latitude(array: xr.DataArray) -> bool:
-    return _is_place(array, "latitude", NORTH, "y", LATITUDE_NAMES)
+    return _is_angle(array, "latitude", NORTH, "y", LATITUDE_NAMES)
 
 
 def _is_longitude(array: xr.DataArray) -> bool:
-    return _is_place(array, "longitude", EAST, "x", LONGITUDE_NAMES)
+    return _is_angle(array, "longitude", EAST, "x", LONGITUDE_NAMES)
 
 
-def _is_place(
+def _is_angle(
     array: xr.DataArray, standard: str, units: tuple[str, ...], axis: str, names: tuple[str, ...]
 ) -> bool:
-    """Tells whether numbers are latitudes, or longitudes; rotated ones are neither."""
+    """Returns whether an array holds true latitudes, or longitudes, not those of a rotated grid."""
     if array.dtype.kind not in "iuf":
         return False
     if _standard_name(array) in (standard, f"grid_{standard}"):
         return _standard_name(array) == standard
     is_axis = str(array.attrs.get("axis", "")).lower() == axis
-    is_angle = _units(array) in units or (is_axis and _units(array) in ("degree", "degrees"))
+    has_units = _units(array) in units or (is_axis and _units(array) in ("degree", "degrees"))
     name = str(array.name).lower()
-    return name in names or (is_angle and name not in ("rlat", "rlon"))
+    return name in names or (has_units and name not in ("rlat", "rlon"))
 
 
 def _is_flat(dataset: xr.Dataset, dim: str) -> bool:
-    """Tells whether a dimension runs along the ground, or along an axis of a plane."""
+    """Returns whether a dimension is horizontal, or an axis of a plane."""
     coordinate = _coordinate(dataset, dim)
     if coordinate is not None:
         axis = str(coordinate.attrs.get("axis", "")).upper()
@@ -336,7 +336,7 @@ def _is_flat(dataset: xr.Dataset, dim: str) -> bool:
 
 
 def _is_extra(dataset: xr.Dataset, dim: str) -> bool:
-    """Tells whether a dimension counts levels, members or forecast steps."""
+    """Returns whether a dimension counts levels, members or forecast steps."""
     if dim.lower() in EXTRA_NAMES:
         return True
     coordinate = _coordinate(dataset, dim)
@@ -350,6 +350,7 @@ def _hours(
     path: Path, name: str, first: int | float, units: str, calendar: str
 ) -> tuple[float, float]:
     """Returns how many hours a unit of time has, which is fixed, and the hour of the first date."""
+    cftime = require("cftime", "data", "Reading dates")
     try:
         start, stop, date = cftime.num2date([0, 1, first], units, calendar)
     except ValueError as error:

@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
-from gpo.data.dataset import RowReader, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_known
-from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_not_missing
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
+from gpo.files import require
+
+if TYPE_CHECKING:
+    import h5py
 
 HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
 USERBLOCK = 512
@@ -31,9 +34,9 @@ class FnoReader(AbstractReader):
     layout = "FNO's MATLAB file with u (N, x, y, T), a, t"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether there are `u` of rank 4 and `a` of rank 3."""
-        if path.is_file() and h5py.is_hdf5(path):
-            with h5py.File(path) as file:
+        """Looks for `u` of rank 4 and `a` of rank 3."""
+        if is_hdf5(path):
+            with require("h5py", "data", "Reading HDF5").File(path) as file:
                 ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
         elif path.suffix != ".mat":
             return False
@@ -45,7 +48,7 @@ class FnoReader(AbstractReader):
         """Returns the recorded vorticity; `a` is not a frame of it."""
         if options.variables not in ((), ("u",), ("vorticity",)):
             raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
-        content = _open_hdf5(path) if h5py.is_hdf5(path) else _open_version_5(path)
+        content = _open_hdf5(path) if is_hdf5(path) else _open_version_5(path)
         shape, times = content.shape, content.times
         if shape[:3] != content.initial_shape:
             problem = f"must have shape {shape[:3]} as `u` has, got {content.initial_shape}."
@@ -56,7 +59,7 @@ class FnoReader(AbstractReader):
             raise DataError(path, "u", f"must not be empty, got shape {shape}.")
         fetch = RowReader(content.read, shape[2])
         frames = (fetch(0, slice(time, time + 1)) for time in range(shape[3]))
-        check_known(path, "u", frames)
+        check_not_missing(path, "u", frames)
         axes = [np.arange(count) / count for count in shape[1:3]]
         bounds = [(0.0, 1.0)] * 2
         return Trajectories(
@@ -97,6 +100,7 @@ def write_fno(
             frames `u` (trajectories, x, y, time).
         shape: Number of all trajectories and points along x and y.
     """
+    h5py = require("h5py", "data", "Writing HDF5")
     with h5py.File(path, "w", userblock_size=USERBLOCK, libver=("earliest", "v108")) as file:
         initial = _matlab_dataset(file, "a", shape[::-1], "single")
         _matlab_dataset(file, "t", (len(times), 1), "double")[...] = times[:, None]
@@ -114,7 +118,9 @@ def write_fno(
         raw.write(HEADER.ljust(124) + b"\x00\x02IM")
 
 
-def _matlab_dataset(file: h5py.File, name: str, shape: tuple[int, ...], kind: str) -> h5py.Dataset:
+def _matlab_dataset(
+    file: "h5py.File", name: str, shape: tuple[int, ...], kind: str
+) -> "h5py.Dataset":
     dtype = {"single": "<f4", "double": "<f8"}[kind]
     dataset = file.create_dataset(name, shape, dtype)
     dataset.attrs["MATLAB_class"] = np.bytes_(kind)

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cfgrib
 import numpy as np
 import xarray as xr
-from scipy.io import netcdf_file
 
-from gpo.data.dataset import RowReader, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
-from gpo.data.readers.sites import mask_unknown
+from gpo.data.readers.sites import mask_missing
+from gpo.files import MissingPackageError, require
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
 GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
@@ -34,11 +32,11 @@ ALIASES = (
     ("sst", "sea_surface_temperature"),
 )
 SMALL_FILE = 2**28
-"""Bytes up to which every frame is looked at for sites that are never known."""
+"""Bytes up to which every frame is looked at for sites that are always missing."""
 NUM_LOOKS = 16
 """Frames that are looked at in larger files."""
-SINGLE_PROCESS = "all"
-"""What to select to keep a dimension as an axis."""
+ALL = "all"
+"""The selection that keeps a dimension as an axis of the grid."""
 
 
 class GriddedReader(AbstractReader):
@@ -48,7 +46,7 @@ class GriddedReader(AbstractReader):
     layout = "NetCDF, GRIB or Zarr with CF attributes, such as ERA5 and CARRA"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether there are a Zarr folder, the first bytes of NetCDF or GRIB, or a suffix."""
+        """Looks for a Zarr folder, the first bytes of NetCDF or GRIB, or their suffixes."""
         return _format(path) is not None
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories:
@@ -59,7 +57,7 @@ class GriddedReader(AbstractReader):
             time, units, first_hour = read_times(path, dataset, plan.time)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
             frames = _looks(path, dataset, plan, geometry.num_points)
-            geometry = mask_unknown(path, plan.names, geometry, frames)
+            geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
             dataset.close()
         # GRIB keeps no file open, but finding its messages again would take long.
@@ -84,7 +82,7 @@ class GriddedReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to take from the file, by the names it has there."""
+    """The part of a file to read, in the names of the file."""
 
     names: tuple[str, ...]
     time: str
@@ -123,7 +121,7 @@ class _Read:
     wanted: tuple[str, ...]
     plan: _Plan
     kept: xr.Dataset | None
-    """What stays open."""
+    """An open data set to use instead of opening the file."""
 
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         dataset = _open(self.path, self.wanted) if self.kept is None else self.kept
@@ -162,12 +160,14 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
             if kind == "GRIB":
                 return _open_grib(path, wanted, settings)
             if kind == "Zarr":
+                require("zarr", "data", "Reading Zarr")
                 store = xr.open_dataset(path, engine="zarr", consolidated=False, **settings)
                 # A store has no order of its own: it lists its arrays as they happen to come.
                 return store[sorted(str(name) for name in store.data_vars)]
+            require("netCDF4", "data", "Reading NetCDF")
             _check_whole(path)
             return xr.open_dataset(path, engine="netcdf4", **settings)
-    except DataError:
+    except (DataError, MissingPackageError):
         raise
     except Exception as error:
         problem = f"cannot be opened as {kind}: {error or type(error).__name__}"
@@ -176,6 +176,7 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
 
 def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
     """Opens a GRIB file, or that part which holds the wanted variables where they differ."""
+    cfgrib = require("cfgrib", "data", "Reading GRIB")
     # No index file beside the data, an error for a cut message, and lengths of one kept.
     settings["backend_kwargs"] = {"indexpath": "", "errors": "raise", "squeeze": False}
     try:
@@ -196,6 +197,8 @@ def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> x
 
 def _check_whole(path: Path) -> None:
     """Refuses a classic NetCDF file that ends early; its library would make up zeros."""
+    from scipy.io import netcdf_file
+
     with open(path, "rb") as file:
         if file.read(4) not in NETCDF_STARTS[:2]:
             return
@@ -245,7 +248,7 @@ def _grids(
     path: Path, dataset: xr.Dataset, names: Sequence[str], time: str, options: ReadOptions
 ) -> dict[str, tuple[str, ...]]:
     """Returns the dimensions of sites for every variable that is a series of fields."""
-    whole = [dim for dim, text in options.select.items() if text == SINGLE_PROCESS]
+    whole = [dim for dim, text in options.select.items() if text == ALL]
     grids: dict[str, tuple[str, ...]] = {}
     for name in names:
         others = [str(dim) for dim in dataset[name].dims if dim != time]

@@ -1,19 +1,43 @@
-"""What all HDF5 layouts need: a data set or group by name, or an error that names it."""
+"""HDF5 files: recognised by their signature; groups and data sets by name, or an error.
+
+`h5py` is imported when a file is opened, so files of other formats are read without it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
+from gpo.files import require
+
+if TYPE_CHECKING:
+    import h5py
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def is_hdf5(path: Path) -> bool:
+    """Returns whether a file has the signature of HDF5, at its start or after a user block."""
+    if not path.is_file():
+        return False
+    size, position = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while position < size:
+            file.seek(position)
+            if file.read(len(SIGNATURE)) == SIGNATURE:
+                return True
+            # A user block has 512 bytes or a power of two times as many.
+            position = max(512, 2 * position)
+    return False
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Opens a file to read; what its library says of a broken one becomes a `DataError`."""
+def open_hdf5(path: Path) -> Iterator["h5py.File"]:
+    """Opens a file to read; errors of its library become a `DataError`."""
+    h5py = require("h5py", "data", "Reading HDF5")
     try:
         with h5py.File(path) as file:
             yield file
@@ -21,16 +45,20 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         raise DataError(path, "file", f"cannot be read as HDF5: {error}") from error
 
 
-def group(path: Path, parent: h5py.Group, name: str) -> h5py.Group:
+def group(path: Path, parent: "h5py.Group", name: str) -> "h5py.Group":
     """Returns a group; refuses where there is none of that name."""
+    import h5py
+
     item = parent.get(name)
     if not isinstance(item, h5py.Group):
         raise DataError(path, name, f"must be a group; {_content(parent)}.")
     return item
 
 
-def dataset(path: Path, parent: h5py.Group, name: str) -> h5py.Dataset:
+def dataset(path: Path, parent: "h5py.Group", name: str) -> "h5py.Dataset":
     """Returns a data set of a group; refuses where there is none of that name."""
+    import h5py
+
     item = parent.get(name)
     if not isinstance(item, h5py.Dataset):
         problem = "is missing" if item is None else "must be a data set, not a group"
@@ -38,10 +66,10 @@ def dataset(path: Path, parent: h5py.Group, name: str) -> h5py.Dataset:
     return item
 
 
-def array(path: Path, parent: h5py.Group, name: str, key: Any = ()) -> np.ndarray:
+def array(path: Path, parent: "h5py.Group", name: str, key: Any = ()) -> np.ndarray:
     """Returns the values of a data set, or the part of them that `key` selects."""
     return np.asarray(dataset(path, parent, name)[key])
 
 
-def _content(parent: h5py.Group) -> str:
+def _content(parent: "h5py.Group") -> str:
     return f"{parent.name} has {', '.join(parent) or 'nothing'}"

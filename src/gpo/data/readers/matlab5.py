@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 
 HEADER_SIZE = 128
 MATRIX, COMPRESSED = 14, 15
@@ -29,7 +28,9 @@ def load_matlab_5(path: Path) -> dict[str, np.ndarray]:
     names = list(matlab_5_shapes(path))
     if not names:
         return {}
-    content = scipy.io.loadmat(path, variable_names=names)
+    from scipy.io import loadmat
+
+    content = loadmat(path, variable_names=names)
     for name in names:
         # What scipy cannot read it replaces by a string that says why.
         if not isinstance(content.get(name), np.ndarray):

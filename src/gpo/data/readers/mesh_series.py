@@ -14,11 +14,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from gpo.data.dataset import RowReader, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
-from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 from gpo.data.readers.sites import (
     FRAMES_AT_ONCE,
     Column,
@@ -26,7 +25,7 @@ from gpo.data.readers.sites import (
     check_points,
     choose_columns,
     component_names,
-    mask_unknown,
+    mask_missing,
     portions,
     scattered,
 )
@@ -43,8 +42,8 @@ class MeshSeriesReader(AbstractReader):
     layout = "HDF5 with mesh_pos or pos, cells and fields (T, points, components)"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether positions and cells are in the root or in its first group."""
-        if not path.is_file() or not h5py.is_hdf5(path):
+        """Looks for positions and cells in the root or in its first group."""
+        if not is_hdf5(path):
             return False
         with h5py.File(path) as file:
             return any("cells" in group for group in _groups(file)[:1])
@@ -252,7 +251,7 @@ def _geometries(
         names = [f"{one.group}/{column.variable}" for column in columns]
         geometry = scattered(path, one.coords, one.cells, domain)
         frames = portions(fetch, [trajectory], len(one.time))
-        geometry = mask_unknown(path, names, geometry, frames)
+        geometry = mask_missing(path, names, geometry, frames)
         found.append(found[0] if found and _is_same(found[0], geometry) else geometry)
     return (found[0],) if all(geometry is found[0] for geometry in found) else tuple(found)
 

@@ -15,18 +15,17 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
-from gpo.data.dataset import RowReader, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
     AbstractReader,
     ReadOptions,
     check_axis,
     check_increasing,
-    check_known,
+    check_not_missing,
     choose_variables,
 )
-from gpo.data.readers.hdf5 import array, dataset, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")
@@ -39,8 +38,8 @@ class PdebenchReader(AbstractReader):
     layout = "PDEBench's HDF5 file with density, Vx (N, T, x, y, z) or groups of data and grid"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether there is a `t-coordinate`, or a sample's `data` and `grid`."""
-        if not path.is_file() or not h5py.is_hdf5(path):
+        """Looks for a `t-coordinate`, or a sample's `data` and `grid`."""
+        if not is_hdf5(path):
             return False
         with h5py.File(path) as file:
             return "t-coordinate" in file or bool(_samples(file))
@@ -54,7 +53,7 @@ class PdebenchReader(AbstractReader):
         chosen = choose_variables(path, options.variables, content.names)
         axes = [check_increasing(path, name, axis) for name, axis in content.axes.items()]
         for name in chosen:
-            check_known(path, name, content.frames(name))
+            check_not_missing(path, name, content.frames(name))
 
         geometry = Geometry.rectilinear(axes, periodic=_periodic(path, content, axes))
         return Trajectories(
@@ -76,7 +75,7 @@ class PdebenchReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Content:
-    """What a file of either layout holds, without its values."""
+    """The content of a file of either layout without its values."""
 
     names: Sequence[str]
     axes: dict[str, np.ndarray]
@@ -88,7 +87,7 @@ class _Content:
     """Reads frames of named variables at some rows: times by grid by variables."""
 
     def points(self, names: Sequence[str], sample: int, times: slice, rows: slice) -> np.ndarray:
-        """Reads the same as times by points by variables."""
+        """Reads frames with their grid flattened: times by points by variables."""
         frames = self.fetch(names, sample, times, rows)
         return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(names))
 

@@ -1,30 +1,26 @@
-"""All readers, the most particular first, and how a file finds its own."""
+"""The table of readers, and `open_data`, which reads a file in any layout of the table.
+
+A new layout is one new file with a subclass of `AbstractReader`, and one line in `READERS`; the
+contract tests cover it as soon as `tests/contracts/samples.py` lists a file of it. Modules are
+imported when a reader is first tried, so a package is needed only for the layouts that use it.
+"""
 
 from pathlib import Path
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.errors import DataError
-from gpo.data.readers.airfoil import AirfoilReader
-from gpo.data.readers.arrays import ArraysReader
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.fno import FnoReader
-from gpo.data.readers.gridded import GriddedReader
-from gpo.data.readers.mesh_series import MeshSeriesReader
-from gpo.data.readers.pdebench import PdebenchReader
-from gpo.data.readers.well import WellReader
+from gpo.files import MissingPackageError, require
 
-READERS: dict[str, AbstractReader] = {
-    reader.name: reader
-    for reader in (
-        FnoReader(),
-        WellReader(),
-        PdebenchReader(),
-        AirfoilReader(),
-        MeshSeriesReader(),
-        GriddedReader(),
-        ArraysReader(),
-    )
-}  # fmt: skip
+READERS: dict[str, str] = {
+    "ns2d": "fno.FnoReader",
+    "well": "well.WellReader",
+    "pdebench": "pdebench.PdebenchReader",
+    "airfoil": "airfoil.AirfoilReader",
+    "mesh-series": "mesh_series.MeshSeriesReader",
+    "gridded": "gridded.GriddedReader",
+    "arrays": "arrays.ArraysReader",
+}
+"""Module and class of every reader by its name, the most specific layout first."""
 
 
 def open_data(
@@ -34,7 +30,7 @@ def open_data(
 
     Args:
         path: The file, or the folder where a layout is several files.
-        options: What to take where there is more than one thing.
+        options: Which variables and levels to take where there are several.
         reader: Name of the layout; recognised from the content when not given.
     """
     path = Path(path)
@@ -43,24 +39,43 @@ def open_data(
     if reader is not None and reader not in READERS:
         raise DataError(path, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
     try:
-        found = READERS[reader] if reader is not None else _recognise(path)
+        found = load_reader(reader) if reader is not None else _recognise(path)
         return found.read(path, options)
-    except DataError:
+    except (DataError, MissingPackageError):
         raise
     except Exception as error:
-        # Whatever a file library says about a broken file, users meet one kind of error.
+        # File libraries raise errors of many kinds for a broken file; users meet one kind.
         problem = f"cannot be read: {type(error).__name__}: {error}"
         raise DataError(path, "file", problem) from error
 
 
+def load_reader(name: str) -> AbstractReader:
+    """Imports and returns the reader of this name."""
+    module, kind = READERS[name].split(".")
+    return getattr(require(f"gpo.data.readers.{module}", "data", f"Reader {name}"), kind)()
+
+
 def _recognise(path: Path) -> AbstractReader:
+    """Returns the first reader that recognises a file; readers that lack a package are skipped."""
+    tried: list[AbstractReader] = []
     complaints: list[str] = []
-    for reader in READERS.values():
+    missing: dict[str, str] = {}
+    for name in READERS:
         try:
+            reader = load_reader(name)
+            tried.append(reader)
             if reader.recognises(path):
                 return reader
+        except MissingPackageError as error:
+            missing[name] = str(error.name)
         except Exception as error:
-            complaints.append(f"{reader.name}: {error}")
-    known = "; ".join(f"{reader.name} ({reader.layout})" for reader in READERS.values())
+            complaints.append(f"{name}: {error}")
+    if missing:
+        raise MissingPackageError(
+            f"{path} may have a layout whose reader needs a package that is not installed: "
+            f"{', '.join(f'{name} ({package})' for name, package in missing.items())}. "
+            "Install all of them: pip install 'gpo[data]'."
+        )
+    known = "; ".join(f"{reader.name} ({reader.layout})" for reader in tried)
     broken = f" It may be damaged: {complaints[0]}." if complaints else ""
     raise DataError(path, "file", f"has no layout we know.{broken} Known layouts: {known}.")

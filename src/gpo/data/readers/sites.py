@@ -1,4 +1,4 @@
-"""What readers of points and meshes share: cells, components, and sites that are never known."""
+"""Sites for all readers: points, cells, components, closed axes and masks of missing values."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import check_known, choose_variables
+from gpo.data.readers.base import check_not_missing, choose_variables
 from gpo.numerics.domain import Domain
 
 FRAMES_AT_ONCE = 64
@@ -150,26 +150,26 @@ def close_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:
     )
 
 
-def mask_unknown(
+def mask_missing(
     path: Path, names: Sequence[str], geometry: Geometry, frames: Iterable[np.ndarray]
 ) -> Geometry:
-    """Masks the sites at which some variable is never known; refuses one that is known nowhere.
+    """Masks sites at which some variable is always missing; refuses a variable without values.
 
     Args:
         path: The file, for messages.
         names: Names of the variables.
         geometry: The sites.
-        frames: Portions of times by points by variables; read on only while a site is unknown.
+        frames: Portions of times by points by variables; read only while a site is without value.
     """
-    is_known = np.zeros((geometry.num_points, len(names)), dtype=bool)
+    has_value = np.zeros((geometry.num_points, len(names)), dtype=bool)
     for values in frames:
-        is_known |= np.isfinite(values).any(0)
-        if is_known.all():
+        has_value |= np.isfinite(values).any(0)
+        if has_value.all():
             return geometry
-    for name, known in zip(names, is_known.T, strict=True):
-        check_known(path, name, [np.where(known, 0.0, np.nan)])
+    for name, present in zip(names, has_value.T, strict=True):
+        check_not_missing(path, name, [np.where(present, 0.0, np.nan)])
     try:
-        return geometry.masked(np.asarray(~is_known.all(1)))
+        return geometry.masked(np.asarray(~has_value.all(1)))
     except ValueError as error:
         problem = "and the other variables are nowhere known together: choose fewer."
         raise DataError(path, names[0], problem) from error

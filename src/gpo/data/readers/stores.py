@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from gpo.data.errors import DataError
-from gpo.data.readers.hdf5 import array, open_hdf5
+from gpo.data.dataset import DataError
+from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5
+from gpo.files import MissingPackageError
 
 SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
 
@@ -49,7 +49,7 @@ def open_arrays(path: Path) -> dict[str, Stored]:
     """Returns all arrays of real numbers by name; what is no number, such as text, is left out."""
     try:
         found = dict(_arrays(path))
-    except DataError:
+    except (DataError, MissingPackageError):
         raise
     except Exception as error:
         # Every library has its own words, and its own errors, for a broken file.
@@ -72,7 +72,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, Stored]]:
         yield from _mapped(path)
     elif path.suffix == ".npz":
         yield from _archived(path)
-    elif h5py.is_hdf5(path):
+    elif is_hdf5(path):
         yield from _in_hdf5(path)
     elif path.suffix == ".mat":
         yield from _matlab_5(path)
@@ -127,6 +127,8 @@ def _read_mapped(path: Path, key: tuple[int | slice, ...]) -> np.ndarray:
 
 def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:
     with open_hdf5(path) as file:
+        import h5py
+
         for name, item in file.items():
             if not isinstance(item, h5py.Dataset) or h5py.check_string_dtype(item.dtype):
                 continue

@@ -12,18 +12,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from gpo.data.dataset import RowReader, Trajectories, Variable
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
     AbstractReader,
     ReadOptions,
     check_axis,
     check_increasing,
-    check_known,
+    check_not_missing,
     choose_variables,
 )
-from gpo.data.readers.hdf5 import array, dataset, group, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
 NUMBERS = "fiub"  # dtype kinds
@@ -37,9 +36,9 @@ class WellReader(AbstractReader):
     layout = "The Well's HDF5 file, or a folder of them, with dimensions and t0_fields"
 
     def recognises(self, path: Path) -> bool:
-        """Tells whether there are groups `dimensions` and `t0_fields`."""
+        """Looks for the groups `dimensions` and `t0_fields`."""
         files = _files(path)
-        if not files or not h5py.is_hdf5(files[0]):
+        if not files or not is_hdf5(files[0]):
             return False
         with h5py.File(files[0]) as file:
             return all(isinstance(file.get(key), h5py.Group) for key in ("dimensions", ORDERS[0]))
@@ -58,7 +57,7 @@ class WellReader(AbstractReader):
             _check_alike(first, other)
         chosen = choose_variables(path, options.variables, list(first.components))
         for name in chosen:
-            check_known(path, name, (frame for file in files for frame in file.each(name)))
+            check_not_missing(path, name, (frame for file in files for frame in file.each(name)))
         ends = np.cumsum([file.num_trajectories for file in files])
         geometry = _geometry(first)
         return Trajectories(
@@ -97,7 +96,7 @@ class _Component:
     def read(
         self, path: Path, file: h5py.File, sample: int, times: slice, rows: slice
     ) -> np.ndarray:
-        """Returns times by grid; one time, or one site of an axis, where all are the same."""
+        """Returns times by grid, with length one along time or an axis on which it does not depend."""
         leading = [sample] * self.by_sample + [times] * self.by_time
         num_rows, *others = self.stored_grid
         if num_rows > 1:
@@ -111,7 +110,7 @@ class _Component:
 
 @dataclass(frozen=True)
 class _File:
-    """What one file holds, without its values."""
+    """The content of one file without its values."""
 
     path: Path
     axes: dict[str, np.ndarray]

@@ -1,1 +1,1 @@
-"""One file per equation; each writes the layout in which its data is published."""
+"""Solvers, one file per equation; each writes the layout in which its data is published."""

@@ -17,10 +17,10 @@ from torch import Tensor
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.mesh_series import write_mesh_series
+from gpo.data.solvers.airfoil_mesh import mesh_triangles
 from gpo.data.solvers.airfoils import AbstractAirfoils
 from gpo.data.solvers.base import Portion, stacked
 from gpo.data.solvers.body_fitted_flow import BodyFittedFlow, Cells
-from gpo.data.solvers.c_mesh import mesh_triangles
 from gpo.data.solvers.runge_kutta import solve_with_retries
 
 FIELDS = ("velocity_x", "velocity_y", "density", "pressure")
@@ -81,8 +81,8 @@ class AirfoilVortex(AbstractAirfoils):
         steady = solve_with_retries(self._steady, trajectories, self.steady_courant)
 
         def record(numbers: Sequence[int], courant: float) -> Tensor:
-            places = [number - trajectories.start for number in numbers]
-            return self._record(numbers, steady[places].movedim(1, 0), courant)
+            rows = [number - trajectories.start for number in numbers]
+            return self._record(numbers, steady[rows].movedim(1, 0), courant)
 
         fields = solve_with_retries(record, trajectories, self.courant)
         return {"nodes": np.stack(nodes), "fields": fields.cpu().numpy()}
@@ -144,3 +144,11 @@ class AirfoilVortex(AbstractAirfoils):
             nodal = flow.at_nodes(state)[[1, 2, 0, 3]].flatten(2)[..., kept]
             frames.append(nodal.movedim(0, -1))
         return torch.stack(frames, 1)
+
+
+PRESETS = {
+    "quick": AirfoilVortex(num_trajectories=10),
+    "default": AirfoilVortex(num_trajectories=60),
+    "paper": AirfoilVortex(num_trajectories=1000, num_around=220, num_out=80),
+}
+"""Sizes of `gpo data make airfoil-series`."""

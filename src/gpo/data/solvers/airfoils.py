@@ -1,4 +1,10 @@
-"""What all flows around airfoils share: shapes, meshes, and the way to a steady flow."""
+r"""Steady transonic flow around deformed airfoils, as in Geo-FNO's data.
+
+Euler's equations $\nabla\cdot F(U)=0$ at Mach 0.8 on C-meshes of 221 by 51 nodes that follow the
+shape (`airfoil_mesh.py`), by finite volumes (`body_fitted_flow.py`) and implicit steps
+(`steady_state.py`). `AbstractAirfoils` holds shapes, meshes and steady flows for all solvers
+around airfoils.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.readers.airfoil import write_airfoil
-from gpo.data.solvers.airfoil_section import Section, deformed, named_section
+from gpo.data.solvers.airfoil_mesh import Section, c_mesh, deformed, named_section, num_wake
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
 from gpo.data.solvers.body_fitted_flow import BodyFittedFlow, Cells
-from gpo.data.solvers.c_mesh import c_mesh, num_wake
 from gpo.data.solvers.runge_kutta import solve_with_retries
 from gpo.data.solvers.steady_state import steady_state
 
@@ -25,7 +30,7 @@ class AbstractAirfoils(AbstractSolver):
     section: str = "0012"
     """Four digits of a NACA section, or a file of coordinates."""
     deformation: float = 0.025
-    """Strength of the deformation, see `airfoil_section.py`; 0 for none."""
+    """Strength of the deformation, see `airfoil_mesh.py`; 0 for none."""
     mach: float = 0.8
     """Mach number of the stream."""
     angle: float = 0.0
@@ -37,7 +42,7 @@ class AbstractAirfoils(AbstractSolver):
     radius: float = 25.0
     """Distance of the outer boundary, in chords."""
     drop: float = 1e-4
-    """What is left, in a steady flow, of the imbalance of mass that the uniform stream has."""
+    """Imbalance of mass at which a flow is steady, relative to that of the uniform stream."""
     steady_courant: float = 30.0
     """Cells that the fastest wave crosses in a step to the steady flow."""
     seed: int = 0
@@ -98,13 +103,6 @@ class AbstractAirfoils(AbstractSolver):
         return steady_state(flow, start, courant=courant, drop=self.drop)[0]
 
 
-# >>> r"""Steady transonic flow around deformed airfoils, as in Geo-FNO's data.
-#
-# Euler's equations $\nabla\cdot F(U)=0$ at Mach 0.8 on C-meshes of 221 by 51 nodes that follow the
-# shape, by finite volumes (`body_fitted_flow.py`) and implicit steps (`steady_state.py`).
-# """
-
-
 @dataclass(frozen=True, kw_only=True)
 class TransonicAirfoil(AbstractAirfoils):
     """Shapes and the steady flow around each."""
@@ -112,7 +110,7 @@ class TransonicAirfoil(AbstractAirfoils):
     num_trajectories: int = 1000
     """Airfoils to make."""
     portion_size: int = 8
-    """Airfoils solved side by side; each takes its own steps all the same."""
+    """Airfoils solved side by side, each with its own time steps."""
 
     suffix = ""
 
@@ -133,3 +131,11 @@ class TransonicAirfoil(AbstractAirfoils):
         """Writes Geo-FNO's folder."""
         with stacked(path, self.num_trajectories, portions) as arrays:
             write_airfoil(path, arrays["x"], arrays["y"], arrays["q"])
+
+
+PRESETS = {
+    "quick": TransonicAirfoil(num_trajectories=40),
+    "default": TransonicAirfoil(num_trajectories=400),
+    "paper": TransonicAirfoil(num_trajectories=2490),
+}
+"""Sizes of `gpo data make airfoil`."""

@@ -1,4 +1,4 @@
-"""What a solver is: it makes trajectories in portions and writes a published layout."""
+"""The interface of solvers: trajectories in portions, written as one file of a published layout."""
 
 import tempfile
 from abc import ABC, abstractmethod
@@ -14,18 +14,18 @@ Portion = dict[str, np.ndarray]
 
 
 class BlownUpError(RuntimeError):
-    """A trajectory left the finite numbers, however small the steps were made."""
+    """A trajectory became infinite or NaN even with the smallest steps."""
 
 
 class AbstractSolver(ABC):
-    """One equation with all its numbers set. A new one is one file and one line of `benchmarks`."""
+    """One equation with all its numbers set; `benchmarks.py` says how a new one is added."""
 
     suffix: ClassVar[str]
     """Ending of the files it writes; empty where it writes a folder."""
     num_trajectories: int
-    """How many trajectories there shall be."""
+    """Number of trajectories to make."""
     portion_size: int
-    """How many are solved side by side; a part of what fixes the result to the last bit."""
+    """Trajectories solved side by side; the last bits of a result may depend on it."""
 
     @abstractmethod
     def solve(self, trajectories: range) -> Portion:
@@ -36,12 +36,9 @@ class AbstractSolver(ABC):
         """Writes all portions, in order, as one file of the published layout."""
 
 
-# >>> """Portions put together on disk, for writers that take whole arrays of any size."""
-
-
 @contextmanager
 def stacked(path: Path, count: int, portions: Iterable[Portion]) -> Iterator[Portion]:
-    """Yields arrays of all trajectories that live in a folder beside `path` meanwhile.
+    """Yields arrays of all trajectories, kept on disk beside `path`, for writers of whole arrays.
 
     Args:
         path: Where the file will be, which needs as much room again.

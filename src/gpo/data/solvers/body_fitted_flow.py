@@ -1,4 +1,4 @@
-r"""Euler's equations for an ideal gas on C-meshes around airfoils (`c_mesh.py`), by finite volumes.
+r"""Euler's equations for an ideal gas on C-meshes around airfoils (`airfoil_mesh.py`), by finite volumes.
 
 What crosses the faces of a cell changes what is in it, as in `finite_volume.py`; here faces
 point anywhere. The far field has density one and speed of sound one, so that speeds are Mach
@@ -89,7 +89,7 @@ class BodyFittedFlow:
         self.body = slice(num_wake, areas.shape[1] - num_wake)
 
     def on(self, nodes: Float[Tensor, "some around out 2"], num_wake: int) -> "BodyFittedFlow":
-        """Returns the same gas on other meshes."""
+        """Returns this gas and far field on other meshes."""
         return BodyFittedFlow(
             nodes,
             num_wake,

@@ -1,9 +1,9 @@
 r"""Compressible flow in a box of equal cells, in one, two or three dimensions.
 
-$\partial_t U+\nabla\cdot F(U)=S$ for mass, momentum and energy of an ideal gas: what crosses the
-faces of a cell (`riemann.py`) changes what is in it. What leaves through open ends and what
-cooling takes is counted with the very numbers that the state is changed by, so that budgets
-close to rounding. Steps in time are those of `runge_kutta.py`.
+$\partial_t U+\nabla\cdot F(U)=S$ for mass, momentum and energy of an ideal gas. Cells change by
+the fluxes through their faces (`riemann.py`), by viscous stress (`Viscosity`) and by cooling
+(`AbstractCooling`). Outflow through open ends and cooling losses are summed from the same
+numbers as the state, so budgets close to rounding. `runge_kutta.py` steps in time.
 
 Arrays are channels by trajectories by grid. Conserved channels are density, momentum along
 every axis, energy; primitive ones are density, velocity, pressure. Device and precision are
@@ -20,7 +20,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpo.data.solvers.riemann import hllc, reconstruct, to_conserved, to_primitive
-from gpo.data.solvers.viscosity import Viscosity
 
 
 class AbstractCooling(ABC):
@@ -38,8 +37,57 @@ class AbstractCooling(ABC):
 
 
 @dataclass(frozen=True)
+class Viscosity:
+    r"""Friction with constant coefficients; central differences of second order.
+
+    The stress is $\sigma=\eta(\nabla v+\nabla v^T-\frac23\nabla\cdot v)+\zeta\nabla\cdot v$.
+    """
+
+    shear: float
+    """Shear viscosity eta."""
+    bulk: float
+    """Bulk viscosity zeta."""
+
+    def fastest(self, spacing: Sequence[float]) -> float:
+        """Returns density times the largest rate at which a pattern of cells decays."""
+        strongest = 4 / 3 * self.shear + self.bulk
+        return strongest * sum(4 / length**2 for length in spacing)
+
+    def stress(
+        self, velocity: Float[Tensor, "dim batch *grid"], axis: int, spacing: Sequence[float]
+    ) -> Float[Tensor, "forces batch *faces"]:
+        r"""Returns what crosses the faces of inner cells against an axis: momenta, energy.
+
+        Momentum is $\sigma_{ai}$ for axis $a$, energy is its work $\sigma_{ai}v_i$.
+
+        Args:
+            velocity: All components, with one cell more on every side.
+            axis: Which faces.
+            spacing: Length of a cell along every axis.
+        """
+        normal = _inner(velocity, keep=axis)
+        slopes = normal.diff(dim=2 + axis).div_(spacing[axis])
+        out = velocity.new_empty(len(velocity) + 1, *slopes.shape[1:])
+        forces, work = out[:-1], out[-1]
+        torch.mul(slopes, self.shear, out=forces)
+        divergence = slopes[axis]
+        for other in range(len(velocity)):
+            if other == axis:
+                continue
+            pair = torch.stack([velocity[axis], velocity[other]])
+            sheared, stretched = _across(pair, axis, other) / (4 * spacing[other])
+            forces[other].add_(sheared, alpha=self.shear)
+            divergence += stretched
+        forces[axis] *= 2
+        forces[axis].add_(divergence, alpha=self.bulk - 2 / 3 * self.shear)
+        before, after = _ends(normal, axis)
+        torch.sum((before + after).mul_(forces), 0, out=work).mul_(0.5)
+        return out
+
+
+@dataclass(frozen=True)
 class Losses:
-    """What has left the box, or leaves it per time, by trajectory; in double precision."""
+    """Amounts that left the box, or their rates, by trajectory; in double precision."""
 
     outflow: Float[Tensor, "channels batch"]
     """Mass, momenta and energy that crossed open ends outwards, with the work of pressure."""
@@ -163,13 +211,6 @@ class Flow:
         return hllc(reconstruct(padded, is_level), self.gamma), order
 
 
-def _sum_sites(values: Float[Tensor, "channels batch *sites"]) -> Float[Tensor, "channels batch"]:
-    return values.reshape(*values.shape[:2], -1).sum(2)
-
-
-# >>> """Cells beyond the ends of a box: copies from the other end, or of the last cell inside."""
-
-
 def pad_ends(
     fields: Sequence[Float[Tensor, " batch *grid"]], axis: int, wraps: bool
 ) -> Float[Tensor, "channels cells *rest"]:
@@ -199,3 +240,32 @@ def surround(
         ends = (last, first) if wraps else (first, last)
         fields = torch.cat([ends[0], fields, ends[1]], dim)
     return fields
+
+
+def _inner(fields: Tensor, keep: int) -> Tensor:
+    """Returns fields without the outermost cells along all axes but one."""
+    for axis in range(fields.ndim - 2):
+        if axis != keep:
+            fields = fields.narrow(2 + axis, 1, fields.shape[2 + axis] - 2)
+    return fields
+
+
+def _across(fields: Tensor, axis: int, other: int) -> Tensor:
+    """Returns at faces across `axis` four spacings times the slope along `other`."""
+    for third in range(fields.ndim - 2):
+        if third not in (axis, other):
+            fields = fields.narrow(2 + third, 1, fields.shape[2 + third] - 2)
+    before, after = _ends(fields, axis)
+    mean = before + after
+    cells = mean.shape[2 + other] - 2
+    return mean.narrow(2 + other, 2, cells) - mean.narrow(2 + other, 0, cells)
+
+
+def _ends(fields: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Returns the cells before and after every face across an axis."""
+    faces = fields.shape[2 + axis] - 1
+    return fields.narrow(2 + axis, 0, faces), fields.narrow(2 + axis, 1, faces)
+
+
+def _sum_sites(values: Float[Tensor, "channels batch *sites"]) -> Float[Tensor, "channels batch"]:
+    return values.reshape(*values.shape[:2], -1).sum(2)

@@ -114,6 +114,14 @@ class NavierStokes2D(AbstractSolver):
         return frames
 
 
+PRESETS = {
+    "quick": NavierStokes2D(),
+    "default": NavierStokes2D(viscosity=1e-5, num_trajectories=240),
+    "paper": NavierStokes2D(viscosity=1e-5, num_trajectories=1200, refinement=4),
+}
+"""Sizes of `gpo data make ns2d`."""
+
+
 def fno_forcing(
     size: int, dtype: torch.dtype, device: torch.device | str
 ) -> Complex[Tensor, "size half"]:

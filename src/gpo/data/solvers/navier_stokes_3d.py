@@ -20,9 +20,8 @@ from torch import Tensor
 
 from gpo.data.readers.pdebench import FLOW, write_pdebench
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
-from gpo.data.solvers.finite_volume import Flow
+from gpo.data.solvers.finite_volume import Flow, Viscosity
 from gpo.data.solvers.runge_kutta import advance, solve_with_retries
-from gpo.data.solvers.viscosity import Viscosity
 
 GAMMA = 5 / 3
 """Ratio of specific heats of a gas of single atoms."""
@@ -61,7 +60,7 @@ class NavierStokes3D(AbstractSolver):
     courant: float = 0.8
     """Cells that the fastest wave may cross in a step, summed over axes."""
     portion_size: int = 1
-    """Trajectories solved side by side; each takes its own steps all the same."""
+    """Trajectories solved side by side, each with its own time steps."""
 
     suffix = ".hdf5"
 
@@ -168,6 +167,16 @@ class NavierStokes3D(AbstractSolver):
         return torch.fft.rfftn(noise, dim=(1, 2, 3), norm="forward") * factor
 
 
+PRESETS = {
+    "quick": NavierStokes3D(
+        size=32, num_trajectories=20, shear_viscosity=1e-3, bulk_viscosity=1e-3
+    ),
+    "default": NavierStokes3D(num_trajectories=32),
+    "paper": NavierStokes3D(num_trajectories=100),
+}
+"""Sizes of `gpo data make ns3d`."""
+
+
 def _wavenumbers() -> tuple[Tensor, ...]:
     whole = torch.fft.fftfreq(DRAWN, 1 / DRAWN, dtype=torch.float64, device="cpu")
     half = torch.fft.rfftfreq(DRAWN, 1 / DRAWN, dtype=torch.float64, device="cpu")
@@ -182,7 +191,7 @@ def _without_divergence(waves: Complex[Tensor, "3 x y half"]) -> Complex[Tensor,
 
 
 def _on_grid(waves: Complex[Tensor, "count x y half"], size: int) -> Float[Tensor, "count ..."]:
-    """Returns the same functions at the centres of cells of another grid."""
+    """Evaluates waves at the centres of cells of a grid of this size."""
     half_a_cell = torch.stack(_wavenumbers()).sum(0) * (math.pi / size)
     waves = waves * torch.exp(1j * half_a_cell)
     spectrum = waves.new_zeros(len(waves), size, size, size // 2 + 1)

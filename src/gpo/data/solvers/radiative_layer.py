@@ -95,7 +95,7 @@ class RadiativeLayer(AbstractSolver):
     courant: float = 0.8
     """Cells that the fastest wave may cross in a step, summed over axes."""
     portion_size: int = 1
-    """Trajectories solved side by side; each takes its own steps all the same."""
+    """Trajectories solved side by side, each with its own time steps."""
 
     suffix = ".hdf5"
 
@@ -197,3 +197,22 @@ class RadiativeLayer(AbstractSolver):
             state, _ = advance(flow, state, self.frame_step, courant)
             frames.append(flow.primitive(state).movedim(0, -1))
         return torch.stack(frames, 1)
+
+
+PRESETS = {
+    "quick": RadiativeLayer(
+        size=64,
+        cooling_times=(3.16, 0.03, 0.32),
+        shear=0.2,
+        noise=0.3,
+        num_trajectories=12,
+        num_frames=21,
+        frame_step=0.8,
+        portion_size=4,
+    ),
+    "default": RadiativeLayer(
+        shear=0.2, noise=0.3, num_trajectories=18, num_frames=51, frame_step=0.8
+    ),
+    "paper": RadiativeLayer(),
+}
+"""Sizes of `gpo data make turbulent`."""

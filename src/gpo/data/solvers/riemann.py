@@ -1,9 +1,12 @@
-r"""Fluxes through the faces of cells: limited reconstruction and an approximate Riemann solver.
+r"""An ideal gas: its variables, and fluxes through faces by an approximate Riemann solver.
 
-Arrays here are channels by cells along one line by anything else. Channels are density,
+Conserved variables are density, momentum along every axis and energy; primitive ones are
+density, velocity and pressure (`to_primitive`, `to_conserved`). Fluxes come from a limited
+reconstruction of the states on both sides of a face (`reconstruct`) and the HLLC solver
+(`hllc`). There arrays are channels by cells along one line by any other axes: density,
 velocity across the faces, other velocities, pressure; fluxes are those of mass, momentum
-(in the order of velocities) and energy. Operations are in place where they can be: on a
-processor their number is what a step costs.
+(in the order of velocities) and energy. Operations are in place where possible, because
+their number determines the cost of a step.
 """
 
 import torch
@@ -12,6 +15,28 @@ from torch import Tensor
 
 TINY = 1e-30
 """Keeps 0/0 away where a field is level; far below any slope that matters."""
+
+
+def to_primitive(
+    conserved: Float[Tensor, "channels batch *grid"], gamma: float
+) -> Float[Tensor, "channels batch *grid"]:
+    """Returns density, velocity and pressure."""
+    out = torch.empty_like(conserved)
+    out[0] = conserved[0]
+    torch.div(conserved[1:-1], conserved[0], out=out[1:-1])
+    kinetic = torch.mul(out[1:-1], conserved[1:-1]).sum(0)
+    torch.sub(conserved[-1], kinetic, alpha=0.5, out=out[-1]).mul_(gamma - 1)
+    return out
+
+
+def to_conserved(
+    primitive: Float[Tensor, "channels batch *grid"], gamma: float
+) -> Float[Tensor, "channels batch *grid"]:
+    """Returns mass, momentum and energy per volume."""
+    density, velocity, pressure = primitive[0], primitive[1:-1], primitive[-1]
+    kinetic = density * velocity.square().sum(0) / 2
+    energy = pressure / (gamma - 1) + kinetic
+    return torch.cat([density[None], density * velocity, energy[None]])
 
 
 def reconstruct(
@@ -91,9 +116,9 @@ def _flux_of_fan(
     speed = torch.lerp(u, contact, is_inside)
     p_star = torch.addcmul(pressure, impedance, speed - u)
     # v / (rho (S - v)): what mass, energy and work behind the outer wave are divided by.
-    share = speed / torch.addcmul(momentum.add_(impedance), density, speed, value=-1)
+    ratio = speed / torch.addcmul(momentum.add_(impedance), density, speed, value=-1)
     flux = torch.empty_like(chosen)
-    carried = share * impedance
+    carried = ratio * impedance
     mass = torch.mul(carried, density, out=flux[0])
     torch.addcmul(p_star, mass, speed, out=flux[1])
     kinetic = u.square()
@@ -101,36 +126,7 @@ def _flux_of_fan(
         torch.mul(mass, other, out=flux[row])
         kinetic.addcmul_(other, other)
     work = torch.mul(p_star, speed, out=flux[-1])
-    gained = torch.addcmul(work, pressure, u, value=-1).mul_(density).mul_(share)
+    gained = torch.addcmul(work, pressure, u, value=-1).mul_(density).mul_(ratio)
     work += gained
     work.addcmul_(carried, pressure, value=1 / (gamma - 1)).addcmul_(mass, kinetic, value=0.5)
     return flux
-
-
-# >>> """An ideal gas in two sets of variables; arrays are channels by trajectories by grid.
-#
-# Conserved ones are density, momentum along every axis, energy; primitive ones are density,
-# velocity, pressure.
-# """
-
-
-def to_primitive(
-    conserved: Float[Tensor, "channels batch *grid"], gamma: float
-) -> Float[Tensor, "channels batch *grid"]:
-    """Returns density, velocity and pressure."""
-    out = torch.empty_like(conserved)
-    out[0] = conserved[0]
-    torch.div(conserved[1:-1], conserved[0], out=out[1:-1])
-    kinetic = torch.mul(out[1:-1], conserved[1:-1]).sum(0)
-    torch.sub(conserved[-1], kinetic, alpha=0.5, out=out[-1]).mul_(gamma - 1)
-    return out
-
-
-def to_conserved(
-    primitive: Float[Tensor, "channels batch *grid"], gamma: float
-) -> Float[Tensor, "channels batch *grid"]:
-    """Returns mass, momentum and energy per volume."""
-    density, velocity, pressure = primitive[0], primitive[1:-1], primitive[-1]
-    kinetic = density * velocity.square().sum(0) / 2
-    energy = pressure / (gamma - 1) + kinetic
-    return torch.cat([density[None], density * velocity, energy[None]])

@@ -22,7 +22,7 @@ from gpo.data.solvers.spherical_harmonics import Coefficients, Field, SphericalH
 State = Complex[np.ndarray, "3 modes"]
 """Vorticity, divergence (both 1/s) and the height of the surface over its mean (m)."""
 Source = Callable[[float, State], State]
-"""What else changes the state per second, as a function of the time in seconds and the state."""
+"""Further tendency of the state per second, as a function of the time in seconds and the state."""
 STEPS_PER_LOOK = 8
 """Steps after which the fastest wave is looked up again."""
 BEYOND_REASON = 100

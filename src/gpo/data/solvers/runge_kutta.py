@@ -82,7 +82,7 @@ def runge_kutta_step(
 
 
 def is_possible(primitive: Float[Tensor, "channels batch *grid"]) -> bool:
-    """Tells whether every cell has mass and pressure."""
+    """Returns whether density and pressure are positive in every cell."""
     return bool(torch.minimum(primitive[0].amin(), primitive[-1].amin()) > 0)
 
 
@@ -124,11 +124,11 @@ def solve_with_retries(
         if not lost:
             break
         courant /= 2
-        solved[lost] = solve([numbers[place] for place in lost], courant)
+        solved[lost] = solve([numbers[row] for row in lost], courant)
         lost = _not_finite(solved)
     if not lost:
         return solved
-    names = ", ".join(str(numbers[place]) for place in lost)
+    names = ", ".join(str(numbers[row]) for row in lost)
     raise BlownUpError(
         f"Trajectories {names} blew up even with courant={courant:g}. "
         "Raise the viscosity or choose a calmer start."
@@ -137,4 +137,4 @@ def solve_with_retries(
 
 def _not_finite(solved: Tensor) -> list[int]:
     is_whole = solved.flatten(1).isfinite().all(1).tolist()
-    return [place for place, whole in enumerate(is_whole) if not whole]
+    return [row for row, whole in enumerate(is_whole) if not whole]

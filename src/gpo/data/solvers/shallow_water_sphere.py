@@ -189,8 +189,8 @@ class ShallowWaterSphere(AbstractSolver):
         ratio = drawn.degree / EDDY_DEGREE
         # Energy per degree is mean square vorticity / 2l(l+1), summed over 2l + 1 orders.
         energy = ratio**2 / (1 + ratio**5)
-        share = energy[: INITIAL_DEGREE + 1] / energy[: INITIAL_DEGREE + 1].sum()
-        variance = share[drawn.degree] * -drawn.laplacian / (2 * drawn.degree + 1)
+        fraction = energy[: INITIAL_DEGREE + 1] / energy[: INITIAL_DEGREE + 1].sum()
+        variance = fraction[drawn.degree] * -drawn.laplacian / (2 * drawn.degree + 1)
         eddies = _normal(random, drawn) * np.sqrt(4 * math.pi * variance) * self.eddy_speed
         return (jets + eddies) / self.radius
 
@@ -250,6 +250,24 @@ class ShallowWaterSphere(AbstractSolver):
             state = advance(state, planet, time - now, start=now, source=source, courant=courant)
             now = time
             yield state
+
+
+PRESETS = {
+    "quick": ShallowWaterSphere(),
+    "default": ShallowWaterSphere(
+        size=256, max_degree=170, damping_time=6.7, num_trajectories=20, num_frames=48
+    ),
+    "paper": ShallowWaterSphere(
+        size=256,
+        max_degree=255,
+        damping_time=1.33,
+        num_trajectories=40,
+        num_frames=3024,
+        hours_per_frame=1.0,
+        burn_in=504.0,
+    ),
+}
+"""Sizes of `gpo data make planetswe`."""
 
 
 @contextmanager

@@ -7,10 +7,12 @@ and an eastward component, along growing $\theta$ and $\varphi$. Transforms are 
 """
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Complex, Float
+
+from gpo.files import require
 
 Coefficients = Complex[np.ndarray, " modes"]
 Field = Float[np.ndarray, "latitudes longitudes"]
@@ -33,7 +35,7 @@ class SphericalHarmonics:
         rule: Literal["gauss", "centers"] = "gauss",
         num_latitudes: int | None = None,
     ) -> None:
-        self._library = _ducc0()
+        self._library = require("ducc0", "sphere", "Flow on the sphere")
         self.max_degree = max_degree
         self.num_latitudes = num_latitudes or even(math.ceil((3 * max_degree + 1) / 2))
         self.shape = (self.num_latitudes, 2 * self.num_latitudes)
@@ -114,13 +116,3 @@ class SphericalHarmonics:
 def even(size: int) -> int:
     """Returns the next even number."""
     return size + size % 2
-
-
-def _ducc0() -> Any:
-    try:
-        import ducc0
-    except ImportError as error:
-        raise ValueError(
-            "Flows on the sphere need the package ducc0: pip install 'gpo[sphere]'."
-        ) from error
-    return ducc0

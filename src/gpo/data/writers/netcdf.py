@@ -1,23 +1,26 @@
-"""Forecasts as NetCDF with CF attributes, on a grid or on points; whole or not there."""
+"""Forecasts as NetCDF with CF attributes, on a grid or on points; the file is complete or absent."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import netCDF4
 import numpy as np
 
 from gpo.data.dataset import Variable
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places
+from gpo.data.query_points import QueryPoints
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
-from gpo.files import whole_file
+from gpo.files import require, whole_file
+
+if TYPE_CHECKING:
+    import netCDF4
 
 
 class _FileWriter(AbstractForecastWriter):
     """Writes into an open file."""
 
-    def __init__(self, file: netCDF4.Dataset, layout: ForecastLayout) -> None:
+    def __init__(self, file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
         self._file, self._variables = file, layout.variables
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
@@ -27,9 +30,10 @@ class _FileWriter(AbstractForecastWriter):
 
 @contextmanager
 def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
-    """Opens a file to write forecasts into; it is there when all of them are."""
+    """Opens a file to write forecasts into; it appears when all of them are written."""
+    netcdf = require("netCDF4", "data", "Writing NetCDF")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial, netCDF4.Dataset(partial, "w") as file:
+    with whole_file(path) as partial, netcdf.Dataset(partial, "w") as file:
         file.setncatts(ATTRIBUTES)
         for name, length in zip(layout.dims, layout.shape, strict=True):
             file.createDimension(name, length)
@@ -51,19 +55,19 @@ def write_forecast(
     times: np.ndarray | None = None,
     time_units: str = "",
 ) -> None:
-    """Writes forecasts that are all there.
+    """Writes complete forecasts at the sites of a geometry.
 
     Args:
         path: The NetCDF file.
         forecast: Trajectories by times by points by variables; samples by points by
             variables for static maps.
-        geometry: Where.
+        geometry: The sites.
         variables: Names and units.
         times: Times of the frames; none for static maps.
         time_units: Units of these.
     """
-    places = Places.of(geometry)
-    layout = ForecastLayout(places, tuple(variables), len(forecast), times, time_units)
+    points = QueryPoints.of(geometry)
+    layout = ForecastLayout(points, tuple(variables), len(forecast), times, time_units)
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)
         writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

@@ -1,4 +1,4 @@
-"""Writes The Well's HDF5 layout, which `well.py` reads and The Well's own loader opens."""
+"""The Well's HDF5 layout, which `readers/well.py` and The Well's own loader read."""
 
 import itertools
 from collections.abc import Mapping, Sequence

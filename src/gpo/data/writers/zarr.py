@@ -1,8 +1,8 @@
-"""Forecasts as Zarr that are written as they come, and continued after a kill.
+"""Forecasts as Zarr, written block by block; an interrupted process can be resumed.
 
-Until it is whole, the store lies in a folder that is called after it, `NAME.zarr.unfinished`,
-beside `progress.json`: what it is made from and how many blocks are done. A block is one chunk
-of every variable, so that none is ever written to twice, but for the one that a kill cut short.
+Until it is complete, the store is in the folder `NAME.zarr.unfinished`, beside `progress.json`
+with its settings and the number of finished blocks. A block is one chunk of every variable, so
+no chunk is written twice, except the one that an interruption cut short.
 """
 
 import json
@@ -13,25 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 
-from gpo.data.places import blocks
+from gpo.data.query_points import blocks
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
-from gpo.files import whole_file, write_text
+from gpo.files import require, whole_file, write_text
 
 AXES = "_ARRAY_DIMENSIONS"
-"""Where Zarr of format 2 says the names of axes, as xarray wants them."""
+"""Attribute in which xarray expects the names of dimensions in Zarr of format 2."""
 COORDINATES_AT_ONCE = 2**22
 
 
 class ForecastStore(AbstractForecastWriter):
-    """Writes forecasts, or goes on where an earlier process was stopped.
+    """Writes forecasts, or resumes where an earlier process was interrupted.
 
     Args:
-        path: The store, which must not be there yet.
-        layout: What it holds.
-        block: Shape of the blocks of places.
-        settings: All that decides the numbers; a store of others is not continued.
+        path: The store, which must not exist yet.
+        layout: Its variables, points and times.
+        block: Shape of the blocks of points.
+        settings: All that determines the numbers; a store with other settings is refused.
     """
 
     def __init__(
@@ -41,6 +40,7 @@ class ForecastStore(AbstractForecastWriter):
         block: Sequence[int],
         settings: Mapping[str, Any],
     ) -> None:
+        self._zarr = require("zarr", "data", "Writing Zarr")
         self.path, self._layout = path, layout
         self.folder = path.with_name(f"{path.name}.unfinished")
         self._store, self._progress = self.folder / path.name, self.folder / "progress.json"
@@ -48,22 +48,23 @@ class ForecastStore(AbstractForecastWriter):
         self._settings = json.loads(json.dumps(dict(settings)))
         self.num_done = self._resumed() if self._progress.exists() else self._create(block)
         self._arrays = [
-            zarr.open_array(self._store / variable.name, mode="r+") for variable in layout.variables
+            self._zarr.open_array(self._store / variable.name, mode="r+")
+            for variable in layout.variables
         ]
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
-        """Takes a block and counts it as done."""
+        """Writes a block and counts it as finished."""
         for channel, array in enumerate(self._arrays):
             array[index] = values[..., channel]
         self._count(self.num_done + 1)
 
     def keep(self, case: int, step: int, frames: np.ndarray) -> None:
-        """Remembers the frames from which a step starts."""
+        """Stores the frames from which a step starts."""
         with whole_file(self._state) as partial:
             np.savez(partial, case=case, step=step, frames=frames)
 
     def kept(self) -> tuple[int, int, np.ndarray] | None:
-        """Returns case, step and frames that were remembered last."""
+        """Returns case, step and frames that were stored last."""
         if not self._state.exists():
             return None
         with np.load(self._state) as stored:
@@ -100,7 +101,7 @@ class ForecastStore(AbstractForecastWriter):
             shutil.rmtree(self.folder)
         self._store.mkdir(parents=True)
         layout = self._layout
-        group = zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
+        group = self._zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
         for name, axis, numbers, attributes in layout.coordinates():
             chunk = (min(len(numbers), COORDINATES_AT_ONCE),)
             array = group.create_array(
@@ -116,6 +117,6 @@ class ForecastStore(AbstractForecastWriter):
                 variable.name, shape=layout.shape, chunks=(*before, *block), dtype="f4",
                 fill_value=np.nan, attributes={AXES: list(layout.dims), **units},
             )  # fmt: skip
-        zarr.consolidate_metadata(self._store)
+        self._zarr.consolidate_metadata(self._store)
         self._count(0)
         return 0

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from tests.data.files import real_file
 from tests.data.readers.gridded_files import grid, read, save
 
@@ -33,28 +33,28 @@ def test_era5_begins_at_midnight_or_at_noon():
     assert read(real_file("era5", "era5_u10v10sst_med_daily12z_2022-01.nc")).first_hour == 12
 
 
-def test_given_frames_begin_with_a_hand_that_goes_round_once_a_day(tmp_path):
+def test_input_frames_begin_with_the_daily_cycle(tmp_path):
     hours = np.arange(49)
-    data = dated(tmp_path / "a.nc", "hours since 2020-01-01 06:00", hours).with_clock("day")
-    given, angle = data.given(0), 2 * np.pi * (hours + 6) / 24
-    assert [variable.name for variable in data.known] == ["day_cos", "day_sin"]
-    assert given.shape == (49, 12, 3)
-    for number, hand in enumerate((np.cos(angle), np.sin(angle))):
-        np.testing.assert_allclose(given[..., number], np.tile(hand[:, None], 12), atol=1e-6)
-    np.testing.assert_array_equal(given[..., 2:], data.frames(0))
-    np.testing.assert_allclose(given[:25, :, :2], given[24:, :, :2], atol=1e-6)
-    np.testing.assert_array_equal(data.given(0, slice(7, 30, 5)), given[7:30:5])
+    data = dated(tmp_path / "a.nc", "hours since 2020-01-01 06:00", hours).with_time_features("day")
+    inputs, angle = data.input_frames(0), 2 * np.pi * (hours + 6) / 24
+    assert [variable.name for variable in data.forcings] == ["day_cos", "day_sin"]
+    assert inputs.shape == (49, 12, 3)
+    for number, feature in enumerate((np.cos(angle), np.sin(angle))):
+        np.testing.assert_allclose(inputs[..., number], np.tile(feature[:, None], 12), atol=1e-6)
+    np.testing.assert_array_equal(inputs[..., 2:], data.frames(0))
+    np.testing.assert_allclose(inputs[:25, :, :2], inputs[24:, :, :2], atol=1e-6)
+    np.testing.assert_array_equal(data.input_frames(0, slice(7, 30, 5)), inputs[7:30:5])
 
 
-def test_without_a_clock_frames_are_given_as_they_are(tmp_path):
+def test_without_time_features_inputs_are_the_frames(tmp_path):
     data = dated(tmp_path / "a.nc", "hours since 2020-01-01", (0, 1))
-    assert data.known == ()
-    np.testing.assert_array_equal(data.given(0), data.frames(0))
+    assert data.forcings == ()
+    np.testing.assert_array_equal(data.input_frames(0), data.frames(0))
 
 
 @pytest.mark.parametrize("units", ["h", "", "1"])
-def test_frames_without_dates_have_no_clock(tmp_path, units):
+def test_frames_without_dates_have_no_time_features(tmp_path, units):
     data = dated(tmp_path / "a.nc", units, (0, 1), standard_name="time")
     assert data.first_hour is None
     with pytest.raises(DataError, match=r"`time` has no dates, such as hours since 2019-03-01"):
-        data.with_clock("day")
+        data.with_time_features("day")

@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from gpo.data.geometry import Geometry
-from gpo.data.places import Places, block_shape, blocks, read_places, regular_places
+from gpo.data.query_points import (
+    QueryPoints,
+    block_shape,
+    blocks,
+    read_query_points,
+    regular_query_points,
+)
 
 
 @pytest.mark.parametrize("shape", [(1,), (17,), (4, 6), (1, 9), (3, 4, 5)])
@@ -29,19 +35,19 @@ def geometries():
 
 @pytest.mark.parametrize("geometry", geometries().values(), ids=geometries().keys())
 def test_sites_are_places_in_the_same_order(geometry):
-    places = Places.of(geometry)
+    points = QueryPoints.of(geometry)
     for most in (4, 1000):
-        parts = blocks(places.shape, block_shape(places.shape, most))
-        coords = np.concatenate([places.coords(part) for part in parts])
+        parts = blocks(points.shape, block_shape(points.shape, most))
+        coords = np.concatenate([points.coords(part) for part in parts])
         np.testing.assert_allclose(coords, geometry.coords, atol=1e-12)
 
 
 def test_a_grid_of_many_points_costs_what_its_axes_cost():
     globe = geometries()["globe"]
-    places = regular_places((721_000, 1_440_000), globe)
-    assert places.shape == (721_000, 1_440_000)
+    points = regular_query_points((721_000, 1_440_000), globe)
+    assert points.shape == (721_000, 1_440_000)
     block = (slice(360_500, 360_502), slice(360_000, 360_003))
-    coords = places.coords(block)
+    coords = points.coords(block)
     assert coords.shape == (6, 3)
     # At the equator, a quarter of the way around.
     np.testing.assert_allclose(coords, np.tile([0, 1, 0], (6, 1)), atol=2e-5)
@@ -50,7 +56,7 @@ def test_a_grid_of_many_points_costs_what_its_axes_cost():
 def test_points_of_an_array_stay_on_disk(tmp_path):
     rows = np.random.default_rng(0).uniform(-80, 80, (50, 2)).astype(np.float32)
     np.save(tmp_path / "points.npy", rows)
-    places = read_places(tmp_path / "points.npy", geometries()["globe"])
-    assert isinstance(places.numbers[0], np.memmap)
+    points = read_query_points(tmp_path / "points.npy", geometries()["globe"])
+    assert isinstance(points.numbers[0], np.memmap)
     wanted = Geometry.on_sphere(rows[:, 0], rows[:, 1]).coords
-    np.testing.assert_allclose(places.coords((slice(10, 20),)), wanted[10:20], atol=1e-12)
+    np.testing.assert_allclose(points.coords((slice(10, 20),)), wanted[10:20], atol=1e-12)

@@ -1,4 +1,4 @@
-"""Points at which answers are asked for: from a file, or a regular grid over the domain."""
+"""Points at which a model is queried: from a file, or a regular grid over the domain."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpo.data.errors import DataError
+from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 ROWS_AT_ONCE = 2**20
-
 Block = tuple[slice, ...]
 """A range along every axis."""
 
 
 @dataclass(frozen=True)
-class Places:
-    """Points of a grid or scattered ones; coordinates are made when they are asked for."""
+class QueryPoints:
+    """Points of a grid or scattered ones; coordinates are computed block by block."""
 
     domain: Domain
     names: tuple[str, ...]
@@ -38,7 +37,7 @@ class Places:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of these axes."""
+        """Names of the dimensions: those of the grid, or `point`."""
         return self.names if self.is_grid else ("point",)
 
     @property
@@ -60,8 +59,8 @@ class Places:
         return unit_vectors(*degrees).numpy()
 
     @classmethod
-    def of(cls, geometry: Geometry) -> "Places":
-        """Returns the sites of a data set."""
+    def of(cls, geometry: Geometry) -> "QueryPoints":
+        """Returns the sites of a geometry as query points."""
         if geometry.axes:
             names, units = geometry.axis_names, geometry.axis_units
             return cls(geometry.domain, names, units, geometry.axes, True)
@@ -71,16 +70,7 @@ class Places:
         return _points(geometry.domain, tuple(geometry.coords.T))
 
 
-def _points(domain: Domain, columns: tuple[np.ndarray, ...]) -> Places:
-    if domain.is_sphere:
-        names, units = ("longitude", "latitude"), ("degrees_east", "degrees_north")
-    else:
-        names = tuple(f"coordinate_{name}" for name in "xyz"[: domain.dim])
-        units = ("",) * domain.dim
-    return Places(domain, names, units, columns, False)
-
-
-def read_places(path: Path, like: Geometry) -> Places:
+def read_query_points(path: Path, like: Geometry) -> QueryPoints:
     """Returns the points in a text file or a NumPy array, one row each; an array stays on disk.
 
     Args:
@@ -114,7 +104,7 @@ def read_places(path: Path, like: Geometry) -> Places:
     return _points(domain, tuple(rows.T))
 
 
-def regular_places(shape: tuple[int, ...], like: Geometry) -> Places:
+def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
     """Returns a regular grid over the domain, or over the region of the sphere that sites cover."""
     domain = like.domain
     num_axes = 2 if domain.is_sphere else domain.dim
@@ -129,39 +119,18 @@ def regular_places(shape: tuple[int, ...], like: Geometry) -> Places:
         )
         names = like.axis_names if like.axes else ("x", "y", "z")[:num_axes]
         units = like.axis_units if like.axes else ("",) * num_axes
-        return Places(domain, names, units, axes, True)
+        return QueryPoints(domain, names, units, axes, True)
     if domain.lower == (-1.0,) * 3:
         latitude = 90 - (np.arange(shape[0]) + 0.5) * 180 / shape[0]
         longitude = np.arange(shape[1]) * 360 / shape[1]
     else:
         latitude, longitude = _region(shape, like)
     names, units = ("latitude", "longitude"), ("degrees_north", "degrees_east")
-    return Places(domain, names, units, (latitude, longitude), True)
-
-
-def _region(shape: tuple[int, ...], like: Geometry) -> tuple[np.ndarray, np.ndarray]:
-    """Returns latitudes and longitudes over the region that sites cover."""
-    longitude, latitude = longitude_latitude(torch.from_numpy(like.coords))
-    # Around the middle of the region, which may lie on the meridian where longitudes jump.
-    middle = like.coords.mean(0)
-    center = float(np.rad2deg(np.arctan2(middle[1], middle[0])))
-    along = (longitude.numpy() - center + 180) % 360 - 180 + center
-    return (
-        np.linspace(float(latitude.max()), float(latitude.min()), shape[0]),
-        np.linspace(along.min(), along.max(), shape[1]),
-    )
-
-
-def _are_numbers(line: str) -> bool:
-    try:
-        [float(word) for word in line.split()]
-    except ValueError:
-        return False
-    return True
+    return QueryPoints(domain, names, units, (latitude, longitude), True)
 
 
 def block_shape(shape: Sequence[int], most: int) -> tuple[int, ...]:
-    """Returns the shape of blocks of neighbours in grid order, at most so many sites each.
+    """Returns the shape of blocks of at most `most` neighbouring sites in grid order.
 
     Args:
         shape: Sites along every axis of the grid.
@@ -183,3 +152,33 @@ def blocks(shape: Sequence[int], block: Sequence[int]) -> list[Block]:
         for length, size in zip(shape, block, strict=True)
     ]
     return list(itertools.product(*ranges))
+
+
+def _points(domain: Domain, columns: tuple[np.ndarray, ...]) -> QueryPoints:
+    if domain.is_sphere:
+        names, units = ("longitude", "latitude"), ("degrees_east", "degrees_north")
+    else:
+        names = tuple(f"coordinate_{name}" for name in "xyz"[: domain.dim])
+        units = ("",) * domain.dim
+    return QueryPoints(domain, names, units, columns, False)
+
+
+def _region(shape: tuple[int, ...], like: Geometry) -> tuple[np.ndarray, np.ndarray]:
+    """Returns latitudes and longitudes over the region that sites cover."""
+    longitude, latitude = longitude_latitude(torch.from_numpy(like.coords))
+    # Around the middle of the region, which may lie on the meridian where longitudes jump.
+    middle = like.coords.mean(0)
+    center = float(np.rad2deg(np.arctan2(middle[1], middle[0])))
+    along = (longitude.numpy() - center + 180) % 360 - 180 + center
+    return (
+        np.linspace(float(latitude.max()), float(latitude.min()), shape[0]),
+        np.linspace(along.min(), along.max(), shape[1]),
+    )
+
+
+def _are_numbers(line: str) -> bool:
+    try:
+        [float(word) for word in line.split()]
+    except ValueError:
+        return False
+    return True

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import shares, split_windows
+from gpo.data.splits import split_range, split_time_slices
 from gpo.forecast.statistics import Normalizer
 
 SITES = Geometry.rectilinear([np.arange(3.0)])
@@ -23,8 +23,8 @@ def series(num_trajectories, time, values=None):
     )  # fmt: skip
 
 
-def frames_used(windows):
-    return {(w.trajectory, frame) for w in windows for frame in (*w.inputs, w.target)}
+def frames_used(time_slices):
+    return {(w.trajectory, frame) for w in time_slices for frame in (*w.inputs, w.target)}
 
 
 @given(st.integers(1, 12), st.integers(12, 80), st.integers(1, 3), st.integers(1, 3))
@@ -34,9 +34,9 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
     shortest = num_frames if num_trajectories >= 3 else round(0.1 * usable)
     if shortest <= history * lead:
         with pytest.raises(ValueError, match="Choose a shorter history or lead"):
-            split_windows(data, history=history, lead=lead)
+            split_time_slices(data, history=history, lead=lead)
         return
-    split = split_windows(data, history=history, lead=lead)
+    split = split_time_slices(data, history=history, lead=lead)
     used = [frames_used(part) for part in (split.training, split.validation, split.test)]
     assert all(used)
     for first in range(3):
@@ -51,23 +51,23 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
         assert ends[2][0] - ends[1][1] > max(history + lead, history * lead)
 
 
-def test_a_window_is_history_then_lead():
-    split = split_windows(series(3, range(9)), history=2, lead=3)
+def test_a_time_slice_is_history_then_lead():
+    split = split_time_slices(series(3, range(9)), history=2, lead=3)
     first = split.training[0]
     assert (first.trajectory, list(first.inputs), first.target) == (0, [0, 3], 6)
     assert len(split.training) == 3
 
 
-def test_windows_never_cross_a_gap_in_time():
+def test_time_slices_never_cross_a_gap_in_time():
     time = [*range(20), *range(25, 60)]
-    split = split_windows(series(1, time), history=2, lead=1)
-    for window in (*split.training, *split.validation, *split.test):
-        assert time[window.target] - time[window.first] == 2
+    split = split_time_slices(series(1, time), history=2, lead=1)
+    for piece in (*split.training, *split.validation, *split.test):
+        assert time[piece.target] - time[piece.first] == 2
 
 
 @given(st.integers(3, 1000))
-def test_every_share_gets_something_and_nothing_is_shared(count):
-    ranges = shares(count, (0.8, 0.1, 0.1))
+def test_every_fraction_gets_something_and_nothing_is_in_two(count):
+    ranges = split_range(count, (0.8, 0.1, 0.1))
     assert [number for part in ranges for number in part] == list(range(count))
     assert all(len(part) for part in ranges)
 
@@ -82,13 +82,13 @@ def test_every_share_gets_something_and_nothing_is_shared(count):
 )
 def test_impossible_splits_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        split_windows(series(1, range(10)), **arguments)
+        split_time_slices(series(1, range(10)), **arguments)
 
 
 def statistics(values):
     data = series(6, range(8), values)
-    split = split_windows(data)
-    numbers = sorted({window.trajectory for window in split.training})
+    split = split_time_slices(data)
+    numbers = sorted({piece.trajectory for piece in split.training})
     return Normalizer.fit((data.frames(n), data.geometry().weights) for n in numbers), split
 
 
@@ -96,8 +96,8 @@ def test_statistics_come_from_training_data_only():
     values = np.random.default_rng(0).normal(size=(6, 8, 3, 1))
     before, split = statistics(values)
     changed = values.copy()
-    for window in (*split.validation, *split.test):
-        changed[window.trajectory] = 1e6
+    for piece in (*split.validation, *split.test):
+        changed[piece.trajectory] = 1e6
     after, _ = statistics(changed)
     np.testing.assert_array_equal(before.mean, after.mean)
     np.testing.assert_array_equal(before.std, after.std)
