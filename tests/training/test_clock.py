@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.baselines import REGISTRY, UnsupportedGeometryError
+from gpo.baselines import BASELINES, UnsupportedGeometryError
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.errors import DataError
 from gpo.data.forcings import hands_at
@@ -121,7 +121,7 @@ def test_noise_leaves_the_clock_alone():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("model", ["gpo", *REGISTRY])
+@pytest.mark.parametrize("model", ["gpo", *BASELINES])
 def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:

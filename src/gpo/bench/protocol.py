@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from gpo.baselines import REGISTRY
+from gpo.baselines import BASELINES
 from gpo.training.config import RECIPES
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
@@ -71,7 +71,7 @@ class Protocol:
 
 VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
 """The rows that are ours."""
-MODELS = (*VARIANTS, *REGISTRY)
+MODELS = (*VARIANTS, *BASELINES)
 
 
 def run_settings(name: str) -> dict[str, str]:
