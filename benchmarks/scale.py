@@ -23,7 +23,8 @@ import tyro
 from rich.console import Console
 from torch import nn
 
-from gpo.baselines import REGISTRY, Problem
+from gpo.baselines import BASELINES, Problem
+from gpo.baselines.transolver import Transolver, TransolverConfig
 from gpo.bench.cost import MEGABYTE, Row, Workload, in_new_process, measure_cost
 from gpo.bench.protocol import describe_machine
 from gpo.bench.roofline import Machine, Work
@@ -51,11 +52,11 @@ Part = Literal["sites", "step", "bytes"]
 def builders(domain: Domain, shape: tuple[int, int]) -> dict[str, Callable[[], nn.Module]]:
     """The era5 preset, the default model, and Transolver of the same width and depth."""
     problem = Problem(1, 1, domain, shape)
-    transolver = partial(REGISTRY["transolver"], width=64, num_layers=4, num_heads=4)
+    sizes = TransolverConfig(width=64, num_layers=4, num_heads=4)
     return {
         "gpo-paper": partial(GaussianParticleOperator, preset("era5-temp")),
         "gpo": partial(build_model, RunConfig(data=""), problem),
-        "transolver": partial(transolver, problem),
+        "transolver": partial(Transolver, problem, sizes),
     }
 
 
@@ -120,7 +121,7 @@ class Step:
         problem = Problem(1, 1, TORUS, (64, 64))
         if self.model == "gpo":
             return build_model(RunConfig(data=""), problem)
-        return REGISTRY[self.model](problem)
+        return BASELINES[self.model].build(problem)
 
 
 def measure_step(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:

@@ -1,23 +1,26 @@
 """Point models small enough to check number by number, with weights large enough to matter."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 from torch.nn.functional import gelu, layer_norm
 
 from gpo import Domain
 from gpo.baselines.base import Problem
-from gpo.baselines.galerkin import GalerkinTransformer
-from gpo.baselines.gnot import GNOT
-from gpo.baselines.lno import LNO
-from gpo.baselines.ono import ONO
-from gpo.baselines.transolver import Transolver
+from gpo.baselines.galerkin import GalerkinConfig, GalerkinTransformer
+from gpo.baselines.gnot import GNOT, GNOTConfig
+from gpo.baselines.lno import LNO, LNOConfig
+from gpo.baselines.ono import ONO, ONOConfig
+from gpo.baselines.transolver import Transolver, TransolverConfig
 
+SIZES = {"width": 8, "num_layers": 2, "num_heads": 2}
 SMALL = {
-    GalerkinTransformer: {},
-    GNOT: {},
-    Transolver: {"num_slices": 5},
-    ONO: {"psi_dim": 3},
-    LNO: {"num_modes": 6},
+    GalerkinTransformer: GalerkinConfig(**SIZES),
+    GNOT: GNOTConfig(**SIZES),
+    Transolver: TransolverConfig(**SIZES, num_slices=5),
+    ONO: ONOConfig(**SIZES, psi_dim=3),
+    LNO: LNOConfig(**SIZES, num_modes=6),
 }
 
 
@@ -44,8 +47,8 @@ def strengthen(model):
 
 def make_small(model_class, problem=None, **changes):
     """A model of two blocks and two heads."""
-    sizes = {"width": 8, "num_layers": 2, "num_heads": 2, **SMALL[model_class], **changes}
-    return strengthen(model_class(problem or make_problem(), **sizes))
+    config = replace(SMALL[model_class], **changes)
+    return strengthen(model_class(problem or make_problem(), config))
 
 
 def random_field(batch=2, points=7, problem=None):

@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from gpo import Domain
-from gpo.baselines.amg import AMG, Multigraph, MultigraphConfig, PhysicsAttention, Residuals
+from gpo.baselines.amg import AMG, AMGConfig, Multigraph, PhysicsAttention, Residuals
 from gpo.baselines.base import Problem
 from gpo.baselines.graphs import interpolate
 from tests.conftest import random_points
@@ -12,15 +13,15 @@ from tests.conftest import random_points
 SQUARE = Domain.unit_box(2)
 
 GRAPHS = {
-    "all near": MultigraphConfig(),
-    "some near": MultigraphConfig(num_local_nodes=20),
-    "some alike": MultigraphConfig(num_local_nodes=20, local_metric="cosine"),
+    "all near": AMGConfig(),
+    "some near": AMGConfig(num_local_nodes=20),
+    "some alike": AMGConfig(num_local_nodes=20, local_metric="cosine"),
 }
 
 
-def small_amg(domain=SQUARE, graphs=MultigraphConfig(), **changes):
+def small_amg(domain=SQUARE, graphs=AMGConfig(), **changes):
     options = {"width": 8, "num_blocks": 2, "num_heads": 2, "num_tokens": 3, **changes}
-    return AMG(Problem(2, 1, domain), graphs=graphs, **options).double()
+    return AMG(Problem(2, 1, domain), replace(graphs, **options)).double()
 
 
 def sample(domain=SQUARE, batch=2, points=30):
@@ -42,7 +43,7 @@ def test_all_parameters_learn_but_those_the_published_model_never_uses():
         for name, part in model.named_parameters()
         if part.grad is None or part.grad.abs().sum() == 0
     }
-    assert idle == AMG.UNUSED
+    assert idle == model.unused
 
 
 def test_physics_attention_is_that_of_a_plain_loop():
@@ -97,7 +98,7 @@ def test_batch_statistics_are_those_of_counted_points():
 def test_the_local_graph_holds_what_the_sample_describes_worst():
     values, coords = sample(points=40)
     is_counted = torch.rand(2, 40) > 0.2
-    config = MultigraphConfig(num_local_nodes=10)
+    config = AMGConfig(num_local_nodes=10)
     (multigraph,) = Multigraph.draw(config, coords, is_counted, 1, is_random=True)
     graph = multigraph.local_graph(values)
     told = interpolate(values, coords, multigraph.local_sample, multigraph.is_sampled)
@@ -115,7 +116,7 @@ def test_the_local_graph_holds_what_the_sample_describes_worst():
 def test_features_are_alike_when_they_point_the_same_way(kind):
     values, coords = sample(points=40)
     is_counted = torch.rand(2, 40) > 0.2
-    config = MultigraphConfig(num_local_nodes=20, local_metric="cosine")
+    config = AMGConfig(num_local_nodes=20, local_metric="cosine")
     (multigraph,) = Multigraph.draw(config, coords, is_counted, 1, is_random=True)
     graph = getattr(multigraph, f"{kind}_graph")(values)
     count = {"local": 6, "global": 4}[kind]
@@ -136,12 +137,12 @@ def test_samples_are_a_quarter_of_the_counted_points_and_independent():
     _, coords = sample(points=41)
     is_counted = torch.ones(2, 41, dtype=torch.bool)
     is_counted[1, 20:] = False
-    draws = Multigraph.draw(MultigraphConfig(), coords, is_counted, 3, is_random=True)
+    draws = Multigraph.draw(AMGConfig(), coords, is_counted, 3, is_random=True)
     assert draws[0].is_sampled.sum(1).tolist() == [11, 5]
     starts = {draw.local_sample[0, 0].item() for draw in draws}
     starts |= {draw.global_sample[0, 0].item() for draw in draws}
     assert len(starts) > 1
-    draws = Multigraph.draw(MultigraphConfig(), coords, is_counted, 3, is_random=False)
+    draws = Multigraph.draw(AMGConfig(), coords, is_counted, 3, is_random=False)
     assert all(torch.equal(draw.global_sample, draws[0].local_sample) for draw in draws)
 
 
@@ -149,7 +150,7 @@ def test_a_block_is_the_straight_line_of_its_specification():
     model = small_amg(num_blocks=1).eval()
     values, coords = sample()
     counted = torch.ones(2, 30, dtype=torch.bool)
-    (graphs,) = Multigraph.draw(model.graphs, coords, counted, 1, is_random=False)
+    (graphs,) = Multigraph.draw(model.config, coords, counted, 1, is_random=False)
     lifted = model.lift(torch.cat([values, coords], dim=-1))
     (block,) = model.blocks
 

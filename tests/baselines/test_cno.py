@@ -4,14 +4,16 @@ from torch.nn.functional import pad
 
 from gpo import Domain
 from gpo.baselines.base import Problem, UnsupportedGeometryError, from_grid, to_grid
-from gpo.baselines.cno import CNO, band_limited_relu, resample
+from gpo.baselines.cno import CNO, CNOConfig, band_limited_relu, resample
 
 SQUARE = Domain.unit_box(2)
 
 
 def small_cno(grid_shape, **changes):
     options = {"num_levels": 2, "width": 8, "num_residuals": 1, "num_bottleneck_residuals": 2}
-    model = CNO(Problem(1, 2, SQUARE, grid_shape), **{**options, "lift_width": 6, **changes})
+    model = CNO(
+        Problem(1, 2, SQUARE, grid_shape), CNOConfig(**{**options, "lift_width": 6, **changes})
+    )
     return model.double()
 
 
@@ -22,8 +24,7 @@ def test_the_counts_are_those_of_the_vanilla_version(width, num_bottleneck_resid
     with torch.device("meta"):
         model = CNO(
             Problem(1, 1, SQUARE, (64, 64)),
-            width=width,
-            num_bottleneck_residuals=num_bottleneck_residuals,
+            CNOConfig(width=width, num_bottleneck_residuals=num_bottleneck_residuals),
         )
     assert sum(part.numel() for part in model.parameters()) == count
 

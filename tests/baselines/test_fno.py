@@ -4,7 +4,7 @@ from torch.nn.functional import conv1d, gelu, linear
 
 from gpo import Domain
 from gpo.baselines.base import Problem, UnsupportedGeometryError
-from gpo.baselines.fno import FNO
+from gpo.baselines.fno import FNO, FNOConfig
 
 CLASSIC = {"widths": (20,) * 5, "modes": (12,) * 4, "head": (128,)}
 LIBRARY = {"widths": (64,) * 5, "modes": (12,) * 4, "lift": (128,), "head": (64,)}
@@ -25,7 +25,9 @@ def count(model) -> int:
     ids=["paper", "original", "library"],
 )
 def test_parameters_are_as_many_as_published(in_channels, options, expected):
-    assert count(FNO(make_problem(64, 64, in_channels=in_channels), **options)) == expected
+    assert (
+        count(FNO(make_problem(64, 64, in_channels=in_channels), FNOConfig(**options))) == expected
+    )
 
 
 def test_blocks_double_with_every_axis():
@@ -66,7 +68,7 @@ def written_out(model, values, grid):
 
 def test_network_is_what_its_formula_says():
     grid = (7, 10)
-    model = FNO(make_problem(*grid, in_channels=2, out_channels=3), **SMALL).double()
+    model = FNO(make_problem(*grid, in_channels=2, out_channels=3), FNOConfig(**SMALL)).double()
     with torch.no_grad():
         for layer in model.network.layers:
             layer.convolution.mix.weight.mul_(20)
@@ -80,9 +82,9 @@ def test_network_is_what_its_formula_says():
 def test_padding_is_zeros_behind_the_ends():
     """Layers that see a padded grid answer as those of the larger grid do to a field with zeros."""
     torch.manual_seed(1)
-    padded = FNO(make_problem(6, 5), **SMALL, padding=3).double().network
+    padded = FNO(make_problem(6, 5), FNOConfig(**SMALL, padding=3)).double().network
     torch.manual_seed(1)
-    larger = FNO(make_problem(9, 8), **SMALL).double().network
+    larger = FNO(make_problem(9, 8), FNOConfig(**SMALL)).double().network
     assert padded.layers[0].convolution.modes == (3, 3)
     values = torch.randn(1, 30, 3, dtype=torch.float64)
     with torch.no_grad():
@@ -107,13 +109,13 @@ def test_coarse_grids_of_every_dimension_are_taken(grid):
 
 
 def test_a_grid_on_the_sphere_is_taken():
-    model = FNO(Problem(1, 1, Domain.sphere(), (6, 12)), **SMALL)
+    model = FNO(Problem(1, 1, Domain.sphere(), (6, 12)), FNOConfig(**SMALL))
     coords, weights = Domain.sphere().grid(6, 12)
     assert model(torch.randn(1, 72, 1), coords, weights=weights).isfinite().all()
 
 
 def test_masked_sites_are_seen_as_zeros():
-    model = FNO(make_problem(6, 8), **SMALL)
+    model = FNO(make_problem(6, 8), FNOConfig(**SMALL))
     values, coords, weights = torch.randn(2, 48, 1), torch.rand(48, 2), torch.ones(48)
     weights[7:20] = 0
     zeros, nothing = values.clone(), values.clone()
@@ -139,4 +141,4 @@ def test_geometries_without_a_spectrum_are_refused(grid, reason):
 
 def test_every_layer_needs_its_modes():
     with pytest.raises(ValueError, match="one entry more than `modes`, got 3 and 4"):
-        FNO(make_problem(8, 8), widths=(4, 4, 4))
+        FNOConfig(widths=(4, 4, 4))

@@ -7,8 +7,8 @@ from torch.nn.functional import conv1d, gelu, linear
 from gpo import Domain
 from gpo.baselines import point_projection
 from gpo.baselines.base import Problem, UnsupportedGeometryError
-from gpo.baselines.fno import FNO
-from gpo.baselines.geo_fno import GeoFNO
+from gpo.baselines.fno import FNO, FNOConfig
+from gpo.baselines.geo_fno import GeoFNO, GeoFNOConfig
 from gpo.baselines.point_projection import DeformationNetwork, modes_of_points, points_of_modes
 
 PLANE = Domain.box([0, -2], [1, 2])
@@ -16,7 +16,9 @@ SMALL = {"width": 6, "modes": (3, 4), "latent_size": 10}
 
 
 def make_points(in_channels=1, out_channels=1, **options) -> GeoFNO:
-    return GeoFNO(Problem(in_channels, out_channels, PLANE), **{**SMALL, **options}).double()
+    return GeoFNO(
+        Problem(in_channels, out_channels, PLANE), GeoFNOConfig(**{**SMALL, **options})
+    ).double()
 
 
 def random_field(batch: int, points: int, channels=1):
@@ -37,8 +39,8 @@ def count(model) -> int:
 def test_parameters_are_as_many_as_published():
     elasticity = Problem(2, 1, Domain.unit_box(2))
     airfoil = Problem(2, 1, Domain.unit_box(2), (221, 51))
-    assert count(GeoFNO(elasticity, appends_coords=False)) == 1_546_403
-    assert count(GeoFNO(airfoil, appends_coords=False, modes=(24, 12))) == 2_368_033
+    assert count(GeoFNO(elasticity, GeoFNOConfig(appends_coords=False))) == 1_546_403
+    assert count(GeoFNO(airfoil, GeoFNOConfig(appends_coords=False, modes=(24, 12)))) == 2_368_033
 
 
 def test_idle_parameters_are_those_that_get_no_gradient():
@@ -49,7 +51,7 @@ def test_idle_parameters_are_those_that_get_no_gradient():
         for name, part in model.named_parameters()
         if part.grad is None or not part.grad.abs().sum() > 0
     }
-    assert idle == GeoFNO.UNUSED
+    assert idle == GeoFNO.unused
 
 
 def test_points_on_a_uniform_grid_have_the_modes_of_a_fourier_transform():
@@ -202,9 +204,10 @@ def test_many_points_are_taken_in_chunks_with_the_same_result(monkeypatch):
 def test_a_mesh_is_a_fourier_network_on_its_indices():
     """Its own coordinates are channels like any other; zeros stand behind both ends."""
     grid, domain = (6, 9), PLANE
-    mesh = GeoFNO(Problem(1, 2, domain, grid), width=5, modes=(3, 3)).double()
+    mesh = GeoFNO(Problem(1, 2, domain, grid), GeoFNOConfig(width=5, modes=(3, 3))).double()
     plain = FNO(
-        Problem(3, 2, domain, grid), widths=(5,) * 5, modes=(3,) * 4, head=(128,), padding=8
+        Problem(3, 2, domain, grid),
+        FNOConfig(widths=(5,) * 5, modes=(3,) * 4, head=(128,), padding=8),
     ).double()
     plain.load_state_dict(mesh.state_dict())
     values, coords = random_field(2, 54)
@@ -213,7 +216,7 @@ def test_a_mesh_is_a_fourier_network_on_its_indices():
 
 
 def test_masked_sites_of_a_mesh_are_seen_as_zeros():
-    model = GeoFNO(Problem(1, 1, PLANE, (6, 8)), width=5, modes=(3, 3)).double()
+    model = GeoFNO(Problem(1, 1, PLANE, (6, 8)), GeoFNOConfig(width=5, modes=(3, 3))).double()
     (values, coords), weights = random_field(2, 48), torch.ones(48)
     weights[7:20] = 0
     answer = model(values, coords, weights=weights)
@@ -223,7 +226,7 @@ def test_masked_sites_of_a_mesh_are_seen_as_zeros():
 
 def test_a_grid_on_the_sphere_is_a_mesh():
     coords, weights = Domain.sphere().grid(6, 12)
-    model = GeoFNO(Problem(1, 1, Domain.sphere(), (6, 12)), width=5, modes=(3, 3))
+    model = GeoFNO(Problem(1, 1, Domain.sphere(), (6, 12)), GeoFNOConfig(width=5, modes=(3, 3)))
     assert model.network.lift[0].in_features == 1 + 3 + 2
     assert model(torch.randn(1, 72, 1), coords, weights=weights).isfinite().all()
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gpo.baselines import edge_attention, graphs
+from gpo.baselines import graphs
 from gpo.baselines.graphs import (
     Graph,
     GraphAttention,
@@ -148,7 +148,7 @@ def test_a_graph_joins_every_node_to_itself_and_its_nearest_nodes():
 
 @pytest.mark.parametrize("max_messages", [1, 40, 2**19])
 def test_graph_attention_is_that_of_a_plain_loop_over_edges(max_messages, monkeypatch):
-    monkeypatch.setitem(edge_attention.MAX_MESSAGES, "cpu", max_messages)
+    monkeypatch.setitem(graphs.MAX_MESSAGES, "cpu", max_messages)
     graph, values, _, _ = graph_and_values()
     layer = GraphAttention(4, 2).double()
     torch.nn.init.normal_(layer.bias)
@@ -175,14 +175,14 @@ def test_graph_attention_is_that_of_a_plain_loop_over_edges(max_messages, monkey
 
 
 def test_the_gradient_of_edge_attention_is_that_of_finite_differences(monkeypatch):
-    monkeypatch.setitem(edge_attention.MAX_MESSAGES, "cpu", 40)
+    monkeypatch.setitem(graphs.MAX_MESSAGES, "cpu", 40)
     graph, _, _, _ = graph_and_values()
     senders, is_edge = graph.senders[1], graph.is_edge[1]
     sent, received = torch.randn(2, 6, 8, dtype=torch.float64)
     attention = torch.randn(2, 4, dtype=torch.float64)
     inputs = [part.clone().requires_grad_() for part in (sent, received, attention)]
     assert torch.autograd.gradcheck(
-        lambda *parts: edge_attention.edge_attention(*parts, senders, is_edge), inputs
+        lambda *parts: graphs.edge_attention(*parts, senders, is_edge), inputs
     )
 
 

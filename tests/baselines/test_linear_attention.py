@@ -7,7 +7,7 @@ from tests.baselines.point_models import linear_attention_loop, strengthen
 
 @pytest.mark.parametrize("divisor", ["count", "mass"])
 def test_attention_equals_the_plain_loop(divisor):
-    layer = strengthen(LinearAttention(8, 2, divisor=divisor))
+    layer = strengthen(LinearAttention((2, 4), divisor=divisor))
     queries, sources = torch.randn(2, 2, 6, 8, dtype=torch.float64)
     fast = layer(queries, sources, torch.ones(2, 6, dtype=torch.bool))
     for sample in range(2):

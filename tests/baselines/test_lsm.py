@@ -7,7 +7,7 @@ from torch.nn.functional import conv2d, interpolate, linear, max_pool2d
 
 from gpo import Domain
 from gpo.baselines.base import Problem, UnsupportedGeometryError
-from gpo.baselines.lsm import LSM, LatentSpectralUNet, SpectralBlock, cut, join
+from gpo.baselines.lsm import LSM, LatentSpectralUNet, LSMConfig, SpectralBlock, cut, join
 from gpo.baselines.point_projection import points_of_modes
 from gpo.baselines.spectral_convolution import low_modes
 
@@ -22,7 +22,9 @@ def count(model) -> int:
 
 def make_lsm(*grid: int, **options) -> LSM:
     """A small model whose batch statistics are not those it was born with, and let signals pass."""
-    model = LSM(Problem(1, 1, PLANE, grid), **{**(SMALL if grid else POINTS), **options}).double()
+    model = LSM(
+        Problem(1, 1, PLANE, grid), LSMConfig(**{**(SMALL if grid else POINTS), **options})
+    ).double()
     for part in model.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.running_mean.uniform_(-0.1, 0.1)
@@ -37,7 +39,7 @@ def test_parameters_are_as_many_as_published(in_channels, expected):
 
 def test_patches_have_as_many_sites_at_every_scale():
     for grid, patch in {(64, 64): (4, 4), (96, 96): (6, 6), (221, 51): (14, 4)}.items():
-        unet = LatentSpectralUNet(8, grid, 8, 4, 12)
+        unet = LatentSpectralUNet(grid, LSMConfig(width=8))
         assert [block.patch for block in unet.blocks] == [patch] * 5
 
 
@@ -224,4 +226,4 @@ def test_other_geometries_are_refused(domain, grid, reason):
 
 def test_heads_must_share_the_width():
     with pytest.raises(ValueError, match=r"multiple of `num_heads`.*width: 24"):
-        LSM(Problem(1, 1, PLANE, (16, 16)), width=22)
+        LSMConfig(width=22)

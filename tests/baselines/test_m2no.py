@@ -5,7 +5,7 @@ from torch.nn.functional import gelu
 
 from gpo import Domain
 from gpo.baselines.base import Problem, UnsupportedGeometryError, to_grid
-from gpo.baselines.m2no import M2NO, Transfer, VCycle, low_pass_filters, transfer_matrix
+from gpo.baselines.m2no import M2NO, M2NOConfig, Transfer, VCycle, low_pass_filters, transfer_matrix
 
 SQUARE = Domain.unit_box(2)
 
@@ -13,7 +13,7 @@ SQUARE = Domain.unit_box(2)
 @pytest.mark.parametrize(("num_cycles", "count"), [(2, 6_945_025), (5, 17_336_833)])
 def test_the_counts_are_the_published_ones(num_cycles, count):
     with torch.device("meta"):
-        model = M2NO(Problem(1, 1, SQUARE, (64, 64)), num_cycles=num_cycles)
+        model = M2NO(Problem(1, 1, SQUARE, (64, 64)), M2NOConfig(num_cycles=num_cycles))
     assert sum(part.numel() for part in model.parameters()) == count
 
 
@@ -118,7 +118,7 @@ def test_a_v_cycle_is_the_straight_line_of_its_specification():
 
 
 def test_cycles_have_a_gelu_between_them_and_none_behind():
-    model = M2NO(Problem(1, 2, SQUARE, (8, 8)), order=2, multiplicity=1).double()
+    model = M2NO(Problem(1, 2, SQUARE, (8, 8)), M2NOConfig(order=2, multiplicity=1)).double()
     values = torch.randn(2, 64, 1, dtype=torch.float64)
     index = torch.cartesian_prod(*[torch.linspace(0, 1, 8, dtype=torch.float64)] * 2).expand(
         2, 64, 2
@@ -131,7 +131,7 @@ def test_cycles_have_a_gelu_between_them_and_none_behind():
 
 
 def test_masked_sites_are_zeros():
-    model = M2NO(Problem(1, 1, SQUARE, (4, 4)), order=2, multiplicity=1).double()
+    model = M2NO(Problem(1, 1, SQUARE, (4, 4)), M2NOConfig(order=2, multiplicity=1)).double()
     values = torch.randn(2, 16, 1, dtype=torch.float64)
     weights = torch.ones(16, dtype=torch.float64)
     weights[3:7] = 0

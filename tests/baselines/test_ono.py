@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpo.baselines import ono
-from gpo.baselines.ono import ONO, Orthogonalisation, PointAttention, safe_cholesky
+from gpo.baselines.ono import ONO, ONOConfig, Orthogonalisation, PointAttention, safe_cholesky
 from tests.baselines.point_models import (
     all_counted,
     linear,
@@ -38,7 +38,7 @@ def point_attention_loop(layer, tokens):
 
 
 def test_attention_equals_the_plain_loop():
-    layer = strengthen(PointAttention(8, 2))
+    layer = strengthen(PointAttention((2, 4)))
     tokens = torch.randn(2, 6, 8, dtype=torch.float64)
     fast = layer(tokens, all_counted(tokens))
     for sample in range(2):
@@ -137,7 +137,7 @@ def test_the_factor_is_taken_in_single_precision_under_autocast(monkeypatch):
         return safe_cholesky(covariance)
 
     monkeypatch.setattr(ono, "safe_cholesky", spy)
-    model = ONO(make_problem(), width=16, num_layers=2, num_heads=2)
+    model = ONO(make_problem(), ONOConfig(width=16, num_layers=2, num_heads=2))
     values, coords = (tensor.float() for tensor in random_field(points=40))
     with torch.autocast("cpu", torch.bfloat16):
         answer = model(values, coords)

@@ -17,6 +17,10 @@ from tests.conftest import DOMAINS, random_points
 models = pytest.mark.parametrize("model_class", SMALL)
 
 
+def config_of(model_class):
+    return type(SMALL[model_class])
+
+
 @pytest.mark.parametrize(
     ("model_class", "changes", "grid_shape", "in_channels", "out_channels", "count"),
     [
@@ -52,7 +56,7 @@ def test_parameters_are_as_many_as_specified(
 ):
     problem = Problem(in_channels, out_channels, Domain.unit_box(2), grid_shape)
     with torch.device("meta"):
-        model = model_class(problem, **changes)
+        model = model_class(problem, config_of(model_class)(**changes))
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
@@ -155,7 +159,7 @@ def test_a_reloaded_model_is_the_same_model(model_class):
 
 @pytest.mark.parametrize("model_class", [GalerkinTransformer, GNOT, Transolver, ONO])
 def test_transformers_begin_with_small_linear_weights(model_class):
-    model = model_class(make_problem(), num_layers=2)
+    model = model_class(make_problem(), config_of(model_class)(num_layers=2))
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
     together = torch.cat([weight.flatten() for weight in weights])
     assert together.std().item() == pytest.approx(0.02, rel=0.01)
@@ -178,4 +182,4 @@ def test_lno_begins_as_pytorch_does():
 @models
 def test_heads_must_share_the_width_evenly(model_class):
     with pytest.raises(ValueError, match=r"width=10, num_heads=4\. Nearest valid width: 8"):
-        model_class(make_problem(), width=10, num_heads=4)
+        config_of(model_class)(width=10, num_heads=4)

@@ -6,7 +6,7 @@ import torch
 
 from gpo import Domain
 from gpo.baselines.base import Problem, UnsupportedGeometryError
-from gpo.baselines.transolver import PhysicsAttention, Transolver
+from gpo.baselines.transolver import PhysicsAttention, Transolver, TransolverConfig
 from tests.baselines.point_models import (
     all_counted,
     linear,
@@ -64,7 +64,7 @@ def convolution_loop(layer, field, grid_shape):
 
 
 def test_attention_among_scattered_points_equals_the_plain_loop():
-    layer = strengthen(PhysicsAttention(8, 2, 5, ()))
+    layer = strengthen(PhysicsAttention((2, 4), 5, ()))
     tokens = torch.randn(2, 6, 8, dtype=torch.float64)
     fast = layer(tokens, all_counted(tokens))
     for sample in range(2):
@@ -75,7 +75,7 @@ def test_attention_among_scattered_points_equals_the_plain_loop():
 
 @pytest.mark.parametrize("grid_shape", [(6,), (2, 3), (2, 3, 2)])
 def test_attention_on_a_grid_equals_the_plain_loop(grid_shape):
-    layer = strengthen(PhysicsAttention(8, 2, 5, grid_shape))
+    layer = strengthen(PhysicsAttention((2, 4), 5, grid_shape))
     num_points = math.prod(grid_shape)
     tokens = torch.randn(2, num_points, 8, dtype=torch.float64)
     fast = layer(tokens, all_counted(tokens))
@@ -88,7 +88,7 @@ def test_attention_on_a_grid_equals_the_plain_loop(grid_shape):
 @pytest.mark.parametrize(("given", "used"), [(0.01, 0.1), (9.0, 5.0)])
 @pytest.mark.parametrize("grid_shape", [(2, 3), ()])
 def test_temperature_is_bounded_on_grids_only(grid_shape, given, used):
-    layer = strengthen(PhysicsAttention(8, 2, 5, grid_shape))
+    layer = strengthen(PhysicsAttention((2, 4), 5, grid_shape))
     tokens = torch.randn(1, 6, 8, dtype=torch.float64)
     answers = []
     for temperature in (given, used):
@@ -126,7 +126,7 @@ def test_a_masked_site_of_a_grid_is_as_good_as_outside_it():
 
 
 def test_convolutions_begin_as_pytorch_does():
-    model = Transolver(make_problem(grid_shape=(8, 8)), num_layers=1)
+    model = Transolver(make_problem(grid_shape=(8, 8)), TransolverConfig(num_layers=1))
     weight = model.blocks[0].attention.project.weight
     bound = (9 * 128) ** -0.5
     assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)

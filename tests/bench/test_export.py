@@ -10,7 +10,7 @@ def test_every_form_is_timed_and_compared_with_the_first(monkeypatch):
     speeds = iter([Speed((0.2, 1.0), 1.0, 0.0), Speed((0.1, 2.0), 3.0, 1e-7)])
     monkeypatch.setattr("gpo.bench.export._measured", lambda *_: next(speeds))
     (table,), rows = measure_export(("gpo",), SMALL, ("eager", "torch.compile"), repeats=1)
-    assert [row["way"] for row in rows] == ["eager", "torch.compile"]
+    assert [row["form"] for row in rows] == ["eager", "torch.compile"]
     entries = dict(zip(table.columns, table.rows["torch.compile"], strict=True))
     assert entries["batch 1, ms"].value == 100
     assert entries["batch 1, × eager"].value == 0.5

@@ -1,13 +1,23 @@
 """What every registered model promises, on every kind of sites it takes."""
 
+import json
 import math
+from dataclasses import dataclass, fields
 
 import pytest
 import torch
 
 from gpo import Domain, relative_l2, unit_vectors
-from gpo.baselines import REGISTRY, Problem, RegisteredModel, UnsupportedGeometryError
-from gpo.baselines.lno import LNO
+from gpo.baselines import (
+    BASELINES,
+    Baseline,
+    Problem,
+    RegisteredModel,
+    UnsupportedGeometryError,
+    baseline_config,
+    register_baseline,
+)
+from gpo.baselines.base import check_sizes
 
 PLACES = {
     "line": Problem(2, 1, Domain.unit_box(1, periodic=True), (16,)),
@@ -46,16 +56,16 @@ def sites(problem, batch=2):
     return torch.randn(batch, len(coords), 2), coords, weights
 
 
-CASES = [(name, place) for name in REGISTRY for place in PLACES if place in TAKES[name]]
+CASES = [(name, place) for name in BASELINES for place in PLACES if place in TAKES[name]]
 
 
-def test_all_rivals_are_registered():
-    assert list(REGISTRY) == ["fno", "geo-fno", "cno", "lsm", "m2no", "amg", "galerkin", "gnot", "transolver", "ono", "lno"]  # fmt: skip
+def test_all_baselines_are_registered():
+    assert list(BASELINES) == ["fno", "geo-fno", "cno", "lsm", "m2no", "amg", "galerkin", "gnot", "transolver", "ono", "lno"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [(name, place) for name in REGISTRY for place in PLACES if place not in TAKES[name]],
+    [(name, place) for name in BASELINES for place in PLACES if place not in TAKES[name]],
 )
 def test_a_geometry_that_a_model_cannot_take_is_refused_with_a_short_reason(name, place):
     with pytest.raises(UnsupportedGeometryError, match=f"{name} cannot take these sites: needs ") as refused:  # fmt: skip
@@ -71,7 +81,7 @@ def test_shapes_gradients_and_a_round_trip(name, place, tmp_path):
     output = model(values, coords, weights=weights)
     assert output.shape == (2, len(coords), 1)
     output.square().mean().backward()
-    unused = getattr(model.network, "UNUSED", frozenset())
+    unused = model.network.unused
     for parameter_name, parameter in model.network.named_parameters():
         has_gradient = parameter.grad is not None and bool((parameter.grad != 0).any())
         assert has_gradient != (parameter_name in unused), parameter_name
@@ -83,11 +93,12 @@ def test_shapes_gradients_and_a_round_trip(name, place, tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", BASELINES)
 def test_a_batch_is_learned_by_heart(name):
     problem = Problem(2, 1, Domain.unit_box(2), (8, 8))
     # Hundreds of modes start out alike, and only thousands of steps tell them apart.
-    model = LNO(problem, num_modes=8, num_layers=2) if name == "lno" else REGISTRY[name](problem)
+    sizes = {"num_modes": 8, "num_layers": 2} if name == "lno" else {}
+    model = RegisteredModel(name, problem, baseline_config(name, sizes))
     coords, weights = problem.domain.grid(8, 8)
     x, y = coords.unbind(-1)
     # What a site of gnot holds reaches the answer through sums over all sites alone, so that
@@ -113,7 +124,7 @@ def test_a_batch_is_learned_by_heart(name):
     pytest.fail(f"the error is still {min(errors):.3f}")
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", BASELINES)
 def test_wrong_input_is_named(name):
     problem = PLACES["grid"]
     model = RegisteredModel(name, problem)
@@ -133,12 +144,132 @@ def test_a_model_of_ones_own_joins_with_one_line(tmp_path, monkeypatch):
         def forward(self, values, coords, *, weights=None):
             return self.layer(values)
 
-    monkeypatch.setitem(REGISTRY, "mine", Mine)
+    # Undone after the test.
+    monkeypatch.setitem(BASELINES, "mine", BASELINES["fno"])
+    del BASELINES["mine"]
+    register_baseline("mine", Mine)
+    with pytest.raises(ValueError, match="`name` must not be taken, got 'mine'"):
+        register_baseline("mine", Mine)
     model = RegisteredModel("mine", PLACES["points"])
     values, coords, _ = sites(PLACES["points"])
     model.save_pretrained(tmp_path)
     again = RegisteredModel.from_pretrained(tmp_path)
     assert torch.equal(again(values, coords), model(values, coords))
-    monkeypatch.delitem(REGISTRY, "mine")
+    del BASELINES["mine"]
     with pytest.raises(ValueError, match="A model of your own must be registered before it is loaded"):  # fmt: skip
+        RegisteredModel.from_pretrained(tmp_path)
+
+
+def test_a_model_of_ones_own_may_have_sizes(tmp_path, monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class WideConfig:
+        width: int = 4
+
+    class Wide(torch.nn.Module):
+        def __init__(self, problem, config):
+            super().__init__()
+            sizes = problem.in_channels, config.width, problem.out_channels
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(*sizes[:2]), torch.nn.Linear(*sizes[1:])
+            )
+
+        def forward(self, values, coords, *, weights=None):
+            return self.layers(values)
+
+    monkeypatch.setitem(BASELINES, "wide", Baseline(Wide, WideConfig))
+    model = RegisteredModel("wide", PLACES["points"], baseline_config("wide", {"width": 7}))
+    model.save_pretrained(tmp_path)
+    again = RegisteredModel.from_pretrained(tmp_path)
+    assert again.config == WideConfig(width=7)
+    values, coords, _ = sites(PLACES["points"])
+    assert torch.equal(again(values, coords), model(values, coords))
+
+
+def test_sizes_are_saved_and_kept_on_another_grid(tmp_path):
+    config = baseline_config("fno", {"widths": [4, 4, 4], "modes": [3, 3], "padding": 2})
+    model = RegisteredModel("fno", PLACES["grid"], config)
+    model.save_pretrained(tmp_path)
+    again = RegisteredModel.from_pretrained(tmp_path)
+    assert again.config == config == again.on_grid((24, 24)).config
+    assert again.problem == PLACES["grid"]
+    values, coords, _ = sites(PLACES["grid"])
+    assert torch.equal(again(values, coords), model(values, coords))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_setting_has_a_default_and_an_unknown_one_is_refused(name):
+    assert baseline_config(name, {}) == BASELINES[name].config()
+    with pytest.raises(ValueError, match=f"settings of {name}: field `depth` is unknown"):
+        baseline_config(name, {"depth": 3})
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_sizes_that_nothing_can_be_built_with_are_refused(name):
+    for field in fields(BASELINES[name].config):
+        if type(field.default) is int:
+            with pytest.raises(ValueError, match=f"`{field.name}` must be at least .*, got -1"):
+                baseline_config(name, {field.name: -1})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("m2no", {"sweeps": (1, 0)}, r"`sweeps` must be at least 1, got \(1, 0\)"),
+        ("amg", {"sampled_fraction": 0.0}, "`sampled_fraction` must be above 0 and at most 1"),
+    ],
+)
+def test_sizes_must_fit_each_other(name, settings, message):
+    with pytest.raises(ValueError, match=message):
+        baseline_config(name, settings)
+
+
+def test_a_pair_must_be_two_numbers():
+    @dataclass(frozen=True)
+    class Pair:
+        modes: tuple[int, int]
+
+    check_sizes(Pair((12, 12)))
+    with pytest.raises(ValueError, match=r"`modes` must be 2 numbers, got \(12,\)"):
+        check_sizes(Pair((12,)))
+
+
+def test_a_setting_of_another_type_is_refused():
+    with pytest.raises(ValueError, match="settings of gnot: field `width` must be int, got 'wide'"):
+        baseline_config("gnot", {"width": "wide"})
+    with pytest.raises(ValueError, match="`model` must be one of gpo, fno"):
+        baseline_config("fnn", {})
+
+
+def as_written_by_0_1_0(folder):
+    """Its `config.json` had the fields of the problem and no sizes."""
+    path = folder / "config.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({"model_type": stored["model_type"], **stored["problem"]}))
+
+
+def test_a_folder_without_sizes_has_the_default_ones(tmp_path):
+    model = RegisteredModel("fno", PLACES["grid"])
+    model.save_pretrained(tmp_path)
+    as_written_by_0_1_0(tmp_path)
+    again = RegisteredModel.from_pretrained(tmp_path)
+    assert again.config == model.config
+    values, coords, _ = sites(PLACES["grid"])
+    assert torch.equal(again(values, coords), model(values, coords))
+
+
+def test_a_folder_without_sizes_whose_weights_have_others_is_refused(tmp_path):
+    config = baseline_config("fno", {"head": (16,)})
+    RegisteredModel("fno", PLACES["grid"], config).save_pretrained(tmp_path)
+    as_written_by_0_1_0(tmp_path)
+    with pytest.raises(ValueError, match=r"must have shape .* gpo 0\.1\.0, which can load it"):
+        RegisteredModel.from_pretrained(tmp_path)
+
+
+def test_a_folder_with_an_incomplete_config_is_refused(tmp_path):
+    RegisteredModel("fno", PLACES["grid"]).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text())
+    del stored["config"]["head"]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match=r"config.json: config: field `head` is missing"):
         RegisteredModel.from_pretrained(tmp_path)

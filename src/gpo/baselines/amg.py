@@ -7,14 +7,14 @@ similar features: $x\mapsto\mathrm{MLP}(\mathrm{LN}(G_{\mathrm{global}}G_{\mathr
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from gpo.baselines.base import AbstractBaseline, Problem
+from gpo.baselines.base import AbstractBaseline, Problem, check_sizes
 from gpo.baselines.graphs import (
     Graph,
     GraphAttention,
@@ -27,28 +27,202 @@ from gpo.baselines.graphs import (
     random_start,
 )
 
-# >>> """The graphs of AMG: one for detail, between near points, and one for the whole."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class MultigraphConfig:
-    """How local and global graphs are made; the defaults are those for Navier-Stokes."""
+class AMGConfig:
+    """Sizes of an `AMG` and of its graphs; the defaults are those for Navier-Stokes."""
 
+    width: int = 128
+    """Channels."""
+    num_blocks: int = 3
+    """Blocks of physics, local and global attention."""
+    num_heads: int = 8
+    """Heads, each of full width."""
+    num_tokens: int = 32
+    """Physics tokens per head."""
     sampled_fraction: float = 0.25
-    """Share of the points in a farthest-point sample."""
+    """Fraction of the points in a farthest-point sample."""
     num_local_nodes: int = 1024
     """Points in the local graph, those which a sample describes worst."""
     num_local_neighbours: int = 6
+    """Neighbours of a node in the local graph."""
     num_global_neighbours: int = 4
+    """Neighbours of a node in the global graph."""
     local_metric: Literal["position", "cosine"] = "position"
     """What is near in the local graph: points, or the directions of their features."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        if not 0 < self.sampled_fraction <= 1:
+            raise ValueError(
+                f"`sampled_fraction` must be above 0 and at most 1, got {self.sampled_fraction:g}."
+            )
+
+
+class AMG(AbstractBaseline):
+    """Blocks of physics, local and global attention between two perceptrons.
+
+    Args:
+        problem: The data it is built for; points in one to three dimensions.
+        config: Its sizes.
+    """
+
+    def __init__(self, problem: Problem, config: AMGConfig = AMGConfig()) -> None:
+        super().__init__(problem)
+        self.config = config
+        width = config.width
+        self.lift = perceptron(problem.in_channels + problem.domain.dim, 2 * width, width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_blocks))
+        self.norm = nn.LayerNorm(width)
+        self.project = perceptron(width, width, problem.out_channels)
+        # The released code builds this norm and never calls it; the published count includes it.
+        self.unused = frozenset(
+            f"blocks.{block}.unused_norm.{name}"
+            for block in range(config.num_blocks)
+            for name in ("weight", "bias")
+        )
+
+    def predict(
+        self,
+        values: Float[Tensor, "batch points in_channels"],
+        coords: Float[Tensor, "batch points dim"],
+        is_counted: Bool[Tensor, "batch points"],
+    ) -> Float[Tensor, "batch points out_channels"]:
+        """Returns the prediction; masked points influence no other."""
+        lifted = hidden = self.lift(torch.cat([values, coords], dim=-1))
+        multigraphs = Multigraph.draw(
+            self.config, coords, is_counted, len(self.blocks), is_random=self.training
+        )
+        for block, multigraph in zip(self.blocks, multigraphs, strict=True):
+            hidden = block(hidden, multigraph)
+        return self.project(self.norm(hidden + lifted))
+
+
+class Block(nn.Module):
+    """Physics attention, local graph attention, global graph attention, and a perceptron."""
+
+    def __init__(self, config: AMGConfig) -> None:
+        super().__init__()
+        width, num_heads = config.width, config.num_heads
+        self.unused_norm = nn.LayerNorm(width)
+        self.physics = PhysicsAttention(width, num_heads, config.num_tokens)
+        self.after_physics = Residuals(width, has_batch_norm=False)
+        self.near = GraphAttention(width, num_heads)
+        self.after_near = Residuals(width, has_batch_norm=True)
+        self.alike = GraphAttention(width, num_heads)
+        self.after_alike = Residuals(width, has_batch_norm=True)
+        self.norm = nn.LayerNorm(width)
+        self.mix = perceptron(width, width, width)
+
+    def forward(
+        self, values: Float[Tensor, "batch points width"], graphs: "Multigraph"
+    ) -> Float[Tensor, "batch points width"]:
+        """Returns the updated features."""
+        is_counted = graphs.is_counted
+        hidden = self.after_physics(values, self.physics(values, is_counted), is_counted)
+        heard = self.near(hidden, graphs.local_graph(hidden))
+        hidden = self.after_near(hidden, heard, is_counted)
+        heard = self.alike(hidden, graphs.global_graph(hidden))
+        hidden = self.after_alike(hidden, heard, is_counted)
+        return self.mix(self.norm(hidden + values))
+
+
+class PhysicsAttention(nn.Module):
+    r"""Attention among tokens, each a weighted mean over all points.
+
+    Point $n$ belongs to token $m$ with weight $p_{nm}=\mathrm{softmax}_m\,(W_aW_hx_n)_m/\tau_h$;
+    $t_m=\sum_np_{nm}V_hx_n/(\sum_np_{nm}+10^{-5})$; points receive $\sum_mp_{nm}t_m'$ back.
+    All maps of full width are applied to weights and tokens, not to the many points.
+    """
+
+    def __init__(self, width: int, num_heads: int, num_tokens: int) -> None:
+        super().__init__()
+        self.by_head = (num_heads, width)
+        self.features = nn.Linear(width, num_heads * width)
+        self.assign = nn.Linear(width, num_tokens)
+        self.temperature = nn.Parameter(torch.full((num_heads, 1), 0.5))
+        self.measure = nn.Linear(width, num_heads * width)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(num_heads * width, width)
+        nn.init.orthogonal_(self.assign.weight)
+
+    def forward(
+        self,
+        values: Float[Tensor, "batch points width"],
+        is_counted: Bool[Tensor, "batch points"],
+    ) -> Float[Tensor, "batch points width"]:
+        """Returns the update of every point; masked points have no part in the tokens."""
+        memberships = self._memberships(values)
+        counted = memberships * is_counted[:, None, :, None]
+        mass = counted.sum(2).unsqueeze(-1)
+        moments = torch.einsum("bhnm,bnc->bhmc", counted, values)
+        weight, bias = self._split(self.measure)
+        totals = torch.einsum("bhmc,hdc->bhmd", moments, weight) + mass * bias.unsqueeze(1)
+        tokens = totals / (mass + 1e-5)
+        coupled = scaled_dot_product_attention(
+            self.query(tokens), self.key(tokens), self.value(tokens)
+        )
+        weight = self.out.weight.unflatten(1, self.by_head)
+        updates = torch.einsum("bhmd,chd->bhmc", coupled, weight)
+        return torch.einsum("bhnm,bhmc->bnc", memberships, updates) + self.out.bias
+
+    def _memberships(
+        self, values: Float[Tensor, "batch points width"]
+    ) -> Float[Tensor, "batch heads points tokens"]:
+        """Returns how far every point belongs to every token; sums over tokens are one."""
+        weight, bias = self._split(self.features)
+        weight = self.assign.weight @ weight / self.temperature.unsqueeze(-1)
+        bias = linear(bias, self.assign.weight, self.assign.bias) / self.temperature
+        logits = linear(values, weight.flatten(0, 1), bias.flatten()).unflatten(-1, bias.shape)
+        return logits.softmax(-1).transpose(1, 2)
+
+    def _split(self, layer: nn.Linear) -> tuple[Tensor, Tensor]:
+        """Returns the weights `heads width width` and biases `heads width` of every head."""
+        return layer.weight.unflatten(0, self.by_head), layer.bias.unflatten(0, self.by_head)
+
+
+class Residuals(nn.Module):
+    r"""$y=\mathrm{LN}(x+u)$, then $\mathrm{LN}(y+\mathrm{FFN}(y))$, after an update $u$ of $x$."""
+
+    def __init__(self, width: int, *, has_batch_norm: bool) -> None:
+        super().__init__()
+        self.first_norm = nn.LayerNorm(width)
+        self.first = nn.Linear(width, width)
+        self.batch_norm = nn.BatchNorm1d(width) if has_batch_norm else None
+        self.rest = perceptron(width, width, width)
+        self.second_norm = nn.LayerNorm(width)
+
+    def forward(
+        self,
+        values: Float[Tensor, "batch points width"],
+        update: Float[Tensor, "batch points width"],
+        is_counted: Bool[Tensor, "batch points"],
+    ) -> Float[Tensor, "batch points width"]:
+        """Returns the settled features; masked points have no part in batch statistics."""
+        values = self.first_norm(values + update)
+        hidden = self.first(values).relu()
+        if self.batch_norm is not None:
+            hidden = hidden.masked_scatter(
+                is_counted.unsqueeze(-1), self.batch_norm(hidden[is_counted])
+            )
+        return self.second_norm(values + self.rest(hidden))
+
+
+def perceptron(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:
+    """Builds two linear maps with a ReLU between them."""
+    return nn.Sequential(nn.Linear(in_channels, hidden), nn.ReLU(), nn.Linear(hidden, out_channels))
 
 
 @dataclass(frozen=True)
 class Multigraph:
-    """What one block needs to make its graphs of the features it has reached."""
+    """The graphs of one block: a local one for detail, and a global one for the whole.
 
-    config: MultigraphConfig
+    They are made from the features that the block has reached.
+    """
+
+    config: AMGConfig
     coords: Float[Tensor, "batch points dim"]
     is_counted: Bool[Tensor, "batch points"]
     local_sample: Int64[Tensor, "batch samples"]
@@ -63,7 +237,7 @@ class Multigraph:
     @classmethod
     def draw(
         cls,
-        config: MultigraphConfig,
+        config: AMGConfig,
         coords: Float[Tensor, "batch points dim"],
         is_counted: Bool[Tensor, "batch points"],
         num_blocks: int,
@@ -123,176 +297,10 @@ class Multigraph:
         return neighbour_graph(by_cosine, values, self.global_sample, self.is_sampled, count)
 
     def _hard_points(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the points farthest from what their neighbours in the local sample tell."""
-        told = interpolate(values, self.coords, self.local_sample, self.is_sampled)
-        score = (values - told).abs().sum(-1).masked_fill(~self.is_counted, -math.inf)
+        """Returns the points where interpolation from the local sample is worst."""
+        interpolated = interpolate(values, self.coords, self.local_sample, self.is_sampled)
+        score = (values - interpolated).abs().sum(-1).masked_fill(~self.is_counted, -math.inf)
         # A stable order: many points of the sample have a score of exactly zero.
         order = score.argsort(dim=1, descending=True, stable=True)
         nodes = order[:, : self.config.num_local_nodes].sort(dim=1).values
         return nodes, self.is_counted.gather(1, nodes)
-
-
-class AMG(AbstractBaseline):
-    """Blocks of physics, local and global attention between two perceptrons.
-
-    Args:
-        problem: What the data is like; points in one to three dimensions.
-        width: Channels.
-        num_blocks: Blocks.
-        num_heads: Heads, each of full width.
-        num_tokens: Physics tokens per head.
-        graphs: How local and global graphs are made.
-    """
-
-    # The released code builds this norm and never calls it; the published count includes it.
-    UNUSED: ClassVar[frozenset[str]] = frozenset(
-        f"blocks.{block}.unused_norm.{name}" for block in range(3) for name in ("weight", "bias")
-    )
-
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 128,
-        num_blocks: int = 3,
-        num_heads: int = 8,
-        num_tokens: int = 32,
-        graphs: MultigraphConfig = MultigraphConfig(),
-    ) -> None:
-        super().__init__(problem)
-        self.graphs = graphs
-        self.lift = perceptron(problem.in_channels + problem.domain.dim, 2 * width, width)
-        self.blocks = nn.ModuleList(Block(width, num_heads, num_tokens) for _ in range(num_blocks))
-        self.norm = nn.LayerNorm(width)
-        self.project = perceptron(width, width, problem.out_channels)
-
-    def predict(
-        self,
-        values: Float[Tensor, "batch points in_channels"],
-        coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
-    ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction; masked points influence no other."""
-        lifted = hidden = self.lift(torch.cat([values, coords], dim=-1))
-        multigraphs = Multigraph.draw(
-            self.graphs, coords, is_counted, len(self.blocks), is_random=self.training
-        )
-        for block, multigraph in zip(self.blocks, multigraphs, strict=True):
-            hidden = block(hidden, multigraph)
-        return self.project(self.norm(hidden + lifted))
-
-
-class Block(nn.Module):
-    """Physics attention, local graph attention, global graph attention, and a perceptron."""
-
-    def __init__(self, width: int, num_heads: int, num_tokens: int) -> None:
-        super().__init__()
-        self.unused_norm = nn.LayerNorm(width)
-        self.physics = PhysicsAttention(width, num_heads, num_tokens)
-        self.after_physics = Residuals(width, has_batch_norm=False)
-        self.near = GraphAttention(width, num_heads)
-        self.after_near = Residuals(width, has_batch_norm=True)
-        self.alike = GraphAttention(width, num_heads)
-        self.after_alike = Residuals(width, has_batch_norm=True)
-        self.norm = nn.LayerNorm(width)
-        self.mix = perceptron(width, width, width)
-
-    def forward(
-        self, values: Float[Tensor, "batch points width"], graphs: Multigraph
-    ) -> Float[Tensor, "batch points width"]:
-        """Returns the updated features."""
-        is_counted = graphs.is_counted
-        hidden = self.after_physics(values, self.physics(values, is_counted), is_counted)
-        heard = self.near(hidden, graphs.local_graph(hidden))
-        hidden = self.after_near(hidden, heard, is_counted)
-        heard = self.alike(hidden, graphs.global_graph(hidden))
-        hidden = self.after_alike(hidden, heard, is_counted)
-        return self.mix(self.norm(hidden + values))
-
-
-class PhysicsAttention(nn.Module):
-    r"""Attention among tokens, each a weighted mean over all points.
-
-    Point $n$ belongs to token $m$ with weight $p_{nm}=\mathrm{softmax}_m\,(W_aW_hx_n)_m/\tau_h$;
-    $t_m=\sum_np_{nm}V_hx_n/(\sum_np_{nm}+10^{-5})$; points receive $\sum_mp_{nm}t_m'$ back.
-    All maps of full width are applied to weights and tokens, not to the many points.
-    """
-
-    def __init__(self, width: int, num_heads: int, num_tokens: int) -> None:
-        super().__init__()
-        self.by_head = (num_heads, width)
-        self.features = nn.Linear(width, num_heads * width)
-        self.assign = nn.Linear(width, num_tokens)
-        self.temperature = nn.Parameter(torch.full((num_heads, 1), 0.5))
-        self.measure = nn.Linear(width, num_heads * width)
-        self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
-        self.value = nn.Linear(width, width, bias=False)
-        self.out = nn.Linear(num_heads * width, width)
-        nn.init.orthogonal_(self.assign.weight)
-
-    def forward(
-        self,
-        values: Float[Tensor, "batch points width"],
-        is_counted: Bool[Tensor, "batch points"],
-    ) -> Float[Tensor, "batch points width"]:
-        """Returns what the tokens tell every point; masked points tell the tokens nothing."""
-        shares = self._shares(values)
-        counted = shares * is_counted[:, None, :, None]
-        mass = counted.sum(2).unsqueeze(-1)
-        moments = torch.einsum("bhnm,bnc->bhmc", counted, values)
-        weight, bias = self._split(self.measure)
-        totals = torch.einsum("bhmc,hdc->bhmd", moments, weight) + mass * bias.unsqueeze(1)
-        tokens = totals / (mass + 1e-5)
-        coupled = scaled_dot_product_attention(
-            self.query(tokens), self.key(tokens), self.value(tokens)
-        )
-        weight = self.out.weight.unflatten(1, self.by_head)
-        answers = torch.einsum("bhmd,chd->bhmc", coupled, weight)
-        return torch.einsum("bhnm,bhmc->bnc", shares, answers) + self.out.bias
-
-    def _shares(
-        self, values: Float[Tensor, "batch points width"]
-    ) -> Float[Tensor, "batch heads points tokens"]:
-        """Returns how far every point belongs to every token; sums over tokens are one."""
-        weight, bias = self._split(self.features)
-        weight = self.assign.weight @ weight / self.temperature.unsqueeze(-1)
-        bias = linear(bias, self.assign.weight, self.assign.bias) / self.temperature
-        logits = linear(values, weight.flatten(0, 1), bias.flatten()).unflatten(-1, bias.shape)
-        return logits.softmax(-1).transpose(1, 2)
-
-    def _split(self, layer: nn.Linear) -> tuple[Tensor, Tensor]:
-        """Returns the weights `heads width width` and biases `heads width` of every head."""
-        return layer.weight.unflatten(0, self.by_head), layer.bias.unflatten(0, self.by_head)
-
-
-class Residuals(nn.Module):
-    r"""$y=\mathrm{LN}(x+u)$, then $\mathrm{LN}(y+\mathrm{FFN}(y))$, after an update $u$ of $x$."""
-
-    def __init__(self, width: int, *, has_batch_norm: bool) -> None:
-        super().__init__()
-        self.first_norm = nn.LayerNorm(width)
-        self.first = nn.Linear(width, width)
-        self.batch_norm = nn.BatchNorm1d(width) if has_batch_norm else None
-        self.rest = perceptron(width, width, width)
-        self.second_norm = nn.LayerNorm(width)
-
-    def forward(
-        self,
-        values: Float[Tensor, "batch points width"],
-        update: Float[Tensor, "batch points width"],
-        is_counted: Bool[Tensor, "batch points"],
-    ) -> Float[Tensor, "batch points width"]:
-        """Returns the settled features; masked points have no part in batch statistics."""
-        values = self.first_norm(values + update)
-        hidden = self.first(values).relu()
-        if self.batch_norm is not None:
-            hidden = hidden.masked_scatter(
-                is_counted.unsqueeze(-1), self.batch_norm(hidden[is_counted])
-            )
-        return self.second_norm(values + self.rest(hidden))
-
-
-def perceptron(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:
-    """Builds two linear maps with a ReLU between them."""
-    return nn.Sequential(nn.Linear(in_channels, hidden), nn.ReLU(), nn.Linear(hidden, out_channels))

@@ -1,8 +1,12 @@
-"""What every baseline is built from, and how every one is called."""
+"""What all baselines share: the problem they are built for, how they are called, and their blocks.
+
+A structured grid is an array here: the position of a site is its index along every axis.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,12 +19,14 @@ from gpo.numerics.domain import Domain
 
 @dataclass(frozen=True)
 class Problem:
-    """What a model has to know of its data before it is built."""
+    """The data that a baseline is built for."""
 
     in_channels: int
     """Channels of the input field, coordinates not counted."""
     out_channels: int
+    """Channels of the predicted field."""
     domain: Domain
+    """Where the sites lie."""
     grid_shape: tuple[int, ...] = ()
     """Sites along every axis of a structured grid, last axis fastest; empty for scattered points."""
     is_fitted: bool = False
@@ -33,6 +39,9 @@ class UnsupportedGeometryError(ValueError):
 
 class AbstractBaseline(nn.Module, ABC):
     """A model that sees a field on sites and predicts a field on the same sites."""
+
+    unused: frozenset[str] = frozenset()
+    """Parameters that are published and counted, but idle: they have no gradient."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
@@ -74,21 +83,12 @@ class AbstractBaseline(nn.Module, ABC):
         """
 
 
-def to_grid(
-    values: Float[Tensor, "batch points channels"], grid_shape: tuple[int, ...]
-) -> Float[Tensor, "batch channels *grid"]:
-    """Returns a field on a structured grid with channels first."""
-    return values.unflatten(1, grid_shape).movedim(-1, 1)
+class Perceptron(nn.Sequential):
+    """Linear maps of the last axis with GELU between them; `widths` goes from input to output."""
 
-
-def from_grid(
-    values: Float[Tensor, "batch channels *grid"],
-) -> Float[Tensor, "batch points channels"]:
-    """Inverts `to_grid`."""
-    return values.flatten(2).movedim(1, -1)
-
-
-# >>> """Maps that see one site at a time."""
+    def __init__(self, *widths: int) -> None:
+        first, *rest = (nn.Linear(*pair) for pair in pairwise(widths))
+        super().__init__(first, *(part for layer in rest for part in (nn.GELU(), layer)))
 
 
 class PointwiseLinear(nn.Conv1d):
@@ -104,15 +104,18 @@ class PointwiseLinear(nn.Conv1d):
         return super().forward(input.flatten(2)).unflatten(2, input.shape[2:])
 
 
-class Perceptron(nn.Sequential):
-    """Linear maps of the last axis with GELU between them; `widths` goes from input to output."""
+def to_grid(
+    values: Float[Tensor, "batch points channels"], grid_shape: tuple[int, ...]
+) -> Float[Tensor, "batch channels *grid"]:
+    """Returns a field on a structured grid with channels first."""
+    return values.unflatten(1, grid_shape).movedim(-1, 1)
 
-    def __init__(self, *widths: int) -> None:
-        first, *rest = (nn.Linear(*pair) for pair in pairwise(widths))
-        super().__init__(first, *(part for layer in rest for part in (nn.GELU(), layer)))
 
-
-# >>> """Structured grids as arrays: the place of a site is its index."""
+def from_grid(
+    values: Float[Tensor, "batch channels *grid"],
+) -> Float[Tensor, "batch points channels"]:
+    """Inverts `to_grid`."""
+    return values.flatten(2).movedim(1, -1)
 
 
 def index_coordinates(grid_shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "1 axes *grid"]:
@@ -144,3 +147,30 @@ def crop_ends(
     for axis, size in enumerate(grid_shape, start=2):
         values = values.narrow(axis, 0, size)
     return values
+
+
+def check_sizes(config: Any, **least: int) -> None:
+    """Raises an error for a number, or for one in a tuple, that no network can be built with.
+
+    Args:
+        config: A data class; fields that are no whole numbers are left alone.
+        **least: By field, the smallest number where it is not one.
+    """
+    for name, kind in get_type_hints(type(config)).items():
+        value, parts = getattr(config, name), get_args(kind)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if get_origin(kind) is tuple and ... not in parts and len(numbers) != len(parts):
+            raise ValueError(f"`{name}` must be {len(parts)} numbers, got {value}.")
+        smallest = least.get(name, 1)
+        if any(type(number) is int and number < smallest for number in numbers):
+            raise ValueError(f"`{name}` must be at least {smallest}, got {value}.")
+
+
+def check_heads(width: int, num_heads: int) -> None:
+    """Raises an error unless heads can share a width."""
+    if width % num_heads:
+        nearest = max(1, round(width / num_heads)) * num_heads
+        raise ValueError(
+            f"`width` must be a multiple of `num_heads`, got width={width}, "
+            f"num_heads={num_heads}. Nearest valid width: {nearest}."
+        )

@@ -5,6 +5,7 @@ $\sigma_{s\to s'} = \mathcal{D}_{2s\to s'}\circ\mathrm{LeakyReLU}\circ\mathcal{U
 with bicubic, anti-aliased resampling $\mathcal{U}, \mathcal{D}$ in place of designed filters.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -16,6 +17,7 @@ from gpo.baselines.base import (
     AbstractBaseline,
     Problem,
     UnsupportedGeometryError,
+    check_sizes,
     crop_ends,
     from_grid,
     pad_ends,
@@ -24,47 +26,55 @@ from gpo.baselines.base import (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CNOConfig:
+    """Sizes of a `CNO`."""
+
+    num_levels: int = 3
+    """How often the encoder halves the grid."""
+    width: int = 32
+    """Channels after the first halving; the grid itself carries half as many."""
+    num_residuals: int = 4
+    """Residual blocks in every skip."""
+    num_bottleneck_residuals: int = 6
+    """Residual blocks on the coarsest grid."""
+    lift_width: int = 64
+    """Hidden channels of the lift and of the projection."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self, width=2, num_residuals=0, num_bottleneck_residuals=0)
+
+
 class CNO(AbstractBaseline):
     """An encoder of halving blocks, a bottleneck, and a decoder that sees refined skips.
 
     Grids that the encoder cannot halve `num_levels` times are padded with zeros on the
-    right and at the bottom, and the answer is cropped.
+    right and at the bottom, and the prediction is cropped.
 
     Args:
-        problem: What the data is like; any 2-D grid.
-        num_levels: How often the encoder halves the grid.
-        width: Channels after the first halving; the grid itself carries half as many.
-        num_residuals: Residual blocks in every skip.
-        num_bottleneck_residuals: Residual blocks on the coarsest grid.
-        lift_width: Hidden channels of the lift and of the projection.
+        problem: The data it is built for; any 2-D grid.
+        config: Its sizes.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        num_levels: int = 3,
-        width: int = 32,
-        num_residuals: int = 4,
-        num_bottleneck_residuals: int = 6,
-        lift_width: int = 64,
-    ) -> None:
+    def __init__(self, problem: Problem, config: CNOConfig = CNOConfig()) -> None:
         super().__init__(problem)
         if len(problem.grid_shape) != 2:
             raise UnsupportedGeometryError("needs a 2-D grid")
-        self.multiple = 2**num_levels
-        channels = [width * 2**level // 2 for level in range(num_levels + 1)]
-        self.lift = Projection(problem.in_channels + 2, lift_width, channels[0])
+        self.multiple = 2**config.num_levels
+        channels = [config.width * 2**level // 2 for level in range(config.num_levels + 1)]
+        self.lift = Projection(problem.in_channels + 2, config.lift_width, channels[0])
         self.downs = nn.ModuleList(Block(fine, coarse) for fine, coarse in pairwise(channels))
-        self.skips = nn.ModuleList(residuals(count, num_residuals) for count in channels[:-1])
-        self.bottleneck = residuals(channels[-1], num_bottleneck_residuals)
+        self.skips = nn.ModuleList(
+            residuals(count, config.num_residuals) for count in channels[:-1]
+        )
+        self.bottleneck = residuals(channels[-1], config.num_bottleneck_residuals)
         self.bridges = nn.ModuleList(Block(count, count) for count in channels)
         # All but the coarsest level hand their skip on, next to what comes from below.
         seen = [2 * count for count in channels[:-1]] + channels[-1:]
         self.ups = nn.ModuleList(
             Block(coarse, fine) for fine, coarse in zip(channels[:-1], seen[1:], strict=True)
         )
-        self.project = Projection(seen[0], lift_width, problem.out_channels)
+        self.project = Projection(seen[0], config.lift_width, problem.out_channels)
 
     def predict(
         self,

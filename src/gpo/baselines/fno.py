@@ -4,6 +4,7 @@ Layers $v\mapsto\sigma(F^{-1}(R\cdot Fv)+Wv)$ on a structured grid: a global con
 low Fourier modes beside a pointwise linear map.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from jaxtyping import Bool, Float
@@ -16,6 +17,7 @@ from gpo.baselines.base import (
     PointwiseLinear,
     Problem,
     UnsupportedGeometryError,
+    check_sizes,
     crop_ends,
     from_grid,
     pad_ends,
@@ -25,43 +27,55 @@ from gpo.baselines.base import (
 from gpo.baselines.spectral_convolution import SpectralConvolution, resolved_modes
 
 
-class FNO(AbstractBaseline):
-    """Maps fields on structured grids of one to three axes.
+@dataclass(frozen=True, kw_only=True)
+class FNOConfig:
+    """Sizes of an `FNO`.
 
     The defaults have the 640,305 parameters of the paper's table on a 2-D grid. The original
     network for Navier-Stokes is `widths=(20,) * 5, modes=(12,) * 4, head=(128,)`, that of the
     Neural-Solver-Library `widths=(64,) * 5, modes=(12,) * 4, lift=(128,), head=(64,)`.
-
-    Args:
-        problem: What the data are.
-        widths: Channels before the first Fourier layer and after each.
-        modes: Modes that each layer keeps along every axis, fewer where the grid has fewer.
-        lift: Hidden widths of the perceptron before the layers.
-        head: Hidden widths of the perceptron behind the layers.
-        padding: Zeros behind the end of every axis, for fields that are not periodic.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        widths: tuple[int, ...] = (16, 24, 24, 32, 32),
-        modes: tuple[int, ...] = (15, 12, 9, 9),
-        lift: tuple[int, ...] = (),
-        head: tuple[int, ...] = (128, 32),
-        padding: int = 0,
-    ) -> None:
+    widths: tuple[int, ...] = (16, 24, 24, 32, 32)
+    """Channels before the first Fourier layer and after each."""
+    modes: tuple[int, ...] = (15, 12, 9, 9)
+    """Modes that each layer keeps along every axis, fewer where the grid has fewer."""
+    lift: tuple[int, ...] = ()
+    """Hidden widths of the perceptron before the layers."""
+    head: tuple[int, ...] = (128, 32)
+    """Hidden widths of the perceptron behind the layers."""
+    padding: int = 0
+    """Zeros behind the end of every axis, for fields that are not periodic."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self, padding=0)
+        if len(self.widths) != len(self.modes) + 1:
+            raise ValueError(
+                "`widths` must have one entry more than `modes`, "
+                f"got {len(self.widths)} and {len(self.modes)}."
+            )
+
+
+class FNO(AbstractBaseline):
+    """Maps fields on structured grids of one to three axes.
+
+    Args:
+        problem: The data it is built for.
+        config: Its sizes.
+    """
+
+    def __init__(self, problem: Problem, config: FNOConfig = FNOConfig()) -> None:
         super().__init__(problem)
         if not problem.grid_shape:
             raise UnsupportedGeometryError("needs a grid")
         num_axes = len(problem.grid_shape)
         self.network = FourierNetwork(
-            (problem.in_channels + num_axes, *lift),
-            widths,
-            (*head, problem.out_channels),
-            tuple((count,) * num_axes for count in modes),
+            (problem.in_channels + num_axes, *config.lift),
+            config.widths,
+            (*config.head, problem.out_channels),
+            tuple((count,) * num_axes for count in config.modes),
             problem.grid_shape,
-            padding,
+            config.padding,
         )
 
     def predict(
@@ -96,11 +110,6 @@ class FourierNetwork(nn.Module):
         padding: int,
     ) -> None:
         super().__init__()
-        if len(widths) != len(modes) + 1:
-            raise ValueError(
-                "`widths` must have one entry more than `modes`, "
-                f"got {len(widths)} and {len(modes)}."
-            )
         self.grid_shape, self.padding = grid_shape, (padding,) * len(grid_shape)
         padded = tuple(size + padding for size in grid_shape)
         if min(padded) < 2:

@@ -4,6 +4,8 @@ A structured mesh is its own latent grid, and its coordinates are input. Scatter
 carried by a learned map $\xi=\phi^{-1}(x)$ to a uniform grid and back, by Fourier series.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from gpo.baselines.base import (
     PointwiseLinear,
     Problem,
     UnsupportedGeometryError,
+    check_sizes,
     index_coordinates,
     with_index_coordinates,
 )
@@ -27,54 +30,58 @@ CODE_SIZE = 42
 """Length of the shape code of the published elasticity task."""
 
 
-class GeoFNO(AbstractBaseline):
-    """Maps fields on structured 2-D meshes, body-fitted or not, and on scattered 2-D points.
+@dataclass(frozen=True, kw_only=True)
+class GeoFNOConfig:
+    """Sizes of a `GeoFNO`.
 
     Where the coordinates are the field, as in the published tasks, `appends_coords=False` gives
     the published 1,546,403 parameters on scattered points, and on a mesh with `modes=(24, 12)`
     2,368,033.
-
-    Args:
-        problem: What the data are; `grid_shape` decides between mesh and points.
-        width: Channels of the Fourier layers.
-        modes: Modes kept along both axes, fewer where the grid has fewer.
-        padding: Zeros behind both ends of a mesh.
-        latent_size: Sites along both sides of the latent grid of scattered points.
-        appends_coords: Whether the coordinates of the sites are seen beside the field.
     """
 
-    UNUSED = frozenset({"network.deformation.code.weight", "network.deformation.code.bias"})
-    """Published and counted, but idle: no shape code is given here."""
+    width: int = 32
+    """Channels of the Fourier layers."""
+    modes: tuple[int, int] = (12, 12)
+    """Modes kept along both axes, fewer where the grid has fewer."""
+    padding: int = 8
+    """Zeros behind both ends of a mesh."""
+    latent_size: int = 40
+    """Sites along both sides of the latent grid of scattered points."""
+    appends_coords: bool = True
+    """Whether the coordinates of the sites are seen beside the field."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 32,
-        modes: tuple[int, int] = (12, 12),
-        padding: int = 8,
-        latent_size: int = 40,
-        appends_coords: bool = True,
-    ) -> None:
+    def __post_init__(self) -> None:
+        check_sizes(self, padding=0)
+
+
+class GeoFNO(AbstractBaseline):
+    """Maps fields on structured 2-D meshes, body-fitted or not, and on scattered 2-D points.
+
+    Args:
+        problem: The data it is built for; `grid_shape` decides between mesh and points.
+        config: Its sizes.
+    """
+
+    # No shape code is given here.
+    unused = frozenset({"network.deformation.code.weight", "network.deformation.code.bias"})
+
+    def __init__(self, problem: Problem, config: GeoFNOConfig = GeoFNOConfig()) -> None:
         super().__init__(problem)
-        self.appends_coords = appends_coords
-        in_channels = problem.in_channels + appends_coords * problem.domain.dim
+        self.appends_coords = config.appends_coords
+        in_channels = problem.in_channels + config.appends_coords * problem.domain.dim
         if problem.grid_shape:
             check_mesh(problem.grid_shape)
             self.network = FourierNetwork(
                 (in_channels + 2,),
-                (width,) * 5,
+                (config.width,) * 5,
                 (HEAD_WIDTH, problem.out_channels),
-                (modes,) * 4,
+                (config.modes,) * 4,
                 problem.grid_shape,
-                padding,
+                config.padding,
             )
         else:
             check_plane(problem)
-            latent_shape = (latent_size, latent_size)
-            self.network = PointNetwork(
-                in_channels, problem.out_channels, width, modes, latent_shape
-            )
+            self.network = PointNetwork(in_channels, problem.out_channels, config)
 
     def predict(
         self,
@@ -93,16 +100,10 @@ class GeoFNO(AbstractBaseline):
 class PointNetwork(nn.Module):
     """Five spectral layers: points to the latent grid, three on it, and back to the points."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        width: int,
-        modes: tuple[int, int],
-        latent_shape: tuple[int, ...],
-    ) -> None:
+    def __init__(self, in_channels: int, out_channels: int, config: GeoFNOConfig) -> None:
         super().__init__()
-        self.latent_shape = latent_shape
+        width, modes = config.width, config.modes
+        self.latent_shape = latent_shape = (config.latent_size, config.latent_size)
         self.deformation = DeformationNetwork(code_size=CODE_SIZE)
         self.lift = nn.Linear(in_channels, width)
         self.to_latent = PointsToGrid(width, modes, latent_shape)
@@ -121,9 +122,9 @@ class PointNetwork(nn.Module):
         """Returns the predicted field at the points."""
         image = self.deformation(coords)
         latent = self.to_latent(self.lift(values), image, is_counted)
-        places = index_coordinates(self.latent_shape, like=values)
+        latent_coords = index_coordinates(self.latent_shape, like=values)
         for layer, place in zip(self.layers, self.places, strict=True):
-            latent = gelu(layer(latent) + place(places))
+            latent = gelu(layer(latent) + place(latent_coords))
         return self.head(self.to_points(latent, image, coords))
 
 

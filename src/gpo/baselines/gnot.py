@@ -4,50 +4,52 @@ Two streams, geometry $g(x)$ and physics $z(x, f)$, meet in linear cross-attenti
 feed-forward is a mixture of experts $\sum_e p_e(x)\,F_e$ whose gate $p$ sees coordinates only.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from gpo.baselines.base import AbstractBaseline, Problem
-from gpo.baselines.transformer import MLP, Lift, LinearAttention, initialise, site_features
+from gpo.baselines.base import AbstractBaseline, Perceptron, Problem
+from gpo.baselines.transformer import (
+    AbstractTransformerConfig,
+    Lift,
+    LinearAttention,
+    initialise,
+    site_features,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GNOTConfig(AbstractTransformerConfig):
+    """Sizes of a `GNOT`; the defaults have 2,485,901 parameters, as in the paper's table."""
+
+    num_layers: int = 4
+    """Blocks of cross-attention, experts, self-attention, experts."""
+    num_experts: int = 3
+    """Experts of every mixture."""
+    official_flow: bool = False
+    """Whether blocks refine the geometry stream against fixed physics, as in the authors' code. In
+    the Neural-Solver-Library every block starts from the same geometry and returns the next physics."""
 
 
 class GNOT(AbstractBaseline):
-    """Maps fields on any points; the defaults have the 2,485,901 parameters of the paper's table.
+    """Maps fields on any points.
 
     Args:
-        problem: What the data are.
-        width: Channels of a token.
-        num_layers: Blocks of cross-attention, experts, self-attention, experts.
-        num_heads: Heads of every attention.
-        mlp_ratio: Hidden width of experts and gate over `width`.
-        num_experts: Experts of every mixture.
-        official_flow: The authors' code refines the asking geometry stream, block after block,
-            against fixed physics. By default, as in the Neural-Solver-Library, every block
-            starts from the same geometry, and its answer is the next block's physics.
+        problem: The data it is built for.
+        config: Its sizes.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 128,
-        num_layers: int = 4,
-        num_heads: int = 8,
-        mlp_ratio: int = 2,
-        num_experts: int = 3,
-        official_flow: bool = False,
-    ) -> None:
+    def __init__(self, problem: Problem, config: GNOTConfig = GNOTConfig()) -> None:
         super().__init__(problem)
-        self.official_flow = official_flow
-        dim, hidden = problem.domain.dim, mlp_ratio * width
-        self.lift_geometry = MLP(dim, 2 * width, width)
+        self.official_flow = config.official_flow
+        dim, width = problem.domain.dim, config.width
+        self.lift_geometry = Perceptron(dim, 2 * width, width)
         self.lift_physics = Lift(problem, width)
-        self.blocks = nn.ModuleList(
-            ExpertBlock(dim, width, hidden, num_heads, num_experts) for _ in range(num_layers)
-        )
-        self.out = MLP(width, 2 * width, problem.out_channels)
+        self.blocks = nn.ModuleList(ExpertBlock(dim, config) for _ in range(config.num_layers))
+        self.out = Perceptron(width, 2 * width, problem.out_channels)
         initialise(self)
 
     def predict(
@@ -61,19 +63,20 @@ class GNOT(AbstractBaseline):
         coords = features[..., : coords.shape[-1]]
         geometry, physics = self.lift_geometry(coords), self.lift_physics(features)
         for block in self.blocks:
-            answer = block(geometry, physics, coords, is_counted)
+            refined = block(geometry, physics, coords, is_counted)
             if self.official_flow:
-                geometry = answer
+                geometry = refined
             else:
-                physics = answer
+                physics = refined
         return self.out(geometry if self.official_flow else physics)
 
 
 class ExpertBlock(nn.Module):
     """Cross-attention, experts, self-attention, experts; mixtures are normalised *after* the sum."""
 
-    def __init__(self, dim: int, width: int, hidden: int, num_heads: int, num_experts: int) -> None:
+    def __init__(self, dim: int, config: GNOTConfig) -> None:
         super().__init__()
+        width, hidden, num_experts = config.width, config.hidden, config.num_experts
         self.gate = nn.Sequential(
             nn.Linear(dim, hidden),
             nn.GELU(),
@@ -84,11 +87,11 @@ class ExpertBlock(nn.Module):
         )
         self.query_norm = nn.LayerNorm(width)
         self.source_norm = nn.LayerNorm(width)
-        self.cross_attention = LinearAttention(width, num_heads, divisor="mass")
+        self.cross_attention = LinearAttention(config.head_shape, divisor="mass")
         self.first_experts = Experts(width, hidden, num_experts)
         self.first_norm = nn.LayerNorm(width)
         self.self_norm = nn.LayerNorm(width)
-        self.self_attention = LinearAttention(width, num_heads, divisor="mass")
+        self.self_attention = LinearAttention(config.head_shape, divisor="mass")
         self.second_experts = Experts(width, hidden, num_experts)
         self.second_norm = nn.LayerNorm(width)
 
@@ -99,7 +102,7 @@ class ExpertBlock(nn.Module):
         coords: Float[Tensor, "batch points dim"],
         is_counted: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns `tokens` after they have asked `sources`, then each other."""
+        """Returns `tokens` after attention to `sources`, then to each other."""
         gate = self.gate(coords)
         queries, sources = self.query_norm(tokens), self.source_norm(sources)
         tokens = tokens + self.cross_attention(queries, sources, is_counted)
@@ -124,6 +127,6 @@ class Experts(nn.Module):
         tokens: Float[Tensor, "batch points width"],
         gate: Float[Tensor, "batch points experts"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns the experts' answers, weighted by the gate."""
+        """Returns the sum over experts, weighted by the gate."""
         hidden = gelu(self.up(tokens)).unflatten(-1, (self.num_experts, -1))
         return self.down((hidden * gate.unsqueeze(-1)).flatten(-2)) + gate @ self.bias

@@ -2,6 +2,10 @@ r"""Graphs on batched point clouds: farthest points, nearest neighbours, and att
 
 Everything is vectorised over the batch. Masked points stay in the arrays, but are no one's
 neighbours. Among equally near or far points the first counts, so that padding changes nothing.
+
+Attention along edges is that of GATv2. Its messages are many times larger than the features at
+nodes: they are made for a few nodes at a time, and made anew for the gradient, so that they
+never leave the cache.
 """
 
 import math
@@ -16,6 +20,10 @@ from torch.nn.functional import leaky_relu, linear, normalize
 
 MAX_PAIRS = {"cpu": 2**20, "cuda": 2**26}
 """Pairs of queries and sites that are held at once, by kind of device."""
+SLOPE = 0.2
+"""Of the leaky ReLU where it is negative."""
+MAX_MESSAGES = {"cpu": 2**19, "cuda": 2**26}
+"""Numbers on edges that are held at once, by kind of device: the cache, or a part of memory."""
 
 Closeness = Callable[[Tensor, Tensor], Tensor]
 """How close queries `batch queries c` are to sites `batch sites c`; larger is closer."""
@@ -153,13 +161,13 @@ def interpolate(
     is_site: Bool[Tensor, "batch sites"],
     num_neighbours: int = 3,
 ) -> Float[Tensor, "batch points channels"]:
-    r"""Returns at every point what some of the points know of it.
+    r"""Interpolates from some of the points to all of them.
 
     $\sum_k w_k u_k/\sum_k w_k$ with $w_k=1/\max(r_k^2, 10^{-16})$ over its nearest sites.
     """
-    places = take(coords, sites)
-    slot, is_found = nearest(by_position, coords, places, is_site, num_neighbours)
-    squared = (coords.unsqueeze(2) - take(places, slot)).square().sum(-1)
+    positions = take(coords, sites)
+    slot, is_found = nearest(by_position, coords, positions, is_site, num_neighbours)
+    squared = (coords.unsqueeze(2) - take(positions, slot)).square().sum(-1)
     weights = squared.clamp_min(1e-16).reciprocal() * is_found
     weights = weights / weights.sum(-1, keepdim=True)
     return (weights.unsqueeze(2) @ take(take(values, sites), slot)).squeeze(2)
@@ -172,7 +180,7 @@ class Graph:
     nodes: Int64[Tensor, "batch nodes"]
     """Which points these are, each named once."""
     senders: Int64[Tensor, "batch nodes edges"]
-    """For every node the places, in `nodes`, of those it hears: itself, then its neighbours."""
+    """For every node the indices, into `nodes`, of those it hears: itself, then its neighbours."""
     is_edge: Bool[Tensor, "batch nodes edges"]
     """False where a node has fewer neighbours."""
 
@@ -241,22 +249,6 @@ class GraphAttention(nn.Module):
         return alone.scatter(1, graph.nodes.unsqueeze(-1).expand_as(heard), heard) + self.bias
 
 
-# >>> r"""Attention along the edges of a graph, the heart of GATv2, in little memory.
-#
-# $y_i=\frac1H\sum_h\sum_j\alpha^h_{ij}\,l^h_j$ with
-# $\alpha^h_{ij}=\mathrm{softmax}_j\,a_h\cdot\mathrm{LeakyReLU}_{0.2}(l^h_j+r^h_i)$.
-#
-# Messages $l_j$ on edges are many times larger than the features $l, r$ at nodes. They are made
-# for a few nodes at a time, and made anew for the gradient, so that they never leave the cache.
-# """
-
-SLOPE = 0.2
-"""Of the leaky ReLU where it is negative."""
-
-MAX_MESSAGES = {"cpu": 2**19, "cuda": 2**26}
-"""Numbers on edges that are held at once, by kind of device: the cache, or a part of memory."""
-
-
 def edge_attention(
     sent: Float[Tensor, "nodes features"],
     received: Float[Tensor, "nodes features"],
@@ -264,7 +256,10 @@ def edge_attention(
     senders: Int64[Tensor, "nodes edges"],
     is_edge: Bool[Tensor, "nodes edges"],
 ) -> Float[Tensor, "nodes width"]:
-    """Returns the mean over heads of what every node hears.
+    r"""Returns the mean over heads of what every node hears.
+
+    $y_i=\frac1H\sum_h\sum_j\alpha^h_{ij}\,l^h_j$ with
+    $\alpha^h_{ij}=\mathrm{softmax}_j\,a_h\cdot\mathrm{LeakyReLU}_{0.2}(l^h_j+r^h_i)$.
 
     Args:
         sent: What every node tells its neighbours, $l$, head by head.
@@ -286,8 +281,8 @@ class EdgeAttention(torch.autograd.Function):
         heard = sent.new_empty(len(sent), attention.shape[1])
         for nodes in _chunks(sent, senders):
             chunk = (sent, received[nodes], attention, senders[nodes], is_edge[nodes])
-            messages, _, shares = _messages_and_shares(*chunk)
-            rows = shares.flatten(1).unsqueeze(1) @ messages.flatten(1, 2)
+            messages, _, alphas = _messages_and_weights(*chunk)
+            rows = alphas.flatten(1).unsqueeze(1) @ messages.flatten(1, 2)
             heard[nodes] = rows.squeeze(1) / len(attention)
         return heard
 
@@ -308,17 +303,17 @@ class EdgeAttention(torch.autograd.Function):
         by_attention = torch.zeros_like(attention)
         for nodes in _chunks(sent, senders):
             chunk = (sent, received[nodes], attention, senders[nodes], is_edge[nodes])
-            messages, joined, shares = _messages_and_shares(*chunk)
+            messages, joined, alphas = _messages_and_weights(*chunk)
             by_node = by_heard[nodes]
-            by_shares = (messages.flatten(1, 2) @ by_node.unsqueeze(-1)).view_as(shares)
-            by_logits = shares * (by_shares - (shares * by_shares).sum(1, keepdim=True))
+            by_alphas = (messages.flatten(1, 2) @ by_node.unsqueeze(-1)).view_as(alphas)
+            by_logits = alphas * (by_alphas - (alphas * by_alphas).sum(1, keepdim=True))
             by_logits = by_logits.unsqueeze(-1)
             by_attention += (by_logits * joined).sum((0, 1))
             by_joined = torch.ops.aten.leaky_relu_backward(
                 by_logits * attention, joined, SLOPE, self_is_result=True
             )
             by_received[nodes] = by_joined.sum(1).flatten(1)
-            by_messages = by_joined.addcmul_(shares.unsqueeze(-1), by_node[:, None, None])
+            by_messages = by_joined.addcmul_(alphas.unsqueeze(-1), by_node[:, None, None])
             by_sent.index_add_(0, senders[nodes].flatten(), by_messages.flatten(2).flatten(0, 1))
         return by_sent, by_received, by_attention, None, None
 
@@ -329,7 +324,7 @@ def _chunks(sent: Tensor, senders: Tensor) -> list[slice]:
     return [slice(first, first + size) for first in range(0, len(senders), size)]
 
 
-def _messages_and_shares(
+def _messages_and_weights(
     sent: Float[Tensor, "nodes features"],
     received: Float[Tensor, "chunk features"],
     attention: Float[Tensor, "heads width"],
@@ -345,5 +340,5 @@ def _messages_and_shares(
     joined = leaky_relu(messages + received.unsqueeze(1), SLOPE, inplace=True)
     messages, joined = (part.unflatten(-1, attention.shape) for part in (messages, joined))
     logits = torch.linalg.vecdot(joined, attention)
-    shares = logits.masked_fill(~is_edge.unsqueeze(-1), -math.inf).softmax(dim=1)
-    return messages, joined, shares
+    alphas = logits.masked_fill(~is_edge.unsqueeze(-1), -math.inf).softmax(dim=1)
+    return messages, joined, alphas

@@ -4,47 +4,51 @@ Scores $A(x)$ of positions alone carry the field to $M$ latent modes and back: e
 of $A$ over points, decoding one over modes, and a standard Transformer works in between.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from gpo.baselines.base import AbstractBaseline, Problem
-from gpo.baselines.transformer import MLP, head_width, num_site_features, site_features
+from gpo.baselines.transformer import (
+    AbstractTransformerConfig,
+    FeedForward,
+    num_site_features,
+    site_features,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LNOConfig(AbstractTransformerConfig):
+    """Sizes of an `LNO`: 1,292,033 parameters, or 5,074,177 with width 256."""
+
+    num_modes: int = 256
+    """Latent modes."""
+    num_mlp_layers: int = 2
+    """Residual layers of trunk, branch, scores and readout."""
 
 
 class LNO(AbstractBaseline):
-    """Maps fields on any points; 1,292,033 parameters, or 5,074,177 with width 256.
+    """Maps fields on any points; blocks work on the modes.
 
-    Weights begin as PyTorch's do. The trunk sees the sites' own unit coordinates, on
+    Weights keep PyTorch's initial values. The trunk sees the sites' own unit coordinates, on
     structured meshes too.
 
     Args:
-        problem: What the data are.
-        width: Channels of a token.
-        num_layers: Transformer blocks on the modes.
-        num_heads: Heads of every attention.
-        num_modes: Latent modes.
-        num_mlp_layers: Residual layers of trunk, branch, scores and readout.
+        problem: The data it is built for.
+        config: Its sizes.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 128,
-        num_layers: int = 8,
-        num_heads: int = 8,
-        num_modes: int = 256,
-        num_mlp_layers: int = 2,
-    ) -> None:
+    def __init__(self, problem: Problem, config: LNOConfig = LNOConfig()) -> None:
         super().__init__(problem)
-        dim, num_features = problem.domain.dim, num_site_features(problem)
-        self.trunk = ResidualMLP(dim, width, width, num_mlp_layers)
-        self.branch = ResidualMLP(num_features, width, width, num_mlp_layers)
-        self.scores = ResidualMLP(width, width, num_modes, num_mlp_layers)
-        self.blocks = nn.ModuleList(ModeBlock(width, num_heads) for _ in range(num_layers))
-        self.out = ResidualMLP(width, width, problem.out_channels, num_mlp_layers)
+        width, depth = config.width, config.num_mlp_layers
+        self.trunk = ResidualMLP(problem.domain.dim, width, width, depth)
+        self.branch = ResidualMLP(num_site_features(problem), width, width, depth)
+        self.scores = ResidualMLP(width, width, config.num_modes, depth)
+        self.blocks = nn.ModuleList(ModeBlock(config) for _ in range(config.num_layers))
+        self.out = ResidualMLP(width, width, problem.out_channels, depth)
 
     def predict(
         self,
@@ -65,13 +69,13 @@ class LNO(AbstractBaseline):
 class ModeBlock(nn.Module):
     """A pre-norm Transformer block among the modes."""
 
-    def __init__(self, width: int, num_heads: int) -> None:
+    def __init__(self, config: LNOConfig) -> None:
         super().__init__()
-        self.head_shape = (num_heads, head_width(width, num_heads))
+        width, self.head_shape = config.width, config.head_shape
         self.norm = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.attended = nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.LayerNorm(width), MLP(width, 2 * width, width))
+        self.mlp = FeedForward(width, config.hidden)
 
     def forward(
         self, modes: Float[Tensor, "batch modes width"]

@@ -5,6 +5,7 @@ by a sine series, $z\mapsto z+\sum_j a_j\sin(\pi jz/K)+b_j\cos(\pi jz/K)$, and a
 """
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -17,6 +18,8 @@ from gpo.baselines.base import (
     Perceptron,
     PointwiseLinear,
     Problem,
+    check_heads,
+    check_sizes,
     crop_ends,
     from_grid,
     pad_ends,
@@ -31,40 +34,40 @@ PATCHES = 16
 HEAD_WIDTH = 128
 
 
+@dataclass(frozen=True, kw_only=True)
+class LSMConfig:
+    """Sizes of an `LSM`; the defaults have 19,187,457 parameters on a grid, as in the paper's table."""
+
+    width: int = 64
+    """Channels at the finest scale."""
+    num_tokens: int = 4
+    """Latent tokens of a patch."""
+    num_basis: int = 12
+    """Frequencies of the solver."""
+    num_heads: int = 8
+    """Heads of every attention, which share the width."""
+    latent_size: int = 96
+    """Sites along both sides of the latent grid of scattered points."""
+    modes: tuple[int, int] = (12, 12)
+    """Modes kept along both axes between points and latent grid."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        check_heads(self.width, self.num_heads)
+
+
 class LSM(AbstractBaseline):
     """Maps fields on 2-D grids and, through Geo-FNO's projection, on scattered 2-D points.
 
-    The defaults have the 19,187,457 parameters of the paper's table on a grid.
-
     Args:
-        problem: What the data are; `grid_shape` decides between grid and points.
-        width: Channels at the finest scale.
-        num_tokens: Latent tokens of a patch.
-        num_basis: Frequencies $K$ of the solver.
-        num_heads: Heads of every attention.
-        latent_size: Sites along both sides of the latent grid of scattered points.
-        modes: Modes kept along both axes between points and latent grid.
+        problem: The data it is built for; `grid_shape` decides between grid and points.
+        config: Its sizes.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 64,
-        num_tokens: int = 4,
-        num_basis: int = 12,
-        num_heads: int = 8,
-        latent_size: int = 96,
-        modes: tuple[int, int] = (12, 12),
-    ) -> None:
+    def __init__(self, problem: Problem, config: LSMConfig = LSMConfig()) -> None:
         super().__init__(problem)
-        if width % num_heads:
-            nearest = max(1, round(width / num_heads)) * num_heads
-            raise ValueError(
-                f"`width` must be a multiple of `num_heads`, got width={width}, "
-                f"num_heads={num_heads}. Nearest valid width: {nearest}."
-            )
-        shape = problem.grid_shape or (latent_size, latent_size)
+        width, modes = config.width, config.modes
+        shape = problem.grid_shape or (config.latent_size, config.latent_size)
         check_mesh(shape)
         if not problem.grid_shape:
             check_plane(problem)
@@ -72,7 +75,7 @@ class LSM(AbstractBaseline):
             self.to_latent = PointsToGrid(width, modes, shape)
             self.to_points = GridToPoints(width, modes, shape)
         self.lift = nn.Linear(problem.in_channels + 2, width)
-        self.unet = LatentSpectralUNet(width, shape, num_heads, num_tokens, num_basis)
+        self.unet = LatentSpectralUNet(shape, config)
         self.head = Perceptron(width, HEAD_WIDTH, problem.out_channels)
 
     def predict(
@@ -96,16 +99,9 @@ class LSM(AbstractBaseline):
 class LatentSpectralUNet(nn.Module):
     """A U-Net of five scales, whose every scale passes a spectral block before it is decoded."""
 
-    def __init__(
-        self,
-        width: int,
-        grid_shape: tuple[int, ...],
-        num_heads: int,
-        num_tokens: int,
-        num_basis: int,
-    ) -> None:
+    def __init__(self, grid_shape: tuple[int, ...], config: LSMConfig) -> None:
         super().__init__()
-        self.grid_shape = grid_shape
+        width, self.grid_shape = config.width, grid_shape
         self.padding = tuple(-size % PATCHES for size in grid_shape)
         # A patch has as many sites at every scale; there are fewer of them on coarse ones.
         patch = tuple(-(-size // PATCHES) for size in grid_shape)
@@ -113,7 +109,8 @@ class LatentSpectralUNet(nn.Module):
         self.enter = DoubleConvolution(width, width, width)
         self.downs = nn.ModuleList(DoubleConvolution(a, b, b) for a, b in pairwise(widths))
         self.blocks = nn.ModuleList(
-            SpectralBlock(channels, patch, num_heads, num_tokens, num_basis) for channels in widths
+            SpectralBlock(channels, patch, config.num_heads, config.num_tokens, config.num_basis)
+            for channels in widths
         )
         skips, outs = widths[-2::-1], (*widths[-3::-1], width)
         self.ups = nn.ModuleList(

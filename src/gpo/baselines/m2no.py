@@ -3,7 +3,12 @@ r"""M2NO, the multiresolution operator of Li et al. (2024): algebraic multigrid 
 A stack of multigrid V-cycles: smoothers and the operator $A$ are learned convolutions, the
 restriction $Hu$ and the prolongation $H^\top u$ are fixed Legendre multiwavelet filters. As
 released, a coarser level receives the restricted state, not the residual.
+
+With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the scaling coefficients of a cell are
+$s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$ of those of its halves.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,44 +22,51 @@ from gpo.baselines.base import (
     Perceptron,
     Problem,
     UnsupportedGeometryError,
+    check_sizes,
     from_grid,
     to_grid,
     with_index_coordinates,
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class M2NOConfig:
+    """Sizes of an `M2NO`."""
+
+    num_cycles: int = 2
+    """V-cycles. The released configuration says 5, the released code builds 2."""
+    order: int = 8
+    """Polynomials per axis and cell, k."""
+    multiplicity: int = 2
+    """Multiwavelet fields, c; there are c k^2 channels."""
+    sweeps: tuple[int, ...] = (1, 1, 2, 2, 2, 3)
+    """Smoothing steps on every coarser level. A grid that can be halved fewer times uses only the
+    first of them."""
+    spatial_2x2: bool = False
+    """Whether 2 x 2 blocks of cells are restricted. The released code reshapes memory instead, which
+    collects four consecutive cells of a row."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
 class M2NO(AbstractBaseline):
     """V-cycles with a GELU between them, on a square grid whose side is a power of two.
 
     Args:
-        problem: What the data is like; its grid fixes the sizes of the layer norms.
-        num_cycles: V-cycles. The released configuration says 5, the released code builds 2.
-        order: Polynomials per axis and cell, $k$.
-        multiplicity: Multiwavelet fields, $c$; there are $ck^2$ channels.
-        sweeps: Smoothing steps on every coarser level. A grid that can be halved fewer
-            times uses only the first of them.
-        spatial_2x2: True restricts 2x2 blocks of cells. The released code reshapes memory
-            instead, which collects four consecutive cells of a row.
+        problem: The data it is built for; its grid fixes the sizes of the layer norms.
+        config: Its sizes.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        num_cycles: int = 2,
-        order: int = 8,
-        multiplicity: int = 2,
-        sweeps: tuple[int, ...] = (1, 1, 2, 2, 2, 3),
-        spatial_2x2: bool = False,
-    ) -> None:
+    def __init__(self, problem: Problem, config: M2NOConfig = M2NOConfig()) -> None:
         super().__init__(problem)
         size = _side(problem.grid_shape)
-        sweeps = sweeps[: size.bit_length() - 1]
-        channels = multiplicity * order**2
-        transfer = Transfer(order, multiplicity, spatial_2x2)
+        sweeps = config.sweeps[: size.bit_length() - 1]
+        channels = config.multiplicity * config.order**2
+        transfer = Transfer(config.order, config.multiplicity, config.spatial_2x2)
         self.lift = nn.Linear(problem.in_channels + 2, channels)
         self.cycles = nn.ModuleList(
-            VCycle(channels, size, sweeps, transfer) for _ in range(num_cycles)
+            VCycle(channels, size, sweeps, transfer) for _ in range(config.num_cycles)
         )
         self.project = Perceptron(channels, channels, problem.out_channels)
 
@@ -158,13 +170,6 @@ def _side(grid_shape: tuple[int, ...]) -> int:
     if grid_shape[0] < 2 or grid_shape[0].bit_count() != 1:
         raise UnsupportedGeometryError("needs grid sizes that are powers of two")
     return grid_shape[0]
-
-
-# >>> r"""Legendre multiwavelet filters: how scaling coefficients on a grid become those on a coarser one.
-#
-# With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the coefficients of a cell are
-# $s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$ of those of its halves.
-# """
 
 
 def low_pass_filters(order: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,59 +4,56 @@ One stream learns functions $\psi$, made orthonormal over the data by a Cholesky
 covariance; the other is transported by their kernel, $u+\psi\,\mathrm{diag}(\mu)\,\psi^\top u$.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from gpo.baselines.base import AbstractBaseline, Problem
+from gpo.baselines.base import AbstractBaseline, Perceptron, Problem
 from gpo.baselines.transformer import (
-    MLP,
+    AbstractTransformerConfig,
+    FeedForward,
     Lift,
-    head_width,
     initialise,
     num_site_features,
     site_features,
 )
 
 MOMENTUM = 0.1
-"""Share of the latest batch in the running covariance."""
+"""Fraction of the latest batch in the running covariance."""
 FIRST_JITTER, NUM_JITTERS = 1e-6, 10
 """Added to the diagonal of a covariance without a Cholesky factor; tenfold at every retry."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ONOConfig(AbstractTransformerConfig):
+    """Sizes of an `ONO`; the defaults have 1,596,673 parameters, as in the paper's table."""
+
+    psi_dim: int = 8
+    """Orthogonal functions per block."""
+
+
 class ONO(AbstractBaseline):
-    """Maps fields on any points; the defaults have the 1,596,673 parameters of the paper's table.
+    """Maps fields on any points.
 
     In training, functions are orthonormal over the batch; in evaluation, over a running
     average of the batches seen, which is saved with the weights.
 
     Args:
-        problem: What the data are.
-        width: Channels of a token, in both streams.
-        num_layers: Blocks.
-        num_heads: Heads of every attention.
-        mlp_ratio: Hidden width of a block's MLPs over `width`.
-        psi_dim: Orthogonal functions per block.
+        problem: The data it is built for.
+        config: Its sizes.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 128,
-        num_layers: int = 8,
-        num_heads: int = 8,
-        mlp_ratio: int = 2,
-        psi_dim: int = 8,
-    ) -> None:
+    def __init__(self, problem: Problem, config: ONOConfig = ONOConfig()) -> None:
         super().__init__(problem)
-        hidden = mlp_ratio * width
-        self.lift_features = MLP(num_site_features(problem), 2 * width, width)
+        width, hidden = config.width, config.hidden
+        self.lift_features = Perceptron(num_site_features(problem), 2 * width, width)
         self.lift_field = Lift(problem, width)
-        readouts = [MLP(width, hidden, width) for _ in range(num_layers - 1)]
+        readouts = [Perceptron(width, hidden, width) for _ in range(config.num_layers - 1)]
         self.blocks = nn.ModuleList(
-            OrthogonalBlock(width, num_heads, hidden, psi_dim, readout)
+            OrthogonalBlock(config, readout)
             for readout in [*readouts, nn.Linear(width, problem.out_channels)]
         )
         initialise(self)
@@ -78,13 +75,12 @@ class ONO(AbstractBaseline):
 class OrthogonalBlock(nn.Module):
     """A Transformer block on the features, then a transport of the field; the readout ends it."""
 
-    def __init__(
-        self, width: int, num_heads: int, hidden: int, psi_dim: int, readout: nn.Module
-    ) -> None:
+    def __init__(self, config: ONOConfig, readout: nn.Module) -> None:
         super().__init__()
+        width, psi_dim = config.width, config.psi_dim
         self.norm = nn.LayerNorm(width)
-        self.attention = PointAttention(width, num_heads)
-        self.mlp = nn.Sequential(nn.LayerNorm(width), MLP(width, hidden, width))
+        self.attention = PointAttention(config.head_shape)
+        self.mlp = FeedForward(width, config.hidden)
         self.psi = nn.Linear(width, psi_dim)
         self.orthogonalise = Orthogonalisation(psi_dim)
         self.spectrum = nn.Parameter(torch.zeros(psi_dim))
@@ -112,9 +108,10 @@ class OrthogonalBlock(nn.Module):
 class PointAttention(nn.Module):
     r"""$O = Q(K^\top V)/\sqrt d$ with a softmax of $Q$ over features and of $K$ over points."""
 
-    def __init__(self, width: int, num_heads: int) -> None:
+    def __init__(self, head_shape: tuple[int, int]) -> None:
         super().__init__()
-        self.head_shape = (num_heads, head_width(width, num_heads))
+        self.head_shape = head_shape
+        width = head_shape[0] * head_shape[1]
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
 

@@ -4,19 +4,19 @@ Points are assigned softly to $S$ slices, $w=\mathrm{softmax}_s(\cdot/\tau)$; th
 slice is a token, tokens attend to each other, and every point reads its slices back.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from gpo.baselines.base import (
-    AbstractBaseline,
-    Problem,
-    UnsupportedGeometryError,
-    from_grid,
-    to_grid,
+from gpo.baselines.base import Problem, UnsupportedGeometryError, from_grid, to_grid
+from gpo.baselines.transformer import (
+    AbstractTransformer,
+    AbstractTransformerConfig,
+    FeedForward,
 )
-from gpo.baselines.transformer import MLP, Lift, head_width, initialise, site_features
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 INITIAL_TEMPERATURE = 0.5
@@ -26,71 +26,42 @@ MASS_FLOOR = 1e-5
 """Added to the mass of a slice: no point need be assigned to it."""
 
 
-class Transolver(AbstractBaseline):
-    """Maps fields on grids, with convolutions, or on any points, with linear projections.
+@dataclass(frozen=True, kw_only=True)
+class TransolverConfig(AbstractTransformerConfig):
+    """Sizes of a `Transolver`.
 
     The defaults have the 3,069,889 parameters of the paper's table on a 2-D grid, and
     972,737 on scattered points.
-
-    Args:
-        problem: What the data are; `grid_shape` decides the projections.
-        width: Channels of a token.
-        num_layers: Blocks of attention and MLP.
-        num_heads: Heads of every attention.
-        mlp_ratio: Hidden width of a block's MLP over `width`.
-        num_slices: Slices per head.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        width: int = 128,
-        num_layers: int = 8,
-        num_heads: int = 8,
-        mlp_ratio: int = 2,
-        num_slices: int = 32,
-    ) -> None:
-        super().__init__(problem)
+    num_slices: int = 32
+    """Slices per head."""
+
+
+class Transolver(AbstractTransformer):
+    """Maps fields on grids, with convolutions, or on any points, with linear projections.
+
+    The authors give slices an orthogonal start, which their next line overwrites; it is left out.
+
+    Args:
+        problem: The data it is built for; `grid_shape` decides the projections.
+        config: Its sizes.
+    """
+
+    def __init__(self, problem: Problem, config: TransolverConfig = TransolverConfig()) -> None:
         if len(problem.grid_shape) > max(CONVOLUTIONS):
             raise UnsupportedGeometryError("needs a grid of at most 3 axes")
-        self.lift = Lift(problem, width)
-        self.blocks = nn.ModuleList(
-            TransolverBlock(width, num_heads, mlp_ratio, num_slices, problem.grid_shape)
-            for _ in range(num_layers)
-        )
-        self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, problem.out_channels))
-        # The authors give slices an orthogonal start, which this then overwrites; so do we.
-        initialise(self)
-
-    def predict(
-        self,
-        values: Float[Tensor, "batch points in_channels"],
-        coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
-    ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
-        tokens = self.lift(site_features(values, coords, is_counted))
-        for block in self.blocks:
-            tokens = block(tokens, is_counted)
-        return self.out(tokens)
+        super().__init__(problem, config, lambda: TransolverBlock(config, problem.grid_shape))
 
 
 class TransolverBlock(nn.Module):
-    """Physics attention, then an MLP, each on normalised tokens."""
+    """Physics attention, then a perceptron, each on normalised tokens."""
 
-    def __init__(
-        self,
-        width: int,
-        num_heads: int,
-        mlp_ratio: int,
-        num_slices: int,
-        grid_shape: tuple[int, ...],
-    ) -> None:
+    def __init__(self, config: TransolverConfig, grid_shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.attention = PhysicsAttention(width, num_heads, num_slices, grid_shape)
-        self.mlp = nn.Sequential(nn.LayerNorm(width), MLP(width, mlp_ratio * width, width))
+        self.norm = nn.LayerNorm(config.width)
+        self.attention = PhysicsAttention(config.head_shape, config.num_slices, grid_shape)
+        self.mlp = FeedForward(config.width, config.hidden)
 
     def forward(
         self, tokens: Float[Tensor, "batch points width"], is_counted: Bool[Tensor, "batch points"]
@@ -108,11 +79,12 @@ class PhysicsAttention(nn.Module):
     """
 
     def __init__(
-        self, width: int, num_heads: int, num_slices: int, grid_shape: tuple[int, ...]
+        self, head_shape: tuple[int, int], num_slices: int, grid_shape: tuple[int, ...]
     ) -> None:
         super().__init__()
-        channels = head_width(width, num_heads)
-        self.head_shape, self.grid_shape = (num_heads, channels), grid_shape
+        num_heads, channels = head_shape
+        width = num_heads * channels
+        self.head_shape, self.grid_shape = head_shape, grid_shape
         # What slices are decided by, and what they hold: two projections, drawn as one.
         if grid_shape:
             convolution = CONVOLUTIONS[len(grid_shape)]

@@ -1,1 +1,1 @@
-"""The paper's tables and figures as commands; every cell of a table is a run anyone can repeat."""
+"""The paper's tables and figures as commands; every entry of a table is a run that can be repeated."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gpo.bench.columns import COLUMNS
-from gpo.bench.experiment import Cell
-from gpo.bench.experiment_grid import Campaign
+from gpo.bench.experiment import Experiment
+from gpo.bench.experiment_grid import ExperimentGrid
 from gpo.bench.protocol import Protocol, run_settings
 from gpo.bench.table import Entry, Table
 
@@ -57,27 +57,29 @@ PAPER = {
 """The paper's numbers; its baseline has 32 Gaussians, and 4.21e-2 with 16."""
 
 
-def ablation_cells(
+def ablation_experiments(
     model: str, column: str, protocol: Protocol, files: Path, seeds: Sequence[int]
-) -> list[Cell]:
-    """Returns one cell per row and seed.
+) -> list[Experiment]:
+    """Returns one experiment per row and seed.
 
     Args:
         model: Whose parts are changed, gpo or gpo-paper.
         column: The data.
-        protocol: What every cell is given.
+        protocol: What every experiment is given.
         files: Folder of real files.
         seeds: Seeds of every row.
     """
     source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
     return [
-        Cell(row, column, {**source, **changes, **run_settings(model), "seed": seed}, protocol)
+        Experiment(
+            row, column, {**source, **changes, **run_settings(model), "seed": seed}, protocol
+        )
         for row, changes in ROWS[model].items()
         for seed in seeds
     ]
 
 
-def ablation_table(campaign: Campaign, model: str, column: str, protocol: Protocol) -> Table:
+def ablation_table(grid: ExperimentGrid, model: str, column: str, protocol: Protocol) -> Table:
     """Returns relative L2, parameters and steps of every row; beside the paper's, where it has some."""
     columns = ("relative L2", "steps", "parameters") + ("relative L2 (paper)",) * (model != "gpo")
     table = Table(
@@ -85,22 +87,22 @@ def ablation_table(campaign: Campaign, model: str, column: str, protocol: Protoc
         unranked=frozenset(columns[1:]),
     )  # fmt: skip
     for row in ROWS[model]:
-        outcomes = campaign.outcomes.get((row, column), [])
+        outcomes = grid.outcomes.get((row, column), [])
         if outcomes:
             errors = [outcome.relative_l2 for outcome in outcomes]
             spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
             steps = int(np.mean([outcome.steps for outcome in outcomes]))
             entries = [Entry(float(np.mean(errors)), spread), Entry(steps), Entry(outcomes[0].parameters)]  # fmt: skip
         else:
-            reason = campaign.failures.get((row, column), "not run")
+            reason = grid.failures.get((row, column), "not run")
             entries = [Entry(note=reason), Entry(), Entry()]
         table.add(row, entries if model == "gpo" else [*entries, Entry(PAPER.get(row))])
-    table.notes.append(f"{protocol}. Persistence: {_persistence(campaign, column)}.")
+    table.notes.append(f"{protocol}. Persistence: {_persistence(grid, column)}.")
     return table
 
 
-def _persistence(campaign: Campaign, column: str) -> str:
-    for (_, place), outcomes in campaign.outcomes.items():
+def _persistence(grid: ExperimentGrid, column: str) -> str:
+    for (_, place), outcomes in grid.outcomes.items():
         if place == column and "persistence" in outcomes[0].references:
             return f"{outcomes[0].references['persistence']:.3g}"
     return "not measured"

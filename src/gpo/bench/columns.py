@@ -20,7 +20,7 @@ class Column:
     settings: dict[str, Any] = field(default_factory=dict)
     """What a run of this column sets, such as the lead."""
     quick: dict[str, Any] = field(default_factory=dict)
-    """What makes it small enough for FNO to make a thousand steps in a cell of the quick preset."""
+    """What makes it small enough for FNO to make a thousand steps in an experiment of the quick preset."""
     file: str | None = None
     """Where the real data lies, below the folder of such files; None for a benchmark."""
 

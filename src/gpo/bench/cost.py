@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import nn
 
-from gpo.baselines import REGISTRY, Problem, UnsupportedGeometryError
+from gpo.baselines import BASELINES, Problem, UnsupportedGeometryError
 from gpo.bench.protocol import MODELS
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, Task
@@ -112,8 +112,8 @@ def make_workload(
         return Workload(build=partial(GaussianParticleOperator, config), **settings)
     shape = () if is_scattered else settings.get("grid_shape", Workload.grid_shape)
     problem = Problem(1, 1, DOMAIN, shape)
-    if model in REGISTRY:
-        return Workload(build=partial(REGISTRY[model], problem), **settings)
+    if model in BASELINES:
+        return Workload(build=partial(BASELINES[model].build, problem), **settings)
     return Workload(build=partial(build_model, RunConfig(data=""), problem), **settings)
 
 

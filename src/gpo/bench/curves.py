@@ -1,32 +1,35 @@
-"""Figures over cells: error against step, error against CPU time, and energy against scale."""
+"""Figures and tables over finished experiments.
+
+Error against step, error against CPU time, energy against scale, and error at other sites.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpo.bench.experiment import Cell
+from gpo.bench.experiment import Experiment
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 from gpo.runs import read_log
 from gpo.training.module import SCORE, SPENT
 
 Curves = dict[str, tuple[list[float], list[float]]]
-"""By name, the places along the horizontal axis and the heights there."""
+"""By name, positions along the horizontal axis and the heights there."""
 
 
-def collect_rollouts(cells: Sequence[Cell], root: Path) -> Curves:
-    """Returns the error after every step of finished cells, the mean over their seeds.
+def collect_rollouts(experiments: Sequence[Experiment], root: Path) -> Curves:
+    """Returns the error after every step of finished experiments, the mean over their seeds.
 
     A curve ends where the forecasts of a seed are no longer finite.
     """
     errors: dict[str, list[list[float]]] = {}
-    for cell in cells:
-        if cell.outcome(root) is None:
+    for experiment in experiments:
+        if experiment.outcome(root) is None:
             continue
-        rollout = cell.results(root).rollout
+        rollout = experiment.results(root).rollout
         for who in ("persistence", "climatology"):
             if who in rollout:
                 errors.setdefault(who, [_until_none(rollout[who])])
-        errors.setdefault(cell.row, []).append(_until_none(rollout["model"]))
+        errors.setdefault(experiment.row, []).append(_until_none(rollout["model"]))
     curves: Curves = {}
     for name, seeds in errors.items():
         heights = [sum(step) / len(step) for step in zip(*seeds, strict=False)]
@@ -43,20 +46,20 @@ def _until_none(errors: Sequence[float | None]) -> list[float]:
     return finite
 
 
-def collect_convergence(cells: Sequence[Cell], root: Path) -> Curves:
-    """Returns the validation error of the first seed of finished cells after every epoch, against CPU seconds."""
+def collect_convergence(experiments: Sequence[Experiment], root: Path) -> Curves:
+    """Returns the validation error of the first seed of finished experiments after every epoch, against CPU seconds."""
     curves: Curves = {}
-    for cell in cells:
-        if cell.outcome(root) is None or cell.row in curves:
+    for experiment in experiments:
+        if experiment.outcome(root) is None or experiment.row in curves:
             continue
-        log = [row for row in read_log(cell.run(root)) if SPENT in row and SCORE in row]
-        curves[cell.row] = [row[SPENT] for row in log], [row[SCORE] for row in log]
+        log = [row for row in read_log(experiment.run(root)) if SPENT in row and SCORE in row]
+        curves[experiment.row] = [row[SPENT] for row in log], [row[SCORE] for row in log]
     return curves
 
 
 def convergence_table(curves: Curves, column: str, protocol: Protocol) -> Table:
     """Returns the validation error after an eighth, a quarter, half and all of the budget."""
-    moments = [protocol.amount * share for share in (0.125, 0.25, 0.5, 1.0)]
+    moments = [protocol.amount * fraction for fraction in (0.125, 0.25, 0.5, 1.0)]
     table = Table(
         f"Validation error on {column} against CPU time, {protocol.name} protocol", "model",
         [f"{moment:g} s" for moment in moments],
@@ -65,8 +68,8 @@ def convergence_table(curves: Curves, column: str, protocol: Protocol) -> Table:
         entries = []
         for moment in moments:
             # The last step may end a little after the budget.
-            known = [h for s, h in zip(seconds, heights, strict=True) if s <= 1.05 * moment]
-            entries.append(Entry(known[-1]) if known else Entry(note="no epoch yet"))
+            reached = [h for s, h in zip(seconds, heights, strict=True) if s <= 1.05 * moment]
+            entries.append(Entry(reached[-1]) if reached else Entry(note="no epoch yet"))
         table.add(name, entries)
     table.notes.append(
         f"Relative L2 on validation data after the last epoch before a moment, while the learning "
@@ -91,36 +94,70 @@ def rollout_table(curves: Curves, column: str, protocol: Protocol) -> Table:
     return table
 
 
-def collect_spectra(cells: Sequence[Cell], root: Path) -> Curves:
+def collect_spectra(experiments: Sequence[Experiment], root: Path) -> Curves:
     """Returns energy by wave number at the end of a rollout, of the first variable."""
     curves: Curves = {}
-    for cell in cells:
-        if cell.outcome(root) is None:
+    for experiment in experiments:
+        if experiment.outcome(root) is None:
             continue
-        part = next(iter(cell.results(root).spectrum.values()))
+        part = next(iter(experiment.results(root).spectrum.values()))
         if "truth at the end" not in part:
             continue
         numbers = [float(number) for number in part["wavenumbers"][1:]]
-        for name, who in (("truth", "truth"), (cell.row, "model")):
+        for name, who in (("truth", "truth"), (experiment.row, "model")):
             if f"{who} at the end" in part:
                 energy = [float(value) for value in part[f"{who} at the end"][1:]]
                 curves.setdefault(name, (numbers, energy))
     return curves
 
 
-def spectrum_table(cells: Sequence[Cell], root: Path, column: str, protocol: Protocol) -> Table:
+def spectrum_table(
+    experiments: Sequence[Experiment], root: Path, column: str, protocol: Protocol
+) -> Table:
     """Returns the error of one step at low, middle and high wave numbers."""
     bins = ("low", "middle", "high")
     table = Table(
         f"Spectral error of one step on {column}, {protocol.name} protocol", "model", bins
     )
-    for cell in cells:
-        if cell.outcome(root) is None:
+    for experiment in experiments:
+        if experiment.outcome(root) is None:
             continue
-        part = next(iter(cell.results(root).spectrum.values()))
+        part = next(iter(experiment.results(root).spectrum.values()))
         errors = part.get("errors", {})
-        table.add(cell.row, [Entry(errors.get(name), note="" if errors else part.get("reason", "")) for name in bins])  # fmt: skip
+        table.add(experiment.row, [Entry(errors.get(name), note="" if errors else part.get("reason", "")) for name in bins])  # fmt: skip
     table.notes.append(
         f"Root of the energy of the error over the energy of the truth, in bins equal in log k. {protocol}."
+    )
+    return table
+
+
+def transfer_table(
+    experiments: Sequence[Experiment], root: Path, column: str, protocol: Protocol
+) -> Table:
+    """Returns relative L2 on coarser and finer grids and on a part of the sites, or the reason."""
+    errors = {
+        experiment.row: experiment.results(root).resolution
+        for experiment in experiments
+        if experiment.outcome(root)
+    }
+    sites = list(dict.fromkeys(name for by_sites in errors.values() for name in by_sites))
+    table = Table(
+        f"Sites a model has not learned on: {column}, {protocol.name} protocol", "model", sites
+    )
+    for name, by_sites in errors.items():
+        at_training_sites = by_sites["1x"].get("model")
+        entries = []
+        for which in sites:
+            error = by_sites.get(which, {}).get("model")
+            if isinstance(error, float) and isinstance(at_training_sites, float):
+                note = "" if which == "1x" else f"{error / at_training_sites:.2f} of 1x"
+                entries.append(Entry(error, note=note))
+            else:
+                reason = by_sites.get(which, {}).get("reason", "not scored")
+                entries.append(Entry(note=str(reason)))
+        table.add(name, entries)
+    table.notes.append(
+        "1x are the sites of training. 2x has the truth at double resolution along every axis, "
+        f"unless it says interpolated. In brackets multiples of the error at 1x. {protocol}."
     )
     return table

@@ -14,6 +14,22 @@ from gpo.model.presets import preset
 
 EPOCH = 1000
 """Samples that an epoch has in the table."""
+Numbers = tuple[int | float | None, ...]
+"""One for each of `COLUMNS`."""
+COLUMNS = (
+    "parameters", "weights, MB", "peak memory, MB", "training, s/epoch", "inference, s/epoch"
+)  # fmt: skip
+STEPS = ("training, s/step", "inference, s/step")
+PAPER: dict[str, Numbers] = {
+    "gpo-paper": (1_598_257, 6.10, 2_313, 44.66, 1.67),
+    "fno": (640_305, 4.84, 949, 28.27, 0.5),
+    "lsm": (19_187_457, 73.23, 2_875, 48.42, 1.73),
+    "galerkin": (1_096_321, 4.18, 4_301, 65.29, 2.96),
+    "gnot": (2_485_901, 9.48, 8_643, 139.42, 6.09),
+    "transolver": (3_069_889, 11.71, 4_917, 97.03, 4.10),
+    "ono": (1_596_673, 6.09, 6_163, 94.80, 4.27),
+}
+"""What the paper states, measured on a GPU."""
 
 
 def measure_efficiency(
@@ -33,7 +49,7 @@ def measure_efficiency(
         grid_shape: Sites along both axes.
         batch_size: Samples in a step.
         device: On a GPU, times are those of the clock.
-        on_progress: Told what is measured next.
+        on_progress: Called with what is measured next.
     """
     if repeats < 1:
         raise ValueError(f"`repeats` must be at least 1, got {repeats}.")
@@ -49,24 +65,6 @@ def measure_efficiency(
             costs[name] = costs[name].beside(cost) if name in costs else cost
     rows = [{"model": name, **setting, **asdict(cost)} for name, cost in costs.items()]
     return efficiency_tables(rows), rows
-
-
-Numbers = tuple[int | float | None, ...]
-"""One for each of `COLUMNS`."""
-COLUMNS = (
-    "parameters", "weights, MB", "peak memory, MB", "training, s/epoch", "inference, s/epoch"
-)  # fmt: skip
-STEPS = ("training, s/step", "inference, s/step")
-PAPER: dict[str, Numbers] = {
-    "gpo-paper": (1_598_257, 6.10, 2_313, 44.66, 1.67),
-    "fno": (640_305, 4.84, 949, 28.27, 0.5),
-    "lsm": (19_187_457, 73.23, 2_875, 48.42, 1.73),
-    "galerkin": (1_096_321, 4.18, 4_301, 65.29, 2.96),
-    "gnot": (2_485_901, 9.48, 8_643, 139.42, 6.09),
-    "transolver": (3_069_889, 11.71, 4_917, 97.03, 4.10),
-    "ono": (1_596_673, 6.09, 6_163, 94.80, 4.27),
-}
-"""What the paper states, measured on a GPU."""
 
 
 def efficiency_tables(rows: Sequence[Row]) -> list[Table]:

@@ -1,4 +1,7 @@
-"""Many cells, some at a time; a killed campaign goes on, and a failed cell is reported."""
+"""A grid of experiments, rows by columns, some at a time.
+
+A killed grid goes on where it was, and a failed experiment is reported with its reason.
+"""
 
 import json
 import os
@@ -9,55 +12,59 @@ from pathlib import Path
 from typing import Any
 
 from gpo.bench.columns import COLUMNS
-from gpo.bench.experiment import Cell, Outcome
-from gpo.bench.invoke import CellError
+from gpo.bench.experiment import Experiment, ExperimentError, Outcome
 from gpo.files import write_text
 
 
 @dataclass
-class Campaign:
-    """Cells and what became of them."""
+class ExperimentGrid:
+    """Experiments and what became of them."""
 
     root: Path
-    """The folder of all cells."""
+    """The folder of all experiments."""
     rules: str
-    """What every cell is given, in words."""
+    """What every experiment is given, in words."""
     outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     """By row and column, one per seed."""
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
     """By row and column, the reason."""
     other_rules: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By row and column, the rules of those that were taken from a campaign with others."""
+    """By row and column, the rules of those that were taken from an earlier grid with others."""
 
     def run(
         self,
-        cells: Sequence[Cell],
+        experiments: Sequence[Experiment],
         *,
         jobs: int = 1,
-        on_done: Callable[[Cell, str], None] = lambda cell, message: None,
+        on_done: Callable[[Experiment, str], None] = lambda experiment, message: None,
     ) -> None:
-        """Makes all cells that are not made yet.
+        """Makes all experiments that are not made yet.
 
         Args:
-            cells: What to make.
+            experiments: What to make.
             jobs: How many at a time; they share the cores.
-            on_done: Called after each cell with a line about it.
+            on_done: Called after each experiment with a line about it.
         """
         threads = max(1, (os.cpu_count() or 1) // jobs)
         with ThreadPoolExecutor(jobs) as pool:
-            waiting = {pool.submit(cell.make, self.root, threads): cell for cell in cells}
+            waiting = {
+                pool.submit(experiment.make, self.root, threads): experiment
+                for experiment in experiments
+            }
             try:
                 for future in as_completed(waiting):
-                    cell = waiting[future]
-                    key = (cell.row, cell.column)
+                    experiment = waiting[future]
+                    key = (experiment.row, experiment.column)
                     try:
                         outcome = future.result()
-                    except CellError as error:
+                    except ExperimentError as error:
                         self.failures[key] = str(error)
-                        on_done(cell, f"failed: {error}")
+                        on_done(experiment, f"failed: {error}")
                     else:
                         self.outcomes.setdefault(key, []).append(outcome)
-                        on_done(cell, f"{outcome.relative_l2:.4g} after {outcome.steps} steps")
+                        on_done(
+                            experiment, f"{outcome.relative_l2:.4g} after {outcome.steps} steps"
+                        )
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -83,24 +90,21 @@ class Campaign:
     def take_earlier(self, path: Path) -> None:
         """Takes what `save` wrote for rows and columns that were not made now.
 
-        A campaign of several sittings is one; what was made under other rules stays known as such.
+        So a grid can be made in several sittings; what was made under other rules stays marked.
         """
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             rules = {
-                (cell["row"], cell["column"]): cell["rules"]
-                for cell in (*stored["outcomes"], *stored["failures"])
+                _key(entry): entry["rules"] for entry in (*stored["outcomes"], *stored["failures"])
             }
             outcomes = {
-                (cell["row"], cell["column"]): [Outcome(**seed) for seed in cell["seeds"]]
-                for cell in stored["outcomes"]
+                _key(entry): [Outcome(**seed) for seed in entry["seeds"]]
+                for entry in stored["outcomes"]
             }
-            failures = {
-                (cell["row"], cell["column"]): cell["reason"] for cell in stored["failures"]
-            }
+            failures = {_key(entry): entry["reason"] for entry in stored["failures"]}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: must be cells of gpo bench table1, got {error!r}."
+                f"{path}: must be experiments of gpo bench table1, got {error!r}."
             ) from error
         made = {*self.outcomes, *self.failures}
         for ours, theirs in ((self.outcomes, outcomes), (self.failures, failures)):
@@ -110,6 +114,10 @@ class Campaign:
             self.other_rules |= {key: rules[key] for key in new if is_other[key]}
 
     def _rules_in(self, column: str) -> str:
-        """Returns what every cell of a column is given, in words."""
+        """Returns what every experiment of a column is given, in words."""
         also = COLUMNS[column].rules
         return f"{self.rules}; {also}" if also else self.rules
+
+
+def _key(entry: dict[str, Any]) -> tuple[str, str]:
+    return entry["row"], entry["column"]

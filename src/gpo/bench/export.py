@@ -39,8 +39,8 @@ MAX_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Place:
-    """A model and where it is asked; can be sent to another process."""
+class InferenceCase:
+    """A model and the grid it predicts on; can be sent to another process."""
 
     model: str
     """A row of ours: gpo or gpo-paper."""
@@ -55,7 +55,7 @@ class Place:
         return Forecaster(build_model(config, problem), TASK).eval()
 
     def eager(self) -> Predict:
-        """Returns the forecaster as it is, told the sites in every call."""
+        """Returns the forecaster as it is, which takes the sites in every call."""
         forecaster, (coords, weights) = self.forecaster(), self.domain.grid(*self.grid_shape)
         return lambda frames: forecaster(frames, coords, weights=weights)
 
@@ -93,12 +93,12 @@ class Place:
         return lambda frames: torch.from_numpy(session.run(None, {"frames": frames.numpy()})[0])
 
 
-WAYS: dict[str, Callable[[Place], Predict]] = {
-    "eager": Place.eager,
-    "fixed sites, eager": Place.fixed,
-    "torch.export (.pt2)": Place.program,
-    "torch.compile": Place.compiled,
-    "onnxruntime (.onnx)": Place.onnx,
+FORMS: dict[str, Callable[[InferenceCase], Predict]] = {
+    "eager": InferenceCase.eager,
+    "fixed sites, eager": InferenceCase.fixed,
+    "torch.export (.pt2)": InferenceCase.program,
+    "torch.compile": InferenceCase.compiled,
+    "onnxruntime (.onnx)": InferenceCase.onnx,
 }
 
 
@@ -130,7 +130,7 @@ class Speed:
 def measure_export(
     models: Sequence[str] = tuple(VARIANTS),
     grids: dict[str, tuple[Domain, tuple[int, int]]] = GRIDS,
-    ways: Sequence[str] = tuple(WAYS),
+    forms: Sequence[str] = tuple(FORMS),
     *,
     batch_sizes: tuple[int, ...] = (1, 16),
     repeats: int = 2,
@@ -140,28 +140,28 @@ def measure_export(
 
     Args:
         models: Rows of ours.
-        grids: Where they are asked, by name.
-        ways: Names of `WAYS`; the first is what the others are compared with.
+        grids: Domain and shape of the grids, by name.
+        forms: Names of `FORMS`; the first is what the others are compared with.
         batch_sizes: Samples in a call.
-        repeats: Rounds over all ways.
-        on_progress: Told what is measured next.
+        repeats: Rounds over all forms.
+        on_progress: Called with what is measured next.
     """
     if repeats < 1:
         raise ValueError(f"`repeats` must be at least 1, got {repeats}.")
     speeds: dict[tuple[str, str, str], Speed] = {}
     for number in range(1, repeats + 1):
-        for grid, place in grids.items():
+        for grid, domain_and_shape in grids.items():
             for model in models:
-                for way in ways:
-                    key = grid, model, way
+                for form in forms:
+                    key = grid, model, form
                     if key in speeds and speeds[key].note:
                         continue
-                    on_progress(f"round {number} of {repeats}: {model} at {grid}: {way}")
-                    speed = _measured(Place(model, *place), way, batch_sizes)
+                    on_progress(f"round {number} of {repeats}: {model} at {grid}: {form}")
+                    speed = _measured(InferenceCase(model, *domain_and_shape), form, batch_sizes)
                     speeds[key] = speeds[key].beside(speed) if key in speeds else speed
     rows = [
-        {"grid": grid, "model": model, "way": way, "batch_sizes": batch_sizes, **asdict(speed)}
-        for (grid, model, way), speed in speeds.items()
+        {"grid": grid, "model": model, "form": form, "batch_sizes": batch_sizes, **asdict(speed)}
+        for (grid, model, form), speed in speeds.items()
     ]
     return [export_table(rows, grid, model) for grid in grids for model in models], rows
 
@@ -171,7 +171,7 @@ def export_table(rows: Sequence[Row], grid: str, model: str) -> Table:
     rows = [row for row in rows if (row["grid"], row["model"]) == (grid, model)]
     columns: list[str] = []
     for size in rows[0]["batch_sizes"]:
-        columns += [f"batch {size}, ms", f"batch {size}, × {rows[0]['way']}"]
+        columns += [f"batch {size}, ms", f"batch {size}, × {rows[0]['form']}"]
     others = ["until first answers, s", "largest difference"]
     ratios = [name for name in columns if "×" in name]
     title = f"Inference of {model} at {grid}"
@@ -186,7 +186,7 @@ def export_table(rows: Sequence[Row], grid: str, model: str) -> Table:
             entries.append(Entry(None if mine is None or first is None else mine / first))
         entries += [Entry(three_digits(row["start_seconds"])), Entry(row["difference"], digits=2)]
         entries[0] = replace(entries[0], note=row["note"])
-        table.add(row["way"], entries)
+        table.add(row["form"], entries)
     table.notes += [
         "CPU time of one thread for one call, the smallest of all repeats. Until first answers: CPU "
         "seconds to solve, trace, compile, write and load, and to answer every batch size once. "
@@ -201,29 +201,29 @@ def versions() -> str:
     return ", ".join(f"{name} {version(name)}" for name in names)
 
 
-def _measured(place: Place, way: str, batch_sizes: tuple[int, ...]) -> Speed:
+def _measured(case: InferenceCase, form: str, batch_sizes: tuple[int, ...]) -> Speed:
     try:
-        return in_new_process(_measure_here, (place, way, batch_sizes))
+        return in_new_process(_measure_here, (case, form, batch_sizes))
     except Exception as error:  # A form that fails is reported; the others go on.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Speed(note=f"failed: {lines[0]}")
 
 
-def _measure_here(task: tuple[Place, str, tuple[int, ...]]) -> Speed:
-    place, way, batch_sizes = task
+def _measure_here(task: tuple[InferenceCase, str, tuple[int, ...]]) -> Speed:
+    case, form, batch_sizes = task
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(1)
-    sites = place.domain.grid(*place.grid_shape)[0]
+    sites = case.domain.grid(*case.grid_shape)[0]
     batches = [torch.randn(n, 1, len(sites), 1, generator=generator) for n in batch_sizes]
     with torch.no_grad():
         start = _cpu_seconds()
-        predict = WAYS[way](place)
+        predict = FORMS[form](case)
         for frames in batches:
             predict(frames)
         start_seconds = _cpu_seconds() - start
         seconds = tuple(_shortest(predict, frames) for frames in batches)
         smallest = batches[0]
-        expected = place.eager()(smallest)
+        expected = case.eager()(smallest)
         difference = (predict(smallest) - expected).abs().max() / expected.abs().max()
     return Speed(seconds, start_seconds, float(difference))
 

@@ -1,4 +1,7 @@
-"""How models are compared. The rules are the same for all of them, ours included."""
+"""How models are compared: which ones, under which rules, on which machine.
+
+The rules are the same for all of them, ours included.
+"""
 
 import platform
 import sys
@@ -9,16 +12,20 @@ from typing import Any, Literal
 
 import torch
 
-from gpo.baselines import REGISTRY
+from gpo.baselines import BASELINES
 from gpo.training.config import RECIPES
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""
+VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
+"""The rows that are ours."""
+MODELS = (*VARIANTS, *BASELINES)
+"""All models that are compared, by the names of their rows."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What every cell of a table is given, whichever model is in it."""
+    """What every experiment of a table is given, whichever model is in it."""
 
     name: Literal["budget", "steps", "paper"] = "budget"
     """budget: the same CPU seconds; steps: the same optimiser steps; paper: the paper's epochs."""
@@ -67,19 +74,9 @@ class Protocol:
         )
 
 
-# >>> """The models that are compared, by the names of their rows."""
-
-VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
-"""The rows that are ours."""
-MODELS = (*VARIANTS, *REGISTRY)
-
-
 def run_settings(name: str) -> dict[str, str]:
     """Returns what a run of a model sets."""
     return {"model": "gpo", "variant": VARIANTS[name]} if name in VARIANTS else {"model": name}
-
-
-# >>> """With what a benchmark was made: versions, and the CPU by its model alone."""
 
 
 def describe_machine(command: str) -> list[str]:

@@ -91,7 +91,7 @@ def measure_scaling(
         memory_limit: Gigabytes of memory; a step that should take more, judged by the place
             before, is left out.
         device: On a GPU, times are those of the clock.
-        on_progress: Told what is measured next.
+        on_progress: Called with what is measured next.
     """
     if repeats < 1:
         raise ValueError(f"`repeats` must be at least 1, got {repeats}.")

@@ -6,28 +6,28 @@ from pathlib import Path
 import numpy as np
 
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
-from gpo.bench.experiment import Cell
-from gpo.bench.experiment_grid import Campaign
+from gpo.bench.experiment import Experiment
+from gpo.bench.experiment_grid import ExperimentGrid
 from gpo.bench.protocol import MODELS, Protocol, run_settings
 from gpo.bench.table import Entry, Table
 
 REFERENCES = ("persistence", "climatology", "training mean")
 
 
-def table1_cells(
+def table1_experiments(
     models: Sequence[str],
     columns: Sequence[str],
     protocol: Protocol,
     files: Path,
     seeds: Sequence[int],
     repeated: Sequence[str] = MODELS,
-) -> tuple[list[Cell], dict[str, str]]:
-    """Returns the cells, column by column, and the columns without data with their reasons.
+) -> tuple[list[Experiment], dict[str, str]]:
+    """Returns the experiments, column by column, and the columns without data with their reasons.
 
     Args:
         models: Rows.
         columns: Columns.
-        protocol: What every cell is given.
+        protocol: What every experiment is given.
         files: Folder of real files.
         seeds: Seeds of repeated rows.
         repeated: Rows that get all seeds; the others get the first.
@@ -38,24 +38,24 @@ def table1_cells(
         for name in names:
             if name not in known:
                 raise ValueError(f"--{kind} must be of {', '.join(known)}, got {name!r}.")
-    cells, missing = [], {}
+    experiments, missing = [], {}
     for column in columns:
         try:
             source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
         except NoDataError as error:
             missing[column] = str(error)
             continue
-        cells += [
-            Cell(model, column, {**source, **run_settings(model), "seed": seed}, protocol)
+        experiments += [
+            Experiment(model, column, {**source, **run_settings(model), "seed": seed}, protocol)
             for seed in seeds
             for model in models
             if model in repeated or seed == seeds[0]
         ]
-    return cells, missing
+    return experiments, missing
 
 
 def table1(
-    campaign: Campaign,
+    grid: ExperimentGrid,
     models: Sequence[str],
     columns: Sequence[str],
     missing: dict[str, str],
@@ -71,22 +71,22 @@ def table1(
     for model in models:
         entries = []
         for column in columns:
-            entries.append(_entry(campaign, model, column, missing))
+            entries.append(_entry(grid, model, column, missing))
             if column in paper:
                 entries.append(Entry(PAPER.get(model, {}).get(column)))
         table.add(model, entries)
     for reference in REFERENCES:
         entries = []
         for column in columns:
-            entries.append(_reference(campaign, reference, column))
+            entries.append(_reference(grid, reference, column))
             if column in paper:
                 entries.append(Entry())
         if any(entry.value is not None for entry in entries):
             table.add(reference, entries)
     for column, reason in missing.items():
         table.notes.append(f"{column}: - ({reason}).")
-    counts = _test_examples(campaign, columns)
-    for rules in sorted(set(campaign.other_rules.values())):
+    counts = _test_examples(grid, columns)
+    for rules in sorted(set(grid.other_rules.values())):
         table.notes.append(f"Marked other rules: {rules}.")
     table.notes += [
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
@@ -100,14 +100,14 @@ def table1(
     return table
 
 
-def _entry(campaign: Campaign, model: str, column: str, missing: dict[str, str]) -> Entry:
+def _entry(grid: ExperimentGrid, model: str, column: str, missing: dict[str, str]) -> Entry:
     key = (model, column)
-    mark = ", other rules" * (key in campaign.other_rules)
+    mark = ", other rules" * (key in grid.other_rules)
     if column in missing:
         return Entry()
-    if key in campaign.failures:
-        return Entry(note=_short(campaign.failures[key]))
-    outcomes = campaign.outcomes.get(key)
+    if key in grid.failures:
+        return Entry(note=_short(grid.failures[key]))
+    outcomes = grid.outcomes.get(key)
     if not outcomes:
         return Entry(note="not run")
     errors = [outcome.relative_l2 for outcome in outcomes]
@@ -116,18 +116,18 @@ def _entry(campaign: Campaign, model: str, column: str, missing: dict[str, str])
     return Entry(float(np.mean(errors)), spread, f"{steps:,}{mark}")
 
 
-def _reference(campaign: Campaign, who: str, column: str) -> Entry:
-    for (_, place), outcomes in campaign.outcomes.items():
+def _reference(grid: ExperimentGrid, who: str, column: str) -> Entry:
+    for (_, place), outcomes in grid.outcomes.items():
         if place == column and who in outcomes[0].references:
             return Entry(outcomes[0].references[who])
     return Entry()
 
 
-def _test_examples(campaign: Campaign, columns: Sequence[str]) -> dict[str, int]:
+def _test_examples(grid: ExperimentGrid, columns: Sequence[str]) -> dict[str, int]:
     return {
         column: outcomes[0].num_examples
         for column in columns
-        for (_, place), outcomes in campaign.outcomes.items()
+        for (_, place), outcomes in grid.outcomes.items()
         if place == column
     }
 

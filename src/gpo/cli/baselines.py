@@ -1,4 +1,4 @@
-"""`gpo baselines`: the rivals, their sizes and what they can take."""
+"""`gpo baselines`: the other models, their sizes and the sites they can take."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from gpo.baselines import REGISTRY, Problem, UnsupportedGeometryError
+from gpo.baselines import BASELINES, Problem, UnsupportedGeometryError
 from gpo.numerics.domain import Domain
 from gpo.training.models import count_weights
 
-PLACES = {
+PROBLEMS = {
     "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),
     "points in the plane": Problem(1, 1, Domain.unit_box(2)),
     "grid 32 x 32 x 32": Problem(1, 1, Domain.unit_box(3, periodic=True), (32, 32, 32)),
@@ -20,22 +20,22 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Baselines:
-    """Lists the rivals with their parameter counts, or the reason why they cannot take some sites."""
+    """Lists the baselines with their parameter counts, or the reason why they cannot take some sites."""
 
     def run(self) -> None:
         """Prints one row per model, for one field in and one field out."""
         table = Table(title="Parameters for one field in and one out", show_lines=True)
         table.add_column("model")
-        for place in PLACES:
-            table.add_column(place, justify="right")
-        for name in REGISTRY:
-            table.add_row(name, *(_count(name, problem) for problem in PLACES.values()))
+        for sites in PROBLEMS:
+            table.add_column(sites, justify="right")
+        for name in BASELINES:
+            table.add_row(name, *(_count(name, problem) for problem in PROBLEMS.values()))
         Console().print(table)
 
 
 def _count(name: str, problem: Problem) -> str:
     try:
         with torch.device("meta"):
-            return f"{count_weights(REGISTRY[name](problem)):,}"
+            return f"{count_weights(BASELINES[name].build(problem)):,}"
     except UnsupportedGeometryError as error:
         return f"- ({error})"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gpo.bench.ablation import ablation_cells, ablation_table
+from gpo.bench.ablation import ablation_experiments, ablation_table
 from gpo.bench.columns import COLUMNS
 from gpo.bench.curves import (
     collect_convergence,
@@ -19,16 +19,16 @@ from gpo.bench.curves import (
     convergence_table,
     rollout_table,
     spectrum_table,
+    transfer_table,
 )
 from gpo.bench.efficiency import measure_efficiency
-from gpo.bench.experiment import Cell
-from gpo.bench.experiment_grid import Campaign
+from gpo.bench.experiment import Experiment
+from gpo.bench.experiment_grid import ExperimentGrid
 from gpo.bench.export import measure_export, versions
 from gpo.bench.protocol import MODELS, Protocol, describe_machine
 from gpo.bench.scaling import measure_scaling
 from gpo.bench.table import Table
-from gpo.bench.table1 import table1, table1_cells
-from gpo.bench.transfer import transfer_table
+from gpo.bench.table1 import table1, table1_experiments
 from gpo.cli.data import make_data
 from gpo.exporting.program import require_onnx
 from gpo.files import write_text
@@ -36,13 +36,13 @@ from gpo.report.bench_figures import draw_curves, draw_efficiency, draw_scaling
 
 
 @dataclass(frozen=True)
-class Cells:
-    """How cells of a table are made, for all models alike."""
+class GridOptions:
+    """How experiments of a table are made, for all models alike."""
 
     protocol: Literal["budget", "steps", "paper"] = "budget"
     """Equal CPU seconds, equal steps, or the paper's epochs."""
     amount: float = 120.0
-    """CPU seconds or steps for every cell; the tuning of the learning rate comes on top."""
+    """CPU seconds or steps for every experiment; the tuning of the learning rate comes on top."""
     preset: Literal["quick", "default", "paper"] = "quick"
     """Size of made data."""
     seeds: tuple[int, ...] = (0,)
@@ -50,11 +50,11 @@ class Cells:
     files: Path = Path("../shared/data")
     """Folder of real files, and of published files of benchmarks as NAME.*."""
     runs: Path = Path("runs/bench")
-    """Where cells are kept; what is finished there is not made again."""
+    """Where experiments are kept; what is finished there is not made again."""
     jobs: int = 1
-    """Cells at a time."""
+    """Experiments at a time."""
     finished: bool = False
-    """Shows the cells that are finished and makes no others."""
+    """Shows the experiments that are finished and makes no others."""
     out: Path = Path("benchmarks/results")
     """Where tables and figures go."""
 
@@ -63,50 +63,57 @@ class Cells:
         """The protocol with its amount."""
         return Protocol(self.protocol, self.amount, self.preset)
 
-    def column(
+    def make_column(
         self, benchmark: str, models: tuple[str, ...], repeated: tuple[str, ...] = (), **also: Any
-    ) -> list[Cell]:
-        """Makes the cells of one column of table1, where a run sets something else besides, and returns them."""
-        cells, missing = table1_cells(
+    ) -> list[Experiment]:
+        """Makes the experiments of one column of table1, with `also` set in every run, and returns them."""
+        experiments, missing = table1_experiments(
             models, (benchmark,), self.rules, self.files, self.seeds, repeated
         )
         if missing:
             raise ValueError(f"{benchmark} has no data: {missing[benchmark]}.")
-        cells = [replace(cell, settings={**cell.settings, **also}) for cell in cells]
-        self.make(cells)
-        return cells
+        experiments = [
+            replace(experiment, settings={**experiment.settings, **also})
+            for experiment in experiments
+        ]
+        self.make(experiments)
+        return experiments
 
-    def make(self, cells: list[Cell]) -> Campaign:
-        """Makes all cells, with progress."""
-        campaign = Campaign(self.runs, str(self.rules))
+    def make(self, experiments: list[Experiment]) -> ExperimentGrid:
+        """Makes all experiments, with progress."""
+        grid = ExperimentGrid(self.runs, str(self.rules))
         if self.finished:
-            cells = [cell for cell in cells if cell.outcome(self.runs)]
-            if not cells:
+            experiments = [
+                experiment for experiment in experiments if experiment.outcome(self.runs)
+            ]
+            if not experiments:
                 raise ValueError(
-                    f"--finished: {self.runs} has none of these cells; without it they are made."
+                    f"--finished: {self.runs} has none of these experiments; without it they are made."
                 )
         else:
-            known = (cell.settings for cell in cells if "benchmark" in cell.settings)
-            for name in {settings["benchmark"] for settings in known}:
+            settings = [experiment.settings for experiment in experiments]
+            for name in {made["benchmark"] for made in settings if "benchmark" in made}:
                 make_data(name, self.rules.settings()["preset"])
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         console = Console(soft_wrap=True, highlight=False)
         with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-            task = progress.add_task("cells", total=len(cells))
+            task = progress.add_task("experiments", total=len(experiments))
 
-            def on_done(cell: Cell, message: str) -> None:
-                progress.console.print(f"{cell.column}, {cell.row}: {message}", markup=False)
+            def on_done(experiment: Experiment, message: str) -> None:
+                progress.console.print(
+                    f"{experiment.column}, {experiment.row}: {message}", markup=False
+                )
                 progress.advance(task)
 
-            campaign.run(cells, jobs=self.jobs, on_done=on_done)
-        return campaign
+            grid.run(experiments, jobs=self.jobs, on_done=on_done)
+        return grid
 
 
 @dataclass(frozen=True)
 class BenchTable1:
     """Relative L2 of all models on all benchmarks and on real files."""
 
-    cells: Cells = Cells()
+    grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
     """Rows."""
     repeated: tuple[str, ...] = MODELS
@@ -114,53 +121,55 @@ class BenchTable1:
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Columns; those without data are a dash with the reason."""
     earlier: Path | None = None
-    """cells.json of an earlier campaign: fills what is not run now, and is marked where rules differ."""
+    """experiments.json of an earlier experiment grid: fills what is not run now, and is marked where rules differ."""
 
     def run(self) -> None:
-        """Makes the cells and writes the table."""
-        make, rows = self.cells, self.models
+        """Makes the experiments and writes the table."""
+        options, rows = self.grid, self.models
         if self.earlier is not None and not self.earlier.is_file():
             raise ValueError(
-                f"--earlier must be a cells.json of gpo bench table1, got {self.earlier}."
+                f"--earlier must be an experiments.json of gpo bench table1, got {self.earlier}."
             )
-        cells, missing = table1_cells(
-            self.models, self.benchmarks, make.rules, make.files, make.seeds, self.repeated
+        experiments, missing = table1_experiments(
+            self.models, self.benchmarks, options.rules, options.files, options.seeds, self.repeated
         )
-        campaign = make.make(cells)
+        grid = options.make(experiments)
         if self.earlier is not None:
-            campaign.take_earlier(self.earlier)
-            known = {row for row, _ in (*campaign.outcomes, *campaign.failures)}
-            rows = tuple(name for name in MODELS if name in known)
-        table = table1(campaign, rows, self.benchmarks, missing, make.rules)
-        _write(make.out / "table1", [table])
-        campaign.save(make.out / "table1" / "cells.json")
+            grid.take_earlier(self.earlier)
+            made = {row for row, _ in (*grid.outcomes, *grid.failures)}
+            rows = tuple(name for name in MODELS if name in made)
+        table = table1(grid, rows, self.benchmarks, missing, options.rules)
+        _write(options.out / "table1", [table])
+        grid.save(options.out / "table1" / "experiments.json")
 
 
 @dataclass(frozen=True)
 class BenchAblation:
     """GPO with one part changed at a time."""
 
-    cells: Cells = Cells()
+    grid: GridOptions = GridOptions()
     model: Literal["gpo", "gpo-paper"] = "gpo"
     """Whose parts."""
     benchmark: str = "ns2d"
     """The column it is run on."""
 
     def run(self) -> None:
-        """Makes the cells and writes the table."""
-        make = self.cells
-        cells = ablation_cells(self.model, self.benchmark, make.rules, make.files, make.seeds)
-        campaign = make.make(cells)
-        folder = make.out / f"ablation-{self.model}"
-        _write(folder, [ablation_table(campaign, self.model, self.benchmark, make.rules)])
-        campaign.save(folder / "cells.json")
+        """Makes the experiments and writes the table."""
+        options = self.grid
+        experiments = ablation_experiments(
+            self.model, self.benchmark, options.rules, options.files, options.seeds
+        )
+        grid = options.make(experiments)
+        folder = options.out / f"ablation-{self.model}"
+        _write(folder, [ablation_table(grid, self.model, self.benchmark, options.rules)])
+        grid.save(folder / "experiments.json")
 
 
 @dataclass(frozen=True)
 class BenchRollout:
     """Error against step, to 20, of models that learned from noisy input."""
 
-    cells: Cells = Cells()
+    grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
     """Curves."""
     repeated: tuple[str, ...] = MODELS
@@ -172,76 +181,77 @@ class BenchRollout:
     errors. Chosen on validation data, see benchmarks/study."""
 
     def run(self) -> None:
-        """Makes the cells that are missing, writes a table and a figure."""
-        make = self.cells
+        """Makes the experiments that are missing, writes a table and a figure."""
+        options = self.grid
         noisy = {"noise": self.noise, "noise_fraction": 1.0}
-        cells = make.column(self.benchmark, self.models, self.repeated, **noisy)
-        curves = collect_rollouts(cells, make.runs)
+        experiments = options.make_column(self.benchmark, self.models, self.repeated, **noisy)
+        curves = collect_rollouts(experiments, options.runs)
         figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
-        table = rollout_table(curves, self.benchmark, make.rules)
+        table = rollout_table(curves, self.benchmark, options.rules)
         table.notes.append(f"Trained with noise of {self.noise:g} on the normalised input.")
-        _write(make.out / "rollout", [table], {"rollout": figure})
+        _write(options.out / "rollout", [table], {"rollout": figure})
 
 
 @dataclass(frozen=True)
 class BenchConvergence:
-    """Validation error against CPU seconds, of the cells of table1."""
+    """Validation error against CPU seconds, of the experiments of table1."""
 
-    cells: Cells = Cells()
+    grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
     """Curves."""
     benchmark: str = "ns2d"
     """The column it is taken from."""
 
     def run(self) -> None:
-        """Makes the cells that are missing, writes a table and a figure."""
-        make = self.cells
-        curves = collect_convergence(make.column(self.benchmark, self.models), make.runs)
+        """Makes the experiments that are missing, writes a table and a figure."""
+        options = self.grid
+        curves = collect_convergence(options.make_column(self.benchmark, self.models), options.runs)
         figure = draw_curves(
             curves, "CPU seconds of training", "relative L2, validation", f"Training on {self.benchmark}"
         )  # fmt: skip
-        table = convergence_table(curves, self.benchmark, make.rules)
-        _write(make.out / "convergence", [table], {"convergence": figure})
+        table = convergence_table(curves, self.benchmark, options.rules)
+        _write(options.out / "convergence", [table], {"convergence": figure})
 
 
 @dataclass(frozen=True)
 class BenchSpectrum:
-    """Energy by scale at the end of a rollout, of truth and of the cells of table1."""
+    """Energy by scale at the end of a rollout, of truth and of the experiments of table1."""
 
-    cells: Cells = Cells()
+    grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
     """Curves."""
     benchmark: str = "ns2d"
     """The column it is taken from."""
 
     def run(self) -> None:
-        """Makes the cells that are missing, writes a table and a figure."""
-        make = self.cells
-        cells = make.column(self.benchmark, self.models)
-        curves = collect_spectra(cells, make.runs)
+        """Makes the experiments that are missing, writes a table and a figure."""
+        options = self.grid
+        experiments = options.make_column(self.benchmark, self.models)
+        curves = collect_spectra(experiments, options.runs)
         figure = draw_curves(
             curves, "wave number", "energy E(k)", f"{self.benchmark} after a rollout", is_log=True
         )
-        table = spectrum_table(cells, make.runs, self.benchmark, make.rules)
-        _write(make.out / "spectrum", [table], {"spectrum": figure})
+        table = spectrum_table(experiments, options.runs, self.benchmark, options.rules)
+        _write(options.out / "spectrum", [table], {"spectrum": figure})
 
 
 @dataclass(frozen=True)
 class BenchTransfer:
-    """Error on coarser and finer grids and on a random part of the sites, of the cells of table1."""
+    """Error on coarser and finer grids and on a random part of the sites, of the experiments of table1."""
 
-    cells: Cells = Cells()
+    grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
     """Rows."""
     benchmark: str = "ns2d"
     """The column it is taken from; --files may hold the same data at a finer resolution."""
 
     def run(self) -> None:
-        """Makes the cells that are missing and writes a table."""
-        make = self.cells
-        cells = make.column(self.benchmark, self.models)
+        """Makes the experiments that are missing and writes a table."""
+        options = self.grid
+        experiments = options.make_column(self.benchmark, self.models)
         _write(
-            make.out / "transfer", [transfer_table(cells, make.runs, self.benchmark, make.rules)]
+            options.out / "transfer",
+            [transfer_table(experiments, options.runs, self.benchmark, options.rules)],
         )
 
 

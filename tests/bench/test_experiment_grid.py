@@ -1,4 +1,4 @@
-"""Cells are made once, killed ones go on, failed ones are told; shown without training."""
+"""Experiments are made once, killed ones go on, failed ones are reported; shown without training."""
 
 import json
 from dataclasses import replace
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from gpo.bench import invoke, protocol
-from gpo.bench.ablation import ROWS, ablation_cells, ablation_table
+from gpo.bench import experiment as experiment_module
+from gpo.bench import protocol
+from gpo.bench.ablation import ROWS, ablation_experiments, ablation_table
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
 from gpo.bench.curves import (
     collect_convergence,
@@ -18,15 +19,14 @@ from gpo.bench.curves import (
     convergence_table,
     rollout_table,
     spectrum_table,
+    transfer_table,
 )
-from gpo.bench.experiment import Cell
-from gpo.bench.experiment_grid import Campaign
-from gpo.bench.invoke import CellError
+from gpo.bench.experiment import Experiment, ExperimentError
+from gpo.bench.experiment_grid import ExperimentGrid
 from gpo.bench.protocol import LEARNING_RATES, MODELS, Protocol
-from gpo.bench.table1 import table1, table1_cells
-from gpo.bench.transfer import transfer_table
+from gpo.bench.table1 import table1, table1_experiments
 from gpo.cli import main
-from gpo.cli.bench import Cells
+from gpo.cli.bench import GridOptions
 from gpo.data.benchmarks import BENCHMARKS
 from gpo.evaluation.results import Results
 from gpo.training.config import RunConfig
@@ -47,7 +47,7 @@ def calls(monkeypatch):
         made.append((command, settings))
         model, rate = settings["model"], settings["learning_rate"]
         if model == "cno":
-            raise CellError("cno cannot take these sites: needs a grid")
+            raise ExperimentError("cno cannot take these sites: needs a grid")
         log = out / "log" / "version_0"
         log.mkdir(parents=True)
         RunConfig(**settings).save(out / "config.yaml")
@@ -69,15 +69,15 @@ def calls(monkeypatch):
                 resolution={"1x": {"model": error}, "2x": {"model": 1.25 * error}, "random 70% of the sites": {"reason": "needs a grid"}},
             ).save(out)  # fmt: skip
 
-    monkeypatch.setattr(invoke, "run_gpo", call)
+    monkeypatch.setattr(experiment_module, "run_gpo", call)
     return made
 
 
 def make(tmp_path, models=("gpo", "fno", "cno")):
-    cells, missing = table1_cells(models, ("ns2d", "carra"), PROTOCOL, tmp_path, (0, 1))
-    campaign = Campaign(tmp_path / "runs", str(PROTOCOL))
-    campaign.run(cells, jobs=2)
-    return cells, missing, campaign
+    experiments, missing = table1_experiments(models, ("ns2d", "carra"), PROTOCOL, tmp_path, (0, 1))
+    grid = ExperimentGrid(tmp_path / "runs", str(PROTOCOL))
+    grid.run(experiments, jobs=2)
+    return experiments, missing, grid
 
 
 def test_every_model_gets_the_same_rules(tmp_path, calls):
@@ -99,7 +99,7 @@ def test_every_model_gets_the_same_rules(tmp_path, calls):
     assert {settings["learning_rate"] for settings in runs} == {LEARNING_RATES[1]}
 
 
-def test_a_finished_cell_is_not_made_again(tmp_path, calls):
+def test_a_finished_experiment_is_not_made_again(tmp_path, calls):
     make(tmp_path)
     before = len([command for command, settings in calls if settings["model"] != "cno"])
     make(tmp_path)
@@ -107,24 +107,24 @@ def test_a_finished_cell_is_not_made_again(tmp_path, calls):
 
 
 @pytest.mark.parametrize(("added", "then"), [(9e-3, []), (BETTER_RATE, ["run", "run"])])
-def test_a_cell_tries_what_was_added_to_the_learning_rates(
+def test_an_experiment_tries_what_was_added_to_the_learning_rates(
     tmp_path, calls, monkeypatch, added, then
 ):
     make(tmp_path, ["gpo"])
     before = len(calls)
     monkeypatch.setattr(protocol, "LEARNING_RATES", (*LEARNING_RATES, added))
-    _, _, campaign = make(tmp_path, ["gpo"])
+    _, _, grid = make(tmp_path, ["gpo"])
     # The new rate is tried once for both seeds; only where it is better they run again.
     assert sorted(command for command, _ in calls[before:]) == [*then, "train"]
     assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
     best = added if then else LEARNING_RATES[1]
-    assert {outcome.learning_rate for outcome in campaign.outcomes["gpo", "ns2d"]} == {best}
+    assert {outcome.learning_rate for outcome in grid.outcomes["gpo", "ns2d"]} == {best}
 
 
 def test_what_a_table_has_no_use_for_is_scored_when_it_is_asked_for(tmp_path, calls, monkeypatch):
-    cells, _, _ = make(tmp_path, ["gpo"])
+    experiments, _, _ = make(tmp_path, ["gpo"])
     root, scored = tmp_path / "runs", []
-    path = cells[0].run(root).results_file
+    path = experiments[0].run(root).results_file
     whole = Results.load(path)
     replace(whole, rollout={}, scope="one-step").save(path.parent)
 
@@ -132,32 +132,32 @@ def test_what_a_table_has_no_use_for_is_scored_when_it_is_asked_for(tmp_path, ca
         scored.append((run, threads))
         whole.save(run)
 
-    monkeypatch.setattr(invoke, "evaluate", evaluate)
-    for cell in cells[:1] * 2:
-        assert cell.results(root).rollout == whole.rollout
+    monkeypatch.setattr(experiment_module, "evaluate", evaluate)
+    for experiment in experiments[:1] * 2:
+        assert experiment.results(root).rollout == whole.rollout
     assert scored == [(path.parent, 1)]
 
 
-def test_two_campaigns_do_not_make_the_same_cell(tmp_path, calls):
-    cells, _ = table1_cells(["gpo"], ["ns2d"], PROTOCOL, tmp_path, [0])
-    folder = cells[0].folder(tmp_path / "runs")
+def test_two_grids_do_not_make_the_same_experiment(tmp_path, calls):
+    experiments, _ = table1_experiments(["gpo"], ["ns2d"], PROTOCOL, tmp_path, [0])
+    folder = experiments[0].folder(tmp_path / "runs")
     folder.mkdir(parents=True)
-    with FileLock(folder / "cell.lock"):
-        _, _, campaign = make(tmp_path, ["gpo"])
-    assert "another gpo bench is at work on it" in campaign.failures["gpo", "ns2d"]
+    with FileLock(folder / "experiment.lock"):
+        _, _, grid = make(tmp_path, ["gpo"])
+    assert "another gpo bench is at work on it" in grid.failures["gpo", "ns2d"]
     assert {settings["seed"] for command, settings in calls if command == "run"} == {1}
 
 
-def test_other_settings_are_another_cell():
-    cells = [Cell("gpo", "ns2d", {"seed": seed}, Protocol(amount=amount)) for seed, amount in ((0, 60.0), (1, 60.0), (0, 61.0))]  # fmt: skip
-    assert len({cell.folder(Path()) for cell in cells}) == 3
+def test_other_settings_are_another_experiment():
+    experiments = [Experiment("gpo", "ns2d", {"seed": seed}, Protocol(amount=amount)) for seed, amount in ((0, 60.0), (1, 60.0), (0, 61.0))]  # fmt: skip
+    assert len({experiment.folder(Path()) for experiment in experiments}) == 3
     # All seeds share the choice of the learning rate.
-    assert len({cell.tuning(Path()).folder for cell in cells}) == 2
+    assert len({experiment.tuning(Path()).folder for experiment in experiments}) == 2
 
 
 def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path, calls):
-    _, missing, campaign = make(tmp_path)
-    text = table1(campaign, ("gpo", "gpo-paper", "fno", "cno", "lno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()  # fmt: skip
+    _, missing, grid = make(tmp_path)
+    text = table1(grid, ("gpo", "gpo-paper", "fno", "cno", "lno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()  # fmt: skip
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
     assert rows["model"] == "| model | ns2d | ns2d (paper) | carra | carra (paper) |"
     assert rows["gpo"] == "| gpo | **0.02 ± 0 (42)** | - | - | - |"
@@ -172,50 +172,54 @@ def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path
 
 
 def test_outcomes_and_failures_are_stored(tmp_path, calls):
-    _, _, campaign = make(tmp_path)
-    campaign.save(tmp_path / "cells.json")
-    stored = json.loads((tmp_path / "cells.json").read_text())
+    _, _, grid = make(tmp_path)
+    grid.save(tmp_path / "experiments.json")
+    stored = json.loads((tmp_path / "experiments.json").read_text())
     assert [(entry["row"], len(entry["seeds"])) for entry in stored["outcomes"]] == [("fno", 2), ("gpo", 2)]  # fmt: skip
     assert stored["failures"][0]["reason"] == "cno cannot take these sites: needs a grid"
 
 
-def test_rows_that_are_not_made_come_from_an_earlier_campaign(tmp_path, calls):
-    make(tmp_path)[2].save(tmp_path / "cells.json")
-    _, missing, campaign = make(tmp_path, ["gpo"])
-    campaign.take_earlier(tmp_path / "cells.json")
-    text = table1(campaign, ("gpo", "fno", "cno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
+def test_rows_that_are_not_made_come_from_an_earlier_grid(tmp_path, calls):
+    make(tmp_path)[2].save(tmp_path / "experiments.json")
+    _, missing, grid = make(tmp_path, ["gpo"])
+    grid.take_earlier(tmp_path / "experiments.json")
+    text = table1(grid, ("gpo", "fno", "cno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
     assert "| gpo | **0.02 ± 0 (42)** |" in text
     assert "| fno | *0.03 ± 0 (42)* |" in text
     assert "| cno | - (needs a grid) |" in text
-    (tmp_path / "cells.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"cells.json: must be cells of gpo bench table1"):
-        campaign.take_earlier(tmp_path / "cells.json")
+    (tmp_path / "experiments.json").write_text("{}")
+    with pytest.raises(
+        ValueError, match=r"experiments.json: must be experiments of gpo bench table1"
+    ):
+        grid.take_earlier(tmp_path / "experiments.json")
 
 
-def test_cells_that_were_made_under_other_rules_stay_marked(tmp_path, calls):
+def test_experiments_that_were_made_under_other_rules_stay_marked(tmp_path, calls):
     _, missing, before = make(tmp_path)
     before.rules = "half the learning rates"
-    before.save(tmp_path / "cells.json")
-    campaign = make(tmp_path, ["gpo"])[2]
-    campaign.take_earlier(tmp_path / "cells.json")
-    campaign.save(tmp_path / "both.json")
-    again = Campaign(tmp_path / "runs", str(PROTOCOL))
+    before.save(tmp_path / "experiments.json")
+    grid = make(tmp_path, ["gpo"])[2]
+    grid.take_earlier(tmp_path / "experiments.json")
+    grid.save(tmp_path / "both.json")
+    again = ExperimentGrid(tmp_path / "runs", str(PROTOCOL))
     again.take_earlier(tmp_path / "both.json")
-    for marked in (campaign, again):
+    for marked in (grid, again):
         text = table1(marked, ("gpo", "fno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
         assert "| gpo | **0.02 ± 0 (42)** |" in text
         assert "| fno | *0.03 ± 0 (42, other rules)* |" in text
         assert "Marked other rules: half the learning rates." in text
 
 
-def test_cells_of_a_column_that_has_other_settings_now_are_marked(tmp_path, calls, monkeypatch):
+def test_experiments_of_a_column_that_has_other_settings_now_are_marked(
+    tmp_path, calls, monkeypatch
+):
     _, missing, before = make(tmp_path, ["fno"])
-    before.save(tmp_path / "cells.json")
+    before.save(tmp_path / "experiments.json")
     changed = replace(COLUMNS["ns2d"], settings={"history": 3})
     monkeypatch.setitem(COLUMNS, "ns2d", changed)
-    campaign = make(tmp_path, ["gpo"])[2]
-    campaign.take_earlier(tmp_path / "cells.json")
-    text = table1(campaign, ("gpo", "fno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
+    grid = make(tmp_path, ["gpo"])[2]
+    grid.take_earlier(tmp_path / "experiments.json")
+    text = table1(grid, ("gpo", "fno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
     assert "| gpo | **0.02 ± 0 (42)** |" in text
     assert "| fno | *0.03 ± 0 (42, other rules)* |" in text
     assert "Settings of columns: ns2d history=3." in text
@@ -224,30 +228,32 @@ def test_cells_of_a_column_that_has_other_settings_now_are_marked(tmp_path, call
 def test_a_table_of_what_is_finished_makes_nothing(tmp_path, calls):
     make(tmp_path, ["gpo"])
     num_calls = len(calls)
-    cells, _ = table1_cells(["gpo", "fno"], ["ns2d"], PROTOCOL, tmp_path, (0, 1))
-    campaign = Cells(amount=60.0, runs=tmp_path / "runs", finished=True).make(cells)
-    assert list(campaign.outcomes) == [("gpo", "ns2d")]
+    experiments, _ = table1_experiments(["gpo", "fno"], ["ns2d"], PROTOCOL, tmp_path, (0, 1))
+    grid = GridOptions(amount=60.0, runs=tmp_path / "runs", finished=True).make(experiments)
+    assert list(grid.outcomes) == [("gpo", "ns2d")]
     assert len(calls) == num_calls
-    with pytest.raises(ValueError, match="has none of these cells"):
-        Cells(amount=60.0, runs=tmp_path / "empty", finished=True).make(cells)
+    with pytest.raises(ValueError, match="has none of these experiments"):
+        GridOptions(amount=60.0, runs=tmp_path / "empty", finished=True).make(experiments)
 
 
 def test_curves_end_where_a_model_diverges(tmp_path, calls):
-    cells, _, campaign = make(tmp_path)
-    curves = collect_rollouts(cells, campaign.root)
+    experiments, _, grid = make(tmp_path)
+    curves = collect_rollouts(experiments, grid.root)
     # The mean over two seeds; the references are the same for all.
     assert curves["gpo"] == ([1.0], [0.03])
     assert curves["persistence"] == ([1.0, 2.0], [0.3, 0.6])
     text = rollout_table(curves, "ns2d", PROTOCOL).markdown()
     assert "| gpo | **0.03** | - (diverged) |" in text
-    spectra = collect_spectra(cells, campaign.root)
+    spectra = collect_spectra(experiments, grid.root)
     assert spectra["truth"] == ([1, 2], [2, 1])
-    assert "| gpo | **0.02** |" in spectrum_table(cells, campaign.root, "ns2d", PROTOCOL).markdown()
+    assert (
+        "| gpo | **0.02** |" in spectrum_table(experiments, grid.root, "ns2d", PROTOCOL).markdown()
+    )
 
 
 def test_error_against_cpu_time_is_that_of_the_log(tmp_path, calls):
-    cells, _, campaign = make(tmp_path, ["gpo"])
-    curves = collect_convergence(cells, campaign.root)
+    experiments, _, grid = make(tmp_path, ["gpo"])
+    curves = collect_convergence(experiments, grid.root)
     assert curves == {"gpo": ([7.5, 60.2], [0.2, 0.1])}
     text = convergence_table(curves, "ns2d", PROTOCOL).markdown()
     assert "| model | 7.5 s | 15 s | 30 s | 60 s |" in text
@@ -256,8 +262,8 @@ def test_error_against_cpu_time_is_that_of_the_log(tmp_path, calls):
 
 
 def test_errors_on_other_sites_are_multiples_of_the_error_at_home(tmp_path, calls):
-    cells, _, campaign = make(tmp_path, ["gpo"])
-    text = transfer_table(cells, campaign.root, "ns2d", PROTOCOL).markdown()
+    experiments, _, grid = make(tmp_path, ["gpo"])
+    text = transfer_table(experiments, grid.root, "ns2d", PROTOCOL).markdown()
     assert "| model | 1x | 2x | random 70% of the sites |" in text
     assert "| gpo | **0.02** | **0.025 (1.25 of 1x)** | - (needs a grid) |" in text
 
@@ -280,19 +286,21 @@ def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
 
 def test_only_repeated_rows_get_all_seeds(tmp_path):
     rows = ("gpo", "fno", "lno")
-    cells, _ = table1_cells(rows, ("ns2d",), PROTOCOL, tmp_path, (3, 4, 5), ("gpo", "fno"))
-    assert [(cell.row, cell.settings["seed"]) for cell in cells] == [
+    experiments, _ = table1_experiments(
+        rows, ("ns2d",), PROTOCOL, tmp_path, (3, 4, 5), ("gpo", "fno")
+    )
+    assert [(experiment.row, experiment.settings["seed"]) for experiment in experiments] == [
         ("gpo", 3), ("fno", 3), ("lno", 3), ("gpo", 4), ("fno", 4), ("gpo", 5), ("fno", 5)
     ]  # fmt: skip
     with pytest.raises(ValueError, match="--repeated must be of gpo, gpo-paper, fno"):
-        table1_cells(rows, ("ns2d",), PROTOCOL, tmp_path, (0,), ("fnn",))
+        table1_experiments(rows, ("ns2d",), PROTOCOL, tmp_path, (0,), ("fnn",))
 
 
 def test_unknown_models_and_columns_are_named(tmp_path):
     with pytest.raises(ValueError, match="--models must be of gpo, gpo-paper, fno"):
-        table1_cells(("fnn",), ("ns2d",), PROTOCOL, tmp_path, (0,))
+        table1_experiments(("fnn",), ("ns2d",), PROTOCOL, tmp_path, (0,))
     with pytest.raises(ValueError, match="--benchmarks must be of ns2d"):
-        table1_cells(("fno",), ("ns4d",), PROTOCOL, tmp_path, (0,))
+        table1_experiments(("fno",), ("ns4d",), PROTOCOL, tmp_path, (0,))
 
 
 @pytest.mark.parametrize("model", ROWS)
@@ -302,18 +310,18 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
 
     problem = Problem(1, 1, Domain.unit_box(2, periodic=True), (32, 32))
     sizes = {}
-    for cell in ablation_cells(model, "ns2d", PROTOCOL, tmp_path, (0,)):
-        config = RunConfig(**{**cell.settings, "coarsen": 1})
-        sizes[cell.row] = sum(p.numel() for p in build_model(config, problem).parameters())
+    for experiment in ablation_experiments(model, "ns2d", PROTOCOL, tmp_path, (0,)):
+        config = RunConfig(**{**experiment.settings, "coarsen": 1})
+        sizes[experiment.row] = sum(p.numel() for p in build_model(config, problem).parameters())
         loss_weights(config)
     if model == "gpo-paper":
         assert sizes["shared layers"] < 0.5 * sizes[model]
         # The paper's rows are brought to the size of the full model.
         for row in ("without PG operator", "without Gaussian field", "1 Gaussian", "64 Gaussians"):
             assert sizes[row] == pytest.approx(sizes[model], rel=0.15), row
-    campaign = Campaign(tmp_path, str(PROTOCOL))
-    campaign.run(ablation_cells(model, "ns2d", PROTOCOL, tmp_path, (0,)))
-    text = ablation_table(campaign, model, "ns2d", PROTOCOL).markdown()
+    grid = ExperimentGrid(tmp_path, str(PROTOCOL))
+    grid.run(ablation_experiments(model, "ns2d", PROTOCOL, tmp_path, (0,)))
+    text = ablation_table(grid, model, "ns2d", PROTOCOL).markdown()
     assert all(f"| {row} |" in text for row in ROWS[model])
     assert "Persistence: 0.3" in text
     assert ("(paper)" in text) == (model == "gpo-paper")
@@ -328,7 +336,7 @@ def test_protocols_say_what_they_are():
 
 
 @pytest.mark.thorough
-def test_a_real_table_of_two_small_cells(tmp_path, capsys):
+def test_a_real_table_of_two_small_experiments(tmp_path, capsys):
     """The whole way, with real runs: data, tuning, training, table."""
     ns2d(tmp_path).rename(tmp_path / "ns3d.mat")
     main(
@@ -341,5 +349,5 @@ def test_a_real_table_of_two_small_cells(tmp_path, capsys):
     assert "(6)" in text
     assert "Command: `gpo" in text
     assert str(Path.home()) not in text
-    for name in ("table.tex", "table.html", "cells.json"):
+    for name in ("table.tex", "table.html", "experiments.json"):
         assert (tmp_path / "results" / "table1" / name).is_file()
