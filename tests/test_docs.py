@@ -14,7 +14,7 @@ import torch
 
 import gpo
 from gpo import Domain, Problem
-from gpo.baselines.registry import REGISTRY
+from gpo.baselines.registry import BASELINES
 from gpo.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -150,7 +150,7 @@ def test_every_command_a_page_shows_has_its_flags(path):
 
 
 def test_every_flag_the_pages_name_exists():
-    commands = ("run", "train", "evaluate", "predict", "export", "explore", "interpret", "data make",
+    commands = ("run", "run --model gpo-paper", "train", "evaluate", "predict", "export", "explore", "interpret", "data make",
                 "data info", "data plot", "bench table1", "bench ablation", "bench rollout")  # fmt: skip
     known = set(re.findall(r"--([a-z][a-z-]+)", " ".join(help_of(*c.split()) for c in commands)))
     for path in DOCS.glob("*.md"):
@@ -165,12 +165,12 @@ def test_a_model_of_ones_own_is_registered_as_the_page_shows(monkeypatch):
     (block,) = python_blocks(DOCS / "baselines.md")
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
     with monkeypatch.context() as patch:
-        patch.setitem(REGISTRY, "mine", None)
-        del REGISTRY["mine"]
+        patch.setitem(BASELINES, "mine", None)
+        del BASELINES["mine"]
         exec(compile(block, "baselines.md", "exec"), {})
-        model = REGISTRY["mine"](Problem(2, 1, Domain.unit_box(2)))
+        model = BASELINES["mine"].build(Problem(2, 1, Domain.unit_box(2)))
     assert model(torch.zeros(1, 5, 2), torch.zeros(5, 2)).shape == (1, 5, 1)
-    assert "mine" not in REGISTRY
+    assert "mine" not in BASELINES
 
 
 def test_data_is_opened_as_the_page_shows(tmp_path, monkeypatch):
@@ -186,6 +186,15 @@ def test_data_is_opened_as_the_page_shows(tmp_path, monkeypatch):
 def test_the_names_of_the_index_can_be_imported():
     (block,) = python_blocks(DOCS / "index.md")
     exec(compile(block, "index.md", "exec"), {})
+
+
+def test_a_run_is_configured_as_the_page_shows(tmp_path):
+    (block,), names = python_blocks(DOCS / "training.md"), {}
+    exec(compile(block, "training.md", "exec"), names)
+    (stored,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
+    (tmp_path / "run.yaml").write_text(stored)
+    same = gpo.RunConfig.of().changed_by(tmp_path / "run.yaml")
+    assert same == names["config"]
 
 
 def test_particles_are_chosen_measured_and_saved_as_the_page_shows(tmp_path, monkeypatch):
@@ -209,7 +218,7 @@ def test_particles_are_chosen_measured_and_saved_as_the_page_shows(tmp_path, mon
 def test_every_baseline_is_in_the_list_and_its_files_exist():
     text = (DOCS / "baselines.md").read_text(encoding="utf-8")
     source = DOCS.parent / "src" / "gpo" / "baselines"
-    for name in REGISTRY:
+    for name in BASELINES:
         (row,) = re.findall(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
         files = re.findall(r"`(\w+\.py)`", row)
         assert files
