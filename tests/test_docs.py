@@ -226,8 +226,9 @@ def test_every_baseline_is_in_the_list_and_its_files_exist():
 
 
 def test_every_key_of_an_exported_description_and_every_flag_is_explained():
+    from gpo.data.query_points import QueryPoints
+
     from gpo.cli.export import ExportCommand, known_sites
-    from gpo.data.places import Places
     from gpo.exporting.describe import describe_program
     from tests.training.series import decaying_waves
     from tests.training.test_training import task
@@ -235,7 +236,7 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
     text, data = (DOCS / "export.md").read_text(), decaying_waves(missing=[3, 5])
     is_known, sites = known_sites(data, task(), 0), data.geometry()
     said = describe_program(
-        task(), data, sites, is_known, queries=Places.of(sites.chosen(np.arange(4)))
+        task(), data, sites, is_known, queries=QueryPoints.of(sites.chosen(np.arange(4)))
     )
     assert said["sites"]["masked"] == [3, 5]
     assert said["input"]["units"] == ["K", ""]
