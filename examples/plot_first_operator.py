@@ -14,11 +14,11 @@ from torch import Tensor
 from gpo import (
     Domain,
     GaussianParticleOperator,
-    OperatorConfig,
+    GeometricConfig,
+    draw_prediction,
     operator_losses,
     relative_l2,
 )
-from gpo.report.overview import draw_prediction
 
 SIZE, NUM_TRAINING, NUM_TEST = 32, 128, 32
 
@@ -55,9 +55,7 @@ def main(out: str, num_steps: int) -> None:
     fields = random_fields(NUM_TRAINING + NUM_TEST, torch.Generator().manual_seed(0))
     values, target = fields.flatten(1).unsqueeze(-1), allen_cahn(fields).flatten(1).unsqueeze(-1)
 
-    config = OperatorConfig(
-        in_channels=1, out_channels=1, dim=2, num_layers=2, domain=domain, centers="displacement"
-    )
+    config = GeometricConfig(in_channels=1, out_channels=1, domain=domain, num_layers=2)
     model = GaussianParticleOperator(config)
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=num_steps)
@@ -72,16 +70,14 @@ def main(out: str, num_steps: int) -> None:
     unseen = slice(NUM_TRAINING, None)
     with torch.no_grad():
         prediction = model(values[unseen], coords)
-        between = coords + 0.5 / SIZE
-        answer = model(values[unseen], coords, queries=between)
+        queries = coords + 0.5 / SIZE
+        answer = model(values[unseen], coords, queries=queries)
         picture = draw_prediction(out, model, values[-1:], coords, target[-1:])
     score = relative_l2(prediction, target[unseen]).item()
     persistence = relative_l2(values[unseen], target[unseen]).item()
+    print(f"relative L2 on {NUM_TEST} unseen fields: {score:.3f} (persistence: {persistence:.3f})")
     print(
-        f"relative L2 on {NUM_TEST} unseen fields: {score:.3f} (leaving the input as it is: {persistence:.3f})"
-    )
-    print(
-        f"asked at {len(between)} points between the sites: values from {answer.min():.2f} to {answer.max():.2f}"
+        f"at {len(queries)} queries between the sites: values from {answer.min():.2f} to {answer.max():.2f}"
     )
     print(f"picture: {picture}")
 

@@ -1,30 +1,205 @@
-"""What the documentation shows runs as printed."""
+"""The documentation is complete, its links and flags exist, and its code runs as printed."""
 
+import ast
+import contextlib
+import functools
+import io
+import json
 import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from gpo import Domain
-from gpo.baselines import BASELINES, Problem
+import gpo
+from gpo import Domain, Problem
+from gpo.baselines.registry import BASELINES
+from gpo.cli import main
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [*GUIDES, *sorted((ROOT / "benchmarks").glob("**/*.md"))]
+FOREIGN_FLAGS = {"nproc-per-node", "nnodes", "max-restarts", "only", "help"}
+"""Flags of torchrun and of benchmarks/scale.py."""
+STOP_WORDS = {"abstract", "count", "error", "open", "read"}
+"""Words of public names that mean what they mean in English."""
+
+
+def python_blocks(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+# The pages as a whole
+
+
+@pytest.mark.parametrize("path", [*GUIDES, *SCRIPTS], ids=named)
+def test_docs_and_examples_import_from_gpo_only(path):
+    sources = python_blocks(path) if path.suffix == ".md" else [path.read_text(encoding="utf-8")]
+    for source in sources:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+                if node.module == "gpo":
+                    assert {alias.name for alias in node.names} <= set(gpo.__all__)
+            else:
+                continue
+            assert not [module for module in modules if module.startswith("gpo.")]
+    if path != ROOT / "CONTRIBUTING.md":
+        assert not re.findall(r"(?:from|import) `?gpo\.\w+", path.read_text(encoding="utf-8"))
+
+
+def test_notebooks_import_from_gpo_only():
+    for path in (*ROOT.glob("docs/**/*.ipynb"), *ROOT.glob("examples/**/*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        assert not re.findall(r"(?:from|import) gpo\.", code)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_relative_links_lead_to_a_file_and_a_heading(path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, link
+
+
+def slug(heading):
+    """The anchor that a Markdown heading gets."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_guide_is_in_the_index():
+    links = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "index.md").read_text(encoding="utf-8")))
+    assert links == {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=named)
+def test_every_source_file_a_guide_names_exists(path):
+    packages = "|".join(folder.name for folder in (ROOT / "src/gpo").iterdir() if folder.is_dir())
+    text = path.read_text(encoding="utf-8")
+    for file in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text):
+        assert Path(file).stem == "NAME" or (ROOT / "src/gpo" / file).is_file(), file
+
+
+# The glossary
+
+
+def glossary_entries():
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    return re.findall(r"^\*\*(.+?)\*\* – ", text, re.MULTILINE)
+
+
+def test_the_glossary_is_alphabetical_and_says_everything_once():
+    entries = [entry.lower() for entry in glossary_entries()]
+    assert entries == sorted(set(entries))
+
+
+def test_every_word_of_the_public_names_is_in_the_glossary():
+    defined = {word.lower() for entry in glossary_entries() for word in re.findall(r"\w+", entry)}
+    used = {word for name in gpo.__all__ for word in words(name)} - STOP_WORDS
+    assert {word for word in used if not defined & {word, *singulars(word)}} == set()
+
+
+def words(name):
+    """The words of an identifier in either case; none of a name such as `__version__`."""
+    parts = name.split("_") if name.islower() else re.findall(r"[A-Z][a-z0-9]*", name)
+    return [] if name.startswith("__") else [part.lower() for part in parts]
+
+
+def singulars(word):
+    """What a plural may be the plural of."""
+    return [word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)]
+
+
+# Commands and flags
+
+
+@functools.cache
+def help_of(*command):
+    """What `gpo COMMAND --help` prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("path", PAGES[: len(GUIDES) + 1], ids=named)
+def test_every_command_a_page_shows_has_its_flags(path):
+    text = path.read_text(encoding="utf-8")
+    shown = re.findall(
+        r"(?:^|`|-m )gpo ((?:data |bench )?[a-z0-9]+\b)([^`\n#]*)", text, re.MULTILINE
+    )
+    for command, rest in shown:
+        for flag in re.findall(r"--([a-z][a-z-]+)", rest):
+            assert f"--{flag}" in help_of(*command.split()), f"gpo {command} --{flag}"
+
+
+def test_every_flag_the_pages_name_exists():
+    commands = ("run", "run --model gpo-paper", "train", "evaluate", "predict", "export", "explore", "interpret", "data make",
+                "data info", "data plot", "bench table1", "bench ablation", "bench rollout", "bench efficiency")  # fmt: skip
+    known = set(re.findall(r"--([a-z][a-z-]+)", " ".join(help_of(*c.split()) for c in commands)))
+    for path in DOCS.glob("*.md"):
+        flags = set(re.findall(r"--([a-z][a-z-]+)", path.read_text(encoding="utf-8")))
+        assert flags - FOREIGN_FLAGS <= known, path.name
+
+
+# Code that runs as printed
 
 
 def test_a_model_of_ones_own_is_registered_as_the_page_shows(monkeypatch):
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "baselines.md").read_text(), re.DOTALL)
+    (block,) = python_blocks(DOCS / "baselines.md")
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
-    monkeypatch.setitem(BASELINES, "mine", BASELINES["fno"])
-    del BASELINES["mine"]
-    exec(compile(block, "baselines.md", "exec"), {})
-    model = BASELINES["mine"].build(Problem(2, 1, Domain.unit_box(2)))
+    with monkeypatch.context() as patch:
+        patch.setitem(BASELINES, "mine", None)
+        del BASELINES["mine"]
+        exec(compile(block, "baselines.md", "exec"), {})
+        model = BASELINES["mine"].build(Problem(2, 1, Domain.unit_box(2)))
     assert model(torch.zeros(1, 5, 2), torch.zeros(5, 2)).shape == (1, 5, 1)
+    assert "mine" not in BASELINES
+
+
+def test_data_is_opened_as_the_page_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = python_blocks(DOCS / "data.md")
+    names: dict = {}
+    exec(compile(block, "data.md", "exec"), names)
+    assert names["frames"].shape == (4, 32 * 16, 1)
+    assert names["geometry"].num_points == 32 * 16
+    assert names["coarse"].geometry().num_points == 16 * 8
+
+
+def test_the_names_of_the_index_can_be_imported():
+    (block,) = python_blocks(DOCS / "index.md")
+    exec(compile(block, "index.md", "exec"), {})
+
+
+def test_a_run_is_configured_as_the_page_shows(tmp_path):
+    (block,), names = python_blocks(DOCS / "training.md"), {}
+    exec(compile(block, "training.md", "exec"), names)
+    (stored,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
+    (tmp_path / "run.yaml").write_text(stored)
+    same = gpo.RunConfig.of().changed_by(tmp_path / "run.yaml")
+    assert same == names["config"]
 
 
 def test_particles_are_chosen_measured_and_saved_as_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "particles.md").read_text(), re.DOTALL)
+    (block,) = python_blocks(DOCS / "particles.md")
     names: dict = {}
     exec(compile(block, "particles.md", "exec"), names)
     assert len(names["heavy"]) == 200
@@ -37,28 +212,17 @@ def test_particles_are_chosen_measured_and_saved_as_the_page_shows(tmp_path, mon
     assert files == {"particles.nc", "particles.vtp", "particles.ply", "trace.zarr"}
 
 
+# Tables that list what code has
+
+
 def test_every_baseline_is_in_the_list_and_its_files_exist():
-    text = (DOCS / "baselines.md").read_text()
+    text = (DOCS / "baselines.md").read_text(encoding="utf-8")
     source = DOCS.parent / "src" / "gpo" / "baselines"
     for name in BASELINES:
         (row,) = re.findall(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
         files = re.findall(r"`(\w+\.py)`", row)
         assert files
         assert all((source / file).is_file() for file in files)
-
-
-def test_every_flag_the_pages_name_exists():
-    from gpo.cli.predict import PredictCommand
-    from gpo.cli.run import TrainCommand
-    from gpo.training.config import RunConfig
-
-    known = {
-        name.replace("_", "-")
-        for cls in (RunConfig, TrainCommand, PredictCommand)
-        for name in cls.__dataclass_fields__
-    }
-    flags = set(re.findall(r"--([a-z][a-z-]+)", (DOCS / "training.md").read_text()))
-    assert flags - {"nproc-per-node", "help"} <= known
 
 
 def test_every_key_of_an_exported_description_and_every_flag_is_explained():

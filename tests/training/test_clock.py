@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gpo.data.errors import DataError
 
 from gpo.baselines import BASELINES, UnsupportedGeometryError
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import DataError, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts, roll_out
