@@ -54,7 +54,9 @@ def builders(domain: Domain, shape: tuple[int, int]) -> dict[str, Callable[[], n
     transolver = partial(REGISTRY["transolver"], width=64, num_layers=4, num_heads=4)
     return {
         "gpo-paper": partial(GaussianParticleOperator, preset("era5-temp")),
-        "gpo": partial(build_model, RunConfig(data=""), problem),
+        "gpo": partial(
+            build_model, RunConfig(), in_channels=1, out_channels=1, domain=domain, grid_shape=shape
+        ),
         "transolver": partial(transolver, problem),
     }
 
@@ -117,10 +119,11 @@ class Step:
         """Returns the model with the paper's sizes."""
         if self.model == "gpo-paper":
             return GaussianParticleOperator(preset("ns2d"))
-        problem = Problem(1, 1, TORUS, (64, 64))
         if self.model == "gpo":
-            return build_model(RunConfig(data=""), problem)
-        return REGISTRY[self.model](problem)
+            return build_model(
+                RunConfig(), in_channels=1, out_channels=1, domain=TORUS, grid_shape=(64, 64)
+            )
+        return REGISTRY[self.model](Problem(1, 1, TORUS, (64, 64)))
 
 
 def measure_step(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:

@@ -9,7 +9,7 @@ from gpo.cli import main
 from gpo.data.readers.fno import write_fno
 from tests.test_cli import failure
 
-SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "2",
+SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2",
          "--epochs", "1", "--quiet"]  # fmt: skip
 
 

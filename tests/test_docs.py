@@ -51,12 +51,14 @@ def test_every_flag_the_pages_name_exists():
     from gpo.cli.predict import PredictCommand
     from gpo.cli.run import TrainCommand
     from gpo.training.config import RunConfig
+    from gpo.training.settings import GeometricSettings, PaperSettings
 
+    parts = [type(part) for part in vars(RunConfig()).values()]
     known = {
         name.replace("_", "-")
-        for cls in (RunConfig, TrainCommand, PredictCommand)
+        for cls in (*parts, GeometricSettings, PaperSettings, TrainCommand, PredictCommand)
         for name in cls.__dataclass_fields__
-    }
+    } | {"model"}
     flags = set(re.findall(r"--([a-z][a-z-]+)", (DOCS / "training.md").read_text()))
     assert flags - {"nproc-per-node", "help"} <= known
 

@@ -33,9 +33,9 @@ def waves(is_flat=False):
 
 
 def forecaster_of(data, **settings):
-    config = RunConfig(data="x", **SMALL, **settings)
+    config = RunConfig.of(data="x", **SMALL, **settings)
     split = split_windows(data)
-    example = make_examples(data, split.test[:1], reconstructs=config.stage == "field")[0]
+    example = make_examples(data, split.test[:1], reconstructs=config.task.phase == "field")[0]
     return new_forecaster(data, split, config).eval(), example
 
 
@@ -61,7 +61,7 @@ def test_narrow_particles_carry_the_field_and_a_masked_site_carries_nothing(monk
 
 
 def test_a_gaussian_field_shows_what_its_decoder_makes():
-    forecaster, example = forecaster_of(waves(), stage="field")
+    forecaster, example = forecaster_of(waves(), phase="field")
     expected = forecaster(example.frames, example.coords, weights=example.weights)[0]
     torch.testing.assert_close(carried_field(forecaster, example).rebuilt, expected)
 

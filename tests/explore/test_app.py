@@ -240,7 +240,7 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
 
 
 def test_a_field_that_is_only_reconstructed_shows_its_particles():
-    client = client_of(make_session("grid", stage="field", history=1))
+    client = client_of(make_session("grid", phase="field", history=1))
     run = client.get("/api/run").json()
     assert run["reasons"]["rollout"] == "This run reconstructs fields and forecasts nothing."
     assert ask(client, "particles").arrays["centers"].shape == (80, 4, 2)

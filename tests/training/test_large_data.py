@@ -7,17 +7,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from gpo.data import frame_chunks as stretches_module
 from gpo.data.dataset import frame_chunks
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import Window, split_windows, touched_frames
 from gpo.data.synthetic_weather import write_era5, write_weatherbench
 from gpo.evaluation.references import Climatology
+from gpo.forecast import examples as examples_module
 from gpo.forecast import statistics as normalize
 from gpo.forecast.examples import collate, make_examples, reading_ahead
 from gpo.forecast.statistics import Normalizer, training_statistics
 from gpo.runs import Run
-from gpo.training import examples as examples_module
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from tests.contracts.samples import npy_folder, well
@@ -48,7 +47,7 @@ def test_statistics_do_not_depend_on_how_much_is_read_at_a_time(
     windows = split_windows(data, history=history, lead=lead).training
     windows = [window for window in windows if window.target not in (14, 15, 22)]
     expected, steps = in_one_go(data, windows)
-    monkeypatch.setattr(stretches_module.frame_chunks, "__defaults__", (portion,))
+    monkeypatch.setattr(frame_chunks, "__defaults__", (portion,))
     monkeypatch.setattr(normalize, "MAX_NUMBERS", portion)
     found, _, size = training_statistics(data, windows)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
@@ -83,7 +82,7 @@ def test_climatology_does_not_depend_on_how_much_is_read_at_a_time(monkeypatch):
     data = decaying_waves(1, num_times=80, missing=2)
     windows = split_windows(data).training
     expected = Climatology.of(data, windows)
-    monkeypatch.setattr(stretches_module.frame_chunks, "__defaults__", (1,))
+    monkeypatch.setattr(frame_chunks, "__defaults__", (1,))
     torch.testing.assert_close(Climatology.of(data, windows).means, expected.means)
 
 
@@ -128,12 +127,11 @@ def test_data_in_memory_needs_no_worker():
 
 
 def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monkeypatch):
-    config = RunConfig(**TINY, epochs=2)
+    config = RunConfig.of(**TINY, epochs=2)
     outcomes = []
     for name, limit in (("kept", 2**30), ("lazy", 0)):
         monkeypatch.setattr(examples_module, "MAX_BYTES", limit)
         run = Run(tmp_path / name)
-        run.claim(config)
-        outcomes.append(train(run, decaying_waves(), config, is_quiet=True).state_dict())
+        outcomes.append(train(decaying_waves(), config, run.folder, is_quiet=True).state_dict())
     for key, values in outcomes[0].items():
         torch.testing.assert_close(outcomes[1][key], values, rtol=0, atol=0)

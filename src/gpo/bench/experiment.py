@@ -15,9 +15,7 @@ from gpo.bench.invoke import CellError
 from gpo.bench.protocol import Protocol
 from gpo.evaluation.results import Results
 from gpo.files import write_text
-from gpo.runs import Run, read_log
-from gpo.training.config import RunConfig
-from gpo.training.module import SCORE
+from gpo.training.run_folder import SCORE, Run, read_log
 
 # >>> """The learning rate of a model on a column: chosen once, on validation data, for all its seeds."""
 
@@ -142,7 +140,7 @@ class Cell:
     def _made(self, folder: Path, rate: float, threads: int) -> "Outcome":
         settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
         run = Run(folder / "run")
-        if run.config_file.exists() and RunConfig.load(run.config_file).learning_rate != rate:
+        if run.config_file.exists() and run.config().learning_rate != rate:
             # Another learning rate turned out better since.
             shutil.rmtree(run.folder)
         invoke.run_gpo("run", settings, run.folder, threads)

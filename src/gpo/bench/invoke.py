@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from gpo.files import write_text
+from gpo.training.config import RunConfig
 
 
 class CellError(RuntimeError):
@@ -26,9 +24,8 @@ def run_gpo(
         out: The run folder.
         threads: Threads that the run may have.
     """
-    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
     config = out.with_name(f"{out.name}.yaml")
-    write_text(config, yaml.safe_dump(plain, sort_keys=False))
+    RunConfig.of(**settings).save(config)
     words = [command, "--config", str(config), "--out", str(out), "--quiet"]
     _call([*words, "--scope", "one-step"] if command == "run" else words, threads)
 

@@ -11,6 +11,7 @@ import torch
 
 from gpo.baselines import REGISTRY
 from gpo.training.config import RECIPES
+from gpo.training.settings import OURS
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""
@@ -69,14 +70,7 @@ class Protocol:
 
 # >>> """The models that are compared, by the names of their rows."""
 
-VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
-"""The rows that are ours."""
-MODELS = (*VARIANTS, *REGISTRY)
-
-
-def run_settings(name: str) -> dict[str, str]:
-    """Returns what a run of a model sets."""
-    return {"model": "gpo", "variant": VARIANTS[name]} if name in VARIANTS else {"model": name}
+MODELS = (*OURS, *REGISTRY)
 
 
 # >>> """With what a benchmark was made: versions, and the CPU by its model alone."""

@@ -6,8 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from gpo.cli.run import OpenRun
-from gpo.forecast.forecaster import Forecaster
+from gpo.runs import open_run
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,8 @@ class ExploreCommand:
             if package not in ("starlette", "uvicorn", "anyio"):
                 raise
             raise ValueError(f"gpo explore needs {package}: pip install 'gpo[explore]'") from error
-        run = OpenRun.of(self.folder)
-        forecaster = Forecaster.load(run.folder.trained_model())
-        session = Session(run.config.name, forecaster, run.data, run.split.test)
+        run = open_run(self.folder)
+        session = Session(run.config.name, run.forecaster(), run.data, run.split.test)
         console = Console(soft_wrap=True, highlight=False)
         serve(
             session,

@@ -9,14 +9,14 @@ from rich.console import Console
 from torch import Tensor
 from tyro.conf import Positional
 
-from gpo.cli.run import OpenRun
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.places import read_places, regular_places
 from gpo.exporting.describe import describe_program
 from gpo.exporting.program import export_program
 from gpo.exporting.write import check_output, write_program
 from gpo.forecast.fixed import FixedForecaster
-from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.forecaster import Task
+from gpo.runs import open_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class ExportCommand:
         check_output(self.output)
         if self.queries and self.grid:
             raise ValueError("Give either --queries or --grid, not both.")
-        run = OpenRun.of(self.folder)
-        forecaster = Forecaster.load(run.folder.trained_model())
+        run = open_run(self.folder)
+        forecaster = run.forecaster()
         count = (
             run.data.num_samples if isinstance(run.data, StaticMaps) else run.data.num_trajectories
         )

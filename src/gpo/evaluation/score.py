@@ -19,8 +19,8 @@ from gpo.evaluation.spectrum import NoSpectrumError, spectra, spectral_errors
 from gpo.evaluation.transfer import between_sites, resolution_transfer
 from gpo.forecast.examples import Example, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.models import count_weights
 from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
-from gpo.training.models import count_weights
 
 METRICS = {norm.__name__: norm for norm in (relative_l2, rmse, nrmse, vrmse, linf)}
 

@@ -7,10 +7,10 @@ import numpy as np
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import Window, evenly
 from gpo.explore.session import Session
+from gpo.forecast.models import count_weights
 from gpo.model.field import GaussianField
 from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
-from gpo.training.models import count_weights
 
 LOOKED_AT = 8
 """Examples from which the ends of colour scales are taken."""

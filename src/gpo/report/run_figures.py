@@ -17,7 +17,6 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
-from gpo.training.module import SPENT
 
 STYLES = {"model": "C0", "truth": "black", "persistence": "C1", "climatology": "C2"}
 
@@ -100,7 +99,7 @@ def draw_spectrum(results: Results) -> Figure | None:
 def draw_training(rows: Sequence[dict[str, float]]) -> Figure:
     """Returns losses and score by epoch."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name in sorted({key for row in rows for key in row} - {"epoch", "step", SPENT}):
+    for name in sorted({key for row in rows for key in row if "/" in key}):
         points = [(row["epoch"], row[name]) for row in rows if row.get(name, 0) > 0]
         if points:
             axes.semilogy(*zip(*points, strict=True), "o-", label=name, markersize=3)

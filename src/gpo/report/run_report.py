@@ -19,11 +19,10 @@ from gpo.forecast.examples import make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.interpretation import FILE_NAME, Interpretation
 from gpo.interpretation.summary import summary
+from gpo.model.operator import GaussianParticleOperator
 from gpo.report import run_figures
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
 from gpo.report.particles import OTHER_DATA, draw_particle_panels
-from gpo.runs import Run, read_log
-from gpo.training.config import RunConfig
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
@@ -60,22 +59,24 @@ LAYERS = {
 
 
 def write_report(
-    run: Run,
-    config: RunConfig,
+    folder: Path,
+    name: str,
     data: Trajectories | StaticMaps,
     members: Sequence[Any],
     results: Results,
+    log: Sequence[dict[str, float]],
 ) -> Path:
     """Draws all figures of a run and writes the page that holds them.
 
     Args:
-        run: The run folder, with a trained model.
-        config: Its configuration.
+        folder: The run folder, with `config.yaml` and a trained model in `model/`.
+        name: What the run is called.
         data: What it was trained on.
         members: Its test split; the last example is shown.
         results: What evaluation found.
+        log: Losses and scores of every epoch, by name.
     """
-    forecaster = Forecaster.load(run.model_folder).eval()
+    forecaster = Forecaster.load(folder / "model").eval()
     reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
     example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
     geometry = data.geometry(owner(members[-1]))
@@ -85,33 +86,36 @@ def write_report(
     if particles is not None:
         figures["particles"] = particles
     if results.rollout:
-        figures["rollout"] = run_figures.draw_rollout(results, config.lead)
+        figures["rollout"] = run_figures.draw_rollout(results, forecaster.task.lead)
     spectrum = run_figures.draw_spectrum(results)
     if spectrum is not None:
         figures["spectrum"] = spectrum
-    figures["training"] = run_figures.draw_training(read_log(run))
-    images = _save(figures, run.folder / "figures")
-    sections = _sections(results, images, run, config)
-    if (run.folder / FILE_NAME).exists():
+    figures["training"] = run_figures.draw_training(log)
+    images = _save(figures, folder / "figures")
+    caption = ""
+    if isinstance(forecaster.model, GaussianParticleOperator):
+        caption = LAYERS[forecaster.model.config.variant]
+    sections = _sections(results, images, folder, caption)
+    if (folder / FILE_NAME).exists():
         first = data.geometry(owner(members[0]))
-        inside = _interpretation(run, Interpretation.load(run.folder / FILE_NAME), first)
+        inside = _interpretation(folder, Interpretation.load(folder / FILE_NAME), first)
         sections = [*sections[:5], *inside, *sections[5:]]
     body = "\n".join(f"<h2>{title}</h2>\n{content}" for title, content in sections if content)
-    title = html.escape(f"gpo: {config.name}")
+    title = html.escape(f"gpo: {name}")
     page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{_what(config, data, results)}\n"
+        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{_what(data, results)}\n"
         f"{body}\n</body></html>\n"
     )
-    path = run.folder / "report.html"
+    path = folder / "report.html"
     write_text(path, page)
     return path
 
 
 def _sections(
-    results: Results, images: Mapping[str, str], run: Run, config: RunConfig
+    results: Results, images: Mapping[str, str], folder: Path, caption: str
 ) -> list[tuple[str, str]]:
-    plain = run.config_file.read_text(encoding="utf-8")
+    plain = (folder / "config.yaml").read_text(encoding="utf-8")
     settings = html.escape(yaml.safe_dump(yaml.safe_load(plain), sort_keys=False))
     diverged = ""
     if results.diverged_at:
@@ -130,7 +134,7 @@ def _sections(
         ),
         (
             "Layer by layer",
-            images.get("layers", "") and f"<p>{LAYERS[config.variant]}</p>{images['layers']}",
+            images.get("layers", "") and f"<p>{caption}</p>{images['layers']}",
         ),
         ("Error of a rollout", images.get("rollout", "") and diverged + images["rollout"]),
         ("Energy by scale", _spectrum(results, images.get("spectrum", ""))),
@@ -144,12 +148,14 @@ def _sections(
     ]
 
 
-def _interpretation(run: Run, found: Interpretation, geometry: Geometry) -> list[tuple[str, str]]:
+def _interpretation(
+    folder: Path, found: Interpretation, geometry: Geometry
+) -> list[tuple[str, str]]:
     """Returns the sections that `gpo interpret` adds."""
     figures, texts = draw_interpretation(found, geometry), captions(found)
-    images = _save({f"interpret-{name}": figure for name, figure in figures.items()}, run.folder / "figures")  # fmt: skip
+    images = _save({f"interpret-{name}": figure for name, figure in figures.items()}, folder / "figures")  # fmt: skip
     rows = {what: {"number": number, "compare with": beside} for what, number, beside in summary(found)}  # fmt: skip
-    other = run.folder / "figures" / f"{OTHER_DATA}.png"
+    other = folder / "figures" / f"{OTHER_DATA}.png"
     shown = f"<p>{OTHER}</p>{_embedded(other)}" if "other_data" in found.stability and other.exists() else ""  # fmt: skip
     return [
         ("Particles on other data", shown),
@@ -158,9 +164,11 @@ def _interpretation(run: Run, found: Interpretation, geometry: Geometry) -> list
     ]  # fmt: skip
 
 
-def _what(config: RunConfig, data: Trajectories | StaticMaps, results: Results) -> str:
+def _what(data: Trajectories | StaticMaps, results: Results) -> str:
     sites = f"{data.geometry().num_points:,} sites"
-    model = f"{results.model.get('name', config.model)}, {results.model.get('parameters', 0):,} parameters"
+    model = (
+        f"{results.model.get('name', 'model')}, {results.model.get('parameters', 0):,} parameters"
+    )
     score = results.one_step["model"]["relative_l2"]
     return html.escape(f"{model}, on {sites} of {data.source.name}: relative L2 {score:.4g}.")
 
