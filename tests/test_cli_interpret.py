@@ -27,12 +27,12 @@ def runs(tmp_path_factory):
     data = flows(folder / "usual.mat", 1.0, 0)
     flows(folder / "other.mat", 3.0, 1)
     for name, flags in {
-        "run": [],
-        "seed": ["--seed", "1"],
-        "wide": ["--num-gaussians", "3"],
-        "fno": ["--model", "fno"],
+        "run": SIZES,
+        "seed": [*SIZES, "--seed", "1"],
+        "wide": [*SIZES[:-5], "--num-gaussians", "3", *SIZES[-3:]],
+        "fno": ["--model", "fno", *SIZES[-3:]],
     }.items():
-        main(["train", "--data", data, *SIZES, *flags, "--out", str(folder / name)])
+        main(["train", "--data", data, *flags, "--out", str(folder / name)])
     return folder
 
 

@@ -303,10 +303,10 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
     sizes = {}
     for cell in ablation_cells(model, "ns2d", PROTOCOL, tmp_path, (0,)):
         config = RunConfig.of(**{**cell.settings, "coarsen": 1})
-        model = build_model(
+        built = build_model(
             config, in_channels=1, out_channels=1, domain=torus, grid_shape=(32, 32)
         )
-        sizes[cell.row] = sum(p.numel() for p in model.parameters())
+        sizes[cell.row] = sum(p.numel() for p in built.parameters())
         loss_weights(config)
     if model == "gpo-paper":
         assert sizes["shared layers"] < 0.5 * sizes[model]

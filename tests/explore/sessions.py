@@ -12,7 +12,7 @@ from gpo.data.splits import split_samples, split_windows
 from gpo.explore.session import Session
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
-from tests.training.series import MODELS
+from tests.training.series import small_run
 
 
 def triangulated(side=7):
@@ -90,9 +90,8 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
         np.arange(8.0), "h", 4, lambda n, times: values[n, times],
     )  # fmt: skip
     torch.manual_seed(0)
-    config = RunConfig.of(
-        **{"data": "waves.nc", "model": MODELS[variant], "history": 2, **SIZES, **changes}
-    )
+    given = small_run(variant, **SIZES) if "model" not in changes else {}
+    config = RunConfig.of(**{"data": "waves.nc", "history": 2, **given, **changes})
     split = split_windows(data, history=config.task.history, lead=config.task.lead)
     return Session("waves", lively(new_forecaster(data, split, config)), data, split.test)
 
@@ -111,5 +110,5 @@ def make_map_session(variant="geometric"):
     )  # fmt: skip
     split = split_samples(data)
     torch.manual_seed(0)
-    config = RunConfig.of(**{"data": "maps.h5", "model": MODELS[variant], **SIZES})
+    config = RunConfig.of(data="maps.h5", **small_run(variant, **SIZES))
     return Session("maps", lively(new_forecaster(data, split, config)), data, split.test)

@@ -15,6 +15,7 @@ from gpo.explore.app import make_app
 from gpo.explore.arrays import Packet, pack, unpack
 from gpo.explore.session import Recent
 from tests.explore.sessions import KINDS, make_map_session, make_session
+from tests.training.series import MODELS
 
 VARIANTS = ("geometric", "paper")
 
@@ -249,7 +250,7 @@ def test_a_field_that_is_only_reconstructed_shows_its_particles():
 
 
 def test_without_particles_the_page_says_so():
-    client = client_of(make_session("grid", operator=("has_gaussian_field=false",)))
+    client = client_of(make_session("grid", has_gaussian_field=False))
     run = client.get("/api/run").json()
     assert run["reasons"]["particles"] == "This run is the ablation without particles."
     assert "without particles" in complaint(client, "particles")
@@ -314,8 +315,8 @@ def test_arrays_arrive_as_they_were_sent():
 def test_a_part_is_switched_off_in_less_than_300_ms_at_64_squared(variant):
     axis = np.arange(64) / 64
     geometry = Geometry.rectilinear([axis, axis], periodic=True)
-    sizes = {"hidden_dim": None, "num_layers": 4, "num_heads": 4, "num_gaussians": None}
-    session = make_session(variant=variant, geometry=geometry, **sizes)
+    # As a run builds it.
+    session = make_session(geometry=geometry, model=MODELS[variant])
     client = client_of(session)
     ask(client, "frames")
     times = []

@@ -57,7 +57,7 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
     data = series(geometry, missing, num_trajectories=10)
     changes = {"variant": variant, "num_layers": 1}
     if variant == "geometric":
-        changes["operator"] = ("num_waves=2",)
+        changes["num_waves"] = 2
     forecaster, members = untrained(data, **changes)
     found, figures = finished(interpret(forecaster, data, members, num_examples=2), geometry, tmp_path)  # fmt: skip
     assert set(figures) == set(TITLES)

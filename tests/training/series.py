@@ -12,6 +12,15 @@ MODELS = {"geometric": "gpo", "paper": "gpo-paper"}
 """What a run calls the variants of our operator."""
 
 
+def small_run(variant, **settings):
+    """Settings of a small run of a variant; the published one has two heads."""
+    return {
+        "model": MODELS[variant],
+        **({"num_heads": 2} if variant == "paper" else {}),
+        **settings,
+    }
+
+
 def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None):
     x = np.arange(num_points) / num_points
     generator = np.random.default_rng(0)
