@@ -55,7 +55,9 @@ def builders(domain: Domain, shape: tuple[int, int]) -> dict[str, Callable[[], n
     sizes = TransolverConfig(width=64, num_layers=4, num_heads=4)
     return {
         "gpo-paper": partial(GaussianParticleOperator, preset("era5-temp")),
-        "gpo": partial(build_model, RunConfig(data=""), problem),
+        "gpo": partial(
+            build_model, RunConfig(), in_channels=1, out_channels=1, domain=domain, grid_shape=shape
+        ),
         "transolver": partial(Transolver, problem, sizes),
     }
 
@@ -118,10 +120,11 @@ class Step:
         """Returns the model with the paper's sizes."""
         if self.model == "gpo-paper":
             return GaussianParticleOperator(preset("ns2d"))
-        problem = Problem(1, 1, TORUS, (64, 64))
         if self.model == "gpo":
-            return build_model(RunConfig(data=""), problem)
-        return BASELINES[self.model].build(problem)
+            return build_model(
+                RunConfig(), in_channels=1, out_channels=1, domain=TORUS, grid_shape=(64, 64)
+            )
+        return BASELINES[self.model].build(Problem(1, 1, TORUS, (64, 64)))
 
 
 def measure_step(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:

@@ -9,7 +9,7 @@ from gpo.cli import main
 from gpo.data.readers.fno import write_fno
 from tests.test_cli import failure
 
-SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "2",
+SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2",
          "--epochs", "1", "--quiet"]  # fmt: skip
 
 
@@ -27,12 +27,12 @@ def runs(tmp_path_factory):
     data = flows(folder / "usual.mat", 1.0, 0)
     flows(folder / "other.mat", 3.0, 1)
     for name, flags in {
-        "run": [],
-        "seed": ["--seed", "1"],
-        "wide": ["--num-gaussians", "3"],
-        "fno": ["--model", "fno"],
+        "run": SIZES,
+        "seed": [*SIZES, "--seed", "1"],
+        "wide": [*SIZES[:-5], "--num-gaussians", "3", *SIZES[-3:]],
+        "fno": ["--model", "fno", *SIZES[-3:]],
     }.items():
-        main(["train", "--data", data, *SIZES, *flags, "--out", str(folder / name)])
+        main(["train", "--data", data, *flags, "--out", str(folder / name)])
     return folder
 
 

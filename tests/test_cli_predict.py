@@ -20,6 +20,7 @@ from gpo.training.fit import new_forecaster
 from tests.explore.sessions import lively
 from tests.processes import Running
 from tests.test_cli import failure
+from tests.training.series import MODELS
 
 SIZES = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 4, "history": 2, "lead": 2}
 GRID = ("--grid", "4", "11")
@@ -32,7 +33,7 @@ def make_run(folder, variant="geometric"):
     waves = np.stack([np.sin(angle), 2 + np.cos(angle)])
     waves[:, :, 2, 3] = np.nan
     np.savez(folder / "waves.npz", x=x, y=y, time=t, u=waves, v=waves[::-1] ** 2)
-    config = RunConfig(data=str(folder / "waves.npz"), variant=variant, **SIZES)
+    config = RunConfig.of(data=str(folder / "waves.npz"), model=MODELS[variant], **SIZES)
     data = open_data(folder / "waves.npz", ReadOptions())
     run = Run(folder / f"run-{variant}")
     run.claim(config)

@@ -17,7 +17,7 @@ from tests.contracts.samples import airfoil, ns2d
 from tests.data.readers.synthetic_weather import write_era5
 from tests.test_cli import failure
 
-SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "4",
+SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-gaussians", "4",
          "--epochs", "1", "--quiet"]  # fmt: skip
 
 
@@ -39,10 +39,10 @@ def trained(tmp_path_factory):
         (("run", "--data", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
         (("run", "--data", "{file}", "--var", "wind"), "`wind` is not in the file, which has vorticity"),
         (("run", "--data", "{file}", "--select", "level"), "--select takes name=value, got 'level'"),
-        (("run", "--data", "{file}", "--clock", "day"), "`time` has no dates, such as hours since"),
+        (("run", "--data", "{file}", "--time-features", "day"), "`time` has no dates, such as hours since"),
         (("run", "--data", "{file}", "--lead", "9"), "Choose a shorter history or lead"),
         (("run", "--data", "{file}", "--coarsen", "3"), "an axis of 8 sites cannot be taken in steps of 3"),
-        (("run", "--data", "{file}", "--model", "fnn"), "`model` must be one of gpo, fno, geo-fno"),
+        (("run", "--data", "{file}", "--model", "fnn"), "`model` must be one of gpo, gpo-paper, fno, geo-fno"),
         (("run", "--data", "{file}", "--rollout", "9"), "`rollout` must fit into the training series, got 9"),
         (("run", "--data", "{file}", "--batch-size", "3", "--devices", "2", "--out", "odd"), "multiple of the 2 processes, got 3"),
         (("run", "--data", "{file}", "--config", "nowhere.yaml"), "nowhere.yaml"),
@@ -91,13 +91,16 @@ def test_arguments_that_make_no_sense_have_exit_code_two(arguments, message, cap
 
 def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     path = ns2d(tmp_path)
-    (tmp_path / "run.yaml").write_text(f"data: {path}\npreset: quick\nseed: 7\nepochs: 3\nhidden_dim: 16\n")  # fmt: skip
+    (tmp_path / "run.yaml").write_text(f"data: {{data: {path}, preset: quick}}\noptimizer: {{seed: 7}}\nbudget: {{epochs: 3}}\nmodel: {{hidden_dim: 16}}\n")  # fmt: skip
     main(["train", "--config", str(tmp_path / "run.yaml"), "--epochs", "1", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
     stored = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert (stored.seed, stored.epochs, stored.hidden_dim, stored.budget_cpu) == (7, 1, 16, 240)
+    assert (stored.optimizer.seed, stored.model.settings.hidden_dim) == (7, 16)
+    assert (stored.budget.epochs, stored.budget.budget_cpu) == (1, 240)
     # What was resolved is a whole configuration, from which the same run can be made.
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert set(resolved) == set(RunConfig.__dataclass_fields__)
+    assert resolved["model"]["name"] == "gpo"
+    assert resolved["optimizer"]["learning_rate"] == 6e-3
 
 
 def test_a_mistake_in_the_file_is_named(tmp_path, capsys):
@@ -247,9 +250,9 @@ main({["train", "--data", str(path), *SIZES[:-3], "--epochs", "9", "--quiet", "-
     assert (folder / "model" / "model.safetensors").is_file()
 
 
-def test_the_field_stage_says_that_it_forecasts_nothing(trained, tmp_path, capsys):
+def test_the_field_phase_says_that_it_forecasts_nothing(trained, tmp_path, capsys):
     path = trained / "ns.mat"
-    main(["run", "--data", str(path), "--stage", "field", *SIZES, "--out", str(tmp_path / "run")])
+    main(["run", "--data", str(path), "--phase", "field", *SIZES, "--out", str(tmp_path / "run")])
     assert "reconstructed through particles, nothing is forecast" in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").is_file()
     code, printed = failure(
@@ -274,7 +277,7 @@ def test_tensorboard_gets_the_losses_when_asked(tmp_path):
 def test_a_run_that_is_told_the_time_is_scored_and_predicts(tmp_path):
     path, run = tmp_path / "era5.nc", tmp_path / "run"
     write_era5(path, num_times=40)
-    given = ["--data", str(path), "--var", "t2m", "--clock", "day", "--history", "2"]
+    given = ["--data", str(path), "--var", "t2m", "--time-features", "day", "--history", "2"]
     main(["run", *given, *SIZES, "--out", str(run)])
     assert set(Results.load(run / "results.json").per_variable["model"]) == {"t2m"}
     main(["predict", str(run), "--input", str(path), "--output", str(tmp_path / "a.nc"), "--steps", "3"])  # fmt: skip

@@ -1,48 +1,136 @@
-"""The Gaussian Particle Operator: PDE fields as Gaussian particles that can be drawn."""
+"""The Gaussian Particle Operator: PDE fields as Gaussian particles that can be drawn.
 
-from importlib.metadata import version
+Names are imported where they are first used: `import gpo` itself imports nothing heavy.
+"""
 
-from gpo.inspect.cloud import ParticleCloud
-from gpo.inspect.tracks import Tracks
-from gpo.model.ablation import Ablation
-from gpo.model.checkpoint import ArtifactError
-from gpo.model.config import OperatorConfig
-from gpo.model.field import GaussianField
-from gpo.model.losses import LossWeights, operator_losses
-from gpo.model.operator import GaussianParticleOperator, count_parameters
-from gpo.model.particles import Particles
-from gpo.model.presets import paper_ablation, preset
-from gpo.model.trace import Trace
-from gpo.numerics.derivatives import Derivatives
-from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
-from gpo.numerics.footprints import Footprints
-from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__version__ = version("gpo")
+if TYPE_CHECKING:
+    from gpo.baselines.base import AbstractBaseline, Problem
+    from gpo.data.coarsen import coarsen
+    from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+    from gpo.data.geometry import Geometry
+    from gpo.data.readers.base import ReadOptions
+    from gpo.data.readers.registry import open_data
+    from gpo.evaluation.results import Results
+    from gpo.evaluation.score import evaluate
+    from gpo.forecast.forecaster import Forecaster, Task
+    from gpo.inspect.cloud import ParticleCloud
+    from gpo.inspect.tracks import Tracks
+    from gpo.interpretation.interpretation import interpret
+    from gpo.model.ablation import Ablation
+    from gpo.model.checkpoint import ArtifactError
+    from gpo.model.config import OperatorConfig
+    from gpo.model.field import GaussianField
+    from gpo.model.losses import LossWeights, operator_losses
+    from gpo.model.operator import GaussianParticleOperator, count_parameters
+    from gpo.model.particles import Particles
+    from gpo.model.presets import paper_ablation, preset
+    from gpo.model.trace import Trace
+    from gpo.numerics.derivatives import Derivatives
+    from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
+    from gpo.numerics.footprints import Footprints
+    from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
+    from gpo.runs import open_run
+    from gpo.training.config import RunConfig
+    from gpo.training.fit import train
+
+_HOMES = {
+    "baselines.base": ("AbstractBaseline", "Problem"),
+    "data.coarsen": ("coarsen",),
+    "data.dataset": ("StaticMaps", "Trajectories", "Variable"),
+    "data.errors": ("DataError",),
+    "data.geometry": ("Geometry",),
+    "data.readers.base": ("ReadOptions",),
+    "data.readers.registry": ("open_data",),
+    "evaluation.results": ("Results",),
+    "evaluation.score": ("evaluate",),
+    "forecast.forecaster": ("Forecaster", "Task"),
+    "inspect.cloud": ("ParticleCloud",),
+    "inspect.tracks": ("Tracks",),
+    "interpretation.interpretation": ("interpret",),
+    "model.ablation": ("Ablation",),
+    "model.checkpoint": ("ArtifactError",),
+    "model.config": ("OperatorConfig",),
+    "model.field": ("GaussianField",),
+    "model.losses": ("LossWeights", "operator_losses"),
+    "model.operator": ("GaussianParticleOperator", "count_parameters"),
+    "model.particles": ("Particles",),
+    "model.presets": ("paper_ablation", "preset"),
+    "model.trace": ("Trace",),
+    "numerics.derivatives": ("Derivatives",),
+    "numerics.domain": ("Domain", "longitude_latitude", "unit_vectors"),
+    "numerics.footprints": ("Footprints",),
+    "numerics.norms": ("linf", "nrmse", "relative_l2", "rmse", "vrmse"),
+    "runs": ("open_run",),
+    "training.config": ("RunConfig",),
+    "training.fit": ("train",),
+}
+"""By module, the public names in it."""
 
 __all__ = [
     "Ablation",
+    "AbstractBaseline",
     "ArtifactError",
+    "DataError",
     "Derivatives",
     "Domain",
     "Footprints",
+    "Forecaster",
     "GaussianField",
     "GaussianParticleOperator",
+    "Geometry",
     "LossWeights",
     "OperatorConfig",
     "ParticleCloud",
     "Particles",
+    "Problem",
+    "ReadOptions",
+    "Results",
+    "RunConfig",
+    "StaticMaps",
+    "Task",
     "Trace",
     "Tracks",
+    "Trajectories",
+    "Variable",
+    "coarsen",
     "count_parameters",
+    "evaluate",
+    "interpret",
     "linf",
     "longitude_latitude",
     "nrmse",
+    "open_data",
+    "open_run",
     "operator_losses",
     "paper_ablation",
     "preset",
     "relative_l2",
     "rmse",
+    "train",
     "unit_vectors",
     "vrmse",
 ]
+
+_MODULES = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name, or the version, when it is first asked for."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found = version("gpo")
+    elif name in _MODULES:
+        found = getattr(importlib.import_module(f"gpo.{_MODULES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'gpo' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, imported or not."""
+    return sorted({*globals(), *__all__, "__version__"})

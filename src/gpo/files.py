@@ -1,12 +1,16 @@
-"""Files that are complete or absent, and optional packages that may not be installed."""
+"""Files that are complete or absent, mappings with the fields of a data class, and optional packages."""
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any, Literal
 
 
 class MissingPackageError(ImportError):
@@ -66,3 +70,53 @@ def new_file(path: str | Path, suffixes: Sequence[str]) -> Path:
         raise ValueError(f"{path} exists. Choose another name, or delete it.")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def check_fields(
+    cls: type,
+    stored: Mapping[str, Any],
+    where: str,
+    *,
+    prefix: str = "",
+    error: type[ValueError] = ValueError,
+) -> dict[str, Any]:
+    """Returns what a file stores for fields of a data class, lists as tuples.
+
+    Args:
+        cls: The data class.
+        stored: Values by name, all or some.
+        where: What the message names: the file.
+        prefix: What stands before the name of a field, such as the part it belongs to.
+        error: Raised for a field that `cls` lacks or types otherwise.
+    """
+    known, annotations = {one.name for one in fields(cls)}, typing.get_type_hints(cls)
+    checked: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name not in known:
+            raise error(f"{where}: field `{prefix}{name}` is unknown.")
+        checked[name] = tuple(value) if isinstance(value, list) else value
+        if not _is_a(checked[name], annotations[name]):
+            expected = _spell(annotations[name])
+            raise error(f"{where}: field `{prefix}{name}` must be {expected}, got {value!r}.")
+    return checked
+
+
+def _is_a(value: object, annotation: Any) -> bool:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return value in arguments
+    if origin in (types.UnionType, typing.Union):
+        return any(_is_a(value, argument) for argument in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, arguments[0]) for item in value)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, annotation)
+
+
+def _spell(annotation: Any) -> str:
+    if typing.get_origin(annotation) is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
+    return getattr(annotation, "__name__", str(annotation))

@@ -1,74 +1,91 @@
-"""The folder of a run: the stages of a run meet through the files in it."""
+"""Opens a run folder together with the data it was made from."""
 
-import csv
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpo.assignments import assignments
+from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import Split, split_samples, split_time_slices
+from gpo.data.forcings import TimeFeatures
+from gpo.data.generate import generate
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
+from gpo.data.splits import Split
+from gpo.forecast.forecaster import Forecaster
+from gpo.parallel.processes import global_rank
 from gpo.training.config import RunConfig
+from gpo.training.run_folder import Run
+from gpo.training.setup import split_of
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run folder: the configuration, checkpoints, logs and the trained model in `model/`."""
+class OpenRun:
+    """A run folder, its configuration, its data and their split."""
 
-    folder: Path
+    folder: Run
+    config: RunConfig
+    data: Trajectories | StaticMaps
+    split: Split[Any]
 
-    @property
-    def config_file(self) -> Path:
-        """The resolved configuration."""
-        return self.folder / "config.yaml"
-
-    @property
-    def model_folder(self) -> Path:
-        """The artifact: operator and task."""
-        return self.folder / "model"
-
-    def trained_model(self) -> Path:
-        """Returns the folder of the model; raises an error where training has not ended."""
-        if not self.model_folder.exists():
-            raise ValueError(f"{self.folder} holds no trained model: gpo train makes one.")
-        return self.model_folder
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where training goes on from."""
-        return self.folder / "checkpoints"
-
-    @property
-    def results_file(self) -> Path:
-        """What evaluation found."""
-        return self.folder / "results.json"
-
-    def claim(self, config: RunConfig) -> None:
-        """Takes a new folder, or one of the same configuration; refuses any other."""
-        if self.config_file.exists():
-            if RunConfig.load(self.config_file) != config:
-                raise ValueError(
-                    f"{self.folder} holds a run of another configuration. "
-                    "Choose another --out, or delete it."
-                )
-        elif self.folder.exists() and any(self.folder.iterdir()):
-            raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config.save(self.config_file)
+    def forecaster(self) -> Forecaster:
+        """Returns the trained model; raises an error where training has not ended."""
+        return Forecaster.load(self.folder.trained_model())
 
 
-def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
-    """Returns all splits of a run: windows of a time series, or samples of static maps."""
-    if isinstance(data, StaticMaps):
-        return split_samples(data)
-    return split_time_slices(data, history=config.history, lead=config.lead)
+def open_run(path: str | Path) -> OpenRun:
+    """Returns an existing run folder and its data.
+
+    Args:
+        path: What `train` or `gpo run` made.
+    """
+    folder = Run(Path(path))
+    config = folder.config()
+    data = read_data(config)
+    return OpenRun(folder, config, data, split_of(data, config))
 
 
-def read_log(run: Run) -> list[dict[str, float]]:
-    """Returns the losses and scores of every epoch, by name."""
-    rows: dict[int, dict[str, float]] = {}
-    for path in sorted((run.folder / "log").glob("version_*/metrics.csv")):
-        with path.open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                numbers = {key: float(value) for key, value in row.items() if value}
-                rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
-    return [rows[epoch] for epoch in sorted(rows)]
+def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:
+    """Returns the data of a run; those of a benchmark are made where they are missing.
+
+    Args:
+        config: Which data, and what of them.
+        factor: Every how many sites along each axis, in place of what the run says.
+    """
+    source = config.data
+    variables, path = source.var, Path(source.data or "")
+    if source.benchmark is not None:
+        path = benchmark_file(source.benchmark, source.preset)
+        variables = variables or DATA_SETS[source.benchmark].variables
+    options = ReadOptions(variables=variables, select=assignments("select", source.select))
+    data = with_time_features(open_data(path, options), config.task.time_features)
+    return coarsen(data, factor or source.coarsen)
+
+
+def with_time_features(
+    data: Trajectories | StaticMaps, time_features: TimeFeatures
+) -> Trajectories | StaticMaps:
+    """Returns data whose frames have time features; refuses them for static maps."""
+    if isinstance(data, Trajectories):
+        return data.with_time_features(time_features)
+    if time_features != "none":
+        raise ValueError(
+            f"`time_features` must be none, got {time_features}: {data.source} holds static maps."
+        )
+    return data
+
+
+def benchmark_file(benchmark: str, preset: str) -> Path:
+    """Returns the data file of a benchmark; the first process makes it, others wait for it."""
+    path = benchmark_path(benchmark, preset)
+    if global_rank() == 0:
+        generate(solver_for(benchmark, preset, {}), path)
+    while not path.exists():
+        time.sleep(0.5)
+    return path
+
+
+def benchmark_path(benchmark: str, preset: str) -> Path:
+    """Returns where the data of a benchmark are kept."""
+    return cache_folder() / f"{benchmark}-{preset}{solver_for(benchmark, preset, {}).suffix}"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.example import ShownExample, last_example
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -41,5 +41,5 @@ def test_a_baseline_has_a_prediction_and_no_layers(tmp_path):
 
 
 def untrained_baseline(data):
-    split = split_windows(data)
+    split = split_time_slices(data)
     return new_forecaster(data, split, RunConfig(data="x", model="fno")).eval(), split.test

@@ -144,7 +144,7 @@ def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, 
         np.arange(3.0), "", 3, lambda number, times: values[number, times],
     )  # fmt: skip
     split = split_time_slices(data)
-    forecaster = new_forecaster(data, split, RunConfig(data="x", model=model)).eval()
+    forecaster = new_forecaster(data, split, RunConfig.of(data="x", model=model)).eval()
     rows = resolution_transfer(forecaster, data, split.test)
     assert np.isfinite(rows["1x"]["model"])
     assert "grid" in rows["random 70% of the sites"]["reason"]
@@ -158,7 +158,7 @@ def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, 
 def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
     data = decaying_waves(num_points=points)
     split = split_time_slices(data)
-    config = RunConfig(data="x", hidden_dim=16, num_heads=2, num_layers=0, num_gaussians=4)
+    config = RunConfig.of(data="x", hidden_dim=16, num_layers=0, num_gaussians=4)
     forecaster = new_forecaster(data, split, config).eval()
     # An increment of zero leaves the blended input: the error is that of interpolation.
     for parameter in forecaster.model.field.decoder.parameters():
@@ -180,7 +180,7 @@ def test_between_sites_is_refused_where_a_model_cannot():
 def test_masked_sites_are_neither_given_nor_asked():
     data = decaying_waves(missing=[0, 1, 5])
     split = split_time_slices(data)
-    config = RunConfig(data="x", hidden_dim=16, num_heads=2, num_layers=1, num_gaussians=4)
+    config = RunConfig.of(data="x", hidden_dim=16, num_layers=1, num_gaussians=4)
     scores = between_sites(new_forecaster(data, split, config).eval(), data, split.test)
     assert np.isfinite(list(scores.values())).all()
     assert data.geometry().domain == Domain.unit_box(1, periodic=True)

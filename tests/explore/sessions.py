@@ -11,7 +11,8 @@ from gpo.data.geometry import Geometry
 from gpo.data.splits import split_samples, split_time_slices
 from gpo.explore.session import Session
 from gpo.training.config import RunConfig
-from gpo.training.fit import new_forecaster
+from gpo.training.setup import new_forecaster
+from tests.training.series import small_run
 
 
 def triangulated(side=7):
@@ -55,7 +56,7 @@ def geometries():
 
 
 KINDS = tuple(geometries())
-SIZES = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "num_gaussians": 4, "seed": 0}
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 4, "seed": 0}
 
 
 def lively(forecaster):
@@ -89,8 +90,9 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
         np.arange(8.0), "h", 4, lambda n, times: values[n, times],
     )  # fmt: skip
     torch.manual_seed(0)
-    config = RunConfig(**{"data": "waves.nc", "variant": variant, "history": 2, **SIZES, **changes})
-    split = split_time_slices(data, history=config.history, lead=config.lead)
+    given = small_run(variant, **SIZES) if "model" not in changes else {}
+    config = RunConfig.of(**{"data": "waves.nc", "history": 2, **given, **changes})
+    split = split_time_slices(data, history=config.task.history, lead=config.task.lead)
     return Session("waves", lively(new_forecaster(data, split, config)), data, split.test)
 
 
@@ -108,5 +110,5 @@ def make_map_session(variant="geometric"):
     )  # fmt: skip
     split = split_samples(data)
     torch.manual_seed(0)
-    config = RunConfig(**{"data": "maps.h5", "variant": variant, **SIZES})
+    config = RunConfig.of(data="maps.h5", **small_run(variant, **SIZES))
     return Session("maps", lively(new_forecaster(data, split, config)), data, split.test)

@@ -238,7 +238,7 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
 
 
 def test_a_field_that_is_only_reconstructed_shows_its_particles():
-    client = client_of(make_session("grid", stage="field", history=1))
+    client = client_of(make_session("grid", phase="field", history=1))
     run = client.get("/api/run").json()
     assert run["reasons"]["rollout"] == "This run reconstructs fields and forecasts nothing."
     assert ask(client, "particles").arrays["centers"].shape == (80, 4, 2)
@@ -247,7 +247,7 @@ def test_a_field_that_is_only_reconstructed_shows_its_particles():
 
 
 def test_without_particles_the_page_says_so():
-    client = client_of(make_session("grid", operator=("has_gaussian_field=false",)))
+    client = client_of(make_session("grid", has_gaussian_field=False))
     run = client.get("/api/run").json()
     assert run["reasons"]["particles"] == "This run is the ablation without particles."
     assert "without particles" in complaint(client, "particles")

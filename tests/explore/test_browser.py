@@ -41,7 +41,7 @@ def make_run(folder):
     x, y, t = np.arange(16) / 16, np.arange(12) / 12, np.arange(40.0)
     angle = 2 * np.pi * (x[:, None] + 2 * y - 0.05 * t[:, None, None])
     np.savez(folder / "wave.npz", x=x, y=y, time=t, u=np.sin(angle) + np.cos(2 * angle))  # fmt: skip
-    config = RunConfig(data=str(folder / "wave.npz"), **SIZES)
+    config = RunConfig.of(data=str(folder / "wave.npz"), **SIZES)
     data = open_data(folder / "wave.npz", ReadOptions())
     run = Run(folder / "run")
     run.claim(config)

@@ -9,9 +9,10 @@ from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.training.config import RunConfig
-from gpo.training.fit import new_forecaster
+from gpo.training.setup import new_forecaster
+from tests.training.series import small_run
 
-SIZES = {"hidden_dim": 8, "num_layers": 2, "num_heads": 2, "num_gaussians": 3}
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 3}
 TORUS = Geometry.rectilinear([np.arange(16) / 16] * 2, periodic=True)
 
 
@@ -34,7 +35,8 @@ def untrained(data, **changes):
     """A model of random weights large enough to matter, and the test split."""
     torch.manual_seed(changes.get("seed", 0))
     split = split_time_slices(data)
-    config = RunConfig(data="x", **{**SIZES, **changes})
+    variant = changes.pop("variant", "geometric")
+    config = RunConfig.of(data="x", **small_run(variant, **{**SIZES, **changes}))
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():
         for parameter in forecaster.model.layers.parameters():

@@ -57,7 +57,7 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
     data = series(geometry, missing, num_trajectories=10)
     changes = {"variant": variant, "num_layers": 1}
     if variant == "geometric":
-        changes["operator"] = ("num_waves=2",)
+        changes["num_waves"] = 2
     forecaster, members = untrained(data, **changes)
     found, figures = finished(interpret(forecaster, data, members, num_examples=2), geometry, tmp_path)  # fmt: skip
     assert set(figures) == set(TITLES)
@@ -70,7 +70,7 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
 def test_static_maps_are_read_too(make, tmp_path):
     data = make()
     split = split_samples(data)
-    config = RunConfig(data="x", **{**SIZES, "num_layers": 1}, operator=("num_waves=2",))
+    config = RunConfig.of(data="x", **{**SIZES, "num_layers": 1}, num_waves=2)
     forecaster = new_forecaster(data, split, config).eval()
     geometry = data.geometry(split.test[0])
     found, _ = finished(interpret(forecaster, data, split.test, num_examples=2), geometry, tmp_path)
@@ -90,7 +90,7 @@ def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
 
 def untrained_field(data):
     split = split_time_slices(data)
-    config = RunConfig(data="x", **SIZES, stage="field")
+    config = RunConfig.of(data="x", **SIZES, phase="field")
     return new_forecaster(data, split, config).eval(), split.test
 
 

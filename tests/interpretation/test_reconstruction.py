@@ -37,9 +37,9 @@ def waves(is_flat=False):
 
 
 def forecaster_of(data, **settings):
-    config = RunConfig(data="x", **SMALL, **settings)
+    config = RunConfig.of(data="x", **SMALL, **settings)
     split = split_time_slices(data)
-    example = make_examples(data, split.test[:1], reconstructs=config.stage == "field")[0]
+    example = make_examples(data, split.test[:1], reconstructs=config.task.phase == "field")[0]
     return new_forecaster(data, split, config).eval(), example
 
 
@@ -65,7 +65,7 @@ def test_narrow_particles_reconstruct_the_field_without_masked_sites(monkeypatch
 
 
 def test_a_gaussian_field_shows_what_its_decoder_makes():
-    forecaster, example = forecaster_of(waves(), stage="field")
+    forecaster, example = forecaster_of(waves(), phase="field")
     expected = forecaster(example.frames, example.coords, weights=example.weights)[0]
     torch.testing.assert_close(reconstruct(forecaster, example).reconstructed, expected)
 

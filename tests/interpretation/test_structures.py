@@ -157,7 +157,7 @@ def test_reasons_stand_where_nothing_can_be_said():
     assert "on a line" in found["correlations"]["anisotropy"]["gradient"]["reason"]
     assert "on a line" in found["alignment"]["reason"]
     assert "known by name" in found["correlations"]["density"]["vorticity"]["reason"]
-    plain, members = untrained(series(), operator=("has_gaussian_field=false",))
+    plain, members = untrained(series(), has_gaussian_field=False)
     found = describe_structures(
         plain, make_batches(series(), members[:1]), np.random.default_rng(0)
     )

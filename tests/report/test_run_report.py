@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpo.data.splits import split_windows
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.example import ShownExample, last_example
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
@@ -28,7 +28,7 @@ def test_a_report_needs_the_model_for_particles_alone(variant, tmp_path, monkeyp
         name="waves",
         settings={"model": "gpo", "lead": 1},
         log=LOG,
-        results=evaluate(forecaster, data, split_windows(data), scope="one-step"),
+        results=evaluate(forecaster, data, split_time_slices(data), scope="one-step"),
         data=data,
         members=members,
         shown=ShownExample.of(forecaster, last_example(forecaster, data, members)),

@@ -8,6 +8,18 @@ from gpo import Domain
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 
+MODELS = {"geometric": "gpo", "paper": "gpo-paper"}
+"""What a run calls the variants of our operator."""
+
+
+def small_run(variant, **settings):
+    """Settings of a small run of a variant; the published one has two heads."""
+    return {
+        "model": MODELS[variant],
+        **({"num_heads": 2} if variant == "paper" else {}),
+        **settings,
+    }
+
 
 def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None):
     x = np.arange(num_points) / num_points

@@ -9,6 +9,7 @@ import torch
 
 from gpo.baselines import BASELINES, UnsupportedGeometryError
 from gpo.data.dataset import DataError, Trajectories, Variable
+from gpo.data.forcings import day_cycle
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts, roll_out
@@ -21,10 +22,10 @@ from gpo.forecast.examples import WindowExamples, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.interpretation.reconstruction import reconstruct
-from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
-from gpo.training.fit import make_task, new_forecaster, train
+from gpo.training.fit import train
 from gpo.training.objective import draw_noise, training_losses
+from gpo.training.setup import make_task, new_forecaster, split_of
 from tests.training.series import squares
 
 TINY = {"data": "days", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
@@ -69,10 +70,9 @@ def cosines(data, frames):
 def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
     errors = {}
     for clock in ("none", "day"):
-        config, run = RunConfig(**TINY, clock=clock, steps=100, epochs=1000), Run(tmp_path / clock)
+        config = RunConfig.of(**TINY, time_features=clock, steps=100, epochs=1000)
         data = days(clock=clock)
-        run.claim(config)
-        forecaster = train(run, data, config, is_quiet=True)
+        forecaster = train(data, config, tmp_path / clock, is_quiet=True)
         results = evaluate(forecaster, data, split_of(data, config))
         errors[clock] = results.one_step["model"]["rmse"]
         persistence = results.one_step["persistence"]["rmse"]
@@ -82,7 +82,7 @@ def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path)
 
 
 def test_the_clock_of_a_rollout_goes_on_with_the_lead():
-    data, config = days(), RunConfig(**TINY, history=2, lead=2)
+    data, config = days(), RunConfig.of(**TINY, history=2, lead=2)
     forecaster = telling(data, config)
     frames = torch.from_numpy(data.input_frames(0, slice(3, 6, 2)).astype(np.float32))[None]
     coords = torch.from_numpy(data.geometry().coords.astype(np.float32))
@@ -91,14 +91,14 @@ def test_the_clock_of_a_rollout_goes_on_with_the_lead():
 
 
 def test_rollouts_are_scored_against_fields_without_their_clock():
-    data, config = days(), RunConfig(**TINY)
+    data, config = days(), RunConfig.of(**TINY)
     found = make_rollouts(telling(data, config), data, split_of(data, config).test, 4, None)
     assert found.truth[0].shape == (16, 1)
     assert found.errors["persistence"].max() < 0.1  # of 280 K; a hand in its place would be 1
 
 
 def test_the_clock_goes_on_in_rollouts_that_are_trained():
-    data, config = days(), RunConfig(**TINY, history=2, rollout=3)
+    data, config = days(), RunConfig.of(**TINY, history=2, rollout=3)
     examples = WindowExamples(data, split_time_slices(data, history=2).training, num_steps=3)
     forecaster = telling(data, config)
     training_losses(forecaster, collate([examples[0], examples[1]]), num_steps=3)
@@ -124,7 +124,7 @@ def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:
         forecaster = new_forecaster(
-            data, split_time_slices(data), RunConfig(**settings, clock="day")
+            data, split_time_slices(data), RunConfig.of(**settings, time_features="day")
         )
     except UnsupportedGeometryError:
         pytest.skip("a model that refuses these sites")
@@ -134,7 +134,7 @@ def test_every_model_may_be_told_the_time(model):
 
 
 def untrained(**settings):
-    data, config = days(), RunConfig(**TINY, clock="day", **settings)
+    data, config = days(), RunConfig.of(**TINY, time_features="day", **settings)
     return data, new_forecaster(data, split_of(data, config), config).eval()
 
 
@@ -145,7 +145,7 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     assert again.task == forecaster.task
     assert again.task.fields == ("t2m",)
     frames = torch.from_numpy(data.input_frames(0, slice(0, 2)).astype(np.float32))[None]
-    torch.testing.assert_close(again.followed(frames, frames[:, 0, :, 2:]), forecaster.advance(frames, frames[:, 0, :, 2:]))  # fmt: skip
+    torch.testing.assert_close(again.advance(frames, frames[:, 0, :, 2:]), forecaster.advance(frames, frames[:, 0, :, 2:]))  # fmt: skip
 
 
 def test_what_is_shown_of_a_frame_is_its_field():
@@ -179,7 +179,9 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
 
 
 def test_only_what_has_days_can_have_a_clock(tmp_path):
-    with pytest.raises(ValueError, match="`clock` must be none in the field stage, got day"):
-        RunConfig(data="days", clock="day", stage="field")
+    with pytest.raises(
+        ValueError, match="`time_features` must be none in the field phase, got day"
+    ):
+        RunConfig.of(data="days", time_features="day", phase="field")
     with pytest.raises(ValueError, match="`relative_to` must be state, got change: squares holds"):
-        train(Run(tmp_path), squares(), RunConfig(data="squares", relative_to="change"))
+        train(squares(), RunConfig.of(data="squares", relative_to="change"), tmp_path / "run")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from gpo.cli import main
-from gpo.runs import Run, read_log
+from gpo.training.run_folder import Run, read_log
 from tests.contracts.samples import ns2d
 from tests.processes import finish
 
-SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--num-gaussians", "4",
+SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-gaussians", "4",
          "--epochs", "2", "--batch-size", "4", "--quiet"]  # fmt: skip
 
 

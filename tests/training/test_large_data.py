@@ -127,12 +127,11 @@ def test_data_in_memory_needs_no_worker():
 
 
 def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monkeypatch):
-    config = RunConfig(**TINY, epochs=2)
+    config = RunConfig.of(**TINY, epochs=2)
     outcomes = []
     for name, limit in (("kept", 2**30), ("lazy", 0)):
         monkeypatch.setattr(examples_module, "MAX_BYTES", limit)
         run = Run(tmp_path / name)
-        run.claim(config)
-        outcomes.append(train(run, decaying_waves(), config, is_quiet=True).state_dict())
+        outcomes.append(train(decaying_waves(), config, run.folder, is_quiet=True).state_dict())
     for key, values in outcomes[0].items():
         torch.testing.assert_close(outcomes[1][key], values, rtol=0, atol=0)

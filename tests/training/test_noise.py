@@ -32,20 +32,20 @@ def test_a_part_of_the_examples_gets_noise_and_the_others_none():
 
 
 def test_processes_that_share_examples_or_sites_have_the_noise_of_one():
-    settings = {"size": 0.3, "share": 0.5}
+    settings = {"size": 0.3, "fraction": 0.5}
     alone = draw_noise(batch_of(8), seeds=range(8), **settings)
     shares = [draw_noise(batch_of(4), seeds=range(start, 8, 2), **settings) for start in (0, 1)]
     assert torch.equal(torch.stack(shares, 1).flatten(0, 1), alone)
     parts = []
     for rank in range(3):
         held = SitePartition.of(DATA.geometry(), rank, 3)
-        parts.append(draw_noise(batch_of(8, held), seeds=range(8), held=held, **settings))
+        parts.append(draw_noise(batch_of(8, held), seeds=range(8), partition=held, **settings))
     assert len({part.shape for part in parts}) <= 2
     assert torch.equal(torch.cat(parts, 1), alone)
 
 
 def test_forecasts_are_learned_with_noise_where_nothing_else_is_said():
-    assert RunConfig(data="x").noise_on(is_forecast=True) == 0.06
-    assert RunConfig(data="x").noise_on(is_forecast=False) == 0.0
-    assert RunConfig(data="x", noise=0.0).noise_on(is_forecast=True) == 0.0
-    assert RunConfig(data="x", noise=0.1).noise_on(is_forecast=False) == 0.1
+    assert RunConfig.of(data="x").optimizer.noise_on(is_forecast=True) == 0.06
+    assert RunConfig.of(data="x").optimizer.noise_on(is_forecast=False) == 0.0
+    assert RunConfig.of(data="x", noise=0.0).optimizer.noise_on(is_forecast=True) == 0.0
+    assert RunConfig.of(data="x", noise=0.1).optimizer.noise_on(is_forecast=False) == 0.1

@@ -9,19 +9,17 @@ from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate, followed
 from gpo.forecast.forecaster import Forecaster, Task
-from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
-from gpo.training.fit import new_forecaster, train
+from gpo.training.fit import train
 from gpo.training.objective import training_losses
+from gpo.training.setup import new_forecaster, split_of
 from tests.training.series import decaying_waves, squares
 
-TINY = {"data": "waves", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}
+TINY = {"data": "waves", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
 
 
 def trained(folder, data, **changes):
-    config, run = RunConfig(**{**TINY, **changes}), Run(folder)
-    run.claim(config)
-    return train(run, data, config, is_quiet=True)
+    return train(data, RunConfig.of(**{**TINY, **changes}), folder, is_quiet=True)
 
 
 def weights_of(module):
@@ -135,7 +133,9 @@ def test_accumulated_batches_are_one_large_batch(tmp_path):
     large = trained(tmp_path / "large", decaying_waves(), epochs=1, batch_size=8, clip=1e9)
     small = trained(tmp_path / "small", decaying_waves(), epochs=1, batch_size=4, accumulate=2, clip=1e9)  # fmt: skip
     difference = (weights_of(large) - weights_of(small)).abs().max()
-    start = new_forecaster(decaying_waves(), split_time_slices(decaying_waves()), RunConfig(**TINY))
+    start = new_forecaster(
+        decaying_waves(), split_time_slices(decaying_waves()), RunConfig.of(**TINY)
+    )
     moved = (weights_of(large) - weights_of(start)).abs().max()
     assert difference < 0.05 * moved
 
@@ -146,25 +146,27 @@ def test_a_number_of_steps_ends_the_run(tmp_path):
     assert stored["global_step"] == 5
 
 
-def test_the_field_stage_reconstructs_and_hands_its_weights_on(tmp_path):
+def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     data = decaying_waves()
-    field = trained(tmp_path / "field", data, stage="field", epochs=30, learning_rate=5e-3)
-    split = split_of(data, RunConfig(**TINY))
+    field = trained(tmp_path / "field", data, phase="field", epochs=30, learning_rate=5e-3)
+    split = split_of(data, RunConfig.of(**TINY))
     results = evaluate(field, data, split)
     assert results.one_step["model"]["vrmse"] < 0.5 * results.one_step["climatology"]["vrmse"]
     assert "persistence" not in results.one_step
     assert results.rollout == {}
-    config = RunConfig(**TINY, init=str(tmp_path / "field"))
+    config = RunConfig.of(**TINY, init=str(tmp_path / "field"))
     operator = new_forecaster(data, split, config).model
     for name, value in field.model.encoder.state_dict().items():
         assert torch.equal(operator.field.encoder.state_dict()[name], value)
-    with pytest.raises(ArtifactError, match="other settings of num_gaussians; both stages need"):
-        new_forecaster(data, split, RunConfig(**{**TINY, "num_gaussians": 5}, init=config.init))
+    with pytest.raises(ArtifactError, match="other settings of num_gaussians; both phases need"):
+        new_forecaster(
+            data, split, RunConfig.of(**{**TINY, "num_gaussians": 5}, init=str(tmp_path / "field"))
+        )
 
 
-def test_stages_and_rollouts_of_static_maps_are_refused(tmp_path):
+def test_phases_and_rollouts_of_static_maps_are_refused(tmp_path):
     with pytest.raises(ValueError, match="static maps: stage field needs a time series"):
-        trained(tmp_path / "a", squares(), stage="field")
+        trained(tmp_path / "a", squares(), phase="field")
     with pytest.raises(ValueError, match="static maps: rollout needs a time series"):
         trained(tmp_path / "b", squares(), rollout=2)
 

@@ -6,19 +6,19 @@ import torch
 
 from gpo.data.splits import split_samples
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.models import Model
 from gpo.forecast.statistics import FILE_NAME, SiteMeans
 from gpo.training.config import RunConfig
-from gpo.training.fit import new_forecaster
-from gpo.training.models import Model
+from gpo.training.setup import new_forecaster
 from tests.training.series import equal_squares, squares
 
-TINY = {"data": "maps", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}
+TINY = {"data": "maps", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
 
 
 def made(**changes):
     data = equal_squares()
     split = split_samples(data)
-    return data, split, new_forecaster(data, split, RunConfig(**{**TINY, **changes})).eval()
+    return data, split, new_forecaster(data, split, RunConfig.of(**{**TINY, **changes})).eval()
 
 
 def mean_of(data, split, part):
@@ -74,5 +74,5 @@ def test_maps_of_different_sites_and_predicted_states_have_one_mean_for_all_site
     data = squares()
     split = split_samples(data)
     assert SiteMeans.of(data, split.training) is None
-    assert new_forecaster(data, split, RunConfig(**TINY)).input_mean.shape == (1,)
+    assert new_forecaster(data, split, RunConfig.of(**TINY)).input_mean.shape == (1,)
     assert made(predict="state")[2].input_mean.shape == (1,)

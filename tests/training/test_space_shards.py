@@ -10,11 +10,12 @@ import pytest
 
 from gpo.cli import main
 from gpo.evaluation.results import Results
-from gpo.runs import Run, read_log
+from gpo.training.run_folder import Run, read_log
 from tests.contracts.samples import ns2d
 from tests.processes import Running, finish
+from tests.training.series import MODELS
 
-SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-heads", "2", "--num-gaussians", "4",
+SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-gaussians", "4",
          "--batch-size", "4", "--quiet"]  # fmt: skip
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -41,8 +42,8 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
         *SIZES,
         "--epochs",
         "2",
-        "--variant",
-        variant,
+        "--model",
+        MODELS[variant],
     ]
     main([*command, "--out", str(tmp_path / "one")])
     # Four: of each pair that shares the sites, one has the first half of the batch.
@@ -62,7 +63,7 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
 def test_processes_that_share_sites_give_the_scores_of_one(tmp_path, variant):
     folder = tmp_path / "run"
     training = ["train", "--data", str(ns2d(tmp_path)), *SIZES, "--epochs", "1"]
-    main([*training, "--variant", variant, "--out", str(folder)])
+    main([*training, "--model", MODELS[variant], "--out", str(folder)])
     main(["evaluate", str(folder)])
     one = Results.load(folder / "results.json")
     (folder / "results.json").unlink()

@@ -4,7 +4,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from gpo import ArtifactError, Domain, relative_l2
 from gpo.data.splits import TimeSlice, split_time_slices
@@ -12,17 +11,18 @@ from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import EpochShuffle, Example, WindowExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import training_statistics
-from gpo.runs import Run, read_log, split_of
 from gpo.training.budget import Budget
-from gpo.training.config import RunConfig, recipe
+from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.module import TrainingModule
+from gpo.training.run_folder import Run, read_log
+from gpo.training.setup import split_of
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
 from tests.processes import Running, finish
 from tests.training.series import decaying_waves, squares
 
-TINY = {"data": "waves", "hidden_dim": 16, "num_heads": 2, "num_layers": 1, "num_gaussians": 4}
+TINY = {"data": "waves", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
 
 
 def task(**changes):
@@ -111,10 +111,9 @@ def test_statistics_of_a_run_ignore_validation_and_test_data():
 
 
 def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
-    data, config = decaying_waves(), RunConfig(**TINY, epochs=40, learning_rate=5e-3)
+    data, config = decaying_waves(), RunConfig.of(**TINY, epochs=40, learning_rate=5e-3)
     run = Run(tmp_path / "run")
-    run.claim(config)
-    forecaster = train(run, data, config, is_quiet=True)
+    forecaster = train(data, config, run.folder, is_quiet=True)
     results = evaluate(forecaster, data, split_of(data, config))
     # Persistence is wrong by the decay; the mean of `a` makes both look small.
     assert results.per_variable["model"]["b"] < 0.7 * results.per_variable["persistence"]["b"]
@@ -130,34 +129,31 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
 def test_the_same_seed_gives_the_same_weights(tmp_path):
     weights = []
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
-        config = RunConfig(**TINY, epochs=2, seed=seed)
+        config = RunConfig.of(**TINY, epochs=2, seed=seed)
         run = Run(tmp_path / name)
-        run.claim(config)
-        forecaster = train(run, decaying_waves(), config, is_quiet=True)
+        forecaster = train(decaying_waves(), config, run.folder, is_quiet=True)
         weights.append(torch.cat([p.flatten() for p in forecaster.parameters()]))
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
-    config, run = RunConfig(**TINY, epochs=2), Run(tmp_path / "run")
-    run.claim(config)
-    first = train(run, decaying_waves(), config, is_quiet=True).state_dict()
-    run.claim(config)
-    second = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    config, run = RunConfig.of(**TINY, epochs=2), Run(tmp_path / "run")
+    first = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
+    second = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert len(read_log(run)) == 2
 
 
 def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
     run = Run(tmp_path / "run")
-    run.claim(RunConfig(**TINY))
+    run.claim(RunConfig.of(**TINY))
     with pytest.raises(ValueError, match="holds a run of another configuration"):
-        run.claim(RunConfig(**TINY, seed=1))
+        run.claim(RunConfig.of(**TINY, seed=1))
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "love.txt").write_text("dear")
     with pytest.raises(ValueError, match="is not empty and no run"):
-        Run(tmp_path / "letters").claim(RunConfig(**TINY))
+        Run(tmp_path / "letters").claim(RunConfig.of(**TINY))
 
 
 def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path, monkeypatch):
@@ -171,10 +167,9 @@ def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path, monkeypatch):
     training_step = TrainingModule.training_step
     monkeypatch.setattr(TrainingModule, "training_step", counted)
     monkeypatch.setattr("gpo.training.budget.process_time", lambda: 100 + 0.25 * len(steps))
-    config = RunConfig(**TINY, budget_cpu=8.0, epochs=10_000, patience=10_000)
+    config = RunConfig.of(**TINY, budget_cpu=8.0, epochs=10_000, patience=10_000)
     run = Run(tmp_path / "run")
-    run.claim(config)
-    train(run, decaying_waves(), config, is_quiet=True)
+    train(decaying_waves(), config, run.folder, is_quiet=True)
     assert len(steps) == 32
     assert [row["cpu_seconds"] for row in read_log(run)] == [1.75, 3.5, 5.25, 7.0, 8.0]
     stored = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
@@ -183,7 +178,7 @@ def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path, monkeypatch):
 
 def test_the_learning_rate_follows_the_budget():
     def rate(step, **settings):
-        budget = Budget(RunConfig(data="x", model="fno", **settings), num_steps=1000)
+        budget = Budget(RunConfig.of(data="x", model="fno", **settings), num_steps=1000)
         return budget.learning_rate(step, budget.progress(step, 0.0))
 
     assert rate(0) == pytest.approx(1e-3 / 50)
@@ -196,83 +191,29 @@ def test_the_learning_rate_follows_the_budget():
 
 
 def test_a_slow_model_has_warmed_up_after_a_tenth_of_its_budget():
-    config = RunConfig(data="x", model="fno", budget_cpu=100.0, schedule="constant")
+    config = RunConfig.of(data="x", model="fno", budget_cpu=100.0, schedule="constant")
     budget = Budget(config, num_steps=1_000_000)
     rates = [budget.learning_rate(4, budget.progress(4, spent)) for spent in (1.0, 5.0, 10.0, 50.0)]
     assert rates == pytest.approx([1e-4, 0.5e-3, 1e-3, 1e-3])
 
 
 def test_the_learning_rate_suits_the_model_where_none_is_given():
-    assert RunConfig(data="x").highest_rate == 6e-3
-    for settings in ({"variant": "paper"}, {"stage": "field"}, {"model": "fno"}):
-        assert RunConfig(data="x", **settings).highest_rate == 1e-3
-    assert RunConfig(data="x", learning_rate=2e-3).highest_rate == 2e-3
+    assert RunConfig.of(data="x").learning_rate == 6e-3
+    for settings in ({"model": "gpo-paper"}, {"phase": "field"}, {"model": "fno"}):
+        assert RunConfig.of(data="x", **settings).learning_rate == 1e-3
+    assert RunConfig.of(data="x", learning_rate=2e-3).learning_rate == 2e-3
 
 
 def test_a_budget_ends_with_whatever_comes_first():
-    budget = Budget(RunConfig(data="x", steps=100, budget_cpu=50.0), num_steps=1000)
+    budget = Budget(RunConfig.of(data="x", steps=100, budget_cpu=50.0), num_steps=1000)
     assert budget.progress(50, 0.0) == 0.5
     assert budget.progress(50, 40.0) == 0.8
     assert budget.progress(50, 60.0) == 1.0
 
 
 def test_a_rollout_grows_until_half_of_the_budget():
-    budget = Budget(RunConfig(data="x", rollout=4), num_steps=1000)
+    budget = Budget(RunConfig.of(data="x", rollout=4), num_steps=1000)
     assert [budget.rollout(part) for part in (0.0, 0.2, 0.3, 0.5, 1.0)] == [1, 2, 3, 4, 4]
-
-
-def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
-    config = RunConfig(benchmark="ns2d", var=("u", "v"), budget_cpu=3.5)
-    config.save(tmp_path / "config.yaml")
-    assert RunConfig.load(tmp_path / "config.yaml") == config
-    stored = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**stored, "colour": 1}))
-    with pytest.raises(ValueError, match=r"config.yaml: field `colour` is unknown"):
-        RunConfig.load(tmp_path / "config.yaml")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epochs": 0}, "`epochs` must be at least 1, got 0"),
-        ({"rollout": 0}, "`rollout` must be at least 1, got 0"),
-        ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
-        ({"budget_cpu": -1.0}, "`budget_cpu` must be positive"),
-        ({"steps": 0}, "`steps` must be positive, got 0"),
-        ({"ema": 1.0}, "`ema` must be at least 0 and below 1, got 1.0"),
-        ({"noise": -0.1}, "`noise` must be zero or more"),
-        ({"noise_fraction": 0.0}, "`noise_fraction` must be above 0 and at most 1, got 0.0"),
-        ({"model": "fno", "stage": "field"}, "`stage` must be operator for baselines, got field"),
-        ({"model": "fno", "init": "runs/x"}, "`init` must be left out for baselines"),
-    ],
-)
-def test_impossible_runs_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        RunConfig(**{"data": "x", **changes})
-
-
-def test_a_configuration_file_holds_only_what_differs(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("epochs: 3\nvar: [u, v]\n")
-    changed = RunConfig(data="x", seed=5).changed_by(path)
-    assert (changed.epochs, changed.var, changed.seed) == (3, ("u", "v"), 5)
-    for text, message in (
-        ("colour: 1", "field `colour` is unknown"),
-        ("epochs: many", "field `epochs` must be int, got 'many'"),
-        ("- epochs", "must be a YAML mapping, got list"),
-        ("epochs: [", "must be YAML"),
-    ):
-        path.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            RunConfig(data="x").changed_by(path)
-
-
-def test_the_paper_preset_is_the_papers_recipe():
-    settings = recipe("paper", "ns2d")
-    assert (settings.hidden_dim, settings.num_layers, settings.num_gaussians) == (128, 8, 32)
-    assert (settings.highest_rate, settings.schedule, settings.epochs) == (1e-3, "step", 500)
-    assert (settings.predict, settings.centers) == ("state", "absolute")
-    assert recipe("quick", None).budget_cpu == 240
 
 
 def test_an_example_moves_to_a_device():
@@ -294,7 +235,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
     path = ns2d(tmp_path)
 
     def command(name):
-        sizes = ["--hidden-dim", "16", "--num-layers", "1", "--num-heads", "2", "--epochs", "12"]
+        sizes = ["--hidden-dim", "16", "--num-layers", "1", "--epochs", "12"]
         sizes += ["--ema", "0.9", "--noise", "0.01", "--accumulate", "2", "--batch-size", "3"]
         return [sys.executable, "-m", "gpo", "run", "--data", str(path), *sizes, "--quiet",
                 "--out", str(tmp_path / name)]  # fmt: skip
@@ -310,19 +251,17 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog):
-    config, run = RunConfig(**TINY, epochs=3), Run(tmp_path / "run")
-    run.claim(config)
-    first = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    config, run = RunConfig.of(**TINY, epochs=3), Run(tmp_path / "run")
+    first = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
     newest = run.checkpoints / "last.ckpt"
     newest.write_bytes(newest.read_bytes()[:1000])
-    second = train(run, decaying_waves(), config, is_quiet=True).state_dict()
+    second = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
     assert "last.ckpt is damaged and left out" in caplog.text
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
-    config, run = RunConfig(**TINY, epochs=4), Run(tmp_path / "run")
-    run.claim(config)
+    config, run = RunConfig.of(**TINY, epochs=4), Run(tmp_path / "run")
     data = decaying_waves()
     original, calls = Forecaster.apply_increment, []
 
@@ -333,16 +272,15 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tm
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Forecaster, "apply_increment", spoiled)
         with pytest.raises(ValueError, match=r"not finite at step \d+ .*lower --learning-rate"):
-            train(run, data, config, is_quiet=True)
+            train(data, config, run.folder, is_quiet=True)
     assert torch.load(run.checkpoints / "last.ckpt", weights_only=True)["epoch"] == 0
 
 
 @pytest.mark.thorough
 def test_static_maps_with_different_numbers_of_sites_are_learned(tmp_path):
-    data, config = squares(), RunConfig(**TINY, epochs=100, learning_rate=1e-2)
+    data, config = squares(), RunConfig.of(**TINY, epochs=100, learning_rate=1e-2)
     run = Run(tmp_path / "run")
-    run.claim(config)
-    forecaster = train(run, data, config, is_quiet=True)
+    forecaster = train(data, config, run.folder, is_quiet=True)
     assert (forecaster.task.inputs, forecaster.task.outputs) == (("a",), ("square", "mean"))
     assert (forecaster.task.predict, forecaster.task.lead) == ("state", 0)
     results = evaluate(forecaster, data, split_of(data, config))

@@ -9,7 +9,7 @@ import numpy as np
 from gpo.bench.columns import COLUMNS
 from gpo.bench.experiment import Experiment
 from gpo.bench.experiment_grid import ExperimentGrid
-from gpo.bench.protocol import Protocol, run_settings
+from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
 
 ROWS: dict[str, dict[str, dict[str, Any]]] = {
@@ -17,17 +17,17 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
         "gpo": {},
         "without layers": {"num_layers": 0},
         "2 layers": {"num_layers": 2},
-        "without particles": {"operator": ("has_gaussian_field=false",)},
+        "without particles": {"has_gaussian_field": False},
         "1 Gaussian": {"num_gaussians": 1},
-        "without place": {"operator": ("features=none",)},
-        "8 waves": {"operator": ("num_waves=8",)},
-        "4 waves": {"operator": ("num_waves=4",)},
-        "packets of one width": {"operator": ("packet_widths=[0.8]",)},
-        "modes on their own": {"operator": ("packet_widths=[]",)},
-        "unbounded gate": {"operator": ("gate=product",)},
-        "GELU for the gate": {"operator": ("gate=none",)},
-        "without L_mu": {"loss": ("center=0",)},
-        "without L_sigma, the scale bounds": {"loss": ("scale=0",)},
+        "without place": {"features": "none"},
+        "8 waves": {"num_waves": 8},
+        "4 waves": {"num_waves": 4},
+        "packets of one width": {"packet_widths": (0.8,)},
+        "modes on their own": {"packet_widths": ()},
+        "unbounded gate": {"gate": "product"},
+        "GELU for the gate": {"gate": "none"},
+        "without L_mu": {"loss_center": 0.0},
+        "without L_sigma, the scale bounds": {"loss_scale": 0.0},
         "noisy input": {"noise": 0.03, "noise_fraction": 1.0},
         "predicting the state": {"predict": "state"},
     },
@@ -38,13 +38,13 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
         "1 Gaussian": {"ablation": "gaussians-1"},
         "32 Gaussians": {"ablation": "gaussians-32"},
         "64 Gaussians": {"ablation": "gaussians-64"},
-        "without L_mu": {"loss": ("center=0",)},
-        "without L_sigma, the scale bounds": {"loss": ("scale=0",)},
-        "learned lambda": {"operator": ("learns_mixing=true",)},
-        "without renormalisation": {"operator": ("renormalises=false",)},
+        "without L_mu": {"loss_center": 0.0},
+        "without L_sigma, the scale bounds": {"loss_scale": 0.0},
+        "learned lambda": {"learns_mixing": True},
+        "without renormalisation": {"renormalises": False},
         "absolute centers": {"centers": "absolute"},
-        "shared layers": {"operator": ("share_layers=true",)},
-        "signed readout": {"operator": ("signed_readout=true",)},
+        "shared layers": {"share_layers": True},
+        "signed readout": {"signed_readout": True},
         "predicting the state": {"predict": "state"},
     },
 }
@@ -71,9 +71,7 @@ def ablation_experiments(
     """
     source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
     return [
-        Experiment(
-            row, column, {**source, **changes, **run_settings(model), "seed": seed}, protocol
-        )
+        Experiment(row, column, {**source, **changes, "model": model, "seed": seed}, protocol)
         for row, changes in ROWS[model].items()
         for seed in seeds
     ]

@@ -22,12 +22,13 @@ from gpo.baselines import BASELINES, Problem, UnsupportedGeometryError
 from gpo.bench.protocol import MODELS
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.models import count_weights
 from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
-from gpo.training.models import build_model, count_weights
+from gpo.training.models import build_model
 from gpo.training.objective import training_losses
 
 Row = dict[str, Any]
@@ -114,7 +115,10 @@ def make_workload(
     problem = Problem(1, 1, DOMAIN, shape)
     if model in BASELINES:
         return Workload(build=partial(BASELINES[model].build, problem), **settings)
-    return Workload(build=partial(build_model, RunConfig(data=""), problem), **settings)
+    build = partial(
+        build_model, RunConfig(), in_channels=1, out_channels=1, domain=DOMAIN, grid_shape=shape
+    )
+    return Workload(build=build, **settings)
 
 
 def measure_cost(workload: Workload) -> Cost:

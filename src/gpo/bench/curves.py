@@ -9,8 +9,7 @@ from pathlib import Path
 from gpo.bench.experiment import Experiment
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
-from gpo.runs import read_log
-from gpo.training.module import SCORE, SPENT
+from gpo.training.run_folder import SCORE, SPENT, read_log
 
 Curves = dict[str, tuple[list[float], list[float]]]
 """By name, positions along the horizontal axis and the heights there."""

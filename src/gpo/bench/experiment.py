@@ -15,15 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from filelock import FileLock, Timeout
 
 from gpo.bench.protocol import Protocol
 from gpo.evaluation.results import Results
 from gpo.files import write_text
-from gpo.runs import Run, read_log
 from gpo.training.config import RunConfig
-from gpo.training.module import SCORE
+from gpo.training.run_folder import SCORE, Run, read_log
 
 
 class ExperimentError(RuntimeError):
@@ -98,7 +96,7 @@ class Experiment:
     def _made(self, folder: Path, rate: float, threads: int) -> "Outcome":
         settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
         run = Run(folder / "run")
-        if run.config_file.exists() and RunConfig.load(run.config_file).learning_rate != rate:
+        if run.config_file.exists() and run.config().learning_rate != rate:
             # Another learning rate turned out better since.
             shutil.rmtree(run.folder)
         run_gpo("run", settings, run.folder, threads)
@@ -200,9 +198,8 @@ def run_gpo(
         out: The run folder.
         threads: Threads that the run may have.
     """
-    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
     config = out.with_name(f"{out.name}.yaml")
-    write_text(config, yaml.safe_dump(plain, sort_keys=False))
+    RunConfig.of(**settings).save(config)
     words = [command, "--config", str(config), "--out", str(out), "--quiet"]
     _call([*words, "--scope", "one-step"] if command == "run" else words, threads)
 

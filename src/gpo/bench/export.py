@@ -17,9 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpo.baselines import Problem
 from gpo.bench.cost import TASK, Row, in_new_process, three_digits
-from gpo.bench.protocol import VARIANTS
 from gpo.bench.table import Entry, Table
 from gpo.exporting.program import export_program, write_program
 from gpo.forecast.fixed import FixedForecaster
@@ -27,6 +25,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model
+from gpo.training.settings import OURS
 
 Predict = Callable[[Tensor], Tensor]
 
@@ -50,9 +49,14 @@ class InferenceCase:
     def forecaster(self) -> Forecaster:
         """Returns a model as a run builds it, with weights that are the same every time."""
         torch.manual_seed(0)
-        config = RunConfig(data="", variant=VARIANTS[self.model])  # type: ignore[arg-type]
-        problem = Problem(1, 1, self.domain, self.grid_shape)
-        return Forecaster(build_model(config, problem), TASK).eval()
+        model = build_model(
+            RunConfig.of(model=self.model),
+            in_channels=1,
+            out_channels=1,
+            domain=self.domain,
+            grid_shape=self.grid_shape,
+        )
+        return Forecaster(model, TASK).eval()
 
     def eager(self) -> Predict:
         """Returns the forecaster as it is, which takes the sites in every call."""
@@ -128,7 +132,7 @@ class Speed:
 
 
 def measure_export(
-    models: Sequence[str] = tuple(VARIANTS),
+    models: Sequence[str] = tuple(OURS),
     grids: dict[str, tuple[Domain, tuple[int, int]]] = GRIDS,
     forms: Sequence[str] = tuple(FORMS),
     *,

@@ -14,12 +14,11 @@ import torch
 
 from gpo.baselines import BASELINES
 from gpo.training.config import RECIPES
+from gpo.training.settings import OURS
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""
-VARIANTS = {"gpo": "geometric", "gpo-paper": "paper"}
-"""The rows that are ours."""
-MODELS = (*VARIANTS, *BASELINES)
+MODELS = (*OURS, *BASELINES)
 """All models that are compared, by the names of their rows."""
 
 
@@ -72,11 +71,6 @@ class Protocol:
             f"cosine schedule; learning rate out of {rates}, the best on validation data after "
             f"{self.tuning().get('budget_cpu') or self.tuning().get('steps'):g} {unit}"
         )
-
-
-def run_settings(name: str) -> dict[str, str]:
-    """Returns what a run of a model sets."""
-    return {"model": "gpo", "variant": VARIANTS[name]} if name in VARIANTS else {"model": name}
 
 
 def describe_machine(command: str) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from gpo.bench.columns import COLUMNS, PAPER, NoDataError
 from gpo.bench.experiment import Experiment
 from gpo.bench.experiment_grid import ExperimentGrid
-from gpo.bench.protocol import MODELS, Protocol, run_settings
+from gpo.bench.protocol import MODELS, Protocol
 from gpo.bench.table import Entry, Table
 
 REFERENCES = ("persistence", "climatology", "training mean")
@@ -46,7 +46,7 @@ def table1_experiments(
             missing[column] = str(error)
             continue
         experiments += [
-            Experiment(model, column, {**source, **run_settings(model), "seed": seed}, protocol)
+            Experiment(model, column, {**source, "model": model, "seed": seed}, protocol)
             for seed in seeds
             for model in models
             if model in repeated or seed == seeds[0]

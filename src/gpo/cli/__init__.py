@@ -1,77 +1,44 @@
-"""The command line: one file per command, one typed configuration each."""
+"""The command line: one file per command, one typed configuration each.
 
+Only the file of the command that is asked for is imported, so that help answers at once.
+"""
+
+import importlib
 import os
 import sys
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import make_dataclass
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 from rich.console import Console
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
-from gpo.cli.baselines import Baselines
-from gpo.cli.bench import (
-    BenchAblation,
-    BenchConvergence,
-    BenchEfficiency,
-    BenchExport,
-    BenchRollout,
-    BenchScaling,
-    BenchSpectrum,
-    BenchTable1,
-    BenchTransfer,
-)
-from gpo.cli.data import DataInfo, DataMake, DataPlot
-from gpo.cli.explore import ExploreCommand
-from gpo.cli.export import ExportCommand
-from gpo.cli.interpret import InterpretCommand
-from gpo.cli.predict import PredictCommand
-from gpo.cli.presets import Presets
-from gpo.cli.run import (
-    EvaluateCommand,
-    ReportCommand,
-    RunCommand,
-    TrainCommand,
-    starting_point,
-)
 from gpo.files import MissingPackageError
-from gpo.training.config import RunConfig
 
 
-@dataclass(frozen=True)
-class Data:
-    """Makes, describes and draws data files."""
+class Entry(NamedTuple):
+    """A command: the class that parses and runs it, and what it does in a line."""
 
-    action: (
-        Annotated[DataMake, subcommand("make")]
-        | Annotated[DataInfo, subcommand("info")]
-        | Annotated[DataPlot, subcommand("plot")]
-    )
-
-    def run(self) -> None:
-        """Runs the chosen action."""
-        self.action.run()
+    module: str
+    name: str
+    help: str
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Makes the paper's tables and figures, with all models under the same rules."""
-
-    what: (
-        Annotated[BenchTable1, subcommand("table1")]
-        | Annotated[BenchAblation, subcommand("ablation")]
-        | Annotated[BenchEfficiency, subcommand("efficiency")]
-        | Annotated[BenchRollout, subcommand("rollout")]
-        | Annotated[BenchConvergence, subcommand("convergence")]
-        | Annotated[BenchSpectrum, subcommand("spectrum")]
-        | Annotated[BenchTransfer, subcommand("transfer")]
-        | Annotated[BenchScaling, subcommand("scaling")]
-        | Annotated[BenchExport, subcommand("export")]
-    )
-
-    def run(self) -> None:
-        """Makes the chosen one."""
-        self.what.run()
+COMMANDS = {
+    "run": Entry("run", "RunCommand", "Trains on a benchmark or a file, scores the model and writes a report."),
+    "train": Entry("run", "TrainCommand", "Trains on a benchmark or a file of time series or static maps."),
+    "evaluate": Entry("run", "EvaluateCommand", "Scores a trained run on its test split, beside a reference that learns nothing."),
+    "report": Entry("run", "ReportCommand", "Draws the figures of an evaluated run and writes report.html."),
+    "predict": Entry("predict", "PredictCommand", "Continues a time series, or maps fields, with a trained run; writes NetCDF or Zarr."),
+    "export": Entry("export", "ExportCommand", "Writes a trained run on its sites as a program: .pt2 or .onnx."),
+    "explore": Entry("explore", "ExploreCommand", "Opens a trained run as a local web page."),
+    "interpret": Entry("interpret", "InterpretCommand", "Measures what particles and modes of a trained run do; writes interpret.json."),
+    "data": Entry("data", "Data", "Makes, describes and draws data files."),
+    "presets": Entry("presets", "Presets", "Lists the paper's configurations and their parameter counts."),
+    "baselines": Entry("baselines", "Baselines", "Lists the baselines, their parameter counts and the sites they can take."),
+    "bench": Entry("bench", "Bench", "Makes the paper's tables and figures, with all models under the same rules."),
+}  # fmt: skip
+"""By name, in the order of the help; a new command joins with one line."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -81,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments make no sense, 130 interrupted.
     """
     try:
-        _parse(arguments).run()
+        parse(sys.argv[1:] if arguments is None else arguments).run()
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough; what is left goes nowhere.
@@ -94,33 +61,39 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _parse(arguments: list[str] | None) -> Any:
-    """Returns the command. Flags that were not given follow the preset and the --config file."""
-    command = _parse_onto(RunConfig(), arguments)
-    training = command.training if isinstance(command, RunCommand) else command
-    if isinstance(training, TrainCommand):
-        return _parse_onto(starting_point(training), arguments)
+def parse(arguments: list[str]) -> Any:
+    """Returns the command; flags that are not given follow the model, the preset and --config."""
+    chosen = arguments[0] if arguments else ""
+    if chosen not in ("run", "train"):
+        return _parse_onto(None, arguments)
+    from gpo.cli.run import defaults, settings_of
+
+    command = _parse_onto(defaults(chosen, arguments), arguments)
+    data = settings_of(command).data
+    if data.preset == "paper" and data.benchmark is not None:
+        command = _parse_onto(defaults(chosen, arguments, data.benchmark), arguments)
     return command
 
 
-def _parse_onto(settings: RunConfig, arguments: list[str] | None) -> Any:
-    training = TrainCommand(settings)
-    command = (
-        Annotated[RunCommand, subcommand("run", default=RunCommand(training))]
-        | Annotated[TrainCommand, subcommand("train", default=training)]
-        | Annotated[EvaluateCommand, subcommand("evaluate")]
-        | Annotated[ReportCommand, subcommand("report")]
-        | Annotated[PredictCommand, subcommand("predict")]
-        | Annotated[ExportCommand, subcommand("export")]
-        | Annotated[ExploreCommand, subcommand("explore")]
-        | Annotated[InterpretCommand, subcommand("interpret")]
-        | Annotated[Data, subcommand("data")]
-        | Annotated[Presets, subcommand("presets")]
-        | Annotated[Baselines, subcommand("baselines")]
-        | Annotated[Bench, subcommand("bench")]
-    )
+def _parse_onto(defaults: Any, arguments: list[str]) -> Any:
+    """Returns the command that arguments make of its defaults, if it has any.
+
+    Commands that are not asked for stand in the help with their name alone.
+    """
+    members = []
+    for name, entry in COMMANDS.items():
+        known: dict[str, Any] = {}
+        if arguments[:1] == [name]:
+            kind = getattr(importlib.import_module(f"gpo.cli.{entry.module}"), entry.name)
+            known = {} if defaults is None else {"default": defaults}
+        else:
+            kind = make_dataclass(entry.name, [])
+        members.append(Annotated[kind, subcommand(name, description=entry.help, **known)])
+    union = members[0]
+    for member in members[1:]:
+        union = union | member
     return tyro.cli(
-        OmitSubcommandPrefixes[OmitArgPrefixes[command]],  # type: ignore[valid-type]
+        OmitSubcommandPrefixes[OmitArgPrefixes[union]],  # type: ignore[valid-type]
         prog="gpo",
         description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
         args=arguments,

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gpo.baselines import BASELINES, Problem, UnsupportedGeometryError
+from gpo.forecast.models import count_weights
 from gpo.numerics.domain import Domain
-from gpo.training.models import count_weights
 
 PROBLEMS = {
     "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),

@@ -4,11 +4,12 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tyro.conf import subcommand
 
 from gpo.bench.ablation import ablation_experiments, ablation_table
 from gpo.bench.columns import COLUMNS
@@ -308,6 +309,27 @@ class BenchExport:
         for table in tables:
             table.notes.append(versions())
         _write(self.out / "export", tables)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Makes the paper's tables and figures, with all models under the same rules."""
+
+    what: (
+        Annotated[BenchTable1, subcommand("table1")]
+        | Annotated[BenchAblation, subcommand("ablation")]
+        | Annotated[BenchEfficiency, subcommand("efficiency")]
+        | Annotated[BenchRollout, subcommand("rollout")]
+        | Annotated[BenchConvergence, subcommand("convergence")]
+        | Annotated[BenchSpectrum, subcommand("spectrum")]
+        | Annotated[BenchTransfer, subcommand("transfer")]
+        | Annotated[BenchScaling, subcommand("scaling")]
+        | Annotated[BenchExport, subcommand("export")]
+    )
+
+    def run(self) -> None:
+        """Makes the chosen one."""
+        self.what.run()
 
 
 def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None = None) -> None:

@@ -1,23 +1,18 @@
-"""`gpo data make | info | plot`."""
+"""`gpo data make | info | plot`.
+
+The work is imported where it is done: help needs the flags alone.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from tyro.conf import Positional
+from tyro.conf import Positional, arg, subcommand
 
 from gpo.assignments import assignments
-from gpo.cli.describe import print_description
-from gpo.data.benchmarks import cache_folder, solver_for
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.generate import generate
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
-from gpo.report.contact_sheet import draw_contact_sheet
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -30,8 +25,10 @@ class Reading:
     """Variables to read; all that belong together when not given."""
     select: tuple[str, ...] = ()
     """One value of every extra dimension by name, such as level=500."""
-    reader: str | None = None
-    """Layout of the file; recognised from its content when not given."""
+    reader: Annotated[
+        str | None, arg(metavar="LAYOUT", help_behavior_hint="(default: as recognised)")
+    ] = None
+    """Layout of the file."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,10 @@ class DataMake:
     """Benchmark, such as ns2d."""
     preset: Literal["quick", "default", "paper"] = "default"
     """Size of the data set."""
-    out: Path | None = None
-    """File to make; in the cache folder ($GPO_CACHE) when not given."""
+    out: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: in the folder $GPO_CACHE)")
+    ] = None
+    """File to make."""
     set: tuple[str, ...] = ()
     """Single numbers of the solver, such as viscosity=1e-3 num_trajectories=8."""
 
@@ -56,8 +55,20 @@ def make_data(
     name: str, preset: str, out: Path | None = None, changes: Mapping[str, str] = NOTHING
 ) -> Path:
     """Makes the data of a benchmark unless it is there, with progress; returns its file."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from gpo.data.benchmarks import solver_for
+    from gpo.data.generate import generate
+    from gpo.runs import benchmark_path
+
     solver = solver_for(name, preset, changes)
-    path = out or data_file(name, preset)
+    path = out or benchmark_path(name, preset)
     console = Console(soft_wrap=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -65,11 +76,6 @@ def make_data(
         is_new = generate(solver, path, lambda done, _: progress.update(task, completed=done))
     console.print(f"{'made' if is_new else 'already there'}: {path}", markup=False)
     return path
-
-
-def data_file(name: str, preset: str) -> Path:
-    """Returns where the data of a benchmark is kept."""
-    return cache_folder() / f"{name}-{preset}{solver_for(name, preset, NOTHING).suffix}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,10 @@ class DataInfo:
 
     def run(self) -> None:
         """Prints variables, ranges, missing values, domain, weights and splits."""
-        print_description(_open(self.file, self.reading))
+        from gpo.cli.describe import open_file, print_description
+
+        reading = self.reading
+        print_description(open_file(self.file, reading.var, reading.select, reading.reader))
 
 
 @dataclass(frozen=True)
@@ -91,17 +100,33 @@ class DataPlot:
 
     file: Positional[Path]
     """File or folder in any layout we read."""
-    out: Path | None = None
-    """Picture to write; the file's name with .png in this folder when not given."""
+    out: Annotated[
+        Path | None, arg(metavar="PICTURE", help_behavior_hint="(default: ./NAME.png)")
+    ] = None
+    """Picture to write."""
     reading: Reading = Reading()
 
     def run(self) -> None:
         """Writes the picture."""
-        out = self.out or Path(self.file.name).with_suffix(".png")
-        path = draw_contact_sheet(_open(self.file, self.reading), out)
+        from gpo.cli.describe import open_file
+        from gpo.report.contact_sheet import draw_contact_sheet
+
+        reading = self.reading
+        data = open_file(self.file, reading.var, reading.select, reading.reader)
+        path = draw_contact_sheet(data, self.out or Path(self.file.name).with_suffix(".png"))
         Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
 
 
-def _open(path: Path, reading: Reading) -> Trajectories | StaticMaps:
-    select = assignments("select", reading.select)
-    return open_data(path, ReadOptions(variables=reading.var, select=select), reading.reader)
+@dataclass(frozen=True)
+class Data:
+    """Makes, describes and draws data files."""
+
+    action: (
+        Annotated[DataMake, subcommand("make")]
+        | Annotated[DataInfo, subcommand("info")]
+        | Annotated[DataPlot, subcommand("plot")]
+    )
+
+    def run(self) -> None:
+        """Runs the chosen action."""
+        self.action.run()

@@ -1,13 +1,34 @@
 """A data set in words and a table: what `gpo data info` prints."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from gpo.assignments import assignments
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
 from gpo.data.splits import even_steps, split_time_slices
 from gpo.data.summary import summarise
+
+
+def open_file(
+    path: Path, variables: Sequence[str], select: Sequence[str], reader: str | None
+) -> Trajectories | StaticMaps:
+    """Returns the data of a file.
+
+    Args:
+        path: File or folder in any layout we read.
+        variables: Variables to read; all that belong together when empty.
+        select: One value of every extra dimension, as `name=value`.
+        reader: Layout of the file; recognised from its content when not given.
+    """
+    options = ReadOptions(variables=tuple(variables), select=assignments("select", select))
+    return open_data(path, options, reader)
 
 
 def print_description(data: Trajectories | StaticMaps) -> None:

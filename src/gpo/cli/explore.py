@@ -6,9 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from gpo.cli.run import OpenRun
 from gpo.files import require
-from gpo.forecast.forecaster import Forecaster
+from gpo.runs import open_run
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,8 @@ class ExploreCommand:
         from gpo.explore.server import serve
         from gpo.explore.session import Session
 
-        run = OpenRun.of(self.folder)
-        forecaster = Forecaster.load(run.folder.trained_model())
-        session = Session(run.config.name, forecaster, run.data, run.split.test)
+        run = open_run(self.folder)
+        session = Session(run.config.name, run.forecaster(), run.data, run.split.test)
         console = Console(soft_wrap=True, highlight=False)
         serve(
             session,

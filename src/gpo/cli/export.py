@@ -9,13 +9,13 @@ from rich.console import Console
 from torch import Tensor
 from tyro.conf import Positional
 
-from gpo.cli.run import OpenRun
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.query_points import read_query_points, regular_query_points
 from gpo.exporting.describe import describe_program
 from gpo.exporting.program import check_output, export_program, write_program
 from gpo.forecast.fixed import FixedForecaster
-from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.forecaster import Task
+from gpo.runs import open_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class ExportCommand:
         check_output(self.output)
         if self.queries and self.grid:
             raise ValueError("Give either --queries or --grid, not both.")
-        run = OpenRun.of(self.folder)
-        forecaster = Forecaster.load(run.folder.trained_model())
+        run = open_run(self.folder)
+        forecaster = run.forecaster()
         count = (
             run.data.num_samples if isinstance(run.data, StaticMaps) else run.data.num_trajectories
         )

@@ -1,7 +1,7 @@
 """`gpo interpret`: what a trained run can be seen to do, in numbers."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from gpo.assignments import assignments
-from gpo.cli.run import OpenRun, telling_time
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
@@ -25,8 +24,10 @@ from gpo.interpretation.results import Interpretation
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.report.particles import save_other_data
-from gpo.runs import Run, split_of
+from gpo.runs import open_run, with_time_features
 from gpo.training.config import RunConfig
+from gpo.training.run_folder import Run
+from gpo.training.setup import split_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class InterpretCommand:
         """Looks into the model, writes the file and prints what matters most."""
         if self.examples < 1:
             raise ValueError(f"--examples must be at least 1, got {self.examples}.")
-        run = OpenRun.of(self.folder)
+        run = open_run(self.folder)
         forecaster = _trained(self.folder)
         same = {str(path): _of_other_seed(path, run.config) for path in self.same_as}
         other = None
@@ -87,7 +88,7 @@ def _trained(folder: Path) -> Forecaster:
     forecaster = Forecaster.load(Run(folder).trained_model())
     if not isinstance(forecaster.model, GaussianParticleOperator | GaussianField):
         raise ValueError(
-            f"{folder} is a run of {RunConfig.load(Run(folder).config_file).model}, which has no "
+            f"{folder} is a run of {Run(folder).config().model.name}, which has no "
             "particles, windows or modes to look at. Train gpo on the same data: gpo run ... "
             "--model gpo"
         )
@@ -100,8 +101,8 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
     if not run.config_file.exists():
         raise ValueError(f"{folder} is no run: it has no {run.config_file.name}. --same-as takes run folders.")  # fmt: skip
     other = RunConfig.load(run.config_file)
-    if replace(other, seed=config.seed) != config:
-        names = [name for name, value in vars(config).items() if name != "seed" and getattr(other, name) != value]  # fmt: skip
+    names = [name for name in config.differences(other) if name != "seed"]
+    if names:
         raise ValueError(
             f"{folder} must differ in its seed alone, got other settings of {', '.join(names)}. "
             "Train one with the same flags and another --seed."
@@ -110,10 +111,10 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
 
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
-    names = config.var if forecaster.task.lead == 0 else forecaster.task.fields
-    select = assignments("select", config.select)
+    names = config.data.var if forecaster.task.lead == 0 else forecaster.task.fields
+    select = assignments("select", config.data.select)
     data = open_data(path, ReadOptions(variables=names, select=select))
-    data = coarsen(telling_time(data, config.clock), config.coarsen)
+    data = coarsen(with_time_features(data, config.task.time_features), config.data.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.config.dim  # type: ignore[union-attr]
     if dim != expected:
         raise ValueError(

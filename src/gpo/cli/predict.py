@@ -29,8 +29,7 @@ from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
-from gpo.runs import Run
-from gpo.training.config import RunConfig
+from gpo.training.run_folder import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +70,13 @@ class PredictCommand:
 
     def _forecasts(self, run: Run) -> Forecasts:
         forecaster = Forecaster.load(run.trained_model()).eval()
-        task, trained_on = forecaster.task, RunConfig.load(run.config_file)
+        task, trained_on = forecaster.task, run.config()
         data = open_data(
             self.input,
             ReadOptions(
                 # Of static maps, the reader itself tells inputs from outputs.
-                variables=trained_on.var if task.lead == 0 else task.fields,
-                select=assignments("select", trained_on.select),
+                variables=trained_on.data.var if task.lead == 0 else task.fields,
+                select=assignments("select", trained_on.data.select),
             ),
         )
         places = self._places(data.geometry())

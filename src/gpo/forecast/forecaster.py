@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gpo.data.forcings import DAY_CYCLE, TimeFeatures
 from gpo.files import write_text
+from gpo.forecast.models import Model, load_model
 from gpo.forecast.statistics import SiteMeans
 from gpo.model.ablation import Ablation
 from gpo.model.checkpoint import ArtifactError, build
@@ -26,7 +27,6 @@ from gpo.model.sweep import Sweep
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.training.models import Model, load_model
 
 TASK_NAME = "task.json"
 

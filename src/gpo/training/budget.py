@@ -27,7 +27,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         """A limit of steps may come before that of epochs."""
-        self.num_steps = min(self.num_steps, self.config.steps or self.num_steps)
+        self.num_steps = min(self.num_steps, self.config.budget.steps or self.num_steps)
 
     def start(self) -> None:
         """Begins this sitting."""
@@ -47,25 +47,27 @@ class Budget:
             spent: CPU seconds of all processes.
         """
         used = step / self.num_steps
-        if self.config.budget_cpu is not None:
-            used = max(used, spent / self.config.budget_cpu)
+        if self.config.budget.budget_cpu is not None:
+            used = max(used, spent / self.config.budget.budget_cpu)
         return min(used, 1.0)
 
     def learning_rate(self, step: int, progress: float) -> float:
         """Returns the learning rate for a step: a short warm-up, then the schedule."""
         rise = min(1.0, max((step + 1) / WARM_UP, progress / LONGEST_WARM_UP))
         fall = 0.5 * (1 + math.cos(math.pi * progress))
-        if self.config.schedule == "one-cycle":
+        if self.config.optimizer.schedule == "one-cycle":
             rise, fall = 1.0, _one_cycle(progress)
-        elif self.config.schedule == "step":
+        elif self.config.optimizer.schedule == "step":
             fall = 0.5 ** int(5 * progress)
-        elif self.config.schedule == "constant":
+        elif self.config.optimizer.schedule == "constant":
             fall = 1.0
-        return self.config.highest_rate * rise * fall
+        return self.config.learning_rate * rise * fall
 
     def rollout(self, progress: float) -> int:
         """Returns how many steps on its own forecasts an example takes: more as training goes on."""
-        return min(self.config.rollout, 1 + int(2 * progress * self.config.rollout))
+        return min(
+            self.config.optimizer.rollout, 1 + int(2 * progress * self.config.optimizer.rollout)
+        )
 
 
 def _one_cycle(progress: float) -> float:

@@ -1,175 +1,333 @@
-"""One typed configuration of a run: what is learned from, by which model, and how."""
+"""The typed configuration of a run, in parts: data, task, model, optimizer and budget.
 
-from dataclasses import asdict, dataclass, replace
+Importing this module imports neither torch nor Lightning: the flags of `gpo run` are made of it.
+"""
+
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from tyro.conf import Positional
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from gpo.data.forcings import TimeFeatures
-from gpo.files import write_text
-from gpo.model.checkpoint import build, check_fields
-from gpo.model.presets import PRESETS
+from gpo.files import check_fields, write_text
+from gpo.training.settings import NAME, OURS, default_settings
+
+Preset = Literal["quick", "default", "paper"]
+Phase = Literal["operator", "field"]
+
+PART = arg(help="")
+"""The name of a part is all the help that a group of flags needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What is learned from."""
+
+    benchmark: Positional[
+        Annotated[str | None, arg(metavar="[BENCHMARK]", help_behavior_hint="")]
+    ] = None
+    """One of the paper's benchmarks, such as ns2d; its data are made if missing."""
+    data: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
+    """A file or folder of your own, in place of a benchmark."""
+    var: Annotated[
+        tuple[str, ...],
+        arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all that belong together)"),
+    ] = ()
+    """Variables to learn."""
+    select: Annotated[tuple[str, ...], arg(metavar="DIM=X [...]", help_behavior_hint="")] = ()
+    """One value of every extra dimension by name, such as level=500."""
+    preset: Annotated[Preset, NAME] = "default"
+    """quick, default or paper: size of a benchmark's data, and settings that flags change."""
+    coarsen: int = 1
+    """Every n-th site along each axis; finer sites are scored too."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no data can be read with."""
+        _check("coarsen", self.coarsen, self.coarsen >= 1, "at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """What is predicted from what."""
+
+    history: int = 1
+    """Frames that predict, `lead` steps apart."""
+    lead: int = 1
+    """Steps from the last of them to the predicted frame."""
+    time_features: Annotated[Literal["none", "day"], NAME] = "none"
+    """none, or day: the time of day is an input of any model; frames need dates."""
+    predict: Annotated[Literal["state", "increment"], NAME] = "increment"
+    """state: the next one; increment: what is added to the last, in static maps to their mean."""
+    phase: Annotated[Phase, NAME] = "operator"
+    """Learns the operator, or first the Gaussian field."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no task can be made from."""
+        for name in ("history", "lead"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        is_right = self.phase == "operator" or self.time_features == "none"
+        _check("time_features", self.time_features, is_right, "none in the field phase")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model, and its sizes."""
+
+    name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
+    """gpo, gpo-paper or a baseline; add --help for its settings."""
+    settings: Annotated[Any, arg(name="")] = None
+    """The settings that this model has; its defaults when not given."""
+
+    def __post_init__(self) -> None:
+        """Fills in the defaults of the model; refuses the settings of another."""
+        usual = default_settings(self.name)
+        if self.settings is None:
+            object.__setattr__(self, "settings", usual)
+        elif type(self.settings) is not type(usual):
+            given, expected = type(self.settings).__name__, type(usual).__name__
+            raise ValueError(f"`settings` of {self.name} must be {expected}, got {given}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """How it is trained."""
+
+    learning_rate: Annotated[float | None, arg(metavar="X")] = None
+    """Of AdamW, at its highest."""
+    weight_decay: float = 1e-4
+    """Of AdamW."""
+    schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"
+    """cosine, one-cycle, step or constant, over the budget."""
+    batch_size: int = 8
+    """Examples per step, over all devices."""
+    accumulate: int = 1
+    """Batches whose gradients are added up for one step."""
+    clip: float = 1.0
+    """Largest gradient norm."""
+    ema: float = 0.0
+    """Decay of averaged parameters, such as 0.999; 0 for none."""
+    noise: Annotated[
+        float | None,
+        arg(metavar="FLOAT", help_behavior_hint="(default: 0.06 for forecasts, else 0)"),
+    ] = None
+    """Standard deviation of noise on normalised inputs, which steadies rollouts."""
+    noise_fraction: Annotated[float, arg(metavar="X")] = 0.25
+    """Fraction of the examples that get noise; the others keep one step accurate."""
+    rollout: int = 1
+    """Steps on its own forecasts that an example grows to."""
+    pushforward: FlagCreatePairsOff[bool] = False
+    """Learns from the last of these steps alone."""
+    relative_to: Annotated[Literal["state", "change"], NAME] = "state"
+    """Losses are relative to the next state, or the change to it."""
+    precision: Annotated[Literal["32-true", "bf16-mixed", "16-mixed"], NAME] = "32-true"
+    """32-true, bf16-mixed or 16-mixed."""
+    seed: int = 0
+    """Of parameters, order of examples, noise and features."""
+
+    def __post_init__(self) -> None:
+        """Refuses what nothing can be trained with."""
+        for name in ("batch_size", "accumulate", "rollout"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        for name in ("noise", "weight_decay"):
+            _check(name, getattr(self, name), (getattr(self, name) or 0) >= 0, "zero or more")
+        rate, fraction = self.learning_rate, self.noise_fraction
+        _check("learning_rate", rate, rate is None or rate > 0, "positive")
+        _check("clip", self.clip, self.clip > 0, "positive")
+        _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
+        _check("noise_fraction", fraction, 0 < fraction <= 1, "above 0 and at most 1")
+
+    def noise_on(self, is_forecast: bool) -> float:
+        """Returns how large noise is, for forecasts of time series and for anything else."""
+        return (0.06 if is_forecast else 0.0) if self.noise is None else self.noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetConfig:
+    """When training ends: at the first of these limits."""
+
+    epochs: int = 500
+    """Passes over the training examples, at most."""
+    steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: no limit)")] = (
+        None
+    )
+    """Optimizer steps, at most."""
+    budget_cpu: Annotated[
+        float | None, arg(metavar="SECONDS", help_behavior_hint="(default: no limit)")
+    ] = None
+    """CPU seconds of training, at most: the fair limit on a noisy machine."""
+    patience: int = 50
+    """Epochs without a better score, after which it stops."""
+
+    def __post_init__(self) -> None:
+        """Refuses limits that leave nothing."""
+        for name in ("epochs", "patience"):
+            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        for name in ("steps", "budget_cpu"):
+            value = getattr(self, name)
+            _check(name, value, value is None or value > 0, "positive")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides the outcome of a run; saved with it."""
 
-    benchmark: Positional[str | None] = None
-    """One of the paper's benchmarks, such as ns2d; its data is made where it can be."""
-    data: str | None = None
-    """A file or folder of your own, in place of a benchmark."""
-    var: tuple[str, ...] = ()
-    """Variables to learn; all that belong together when not given."""
-    select: tuple[str, ...] = ()
-    """One value of every extra dimension by name, such as level=500."""
-    preset: Literal["quick", "default", "paper"] = "default"
-    """Size of a benchmark's data, and the recipe: settings that further flags change."""
-    coarsen: int = 1
-    """Learns on every n-th site along each axis, of scattered points on as many; scores also on the finer."""
-    history: int = 1
-    """Frames that predict, `lead` steps apart."""
-    lead: int = 1
-    """Steps from the last of them to the predicted frame."""
-    clock: TimeFeatures = "none"
-    """day: frames tell the time of day, to any model; they must have dates."""
-    predict: Literal["state", "increment"] = "increment"
-    """Whether the model gives the next state, or what is to be added to the last one; to the mean of all samples in static maps."""
-    model: str = "gpo"
-    """gpo, or the name of a baseline: gpo baselines lists them."""
-    variant: Literal["geometric", "paper"] = "geometric"
-    """Of gpo: windows that know where sites are, or the method as published."""
-    hidden_dim: int | None = None
-    """Width of gpo; 32, or 64 of the paper's variant, when not given."""
-    num_layers: int = 4
-    """Layers of gpo."""
-    num_gaussians: int | None = None
-    """Gaussians per site of gpo; 8, or 16 of the paper's variant, when not given."""
-    num_heads: int = 4
-    """Heads per stage of the paper's variant of gpo."""
-    centers: Literal["absolute", "displacement"] = "displacement"
-    """How the encoder of gpo predicts centers."""
-    operator: tuple[str, ...] = ()
-    """Further settings of gpo by name, such as share_layers=true mixing=0.3."""
-    ablation: str | None = None
-    """A row of the paper's ablation, such as without-pg-operator; the width is refitted."""
-    relative_to: Literal["state", "change"] = "state"
-    """What errors of a forecast are measured by in training: the size of the next state, or of the
-    change to it, with which calm frame_chunks count as much as lively ones. Scores are always of the first kind."""
-    loss: tuple[str, ...] = ()
-    """Weights of the losses of gpo by name, such as center=0 basis=0.1."""
-    stage: Literal["operator", "field"] = "operator"
-    """What is learned: the operator, or first the Gaussian field, which reconstructs its input."""
-    init: str | None = None
-    """Run folder of a field stage, whose encoder and decoder the operator begins with."""
-    batch_size: int = 8
-    """Examples per step, over all devices."""
-    accumulate: int = 1
-    """Batches whose gradients are added up for one step."""
-    learning_rate: float | None = None
-    """Of AdamW; 6e-3 for the operator of gpo, 1e-3 for its paper's variant and all others, when not given."""
-    weight_decay: float = 1e-4
-    """Of AdamW."""
-    schedule: Literal["cosine", "one-cycle", "step", "constant"] = "cosine"
-    """How the learning rate falls over the budget; step halves it at every fifth of it."""
-    epochs: int = 500
-    """Passes over the training examples, at most."""
-    steps: int | None = None
-    """Optimiser steps, at most."""
-    budget_cpu: float | None = None
-    """CPU seconds to train for, at most; comparisons on a noisy machine need it."""
-    patience: int = 50
-    """Epochs without a better validation score after which training stops."""
-    clip: float = 1.0
-    """Largest gradient norm."""
-    ema: float = 0.0
-    """Decay of an average of the weights, such as 0.999, that is scored and kept; 0 for none."""
-    noise: float | None = None
-    """Standard deviation of noise on the inputs, in units of theirs, which steadies rollouts; 0.06 for
-    forecasts and 0 for static maps and the field stage, when not given."""
-    noise_fraction: float = 0.25
-    """Part of the examples that get noise; the others keep one step accurate."""
-    rollout: int = 1
-    """Steps on its own forecasts that a training example takes; reached halfway to the end."""
-    pushforward: bool = False
-    """Learns from the last of these steps alone."""
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
-    """Of the arithmetic in training."""
-    seed: int = 0
-    """Of initial weights, of the order of examples, of noise and of Fourier features."""
+    data: Annotated[DataConfig, PART] = field(default_factory=DataConfig)
+    task: Annotated[TaskConfig, PART] = field(default_factory=TaskConfig)
+    model: Annotated[ModelConfig, PART] = field(default_factory=ModelConfig)
+    optimizer: Annotated[OptimizerConfig, PART] = field(default_factory=OptimizerConfig)
+    budget: Annotated[BudgetConfig, PART] = field(default_factory=BudgetConfig)
 
     def __post_init__(self) -> None:
-        """Refuses what no run can be made from."""
-        counts = ("history", "lead", "batch_size", "epochs", "patience", "coarsen", "accumulate")
-        for name in (*counts, "rollout"):
-            _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        _check("clip", self.clip, self.clip > 0, "positive")
-        _check(
-            "noise_fraction",
-            self.noise_fraction,
-            0 < self.noise_fraction <= 1,
-            "above 0 and at most 1",
-        )
-        for name in ("learning_rate", "budget_cpu", "steps"):
-            value = getattr(self, name)
-            _check(name, value, value is None or value > 0, "positive")
-        for name in ("noise", "weight_decay"):
-            _check(name, getattr(self, name), (getattr(self, name) or 0) >= 0, "zero or more")
-        _check("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
-        is_forecast = self.stage == "operator"
-        _check("clock", self.clock, is_forecast or self.clock == "none", "none in the field stage")
-        _check(
-            "relative_to",
-            self.relative_to,
-            is_forecast or self.relative_to == "state",
-            "state in the field stage",
-        )
-        is_gpo = self.model == "gpo"
-        _check("stage", self.stage, is_gpo or self.stage == "operator", "operator for baselines")
-        for name in ("init", "operator", "ablation", "loss"):
-            _check(
-                name,
-                getattr(self, name),
-                is_gpo or not getattr(self, name),
-                "left out for baselines",
-            )
+        """Refuses parts that do not go together, and fills in the learning rate."""
+        is_ours, is_field = self.model.name in OURS, self.task.phase == "field"
+        _check("phase", self.task.phase, is_ours or not is_field, "operator for baselines")
+        relative_to = self.optimizer.relative_to
+        is_right = relative_to == "state" or not is_field
+        _check("relative_to", relative_to, is_right, "state in the field phase")
+        if self.optimizer.learning_rate is None:
+            rate = 6e-3 if self.model.name == "gpo" and not is_field else 1e-3
+            object.__setattr__(self, "optimizer", replace(self.optimizer, learning_rate=rate))
 
-    @property
-    def name(self) -> str:
-        """What the run is called when it is given no folder."""
-        if (self.benchmark is None) == (self.data is None):
-            raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
-        what = self.benchmark or Path(str(self.data)).stem
-        parts = [what, *([] if self.model == "gpo" else [self.model]), self.preset]
-        return "-".join([*parts, *(["field"] if self.stage == "field" else [])])
+    @classmethod
+    def of(cls, **settings: Any) -> "RunConfig":
+        """Returns the configuration that `gpo run` makes of flags with these names.
+
+        Args:
+            **settings: Fields of any part, such as `data="my.nc", lead=6, model="fno"`; the model
+                by its name. What is not given follows the preset and the model.
+        """
+        start = {
+            name: settings[name]
+            for name in ("preset", "model", "phase", "benchmark")
+            if name in settings
+        }
+        return starting_point(**start).changed(**settings)
+
+    def changed(self, **settings: Any) -> "RunConfig":
+        """Returns this configuration with other values of some settings, named as their flags."""
+        stored: dict[str, dict[str, Any]] = {}
+        for name, value in settings.items():
+            if name == "model":
+                stored.setdefault("model", {})["name"] = value
+            else:
+                stored.setdefault(self._part_of(name), {})[name] = value
+        return self._merged(stored, "settings")
+
+    def changed_by(self, path: Path, *, model: str | None = None) -> "RunConfig":
+        """Returns this configuration with the fields that a YAML file holds, by part.
+
+        Args:
+            path: The file.
+            model: The model, in place of the one that the file names.
+        """
+        stored = read_parts(path)
+        if model is not None:
+            stored["model"] = {**stored.get("model", {}), "name": model}
+        return self._merged(stored, str(path))
 
     def save(self, path: Path) -> None:
-        """Writes the whole configuration as YAML."""
-        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
+        """Writes the whole configuration as YAML, by part."""
+        parts = {name: asdict(part) for name, part in vars(self).items()}
+        parts["model"] = {"name": self.model.name, **parts["model"]["settings"]}
+        plain = {
+            name: {key: list(v) if isinstance(v, tuple) else v for key, v in part.items()}
+            for name, part in parts.items()
+        }
         write_text(path, yaml.safe_dump(plain, sort_keys=False))
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
         """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
-        return build(cls, _mapping(path), str(path))
+        stored = read_parts(path)
+        start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
+        for part, known in start._fields().items():
+            for name in known:
+                # A default in its place could silently be another run.
+                if name not in stored.get(part, {}):
+                    raise ValueError(f"{path}: field `{part}.{name}` is missing.")
+        return start._merged(stored, str(path))
 
     @property
-    def highest_rate(self) -> float:
-        """The learning rate that schedules start from."""
-        is_fast = (self.model, self.variant, self.stage) == ("gpo", "geometric", "operator")
-        return self.learning_rate or (6e-3 if is_fast else 1e-3)
+    def name(self) -> str:
+        """What the run is called when it is given no folder."""
+        benchmark, data = self.data.benchmark, self.data.data
+        if (benchmark is None) == (data is None):
+            raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
+        parts = [benchmark or Path(str(data)).stem]
+        if self.model.name != "gpo":
+            parts.append(self.model.name)
+        parts.append(self.data.preset)
+        return "-".join([*parts, *(["field"] if self.task.phase == "field" else [])])
 
-    def noise_on(self, is_forecast: bool) -> float:
-        """Returns how large noise is, for forecasts of time series and for anything else."""
-        return (0.06 if is_forecast else 0.0) if self.noise is None else self.noise
+    @property
+    def learning_rate(self) -> float:
+        """The highest learning rate, which schedules start from."""
+        assert self.optimizer.learning_rate is not None
+        return self.optimizer.learning_rate
 
-    def changed_by(self, path: Path) -> "RunConfig":
-        """Returns this configuration with the fields that a YAML file holds."""
-        stored = _mapping(path)
-        check_fields(type(self), stored, str(path))
-        return replace(self, **stored)
+    def differences(self, other: "RunConfig") -> list[str]:
+        """Returns the names of the settings in which two runs differ, as their flags."""
+        mine, theirs = self._flat(), other._flat()
+        return [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+
+    def _flat(self) -> dict[str, Any]:
+        values = {name: value for part in vars(self).values() for name, value in vars(part).items()}
+        sizes, name = vars(values.pop("settings")), values.pop("name")
+        return {**values, "model": name, **sizes}
+
+    def _fields(self) -> dict[str, list[str]]:
+        """Returns the names of the fields of every part."""
+        known = {name: [one.name for one in fields(part)] for name, part in vars(self).items()}
+        return {**known, "model": ["name", *(one.name for one in fields(self.model.settings))]}
+
+    def _part_of(self, name: str) -> str:
+        for part, known in self._fields().items():
+            if name in known and (part, name) != ("model", "name"):
+                return part
+        raise ValueError(f"`{name}` is no setting of a run of {self.model.name}.")
+
+    def _merged(self, stored: dict[str, dict[str, Any]], where: str) -> "RunConfig":
+        """Returns this configuration with the fields of a mapping by part."""
+        changed: dict[str, Any] = {}
+        for name, given in stored.items():
+            if name == "model":
+                changed[name] = self._merged_model(dict(given), where)
+            else:
+                part = getattr(self, name)
+                changed[name] = replace(
+                    part, **check_fields(type(part), given, where, prefix=f"{name}.")
+                )
+        return replace(self, **changed)
+
+    def _merged_model(self, given: dict[str, Any], where: str) -> ModelConfig:
+        name = given.pop("name", self.model.name)
+        start = self.model if name == self.model.name else ModelConfig(name=name)
+        sizes = check_fields(type(start.settings), given, where, prefix="model.")
+        return replace(start, settings=replace(start.settings, **sizes))
+
+
+def read_parts(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns a YAML file of settings by part; says where a setting belongs that is in none."""
+    try:
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: must be YAML, got {error}") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
+    if {"variant", "stage", "operator"} <= stored.keys():
+        raise ValueError(
+            f"{path} was written by gpo 0.1.0, which can open it; this version cannot."
+        )
+    parts = RunConfig()._fields()
+    for name, given in stored.items():
+        homes = [part for part, known in parts.items() if name in known]
+        if name not in parts or (homes and not isinstance(given, dict)):
+            advice = f" It belongs into a part: `{homes[0]}: {{{name}: ...}}`." if homes else ""
+            raise ValueError(f"{path}: field `{name}` is unknown.{advice}")
+        if not isinstance(given, dict):
+            raise ValueError(f"{path}: field `{name}` must be a mapping, got {given!r}.")
+    return stored
 
 
 def _check(name: str, value: object, is_right: bool, expected: str) -> None:
@@ -177,39 +335,46 @@ def _check(name: str, value: object, is_right: bool, expected: str) -> None:
         raise ValueError(f"`{name}` must be {expected}, got {value}.")
 
 
-def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: must be YAML, got {error}") from error
-    if not isinstance(stored, dict):
-        raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
-    return stored
-
-
-# >>> """What a preset sets where nothing else is said."""
-
 RECIPES: dict[str, dict[str, Any]] = {
     # A first answer within minutes on a laptop.
     "quick": {"budget_cpu": 240.0},
     "default": {},
     # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
-    "paper": {
-        "variant": "paper",
-        "predict": "state",
-        "centers": "absolute",
-        "schedule": "step",
-        "batch_size": 16,
-        "noise": 0.0,
-    },
+    "paper": {"predict": "state", "schedule": "step", "batch_size": 16, "noise": 0.0},
 }
+"""What a preset sets for every model, where nothing else is said."""
 
 
-def recipe(preset: str, benchmark: str | None) -> RunConfig:
-    """Returns the configuration that a preset starts from; `paper` has the paper's sizes too."""
-    settings = dict(RECIPES[preset])
-    if preset == "paper" and benchmark in PRESETS:
-        sizes = PRESETS[benchmark]
-        for name in ("hidden_dim", "num_layers", "num_heads", "num_gaussians"):
-            settings[name] = getattr(sizes, name)
-    return replace(RunConfig(), preset=preset, **settings)
+def starting_point(
+    preset: str = "default",
+    model: str | None = None,
+    phase: str = "operator",
+    benchmark: str | None = None,
+) -> RunConfig:
+    """Returns the configuration that flags change.
+
+    Args:
+        preset: quick, default or paper; paper has the paper's sizes of a benchmark, too.
+        model: The model; gpo when not given, or gpo-paper of the preset paper.
+        phase: What is learned.
+        benchmark: Whose sizes.
+    """
+    name = model or ("gpo-paper" if preset == "paper" else "gpo")
+    settings: dict[str, Any] = {"preset": preset, **RECIPES[preset]}
+    if preset == "paper" and name in OURS:
+        settings |= {"centers": "absolute", **_paper_sizes(name, benchmark)}
+    task = TaskConfig(phase="field" if phase == "field" else "operator")
+    start = RunConfig(model=ModelConfig(name=name), task=task)
+    return start.changed(**settings)
+
+
+def _paper_sizes(model: str, benchmark: str | None) -> dict[str, int]:
+    if benchmark is None:
+        return {}
+    from gpo.model.presets import PRESETS
+
+    if benchmark not in PRESETS:
+        return {}
+    names = ("hidden_dim", "num_layers", "num_heads", "num_gaussians")
+    known = {one.name for one in fields(OURS[model])}
+    return {name: getattr(PRESETS[benchmark], name) for name in names if name in known}

@@ -1,95 +1,117 @@
-"""From the name in a configuration to a model, and from a folder back to it."""
+"""From a configuration and the kind of data to an untrained model: what is unset is chosen here."""
 
-import typing
-from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
-import yaml
-from torch import nn
-
-from gpo.assignments import assignments
 from gpo.baselines import Problem, RegisteredModel
-from gpo.model import checkpoint as artifact
+from gpo.forecast.models import Model
 from gpo.model.checkpoint import ArtifactError
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import paper_ablation
+from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
+from gpo.training.settings import GeometricSettings, OperatorSettings, PaperSettings
 from gpo.transforms.waves import resolved_waves
 
-Model = GaussianParticleOperator | GaussianField | RegisteredModel
 
+def build_model(
+    config: RunConfig,
+    *,
+    in_channels: int,
+    out_channels: int,
+    domain: Domain,
+    grid_shape: tuple[int, ...] = (),
+    is_fitted: bool = False,
+) -> Model:
+    """Returns a new model that maps normalised values to normalised values.
 
-WIDTHS = {"geometric": (32, 4), "paper": (64, 16)}
-"""Width and Gaussians per site of the variants of gpo, where a run does not set them."""
-
-
-def build_model(config: RunConfig, problem: Problem) -> Model:
-    """Returns a new model that maps normalised values to normalised values."""
-    if config.model != "gpo":
-        return RegisteredModel(config.model, problem)
-    settings: dict[str, Any] = {
-        "in_channels": problem.in_channels,
-        "out_channels": problem.out_channels,
-        "dim": problem.domain.dim,
-        "domain": problem.domain,
-        "variant": config.variant,
-        "mesh_shape": problem.grid_shape if problem.is_fitted else (),
-        "num_waves": _num_waves(problem),
-        "hidden_dim": config.hidden_dim or WIDTHS[config.variant][0],
-        "num_layers": config.num_layers,
-        "num_heads": config.num_heads,
-        "num_gaussians": config.num_gaussians or WIDTHS[config.variant][1],
-        "centers": config.centers,
-        "fourier_seed": config.seed,
-        **named_values("operator", config.operator, OperatorConfig),
-    }
-    operator = OperatorConfig(**settings)
-    if config.ablation is not None:
-        operator = paper_ablation(config.ablation, operator)
-    if config.stage == "field":
+    Args:
+        config: Which model, and its settings.
+        in_channels: Values per site in the input field.
+        out_channels: Values per site in the output field.
+        domain: Where the field lives.
+        grid_shape: Sites along every axis of a structured grid; empty for scattered sites.
+        is_fitted: Whether the grid is a mesh that follows a body.
+    """
+    settings = config.model.settings
+    if not isinstance(settings, OperatorSettings):
+        problem = Problem(in_channels, out_channels, domain, grid_shape, is_fitted)
+        return RegisteredModel(config.model.name, problem, settings)
+    operator = operator_config(
+        settings,
+        in_channels=in_channels,
+        out_channels=out_channels,
+        domain=domain,
+        grid_shape=grid_shape,
+        is_fitted=is_fitted,
+        seed=config.optimizer.seed,
+    )
+    if config.task.phase == "field":
         return GaussianField(operator)
     model = GaussianParticleOperator(operator)
-    if config.init is not None:
-        _begin_with_field(model, Path(config.init) / "model")
+    if settings.init is not None:
+        _begin_with_field(model, Path(settings.init) / "model")
     return model
 
 
-def _num_waves(problem: Problem) -> tuple[int, ...] | None:
-    """Returns as many waves as a grid can tell apart; None leaves it to the model."""
-    if problem.is_fitted or not problem.grid_shape:
-        return None
-    return resolved_waves(problem.domain, problem.grid_shape)
+def operator_config(
+    settings: OperatorSettings,
+    *,
+    in_channels: int,
+    out_channels: int,
+    domain: Domain,
+    grid_shape: tuple[int, ...] = (),
+    is_fitted: bool = False,
+    seed: int = 0,
+) -> OperatorConfig:
+    """Returns the architecture of our operator for some data.
+
+    Args:
+        settings: What the run sets, of either variant.
+        in_channels: Values per site in the input field.
+        out_channels: Values per site in the output field.
+        domain: Where the field lives.
+        grid_shape: Sites along every axis of a structured grid; empty for scattered sites.
+        is_fitted: Whether the grid is a mesh that follows a body.
+        seed: Of the Fourier features.
+    """
+    known = {one.name for one in fields(OperatorConfig)}
+    given = {name: value for name, value in vars(settings).items() if name in known}
+    if isinstance(settings, GeometricSettings):
+        given["mesh_shape"] = grid_shape if is_fitted else ()
+        if settings.num_waves is None and grid_shape and not is_fitted:
+            given["num_waves"] = resolved_waves(domain, grid_shape)
+    operator = OperatorConfig(
+        variant="paper" if isinstance(settings, PaperSettings) else "geometric",
+        in_channels=in_channels,
+        out_channels=out_channels,
+        dim=domain.dim,
+        domain=domain,
+        fourier_seed=seed,
+        **given,
+    )
+    if isinstance(settings, PaperSettings) and settings.ablation is not None:
+        return paper_ablation(settings.ablation, operator)
+    return operator
 
 
 def loss_weights(config: RunConfig) -> LossWeights:
-    """Returns how the losses of gpo add up."""
-    return LossWeights(**named_values("loss", config.loss, LossWeights))
-
-
-def named_values(flag: str, texts: Sequence[str], cls: type) -> dict[str, Any]:
-    """Returns what `name=value` texts say, each of the type that the field of a data class has."""
-    values = {name: yaml.safe_load(value) for name, value in assignments(flag, texts).items()}
-    artifact.check_fields(cls, values, f"--{flag}")
-    kinds = typing.get_type_hints(cls)
-    return {name: float(v) if kinds[name] is float else v for name, v in values.items()}
-
-
-def load_model(folder: Path) -> Model:
-    """Returns the model in a folder, ours or a registered one."""
-    name = artifact.model_type(folder)
-    for ours in (GaussianParticleOperator, GaussianField):
-        if name == ours.__name__:
-            return ours.from_pretrained(folder)
-    return RegisteredModel.from_pretrained(folder)
-
-
-def count_weights(model: nn.Module) -> int:
-    """Returns the number of parameters; a complex one counts once."""
-    return sum(parameter.numel() for parameter in model.parameters())
+    """Returns how the losses add up; those of a baseline are the prediction error alone."""
+    settings = config.model.settings
+    weights = LossWeights()
+    if isinstance(settings, OperatorSettings):
+        weights = replace(weights, center=settings.loss_center, scale=settings.loss_scale)
+    if isinstance(settings, PaperSettings):
+        weights = replace(
+            weights,
+            input_reconstruction=settings.loss_input,
+            target_reconstruction=settings.loss_target,
+            basis=settings.loss_basis,
+        )
+    return weights
 
 
 def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
@@ -101,7 +123,7 @@ def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
         ]  # fmt: skip
         raise ArtifactError(
             f"{folder}: the field was learned with other settings of {', '.join(names)}; "
-            "both stages need the same."
+            "both phases need the same."
         )
     learned = field.state_dict()
     if model.config.variant == "geometric":

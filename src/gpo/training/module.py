@@ -17,9 +17,7 @@ from gpo.training.budget import Budget
 from gpo.training.config import RunConfig
 from gpo.training.models import loss_weights
 from gpo.training.objective import draw_noise, training_losses
-
-SCORE = "validation/relative_l2"
-SPENT = "cpu_seconds"
+from gpo.training.run_folder import SCORE, SPENT
 
 
 class TrainingModule(lightning.LightningModule):
@@ -30,21 +28,22 @@ class TrainingModule(lightning.LightningModule):
         forecaster: Forecaster,
         config: RunConfig,
         budget: Budget,
-        held: SitePartition = SitePartition(),
+        partition: SitePartition = SitePartition(),
     ) -> None:
         super().__init__()
-        self.forecaster, self.config, self.budget, self.held = forecaster, config, budget, held
+        self.forecaster, self.config = forecaster, config
+        self.budget, self.partition = budget, partition
         self.loss_weights, self.progress = loss_weights(config), 0.0
 
     def on_fit_start(self) -> None:
         """Joins the processes that share sites with this one."""
-        if self.held.count == 1:
+        if self.partition.count == 1:
             return
-        groups = self.trainer.world_size // self.held.count
+        groups = self.trainer.world_size // self.partition.count
         mesh = init_device_mesh(
-            self.device.type, (groups, self.held.count), mesh_dim_names=("data", "space")
+            self.device.type, (groups, self.partition.count), mesh_dim_names=("data", "space")
         )
-        self.forecaster.share_sites(DistributedShard(mesh.get_group("space")), self.held)
+        self.forecaster.share_sites(DistributedShard(mesh.get_group("space")), self.partition)
 
     def training_step(self, batch: Example, index: int) -> Tensor:
         """Returns the total loss; every term is logged by name."""
@@ -53,10 +52,10 @@ class TrainingModule(lightning.LightningModule):
             self.forecaster,
             batch,
             num_steps=self.budget.rollout(self.progress),
-            pushforward=self.config.pushforward,
+            pushforward=self.config.optimizer.pushforward,
             noise=self._noise(batch, index),
             weights=self.loss_weights,
-            relative_to=self.config.relative_to,
+            relative_to=self.config.optimizer.relative_to,
         )
         if not bool(losses["total"].isfinite()):
             raise ValueError(
@@ -77,7 +76,7 @@ class TrainingModule(lightning.LightningModule):
 
     def _seed(self, index: int) -> None:
         """Sets a seed for every step: a run that was killed draws the same numbers when it goes on."""
-        seed = hash((self.config.seed, self.global_step, index, self.global_rank))
+        seed = hash((self.config.optimizer.seed, self.global_step, index, self.global_rank))
         # Not `torch.manual_seed`: it writes down where it is called from, which takes 2 ms.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -85,14 +84,18 @@ class TrainingModule(lightning.LightningModule):
 
     def _noise(self, batch: Example, index: int) -> Tensor | None:
         """Returns the noise of a step, the same however many processes share the batch."""
-        size = self.config.noise_on(is_forecast=self.forecaster.task.lead > 0)
+        size = self.config.optimizer.noise_on(is_forecast=self.forecaster.task.lead > 0)
         if size == 0:
             return None
-        first, stride = (n // self.held.count for n in (self.global_rank, self.trainer.world_size))
-        key = (self.config.seed, self.global_step, index)
+        first, stride = (
+            n // self.partition.count for n in (self.global_rank, self.trainer.world_size)
+        )
+        key = (self.config.optimizer.seed, self.global_step, index)
         seeds = [hash((*key, first + stride * row)) for row in range(len(batch.frames))]
-        fraction = self.config.noise_fraction
-        return draw_noise(batch, size=size, fraction=fraction, seeds=seeds, held=self.held)
+        fraction = self.config.optimizer.noise_fraction
+        return draw_noise(
+            batch, size=size, fraction=fraction, seeds=seeds, partition=self.partition
+        )
 
     @staticmethod
     def _spell(losses: dict[str, Tensor]) -> str:
@@ -119,9 +122,9 @@ class TrainingModule(lightning.LightningModule):
         is_plain = not any(weights.is_complex() for weights in self.parameters())
         return torch.optim.AdamW(
             self.parameters(),
-            lr=self.config.highest_rate,
-            weight_decay=self.config.weight_decay,
-            fused=is_plain and self.config.precision == "32-true",
+            lr=self.config.learning_rate,
+            weight_decay=self.config.optimizer.weight_decay,
+            fused=is_plain and self.config.optimizer.precision == "32-true",
         )
 
     def on_train_start(self) -> None:
@@ -161,11 +164,11 @@ class TrainingModule(lightning.LightningModule):
         self.budget.spent_before = float(checkpoint.get("cpu_seconds", 0.0))
 
 
-# >>> """Means over examples that come in batches, and on several processes, of unequal size."""
-
-
 class ExampleMeans:
-    """Adds up numbers by name; Lightning's own means cost a step of a small model a tenth of its time."""
+    """Adds up numbers by name, over batches and processes of unequal size.
+
+    Lightning's own means cost a step of a small model a tenth of its time.
+    """
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()

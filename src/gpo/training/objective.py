@@ -1,4 +1,9 @@
-"""What a training step minimises, for any model: one step ahead, or several on its own forecasts."""
+"""What a training step minimises, for any model: one step ahead, or several on its own forecasts.
+
+Noise on inputs lets a model meet errors before its own forecasts are its input. A fraction of the
+examples gets it: a model tells the two apart, steadies what is noisy and stays accurate on what is
+clean.
+"""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -88,39 +93,32 @@ def _one_step(
     return with_total(terms, weights), prediction
 
 
-# >>> """Noise on inputs, so that a model has met errors before its own forecasts are its input.
-#
-# A part of the examples gets it and the others none: a model tells them apart, steadies what is
-# noisy and stays accurate on what is clean.
-# """
-
-
 def draw_noise(
     batch: Example,
     *,
     size: float,
     fraction: float,
     seeds: Iterable[int],
-    held: SitePartition = SitePartition(),
+    partition: SitePartition = SitePartition(),
 ) -> Float[Tensor, "batch points channels"]:
     """Returns noise on what a model sees, which depends on the seeds alone.
 
     It is drawn at all sites of an example, so processes that share them have the noise of one.
-    What is known of any time gets none.
+    Forcings get none.
 
     Args:
         batch: The examples.
         size: Standard deviation, in units of normalised input.
         fraction: The part of the examples that gets any.
         seeds: One for every example.
-        held: Which of the sites are in the batch.
+        partition: Which of the sites are in the batch.
     """
     _, history, points, inputs = batch.frames.shape
     noise = torch.zeros(len(batch.frames), points, history * inputs)
     for row, num_sites, seed in zip(noise, batch.num_sites, seeds, strict=True):
         drawn = torch.Generator().manual_seed(seed)
         if torch.rand((), generator=drawn) < fraction:
-            mine = torch.randn(num_sites, row.shape[1], generator=drawn)[held.among(num_sites)]
+            mine = torch.randn(num_sites, row.shape[1], generator=drawn)[partition.among(num_sites)]
             row[: len(mine)] = size * mine
     noise.unflatten(-1, (history, inputs))[..., : batch.num_known] = 0
     return noise.to(batch.frames)

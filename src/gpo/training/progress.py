@@ -7,7 +7,8 @@ from lightning.pytorch.callbacks import Callback
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpo.forecast.examples import Example
-from gpo.training.module import SCORE, TrainingModule
+from gpo.training.module import TrainingModule
+from gpo.training.run_folder import SCORE
 
 
 class ProgressLine(Callback):

@@ -1,0 +1,170 @@
+"""What the commands of a run do: train, evaluate and report, with words for a terminal."""
+
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from gpo.cli.data import make_data
+from gpo.data.dataset import StaticMaps
+from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
+from gpo.evaluation.results import Results, Scope
+from gpo.evaluation.score import evaluate
+from gpo.forecast.sharded import SharedForecaster
+from gpo.parallel.processes import global_rank, world_size
+from gpo.parallel.shard import DistributedShard
+from gpo.report.run_report import ReportInputs, write_report
+from gpo.runs import OpenRun, open_run, read_data
+from gpo.training.config import RunConfig
+from gpo.training.run_folder import Run, read_log
+from gpo.training.setup import split_of
+
+
+def train_run(
+    config: RunConfig,
+    out: Path | None,
+    *,
+    devices: int,
+    space_shards: int,
+    is_quiet: bool,
+    logs_tensorboard: bool,
+) -> OpenRun:
+    """Trains, or resumes training, and returns the run.
+
+    Args:
+        config: Everything that decides the outcome.
+        out: The run folder; under `runs/` when not given.
+        devices: Processes that train together.
+        space_shards: How many of them share the sites of a sample.
+        is_quiet: Without a progress bar.
+        logs_tensorboard: Whether TensorBoard gets the losses too.
+    """
+    # Lightning takes seconds to import; the other commands do without.
+    from gpo.training.fit import train
+
+    folder = Run(out or Path("runs") / config.name)
+    if config.data.benchmark is not None and global_rank() == 0:
+        make_data(config.data.benchmark, config.data.preset)
+    # Only what can be read and split gets a folder.
+    data = read_data(config)
+    run = OpenRun(folder, config, data, split_of(data, config))
+    if global_rank() == 0:
+        folder.claim(config)
+        say(_summary(run))
+    train(
+        data, config, folder.folder, devices=devices, space_shards=space_shards,
+        is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
+    )  # fmt: skip
+    if global_rank() == 0:
+        say(f"model: {folder.model_folder}")
+    return run
+
+
+def evaluate_folder(path: Path) -> None:
+    """Scores the run in a folder; processes that `torchrun` starts share the sites."""
+    run = open_run(path)
+    if world_size(1) == 1:
+        evaluate_run(run)
+        return
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    assert dist.group.WORLD is not None
+    try:
+        evaluate_run(run, DistributedShard(dist.group.WORLD))
+    finally:
+        dist.destroy_process_group()
+
+
+def evaluate_run(
+    run: OpenRun,
+    shards: DistributedShard | None = None,
+    *,
+    scope: Scope = "all",
+    is_quiet: bool = False,
+) -> None:
+    """Scores a trained run, writes `results.json` and prints a table.
+
+    Args:
+        run: The run.
+        shards: Processes that share the sites; this one alone when not given.
+        scope: How much is scored.
+        is_quiet: Without a progress bar.
+    """
+    coarsen, finer = run.config.data.coarsen, None
+    if coarsen > 1 and coarsen % 2 == 0:
+        finer = read_data(run.config, coarsen // 2)
+    forecaster = run.forecaster()
+    if shards is not None:
+        forecaster, is_quiet = SharedForecaster(forecaster, shards), is_quiet or shards.rank > 0
+    results = evaluate(forecaster, run.data, run.split, finer=finer, scope=scope, is_quiet=is_quiet)
+    if shards is not None and shards.rank > 0:
+        return
+    results.save(run.folder.folder)
+    if shards is None and scope == "all":
+        example = last_example(forecaster, run.data, run.split.test)
+        ShownExample.of(forecaster, example).save(run.folder.folder)
+    Console().print(_table(results))
+    if results.diverged_at:
+        count, first = len(results.diverged_at), min(results.diverged_at)
+        say(f"{count} of {results.num_rollouts} rollouts diverged, the first at step {first}")
+    say(f"results: {run.folder.results_file}")
+
+
+def report_run(run: OpenRun) -> None:
+    """Draws the figures of an evaluated run and writes `report.html`."""
+    path, results = run.folder.folder, run.folder.results_file
+    if not results.exists():
+        raise ValueError(f"{path} has no results yet: gpo evaluate {path}")
+    forecaster, members = run.forecaster().eval(), run.split.test
+    if (path / FILE_NAME).exists():
+        shown = ShownExample.load(path)
+    else:
+        # One step alone was scored, or several processes shared the sites.
+        shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
+    inputs = ReportInputs(
+        name=run.config.name,
+        settings=yaml.safe_load(run.folder.config_file.read_text(encoding="utf-8")),
+        log=read_log(run.folder),
+        results=Results.load(results),
+        data=run.data,
+        members=members,
+        shown=shown,
+    )
+    say(f"report: {write_report(path, inputs, forecaster)}")
+
+
+def say(text: str) -> None:
+    """Prints a line as it is, however long."""
+    Console(soft_wrap=True, highlight=False).print(text, markup=False)
+
+
+def _summary(run: OpenRun) -> str:
+    data, split, task = run.data, run.split, run.config.task
+    if isinstance(data, StaticMaps):
+        given, wanted = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+        what = f"{wanted} from {given}"
+    else:
+        names = ", ".join(variable.name for variable in data.variables)
+        told = " and the time of day" * (task.time_features == "day")
+        step = f"{task.history} frame(s){told} predict the one {task.lead} step(s) later"
+        what = f"{names}; {step} (as {task.predict})"
+        if task.phase == "field":
+            what = f"{names}; reconstructed through particles, nothing is forecast"
+    sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
+    return (
+        f"{data.source}: {data.geometry().num_points:,} sites; {what}; "
+        f"{sizes} examples to train / validate / test, split by {split.kind}; "
+        f"model {run.config.model.name}"
+    )
+
+
+def _table(results: Results) -> Table:
+    table = Table(title=f"{results.num_examples} test examples")
+    table.add_column("")
+    for name in results.one_step["model"]:
+        table.add_column(name, justify="right")
+    for who, scores in results.one_step.items():
+        table.add_row(who, *(f"{value:.4g}" for value in scores.values()))
+    return table

@@ -1,0 +1,124 @@
+"""What a run sets of its model: the flags that depend on `--model`.
+
+These data classes import nothing heavy, so that help answers at once. Their defaults are those of
+the configurations in `gpo.model.config`; a test compares them.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from tyro.conf import FlagCreatePairsOff, arg
+
+NAME = arg(metavar="NAME")
+"""Choices stand in the help of a flag, not beside it: flags stay short."""
+
+PaperAblation = Literal[
+    "without-pg-operator",
+    "without-gaussian-field",
+    "gaussians-1",
+    "gaussians-16",
+    "gaussians-32",
+    "gaussians-64",
+]
+"""Rows of the paper's ablation table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSettings:
+    """What both variants of gpo have in common."""
+
+    hidden_dim: int = 32
+    """Width of the encoder, the state and all heads together."""
+    num_layers: int = 4
+    """Layers; 0 leaves encoder and decoder."""
+    num_gaussians: int = 4
+    """Gaussians per site."""
+    centers: Annotated[Literal["absolute", "displacement"], NAME] = "displacement"
+    """absolute, or displacement from the site."""
+    features: Annotated[Literal["fourier", "mlp", "none"], NAME] = "fourier"
+    """Of positions in the encoder: fourier, mlp or none."""
+    num_frequencies: Annotated[int, arg(metavar="N")] = 16
+    """Number of random frequencies of Fourier features."""
+    fourier_std: float = 1.0
+    """Their standard deviation, in turns per side."""
+    sigma_min: float = 0.01
+    """Smaller scales are penalised, in sides of the domain."""
+    sigma_max: float = 1.0
+    """Larger scales are penalised, likewise."""
+    has_gaussian_field: FlagCreatePairsOff[
+        Annotated[bool, arg(help_behavior_hint="(default: particles)")]
+    ] = True
+    """Whether particles encode a site, or an MLP."""
+    query_neighbours: Annotated[int, arg(metavar="N")] = 8
+    """Sites whose particles a free query blends."""
+    loss_center: float = 0.1
+    """Weight of L_mu: the mean center of a site is the site."""
+    loss_scale: float = 0.1
+    """Weight of L_sigma: scales stay within their bounds."""
+    init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Run folder of a field phase, whose encoder the operator starts from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometricSettings(OperatorSettings):
+    """Settings of gpo, whose windows are waves."""
+
+    num_waves: Annotated[
+        int | tuple[int, ...] | None,
+        arg(metavar="N [N ...]", help_behavior_hint="(default: all that the grid resolves)"),
+    ] = None
+    """Largest wave number, of all axes or of each."""
+    gate: Annotated[Literal["bounded", "product", "none"], NAME] = "bounded"
+    """bounded: tanh(p) r; product: p r; none: a GELU of one."""
+    packet_widths: Annotated[tuple[float, ...], arg(metavar="[X ...]")] = (0.4, 0.6, 1.0, 1.6)
+    """Widths of wave packets, in wave numbers, one channel after the other; without a number
+    modes stay on their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings(OperatorSettings):
+    """Settings of gpo-paper, the method as published."""
+
+    hidden_dim: int = 64
+    """Width of the encoder, the state and all heads together."""
+    num_gaussians: int = 16
+    """Gaussians per site and modes per head."""
+    num_heads: int = 4
+    """Heads per layer; must divide hidden-dim."""
+    mixing: float = 0.5
+    """Lambda of the convex residual; its start where learned."""
+    learns_mixing: FlagCreatePairsOff[bool] = False
+    """Lambda is a parameter of every layer."""
+    renormalises: FlagCreatePairsOff[
+        Annotated[bool, arg(help_behavior_hint="(default: it does)")]
+    ] = True
+    """Whether a layer keeps the mass of a site, the sum of its basis."""
+    signed_readout: FlagCreatePairsOff[bool] = False
+    """The paper's linear readout, in place of a softplus."""
+    share_layers: FlagCreatePairsOff[bool] = False
+    """All layers are one and the same operator."""
+    ablation: Annotated[PaperAblation | None, arg(metavar="ROW", help_behavior_hint="")] = None
+    """Row of the paper's ablation, such as without-pg-operator, at equal size."""
+    loss_input: float = 0.0
+    """Weight of the error of the input, encoded and decoded."""
+    loss_target: float = 0.0
+    """Weight of the error of the target, encoded and decoded."""
+    loss_basis: float = 0.0
+    """Weight of the distance to the basis of the encoded target."""
+
+
+OURS: dict[str, OperatorSettings] = {"gpo": GeometricSettings(), "gpo-paper": PaperSettings()}
+"""The variants of our operator and the settings that a run starts from."""
+
+
+def default_settings(model: str) -> Any:
+    """Returns the settings that a model starts from; refuses unknown names with all known ones."""
+    if model in OURS:
+        return OURS[model]
+    # All baselines are networks, which import torch.
+    from gpo.baselines.registry import BASELINES
+
+    if model not in BASELINES:
+        names = ", ".join((*OURS, *BASELINES))
+        raise ValueError(f"`model` must be one of {names}, got {model!r}.")
+    return BASELINES[model].config()

@@ -1,0 +1,80 @@
+"""What training starts from: the split of the data, the task and an untrained forecaster."""
+
+from dataclasses import replace
+from typing import Any
+
+from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.forcings import day_angle
+from gpo.data.splits import Split, split_samples, split_time_slices
+from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.statistics import SiteMeans, training_statistics
+from gpo.training.config import RunConfig
+from gpo.training.models import build_model
+
+
+def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
+    """Returns all splits of a run: windows of a time series, or samples of static maps."""
+    if isinstance(data, StaticMaps):
+        return split_samples(data)
+    return split_time_slices(data, history=config.task.history, lead=config.task.lead)
+
+
+def new_forecaster(
+    data: Trajectories | StaticMaps, split: Split[Any], config: RunConfig, *, is_quiet: bool = True
+) -> Forecaster:
+    """Returns an untrained model with the statistics of the training split."""
+    means = None
+    if isinstance(data, StaticMaps) and config.task.predict == "increment":
+        means = SiteMeans.of(data, split.training)
+    task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
+    model = build_model(
+        config,
+        in_channels=task.history * len(task.inputs),
+        out_channels=len(task.outputs),
+        domain=geometry.domain,
+        grid_shape=geometry.grid_shape,
+        is_fitted=bool(geometry.grid_shape) and not geometry.axes,
+    )
+    return Forecaster(model, task, means)
+
+
+def make_task(
+    data: Trajectories | StaticMaps,
+    split: Split[Any],
+    config: RunConfig,
+    means: SiteMeans | None = None,
+    *,
+    is_quiet: bool = True,
+) -> Task:
+    """Returns what is predicted from what, with statistics of the training split."""
+    is_map = isinstance(data, StaticMaps)
+    if is_map and config.optimizer.relative_to == "change":
+        raise ValueError(
+            f"`relative_to` must be state, got change: {data.source} holds static maps, in which "
+            "nothing changes."
+        )
+    inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
+    given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
+    known, told = (), {}
+    if isinstance(data, Trajectories) and data.forcings:
+        known = data.forcings
+        told = {"clock": data.time_features, "turn": day_angle(config.task.lead * data.time_step)}
+    task = Task(
+        inputs=tuple(variable.name for variable in (*known, *given)),
+        outputs=tuple(variable.name for variable in wanted),
+        units=tuple(variable.units for variable in wanted),
+        history=1 if is_map else config.task.history,
+        lead=0 if is_map else config.task.lead,
+        predict="state" if is_map else config.task.predict,
+        # The hand of a clock has length one and is left as it is.
+        input_mean=(*(0.0 for _ in known), *inputs.mean.tolist()),
+        input_std=(*(1.0 for _ in known), *inputs.std.tolist()),
+        output_mean=tuple(outputs.mean.tolist()),
+        output_std=tuple(outputs.std.tolist()),
+        increment_std=tuple(changes.tolist()),
+        is_per_site=means is not None,
+        **told,
+    )
+    if config.task.phase == "field":
+        return replace(task, lead=0, predict="state")
+    return task

@@ -1,0 +1,71 @@
+"""Help answers at once, fits two screens and shows what a run would really take."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "lightning", "xarray", "scipy", "matplotlib")
+SCREENS = 100
+"""Lines of 100 columns: two screens."""
+
+
+def help_of(*words):
+    """Returns what `--help` prints, and which heavy packages it imported."""
+    script = f"""
+import sys
+from gpo.cli import main
+try:
+    main({[*words, "--help"]!r})
+finally:
+    print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr.split()
+
+
+@pytest.mark.parametrize("words", [(), ("data",), ("data", "make"), ("run",), ("train",),
+                                   ("run", "--model", "gpo-paper"), ("evaluate",)], ids=" ".join)  # fmt: skip
+def test_help_imports_nothing_heavy(words):
+    printed, heavy = help_of(*words)
+    assert printed.startswith("usage: gpo")
+    assert heavy == []
+
+
+@pytest.mark.parametrize("model", ["gpo", "gpo-paper", "fno"])
+def test_help_of_a_run_fits_two_screens_and_never_says_none(model):
+    printed, _ = help_of("run", "--model", model)
+    lines = printed.splitlines()
+    assert len(lines) <= SCREENS
+    assert max(len(line) for line in lines) <= 100
+    assert "None" not in printed
+    assert f"(default: {'0.006' if model == 'gpo' else '0.001'})" in printed
+
+
+def test_help_of_a_run_has_the_daily_flags_and_those_of_its_model_alone():
+    ours, published, theirs = (help_of("run", "--model", name)[0] for name in ("gpo", "gpo-paper", "fno"))  # fmt: skip
+    for flag in ("--data PATH", "--var VAR", "--lead INT", "--history INT", "--model NAME", "--budget-cpu SECONDS", "--out FOLDER"):  # fmt: skip
+        assert all(flag in text for text in (ours, published, theirs))
+    assert "--num-waves" in ours
+    assert "--num-heads" not in ours
+    assert "--num-heads" in published
+    assert "--num-gaussians" not in theirs
+
+
+def test_help_of_the_paper_preset_has_the_papers_sizes():
+    printed, _ = help_of("run", "ns2d", "--preset", "paper")
+    plain = " ".join(re.sub(r"[│\s]+", " ", printed).split())
+    assert "all heads together. (default: 128)" in plain
+    assert "absolute, or displacement from the site. (default: absolute)" in plain
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    script = f"import sys, gpo; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.split() == []

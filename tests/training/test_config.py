@@ -1,0 +1,144 @@
+"""The configuration of a run: parts, presets, files and what is refused."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import yaml
+
+from gpo import Domain, LossWeights, OperatorConfig
+from gpo.model.presets import ABLATIONS
+from gpo.training.config import RunConfig, starting_point
+from gpo.training.models import loss_weights, operator_config
+from gpo.training.settings import OURS, GeometricSettings, PaperAblation
+from gpo.transforms.waves import resolved_waves
+
+
+def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
+    config = RunConfig.of(benchmark="ns2d", var=("u", "v"), budget_cpu=3.5)
+    config.save(tmp_path / "config.yaml")
+    assert RunConfig.load(tmp_path / "config.yaml") == config
+    stored = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**stored, "colour": 1}))
+    with pytest.raises(ValueError, match=r"config.yaml: field `colour` is unknown"):
+        RunConfig.load(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "`epochs` must be at least 1, got 0"),
+        ({"rollout": 0}, "`rollout` must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
+        ({"budget_cpu": -1.0}, "`budget_cpu` must be positive"),
+        ({"steps": 0}, "`steps` must be positive, got 0"),
+        ({"ema": 1.0}, "`ema` must be at least 0 and below 1, got 1.0"),
+        ({"noise": -0.1}, "`noise` must be zero or more"),
+        ({"noise_fraction": 0.0}, "`noise_fraction` must be above 0 and at most 1, got 0.0"),
+        ({"model": "fno", "phase": "field"}, "`phase` must be operator for baselines, got field"),
+        ({"model": "fno", "init": "runs/x"}, "`init` is no setting of a run of fno"),
+    ],
+)
+def test_impossible_runs_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig.of(**{"data": "x", **changes})
+
+
+def test_a_configuration_file_holds_only_what_differs(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("budget: {epochs: 3}\ndata: {var: [u, v]}\n")
+    changed = RunConfig.of(data="x", seed=5).changed_by(path)
+    assert (changed.budget.epochs, changed.data.var, changed.optimizer.seed) == (3, ("u", "v"), 5)
+    for text, message in (
+        ("colour: 1", "field `colour` is unknown"),
+        ("budget: {epochs: many}", "field `budget.epochs` must be int, got 'many'"),
+        ("model: {widths: 3}", "field `model.widths` is unknown"),
+        ("epochs: 3", "belongs into a part: `budget: {epochs: ...}`"),
+        ("budget: 3", "field `budget` must be a mapping, got 3"),
+        ("- epochs", "must be a YAML mapping, got list"),
+        ("epochs: [", "must be YAML"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            RunConfig.of(data="x").changed_by(path)
+
+
+def test_the_paper_preset_is_the_papers_recipe():
+    config = starting_point("paper", benchmark="ns2d")
+    sizes, how = config.model.settings, config.optimizer
+    assert config.model.name == "gpo-paper"
+    assert (sizes.hidden_dim, sizes.num_layers, sizes.num_gaussians) == (128, 8, 32)
+    assert (config.learning_rate, how.schedule, config.budget.epochs) == (1e-3, "step", 500)
+    assert (config.task.predict, sizes.centers) == ("state", "absolute")
+    assert starting_point("quick").budget.budget_cpu == 240
+
+
+OLD = """benchmark: ns2d
+data: null
+var: []
+preset: quick
+model: gpo
+variant: geometric
+hidden_dim: null
+operator: []
+stage: operator
+learning_rate: null
+"""
+"""The beginning of a configuration that gpo 0.1.0 wrote."""
+
+
+def test_a_configuration_of_an_older_version_is_refused_by_its_version(tmp_path):
+    (tmp_path / "config.yaml").write_text(OLD)
+    with pytest.raises(ValueError, match=r"config.yaml was written by gpo 0\.1\.0, which can open"):
+        RunConfig.load(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_settings_start_from_the_defaults_of_the_model(model):
+    """Defaults stand in the configuration of the model; a run repeats them for its help."""
+    domain = Domain.unit_box(2)
+    channels = {"in_channels": 1, "out_channels": 1, "domain": domain}
+    found = operator_config(OURS[model], **channels)
+    expected = OperatorConfig(**channels, dim=2, centers="displacement")
+    if model == "gpo-paper":
+        expected = replace(expected, variant="paper", hidden_dim=64, num_gaussians=16)
+    assert found == expected
+    assert loss_weights(RunConfig.of(model=model)) == LossWeights()
+
+
+def test_rows_of_the_papers_ablation_are_choices():
+    assert set(get_args(PaperAblation)) == set(ABLATIONS)
+
+
+def test_flags_of_a_run_have_names_of_their_own():
+    for model in OURS:
+        parts = vars(RunConfig.of(model=model))
+        names = [name for part in parts.values() for name in vars(part)]
+        names += vars(parts["model"].settings)
+        assert len(names) == len(set(names))
+
+
+def test_a_waves_setting_takes_the_place_of_what_the_grid_resolves():
+    domain = Domain.unit_box(2, periodic=True)
+    channels = {"in_channels": 1, "out_channels": 1, "domain": domain, "grid_shape": (32, 32)}
+    assert operator_config(GeometricSettings(), **channels).waves == resolved_waves(
+        domain, (32, 32)
+    )
+    assert operator_config(GeometricSettings(num_waves=3), **channels).waves == (3, 3)
+
+
+def test_a_run_of_another_model_has_the_settings_of_that_model(tmp_path):
+    config = RunConfig.of(data="x", model="gpo-paper", num_heads=2, loss_basis=0.1)
+    config.save(tmp_path / "config.yaml")
+    assert RunConfig.load(tmp_path / "config.yaml") == config
+    assert loss_weights(config) == LossWeights(basis=0.1)
+    with pytest.raises(ValueError, match="`num_heads` is no setting of a run of gpo"):
+        RunConfig.of(data="x", num_heads=2)
+    with pytest.raises(ValueError, match="`model` must be one of gpo, gpo-paper, fno"):
+        RunConfig.of(data="x", model="fnn")
+
+
+def test_runs_that_differ_are_told_by_the_names_of_their_flags():
+    one, other = RunConfig.of(data="x"), RunConfig.of(data="x", seed=1, num_gaussians=2)
+    assert sorted(one.differences(other)) == ["num_gaussians", "seed"]
+    assert one.differences(one) == []
