@@ -2,14 +2,14 @@
 
 from importlib.metadata import version
 
+from gpo.files import CheckpointError
 from gpo.inspect.cloud import ParticleCloud
 from gpo.inspect.tracks import Tracks
 from gpo.model.ablation import Ablation
-from gpo.model.checkpoint import ArtifactError
-from gpo.model.config import OperatorConfig
+from gpo.model.config import EncoderConfig, FieldConfig, GeometricConfig, PaperConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights, operator_losses
-from gpo.model.operator import GaussianParticleOperator, count_parameters
+from gpo.model.operator import GaussianParticleOperator, OperatorOutput, count_parameters
 from gpo.model.particles import Particles
 from gpo.model.presets import paper_ablation, preset
 from gpo.model.trace import Trace
@@ -22,14 +22,18 @@ __version__ = version("gpo")
 
 __all__ = [
     "Ablation",
-    "ArtifactError",
+    "CheckpointError",
     "Derivatives",
     "Domain",
+    "EncoderConfig",
+    "FieldConfig",
     "Footprints",
     "GaussianField",
     "GaussianParticleOperator",
+    "GeometricConfig",
     "LossWeights",
-    "OperatorConfig",
+    "OperatorOutput",
+    "PaperConfig",
     "ParticleCloud",
     "Particles",
     "Trace",

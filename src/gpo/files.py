@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+class CheckpointError(ValueError):
+    """A file or folder that does not hold what it should; the message names file and field."""
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yields where to write; moves it to `path` when all went well, else leaves no trace.

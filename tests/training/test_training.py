@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from gpo import ArtifactError, Domain, relative_l2
+from gpo import CheckpointError, Domain, relative_l2
 from gpo.data.splits import Window, split_windows
 from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import EpochShuffle, Example, WindowExamples, collate
@@ -72,7 +72,7 @@ def test_a_forecaster_round_trips_and_names_what_is_wrong(tmp_path):
     assert torch.equal(loaded(frames, coords), forecaster(frames, coords))
     stored = json.loads((tmp_path / "task.json").read_text())
     (tmp_path / "task.json").write_text(json.dumps({**stored, "lead": "soon"}))
-    with pytest.raises(ArtifactError, match=r"task.json: field `lead` must be int, got 'soon'"):
+    with pytest.raises(CheckpointError, match=r"task.json: field `lead` must be int, got 'soon'"):
         Forecaster.load(tmp_path)
 
 

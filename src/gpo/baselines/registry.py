@@ -81,7 +81,7 @@ class RegisteredModel(nn.Module):
         """Returns the model that `save_pretrained` wrote."""
         name = artifact.model_type(folder)
         if name not in REGISTRY:
-            raise artifact.ArtifactError(
+            raise artifact.CheckpointError(
                 f"{Path(folder) / artifact.CONFIG_NAME}: field `model_type` must be one of "
                 f"{', '.join(REGISTRY)}, got {name!r}. A model of your own must be registered "
                 "before it is loaded."

@@ -18,7 +18,7 @@ from gpo.data.forcings import HAND, Clock
 from gpo.files import write_text
 from gpo.forecast.statistics import SiteMeans
 from gpo.model.ablation import Ablation
-from gpo.model.checkpoint import ArtifactError, build
+from gpo.model.checkpoint import CheckpointError, build
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.sites import Sites, check_queries
@@ -252,7 +252,7 @@ class Forecaster(nn.Module):
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path}: cannot be read: {error}") from error
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
         task = build(Task, dict(stored), str(path))
         means = SiteMeans.load(folder) if task.is_per_site else None
         return cls(load_model(folder), task, means)

@@ -11,7 +11,7 @@ from torch import nn
 from gpo.assignments import assignments
 from gpo.baselines import Problem, RegisteredModel
 from gpo.model import checkpoint as artifact
-from gpo.model.checkpoint import ArtifactError
+from gpo.model.checkpoint import CheckpointError
 from gpo.model.config import OperatorConfig
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
@@ -99,7 +99,7 @@ def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
             name for name, value in vars(model.config).items()
             if getattr(field.config, name) != value
         ]  # fmt: skip
-        raise ArtifactError(
+        raise CheckpointError(
             f"{folder}: the field was learned with other settings of {', '.join(names)}; "
             "both stages need the same."
         )
