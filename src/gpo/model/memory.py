@@ -9,13 +9,16 @@ again. Numbers do not depend on chunks but for the order of sums.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from gpo.model.config import GeometricConfig, ModelConfig, PaperConfig
 from gpo.model.sites import Sites
+from gpo.numerics.trees import tensors_of, with_tensors
 from gpo.transforms.transform import AbstractWaveTransform, GridTransform
 
 KEPT_BYTES = 3 * 2**30
@@ -53,25 +56,92 @@ class Memory:
 
     keeps: Keeps = Keeps.ALL
 
-    def map(self, function: Callable[..., Result], *given: Sequence[object]) -> list[Result]:
-        """Returns what a function makes of every chunk."""
-        return [self._run(function, *parts) for parts in zip(*given, strict=True)]
+    def map(
+        self, module: nn.Module, function: Callable[..., Result], *given: Sequence[object]
+    ) -> list[Result]:
+        """Returns what a function makes of every chunk.
+
+        Args:
+            module: Whose parameters the function uses.
+            function: Depends on nothing else that is differentiated but what it is given.
+            given: For every argument of the function, what it is of every chunk.
+        """
+        run = _run if self.keeps == Keeps.ALL else partial(_recomputed, list(module.parameters()))
+        return [run(function, *parts) for parts in zip(*given, strict=True)]
 
     def defer(
-        self, function: Callable[..., Result], *given: Sequence[object]
+        self, module: nn.Module, function: Callable[..., Result], *given: Sequence[object]
     ) -> list[Result] | list[Deferred[Result]]:
         """Returns the same, to be computed again by whatever is mapped over it where memory is short."""
         if self.keeps == Keeps.STATES:
             return [Deferred(function, parts) for parts in zip(*given, strict=True)]
-        return self.map(function, *given)
+        return self.map(module, function, *given)
 
-    def _run(self, function: Callable[..., Result], *given: object) -> Result:
-        def compute(*given: object) -> Result:
-            return function(*(one() if isinstance(one, Deferred) else one for one in given))
 
-        if self.keeps == Keeps.ALL:
-            return compute(*given)
-        return checkpoint(compute, *given, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
+def _run(function: Callable[..., Result], *given: object) -> Result:
+    return function(*(one() if isinstance(one, Deferred) else one for one in given))
+
+
+def _recomputed(
+    parameters: list[nn.Parameter], function: Callable[..., Result], *given: object
+) -> Result:
+    """Returns the same, of which nothing but what is given stays for the backward pass.
+
+    Like `torch.utils.checkpoint`, but no graph is made in the forward pass: the nodes of one, small
+    and lasting, would lie between large and passing arrays and leave the heap full of holes.
+    """
+    inputs, made = [one for one in tensors_of(given) if one.requires_grad], []
+
+    def compute(keep: Callable[[Result], object], *inputs: Tensor) -> tuple[Tensor, ...]:
+        replaced = iter(inputs)
+        parts = with_tensors(given, lambda one: next(replaced) if one.requires_grad else one)
+        result, passed_on = _run(function, *parts), {id(one) for one in tensors_of(parts)}
+        keep(result)
+        return tuple(one for one in tensors_of(result) if id(one) not in passed_on)
+
+    outputs = iter(_Recomputed.apply(compute, made.append, len(inputs), *inputs, *parameters))
+    passed_on = {id(one) for one in tensors_of(given)}
+    return with_tensors(made.pop(), lambda one: one if id(one) in passed_on else next(outputs))
+
+
+class _Recomputed(torch.autograd.Function):
+    """A function whose inner graph is made in the backward pass, and only there."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        compute: Callable[..., tuple[Tensor, ...]],
+        keep: Callable[..., object],
+        num_inputs: int,
+        *given: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Computes the function without a graph."""
+        ctx.compute, ctx.num_inputs = compute, num_inputs
+        ctx.save_for_backward(*given)
+        device = given[-1].device.type
+        is_mixed = torch.is_autocast_enabled(device)
+        ctx.precision = partial(torch.autocast, device, torch.get_autocast_dtype(device), is_mixed)
+        return compute(keep, *given[:num_inputs])
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """Computes the function again with a graph, and differentiates that."""
+        saved, num_inputs = ctx.saved_tensors, ctx.num_inputs
+        parameters = saved[num_inputs:]
+        inputs = [one.detach().requires_grad_(one.requires_grad) for one in saved[:num_inputs]]
+        with torch.enable_grad(), ctx.precision():
+            outputs = ctx.compute(lambda result: None, *inputs)
+        # It holds what was given, which makes room now.
+        ctx.compute = None
+        pairs = [pair for pair in zip(outputs, grads, strict=True) if pair[1] is not None]
+        wanted = [one for one in (*inputs, *parameters) if one.requires_grad]
+        made, by_made = [output for output, _ in pairs], [grad for _, grad in pairs]
+        found = iter(torch.autograd.grad(made, wanted, by_made, allow_unused=True))
+        by_given = (next(found) if one.requires_grad else None for one in (*inputs, *parameters))
+        return None, None, None, *by_given
 
 
 def choose_memory(config: ModelConfig, sites: Sites) -> Memory:

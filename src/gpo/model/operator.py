@@ -117,15 +117,17 @@ class GaussianParticleOperator(nn.Module):
         sites = self._ablate(sites, ablation)
         memory = Memory() if keeps_trace else choose_memory(self.config, sites)
         chunks = self._chunks(sites, is_whole=keeps_trace)
-        begun = memory.map(partial(self._begin, ablation, regularizer, memory), chunks)
+        begin = partial(self._begin, ablation, regularizer, memory)
+        begun = memory.map(self, begin, chunks)
         states = [start.state for start in begun]
         output = OperatorOutput(self, sites, ablation, memory, chunks, begun, [states])
         for number, layer in enumerate(self.layers[:num_layers]):
-            tests = memory.defer(layer.transform, states, chunks)
-            moments = total(memory.map(analyse, tests, states))
+            tests = memory.defer(layer, layer.transform, states, chunks)
+            moments = total(memory.map(layer, analyse, tests, states))
             modes = layer.couple(moments, sites.shard).without(ablation.modes_of(number))
             if number not in ablation.layers:
-                states = memory.map(partial(scatter, layer, modes.scattered), states, tests)
+                scattered = [modes.scattered] * len(chunks)
+                states = memory.map(layer, partial(scatter, layer), scattered, states, tests)
             output.record(modes, states, tests if keeps_trace else ())
         return output
 
@@ -331,7 +333,7 @@ class OperatorOutput:
 
     def decoded(self, number: int) -> Float[Tensor, "batch points out_channels"]:
         """Returns what the decoder makes of a state of the sites; 0 is the first, -1 the last."""
-        return join(self.memory.map(self.model.decode, self.states[number]))
+        return join(self.memory.map(self.model.decoder, self.model.decode, self.states[number]))
 
     def state(self, number: int) -> Float[Tensor, "batch points channels"]:
         """Returns a state of all sites as the decoder reads it; 0 is the first, -1 the last."""
@@ -348,7 +350,9 @@ class OperatorOutput:
         """What the encoder left at all sites."""
         latents = [start.latent for start in self.begun if start.latent is not None]
         if not latents:
-            pairs = self.memory.map(partial(self.model.encode, ablation=self.ablation), self.chunks)
+            pairs = self.memory.map(
+                self.model.encoder, partial(self.model.encode, ablation=self.ablation), self.chunks
+            )
             latents = [latent for latent, _ in pairs]
         return type(latents[0]).joined(latents)
 
@@ -359,7 +363,7 @@ class OperatorOutput:
         if self.sites.fixed is not None or torch.compiler.is_compiling():
             return self._at(queries)
         size = chunk_points(self.model.config, self.sites, self.model.chunk_size, None)
-        return join(self.memory.map(self._at, queries.split(size, dim=1)))
+        return join([self._at(portion) for portion in queries.split(size, dim=1)])
 
     def _at(self, queries: Tensor) -> Tensor:
         model = self.model
