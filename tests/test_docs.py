@@ -226,9 +226,10 @@ def test_every_baseline_is_in_the_list_and_its_files_exist():
 
 
 def test_every_key_of_an_exported_description_and_every_flag_is_explained():
-    from gpo.cli.export import ExportCommand, known_sites
+    from gpo.cli.export import ExportCommand
     from gpo.data.query_points import QueryPoints
     from gpo.exporting.describe import describe_program
+    from gpo.exporting.export import known_sites
     from tests.training.series import decaying_waves
     from tests.training.test_training import task
 

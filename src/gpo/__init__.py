@@ -7,7 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpo.baselines.base import AbstractBaseline, Problem
+    from gpo.baselines.base import AbstractBaseline, Problem, UnsupportedGeometryError
+    from gpo.baselines.registry import register_baseline
     from gpo.data.coarsen import coarsen
     from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
     from gpo.data.geometry import Geometry
@@ -15,16 +16,18 @@ if TYPE_CHECKING:
     from gpo.data.readers.registry import open_data
     from gpo.evaluation.results import Results
     from gpo.evaluation.score import evaluate
+    from gpo.exporting.export import export
+    from gpo.files import CheckpointError
     from gpo.forecast.forecaster import Forecaster, Task
+    from gpo.forecast.rollout import rollout
     from gpo.inspect.cloud import ParticleCloud
     from gpo.inspect.tracks import Tracks
     from gpo.interpretation.interpretation import interpret
     from gpo.model.ablation import Ablation
-    from gpo.model.checkpoint import ArtifactError
-    from gpo.model.config import OperatorConfig
+    from gpo.model.config import EncoderConfig, FieldConfig, GeometricConfig, PaperConfig
     from gpo.model.field import GaussianField
     from gpo.model.losses import LossWeights, operator_losses
-    from gpo.model.operator import GaussianParticleOperator, count_parameters
+    from gpo.model.operator import GaussianParticleOperator, OperatorOutput, count_parameters
     from gpo.model.particles import Particles
     from gpo.model.presets import paper_ablation, preset
     from gpo.model.trace import Trace
@@ -32,30 +35,33 @@ if TYPE_CHECKING:
     from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
     from gpo.numerics.footprints import Footprints
     from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
+    from gpo.report.overview import draw_prediction
     from gpo.runs import open_run
     from gpo.training.config import RunConfig
     from gpo.training.fit import train
 
 _HOMES = {
-    "baselines.base": ("AbstractBaseline", "Problem"),
+    "baselines.base": ("AbstractBaseline", "Problem", "UnsupportedGeometryError"),
+    "baselines.registry": ("register_baseline",),
     "data.coarsen": ("coarsen",),
-    "data.dataset": ("StaticMaps", "Trajectories", "Variable"),
-    "data.errors": ("DataError",),
+    "data.dataset": ("DataError", "StaticMaps", "Trajectories", "Variable"),
     "data.geometry": ("Geometry",),
     "data.readers.base": ("ReadOptions",),
     "data.readers.registry": ("open_data",),
     "evaluation.results": ("Results",),
     "evaluation.score": ("evaluate",),
+    "exporting.export": ("export",),
+    "files": ("CheckpointError",),
     "forecast.forecaster": ("Forecaster", "Task"),
+    "forecast.rollout": ("rollout",),
     "inspect.cloud": ("ParticleCloud",),
     "inspect.tracks": ("Tracks",),
     "interpretation.interpretation": ("interpret",),
     "model.ablation": ("Ablation",),
-    "model.checkpoint": ("ArtifactError",),
-    "model.config": ("OperatorConfig",),
+    "model.config": ("EncoderConfig", "FieldConfig", "GeometricConfig", "PaperConfig"),
     "model.field": ("GaussianField",),
     "model.losses": ("LossWeights", "operator_losses"),
-    "model.operator": ("GaussianParticleOperator", "count_parameters"),
+    "model.operator": ("GaussianParticleOperator", "OperatorOutput", "count_parameters"),
     "model.particles": ("Particles",),
     "model.presets": ("paper_ablation", "preset"),
     "model.trace": ("Trace",),
@@ -63,6 +69,7 @@ _HOMES = {
     "numerics.domain": ("Domain", "longitude_latitude", "unit_vectors"),
     "numerics.footprints": ("Footprints",),
     "numerics.norms": ("linf", "nrmse", "relative_l2", "rmse", "vrmse"),
+    "report.overview": ("draw_prediction",),
     "runs": ("open_run",),
     "training.config": ("RunConfig",),
     "training.fit": ("train",),
@@ -72,17 +79,21 @@ _HOMES = {
 __all__ = [
     "Ablation",
     "AbstractBaseline",
-    "ArtifactError",
+    "CheckpointError",
     "DataError",
     "Derivatives",
     "Domain",
+    "EncoderConfig",
+    "FieldConfig",
     "Footprints",
     "Forecaster",
     "GaussianField",
     "GaussianParticleOperator",
+    "GeometricConfig",
     "Geometry",
     "LossWeights",
-    "OperatorConfig",
+    "OperatorOutput",
+    "PaperConfig",
     "ParticleCloud",
     "Particles",
     "Problem",
@@ -94,10 +105,13 @@ __all__ = [
     "Trace",
     "Tracks",
     "Trajectories",
+    "UnsupportedGeometryError",
     "Variable",
     "coarsen",
     "count_parameters",
+    "draw_prediction",
     "evaluate",
+    "export",
     "interpret",
     "linf",
     "longitude_latitude",
@@ -107,8 +121,10 @@ __all__ = [
     "operator_losses",
     "paper_ablation",
     "preset",
+    "register_baseline",
     "relative_l2",
     "rmse",
+    "rollout",
     "train",
     "unit_vectors",
     "vrmse",

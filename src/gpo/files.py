@@ -38,6 +38,10 @@ def require(module: str, extra: str, purpose: str = "This") -> ModuleType:
         ) from error
 
 
+class CheckpointError(ValueError):
+    """A file or folder that does not hold what it should; the message names file and field."""
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yields where to write; moves it to `path` when all went well, else leaves no trace.

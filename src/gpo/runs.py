@@ -7,6 +7,7 @@ from typing import Any
 
 from gpo.assignments import assignments
 from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
+from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.forcings import TimeFeatures
 from gpo.data.generate import generate

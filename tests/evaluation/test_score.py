@@ -7,9 +7,9 @@ import torch
 from gpo import relative_l2
 from gpo.data.splits import split_samples, split_time_slices
 from gpo.evaluation.results import Results
-from gpo.evaluation.rollout import roll_out
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.rollout import rollout
 from tests.training.series import decaying_waves, equal_squares
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
@@ -29,13 +29,13 @@ class Times(torch.nn.Module):
 
 def test_a_rollout_feeds_on_itself():
     frames = torch.ones(1, 1, 3, 2)
-    steps = roll_out(Forecaster(Times(2.0), TASK), frames, torch.zeros(3, 1), 4)
+    steps = rollout(Forecaster(Times(2.0), TASK), frames, torch.zeros(3, 1), 4)
     assert steps[0, :, 0, 0].tolist() == [2, 4, 8, 16]
 
 
 def test_a_rollout_that_diverges_is_nan_from_there_on():
     frames = torch.full((1, 1, 3, 2), 1e30)
-    steps = roll_out(Forecaster(Times(1e6), TASK), frames, torch.zeros(3, 1), 4)
+    steps = rollout(Forecaster(Times(1e6), TASK), frames, torch.zeros(3, 1), 4)
     assert steps[0, 0].isfinite().all()
     assert steps[0, 2:].isnan().all()
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from gpo import ArtifactError, Domain, GaussianField, GaussianParticleOperator
+from gpo import CheckpointError, Domain, GaussianField, GaussianParticleOperator
 from tests.conftest import make_model, random_points
 
 
@@ -42,7 +42,7 @@ def test_a_field_round_trips_and_is_not_an_operator(tmp_path):
         GaussianField.from_pretrained(tmp_path).decoder.layers[0].weight,
         field.decoder.layers[0].weight,
     )
-    with pytest.raises(ArtifactError, match=r"config.json: field `model_type` must be 'GaussianParticleOperator', got 'GaussianField'"):  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"config.json: field `model_type` must be 'GaussianParticleOperator', got 'GaussianField'"):  # fmt: skip
         GaussianParticleOperator.from_pretrained(tmp_path)
 
 
@@ -99,15 +99,15 @@ def test_the_hubs_own_client_loads_the_weights(folder):
 )  # fmt: skip
 def test_a_changed_configuration_is_refused_by_field(folder, changes, message):
     edit_config(folder, **changes)
-    with pytest.raises(ArtifactError, match=message):
+    with pytest.raises(CheckpointError, match=message):
         GaussianParticleOperator.from_pretrained(folder)
 
 
 def test_missing_files_and_folders_are_named(folder, tmp_path):
-    with pytest.raises(ArtifactError, match=r"nowhere.config.json: cannot be read .*A model folder holds"):  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"nowhere.config.json: cannot be read .*A model folder holds"):  # fmt: skip
         GaussianParticleOperator.from_pretrained(tmp_path / "nowhere")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"model.safetensors: cannot be read"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors: cannot be read"):
         GaussianParticleOperator.from_pretrained(folder)
 
 
@@ -115,7 +115,7 @@ def test_missing_files_and_folders_are_named(folder, tmp_path):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_foreign_files_are_refused(folder, name, content):
     (folder / name).write_bytes(content)
-    with pytest.raises(ArtifactError, match=f"{name}: must be"):
+    with pytest.raises(CheckpointError, match=f"{name}: must be"):
         GaussianParticleOperator.from_pretrained(folder)
 
 
@@ -128,7 +128,7 @@ def test_a_truncated_or_mutated_file_never_loads_silently_or_crashes(folder, tmp
     shutil.copytree(folder, copy, dirs_exist_ok=True)
     if data.draw(st.booleans()):
         (copy / name).write_bytes(whole[: data.draw(st.integers(0, len(whole) - 2))])
-        with pytest.raises(ArtifactError, match=name):
+        with pytest.raises(CheckpointError, match=name):
             GaussianParticleOperator.from_pretrained(copy)
     else:
         # A flipped byte in the header or the configuration: refused, or harmless.
@@ -136,7 +136,7 @@ def test_a_truncated_or_mutated_file_never_loads_silently_or_crashes(folder, tmp
         mutated = bytearray(whole)
         mutated[position] ^= data.draw(st.integers(1, 255))
         (copy / name).write_bytes(bytes(mutated))
-        with contextlib.suppress(ArtifactError):
+        with contextlib.suppress(CheckpointError):
             GaussianParticleOperator.from_pretrained(copy)
 
 

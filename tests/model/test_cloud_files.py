@@ -9,7 +9,7 @@ import pytest
 import torch
 import xarray as xr
 
-from gpo import ArtifactError, ParticleCloud
+from gpo import CheckpointError, ParticleCloud
 from gpo.inspect.cloud import COLUMNS
 from tests.conftest import DOMAINS
 from tests.model.test_cloud import random_cloud
@@ -218,16 +218,16 @@ def altered(path, change):
 def test_what_is_missing_in_a_file_is_named(tmp_path, change, message):
     path = tmp_path / "whole.nc"
     random_cloud().save(path)
-    with pytest.raises(ArtifactError, match=message):
+    with pytest.raises(CheckpointError, match=message):
         ParticleCloud.load(altered(path, change))
 
 
 def test_a_file_that_is_no_data_is_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="there is no such file"):
+    with pytest.raises(CheckpointError, match="there is no such file"):
         ParticleCloud.load(tmp_path / "a.nc")
     (tmp_path / "a.nc").write_text("nothing of the kind")
-    with pytest.raises(ArtifactError, match=r"a.nc: cannot be read"):
+    with pytest.raises(CheckpointError, match=r"a.nc: cannot be read"):
         ParticleCloud.load(tmp_path / "a.nc")
     (tmp_path / "a.zarr").mkdir()
-    with pytest.raises(ArtifactError, match=r"a.zarr: "):
+    with pytest.raises(CheckpointError, match=r"a.zarr: "):
         ParticleCloud.load(tmp_path / "a.zarr")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import xarray as xr
 
-from gpo import ArtifactError, Particles, Trace
+from gpo import CheckpointError, Particles, Trace
 from tests.conftest import DOMAINS, make_model, random_points
 
 VARIANTS = ("geometric", "paper")
@@ -112,7 +112,7 @@ def test_what_is_missing_in_a_file_is_named(tmp_path):
     make_trace(DOMAINS["torus"], variant="geometric").save(path)
     with xr.open_dataset(path, decode_cf=False) as dataset:
         dataset.load().drop_vars("response").to_netcdf(other)
-    with pytest.raises(ArtifactError, match=r"other.nc: variable `response` is missing"):
+    with pytest.raises(CheckpointError, match=r"other.nc: variable `response` is missing"):
         Trace.load(other)
     with pytest.raises(ValueError, match=r"trace.nc exists. Choose another name"):
         Trace.load(path).save(path)

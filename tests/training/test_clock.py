@@ -12,7 +12,7 @@ from gpo.data.dataset import DataError, Trajectories, Variable
 from gpo.data.forcings import day_cycle
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
-from gpo.evaluation.rollout import make_rollouts, roll_out
+from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.score import evaluate
 from gpo.explore import answers
 from gpo.explore.metadata import run_metadata
@@ -21,6 +21,7 @@ from gpo.explore.session import Session
 from gpo.forecast.examples import WindowExamples, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
+from gpo.forecast.rollout import rollout
 from gpo.interpretation.reconstruction import reconstruct
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
@@ -86,7 +87,7 @@ def test_the_clock_of_a_rollout_goes_on_with_the_lead():
     forecaster = telling(data, config)
     frames = torch.from_numpy(data.input_frames(0, slice(3, 6, 2)).astype(np.float32))[None]
     coords = torch.from_numpy(data.geometry().coords.astype(np.float32))
-    found = roll_out(forecaster, frames, coords, 6)[0, :, 0, 0]
+    found = rollout(forecaster, frames, coords, 6)[0, :, 0, 0]
     np.testing.assert_allclose(found, cosines(data, np.arange(5, 17, 2)), atol=1e-5)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from gpo import ArtifactError
+from gpo import CheckpointError
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate, followed
@@ -158,7 +158,7 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     operator = new_forecaster(data, split, config).model
     for name, value in field.model.encoder.state_dict().items():
         assert torch.equal(operator.field.encoder.state_dict()[name], value)
-    with pytest.raises(ArtifactError, match="other settings of num_gaussians; both phases need"):
+    with pytest.raises(CheckpointError, match="other settings of num_gaussians; both phases need"):
         new_forecaster(
             data, split, RunConfig.of(**{**TINY, "num_gaussians": 5}, init=str(tmp_path / "field"))
         )

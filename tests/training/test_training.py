@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo import ArtifactError, Domain, relative_l2
+from gpo import CheckpointError, Domain, relative_l2
 from gpo.data.splits import TimeSlice, split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import EpochShuffle, Example, WindowExamples, collate
@@ -70,7 +70,7 @@ def test_a_forecaster_round_trips_and_names_what_is_wrong(tmp_path):
     assert torch.equal(loaded(frames, coords), forecaster(frames, coords))
     stored = json.loads((tmp_path / "task.json").read_text())
     (tmp_path / "task.json").write_text(json.dumps({**stored, "lead": "soon"}))
-    with pytest.raises(ArtifactError, match=r"task.json: field `lead` must be int, got 'soon'"):
+    with pytest.raises(CheckpointError, match=r"task.json: field `lead` must be int, got 'soon'"):
         Forecaster.load(tmp_path)
 
 

@@ -25,6 +25,7 @@ from gpo.baselines.lsm import LSM, LSMConfig
 from gpo.baselines.m2no import M2NO, M2NOConfig
 from gpo.baselines.ono import ONO, ONOConfig
 from gpo.baselines.transolver import Transolver, TransolverConfig
+from gpo.files import CheckpointError
 from gpo.model import checkpoint
 from gpo.numerics.domain import Domain
 
@@ -147,13 +148,14 @@ class RegisteredModel(nn.Module):
         """Returns the model that `save_pretrained` wrote."""
         name, path = checkpoint.model_type(folder), Path(folder) / checkpoint.CONFIG_NAME
         if name not in BASELINES:
-            raise checkpoint.ArtifactError(
+            raise CheckpointError(
                 f"{path}: field `model_type` must be one of "
                 f"{', '.join(BASELINES)}, got {name!r}. A model of your own must be registered "
                 "before it is loaded."
             )
         stored = json.loads(path.read_text(encoding="utf-8"))
-        del stored["model_type"]
+        for key in ("model_type", "gpo_version"):
+            stored.pop(key, None)
         # gpo 0.1.0 kept the fields of the problem alone, and knew no other sizes than the defaults.
         is_old = "problem" not in stored
         if is_old:
@@ -164,9 +166,9 @@ class RegisteredModel(nn.Module):
         )
         try:
             checkpoint.load_weights(model.network, folder)
-        except checkpoint.ArtifactError as error:
+        except CheckpointError as error:
             if is_old:
-                raise checkpoint.ArtifactError(
+                raise CheckpointError(
                     f"{error} The folder is of gpo 0.1.0, which can load it."
                 ) from error
             raise

@@ -24,7 +24,7 @@ class Presets:
             table.add_row(
                 name,
                 f"{config.in_channels} to {config.out_channels}",
-                "sphere" if config.space.is_sphere else f"{config.dim}-D",
+                "sphere" if config.domain.is_sphere else f"{config.domain.dim}-D",
                 " / ".join(str(size) for size in sizes),
                 f"{count_parameters(config):,}",
             )

@@ -46,7 +46,7 @@ class ShownExample:
             return cls(predicted, nothing, nothing)
         values = forecaster.normalised_input(example.frames)
         trace = forecaster.model.trace(values, coords, weights=weights)
-        activations = [basis[0].square().sum(-1).numpy() for basis in trace.bases]
+        activations = [state[0].square().sum(-1).numpy() for state in trace.states]
         windows = [_most_local(windows[0]).numpy() for windows in trace.windows]
         return cls(predicted, np.stack(activations), np.stack(windows) if windows else nothing)
 

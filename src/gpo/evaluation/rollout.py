@@ -5,51 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from gpo.data.dataset import Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.references import Climatology
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.ablation import Ablation
+from gpo.forecast.rollout import rollout
 from gpo.numerics.norms import relative_l2
 
 MAX_ROLLOUTS = 32
 """Rollouts that are made, their starts evenly chosen."""
 DIVERGED = 10.0
 """A forecast whose error is this many times the norm of the truth has diverged."""
-
-
-@torch.no_grad()
-def roll_out(
-    forecaster: Forecaster,
-    frames: Float[Tensor, "batch history points inputs"],
-    coords: Float[Tensor, "*#batch points dim"],
-    num_steps: int,
-    *,
-    weights: Float[Tensor, "*#batch points"] | None = None,
-    ablation: Ablation | None = None,
-) -> Float[Tensor, "batch steps points variables"]:
-    """Returns forecasts of `lead`, `2 lead`, ... steps ahead; NaN once they are not finite.
-
-    Args:
-        forecaster: Predicts one frame.
-        frames: Where it starts, oldest first, `lead` steps apart.
-        coords: The sites.
-        num_steps: How often it is applied.
-        weights: Quadrature weights; 0 masks a site.
-        ablation: Components of a gpo that are switched off in every step.
-    """
-    steps: list[Tensor] = []
-    for _ in range(num_steps):
-        if steps and not bool(steps[-1].isfinite().all()):
-            steps.append(torch.full_like(steps[-1], torch.nan))
-            continue
-        steps.append(forecaster(frames, coords, weights=weights, ablation=ablation))
-        frames = forecaster.advance(frames, steps[-1])
-    return torch.stack(steps, dim=1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +87,7 @@ def make_rollouts(
         weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
         coords = torch.from_numpy(geometry.coords.astype(np.float32))
         start = torch.from_numpy(np.where(is_known[:, None], given, 0))[None]
-        forecast = roll_out(forecaster, start, coords, num_steps, weights=weights)[0]
+        forecast = rollout(forecaster, start, coords, num_steps, weights=weights)[0]
         guesses = {"model": forecast, "persistence": start[0, -1, :, known:].expand_as(forecast)}
         if climatology is not None:
             guesses["climatology"] = climatology.at(range(window.last + lead, stop, lead))

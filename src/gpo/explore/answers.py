@@ -13,11 +13,11 @@ from torch import Tensor
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.splits import TimeSlice
 from gpo.data.writers.netcdf import write_forecast
-from gpo.evaluation.rollout import roll_out
 from gpo.explore.arrays import Packet
 from gpo.explore.attribution import attribute
 from gpo.explore.requests import AblationRequest, ExampleRequest, PointRequest, RolloutRequest
 from gpo.explore.session import Session
+from gpo.forecast import rollout as forecasts
 from gpo.forecast.examples import Example
 from gpo.model.ablation import Ablation
 from gpo.numerics.norms import relative_l2, rmse
@@ -103,7 +103,7 @@ def rollout(session: Session, request: RolloutRequest) -> Packet:
     with session.lock:
         example, truth, times = _series(session, request)
     with session.rollout_lock:
-        forecast = roll_out(
+        forecast = forecasts.rollout(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
             weights=example.weights, ablation=_ablation_of(request),
         )[0]  # fmt: skip

@@ -25,7 +25,7 @@ def layers(session: Session, request: AblationRequest) -> Packet:
     is the size of the response for every wave vector, root mean square over the fields.
     """
     trace = session.trace(request.example, request.ablation)
-    activation = torch.stack([basis[0].square().sum(-1) for basis in trace.bases])
+    activation = torch.stack([state[0].square().sum(-1) for state in trace.states])
     arrays = {"activation": activation, "tokens": _token_energy(trace)}
     if trace.waves is not None:
         arrays["waves"] = torch.cartesian_prod(*trace.waves.numbers).reshape(
@@ -52,8 +52,8 @@ def window(session: Session, request: WindowRequest) -> Packet:
     if trace.waves is None:
         windows = trace.windows[request.layer][0].permute(0, 2, 1).flatten(0, 1)
         return Packet({"window": windows[request.mode].numpy()[None]})
-    places = trace.waves.places(example.coords)[0].double()
-    angle = 2 * math.pi * places @ trace.waves.vectors[request.mode].to(places)
+    positions = trace.waves.positions(example.coords)[0].double()
+    angle = 2 * math.pi * positions @ trace.waves.vectors[request.mode].to(positions)
     parts = torch.stack([torch.cos(angle), torch.sin(angle)])
     return Packet({"window": parts.numpy()})
 
@@ -95,7 +95,7 @@ def _particles_and_states(
     held = trace.particles
     if not isinstance(held, Particles):
         raise ValueError("This run is the ablation without particles.")
-    states = torch.stack([basis[0] for basis in trace.bases])
+    states = torch.stack([state[0] for state in trace.states])
     if trace.waves is not None:
         states = states.square().sum(-1, keepdim=True).expand(-1, -1, held.weights.shape[-1])
     return held, states
@@ -103,7 +103,7 @@ def _particles_and_states(
 
 def _token_energy(trace: Trace) -> Float[Tensor, "layers modes"]:
     r"""Returns $\sum_c|T_{kc}|^2$ of every mode; a wave counts for its opposite too."""
-    if not trace.stages:
+    if not trace.modes:
         return torch.zeros(0, 0)
     if trace.waves is not None:
         energy = torch.stack([tokens.square().sum((0, 2, 3)) for tokens in trace.tokens])

@@ -7,8 +7,8 @@ import numpy as np
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice, evenly
 from gpo.explore.session import Session
+from gpo.model.config import PaperConfig
 from gpo.model.field import GaussianField
-from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
 
 NUM_RANGED = 8
@@ -48,7 +48,7 @@ def run_metadata(session: Session) -> dict[str, Any]:
 
 def _model_name(model: object) -> str:
     if isinstance(model, GaussianParticleOperator):
-        return f"gpo, variant {model.config.variant}"
+        return "gpo" if model.waves is not None else "gpo-paper"
     return type(getattr(model, "model", model)).__name__
 
 
@@ -70,22 +70,23 @@ def _operator(model: object) -> dict[str, Any] | None:
     """Returns how many layers, heads and modes there are, and which waves."""
     if not isinstance(model, GaussianParticleOperator):
         return None
-    config = model.config
+    config, waves = model.config, model.waves
     described = {
-        "variant": config.variant, "num_layers": config.num_layers, "num_modes": model.num_modes,
-        "num_gaussians": config.num_gaussians,
-        "num_heads": config.num_heads if config.variant == "paper" else 1,
-    }  # fmt: skip
-    if isinstance(model.layers, GeometricLayers):
-        windows = model.layers.windows
-        names = ["axis 1", "axis 2", "axis 3"] if windows.mesh_shape else ["x", "y", "z"]
-        if windows.domain.is_sphere:
+        "variant": "paper" if waves is None else "geometric",
+        "num_layers": config.num_layers,
+        "num_modes": model.num_modes,
+        "num_gaussians": config.encoder.num_gaussians,
+        "num_heads": config.num_heads if isinstance(config, PaperConfig) else 1,
+    }
+    if waves is not None:
+        names = ["axis 1", "axis 2", "axis 3"] if waves.mesh_shape else ["x", "y", "z"]
+        if waves.domain.is_sphere:
             names = ["latitude", "longitude"]
         described["waves"] = {
-            "limits": list(windows.limits),
-            "periods": list(windows.periods),
-            "names": names[: len(windows.limits)],
-            "is_map": windows.domain.is_sphere and not windows.mesh_shape,
+            "limits": list(waves.limits),
+            "periods": list(waves.periods),
+            "names": names[: len(waves.limits)],
+            "is_map": waves.domain.is_sphere and not waves.mesh_shape,
         }
     return described
 
@@ -101,7 +102,7 @@ def _reasons(session: Session) -> dict[str, str]:
         reasons["value"] = f"{name} answers at its sites only."
         if not isinstance(model, GaussianField):
             reasons["particles"] = f"{name} has no particles."
-    elif not model.config.has_gaussian_field:
+    elif not model.config.encoder.has_gaussian_field:
         reasons["particles"] = "This run is the ablation without particles."
     if not isinstance(session.data, Trajectories):
         reasons["rollout"] = "Static maps have no next step."

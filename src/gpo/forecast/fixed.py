@@ -4,15 +4,13 @@ Windows, neighbours, normalised weights and means are computed once, and are buf
 between devices with the model, and an exported program holds them.
 """
 
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.sites import FixedGeometry, Sites
+from gpo.numerics.trees import tensors_of, with_tensors
 
 
 class FixedForecaster(nn.Module):
@@ -41,13 +39,14 @@ class FixedForecaster(nn.Module):
             )
         self.forecaster = forecaster
         self._geometry = forecaster.model.fix(coords, weights=weights, queries=queries)
-        for name, tensor in _tensors(self._geometry).items():
-            self.register_buffer(name, tensor, persistent=False)
+        for number, tensor in enumerate(tensors_of(self._geometry)):
+            self.register_buffer(f"fixed_{number}", tensor, persistent=False)
 
     @property
     def geometry(self) -> FixedGeometry:
         """What is known of the sites."""
-        return _with_tensors(self._geometry, dict(self.named_buffers(recurse=False)))
+        buffers = self.buffers(recurse=False)
+        return with_tensors(self._geometry, lambda _: next(buffers))
 
     @property
     def frames_shape(self) -> tuple[int, int, int]:
@@ -67,38 +66,7 @@ class FixedForecaster(nn.Module):
         geometry, forecaster = self.geometry, self.forecaster
         values = forecaster.normalised_input(frames)
         assert isinstance(forecaster.model, GaussianParticleOperator)
-        output = forecaster.model.predict(Sites.at(geometry, values))
+        output = forecaster.model.run(Sites.at(geometry, values)).answer
         if geometry.neighbours is not None:
             return forecaster.at_queries(output, values, geometry.neighbours)
         return forecaster.denormalised(forecaster.apply_increment(output, values))
-
-
-def _tensors(part: Any, name: str = "fixed") -> dict[str, Tensor]:
-    """Returns all tensors in a data class by where they are in it."""
-    if isinstance(part, Tensor):
-        return {name: part}
-    if is_dataclass(part):
-        named = [(field.name, getattr(part, field.name)) for field in fields(part)]
-    else:
-        named = list(enumerate(part)) if isinstance(part, tuple) else []
-    found: dict[str, Tensor] = {}
-    for key, inner in named:
-        found |= _tensors(inner, f"{name}_{key}")
-    return found
-
-
-def _with_tensors(part: Any, tensors: dict[str, Tensor], name: str = "fixed") -> Any:
-    """Returns a data class with all tensors in it replaced by others."""
-    if isinstance(part, Tensor):
-        return tensors[name]
-    if isinstance(part, tuple):
-        return tuple(
-            _with_tensors(inner, tensors, f"{name}_{key}") for key, inner in enumerate(part)
-        )
-    if not is_dataclass(part) or isinstance(part, type):
-        return part
-    changed = {
-        field.name: _with_tensors(getattr(part, field.name), tensors, f"{name}_{field.name}")
-        for field in fields(part)
-    }
-    return replace(part, **changed)

@@ -16,14 +16,12 @@ from torch import Tensor, nn
 
 from gpo.data.forcings import DAY_CYCLE, TimeFeatures
 from gpo.files import write_text
-from gpo.forecast.models import Model, load_model
+from gpo.forecast.models import Model, load_model, particle_operator
 from gpo.forecast.statistics import SiteMeans
 from gpo.model.ablation import Ablation
-from gpo.model.checkpoint import ArtifactError, build
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
+from gpo.model.checkpoint import CheckpointError, build
+from gpo.model.operator import GaussianParticleOperator, OperatorOutput
 from gpo.model.sites import Sites, check_queries
-from gpo.model.sweep import Sweep
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
@@ -100,8 +98,8 @@ class Forecaster(nn.Module):
     @property
     def shard(self) -> SpatialShard:
         """Which part of the sites the model is given."""
-        field = self._field
-        return SINGLE_PROCESS if field is None else field.shard
+        operator = particle_operator(self.model)
+        return SINGLE_PROCESS if operator is None else operator.shard
 
     def share_sites(self, shard: SpatialShard, held: SitePartition = SitePartition()) -> None:
         """Tells the model that it is given a part of the sites from now on.
@@ -110,19 +108,13 @@ class Forecaster(nn.Module):
             shard: Joins the processes that have the others.
             held: Which part this is.
         """
-        field = self._field
-        if field is None:
+        operator = particle_operator(self.model)
+        if operator is None:
             raise ValueError(
                 f"`space_shards` must be 1 for {type(self.model).__name__}: of all models, gpo alone "
                 "can be given a part of the sites. --devices shares batches."
             )
-        field.shard, self.held = shard, held
-
-    @property
-    def _field(self) -> GaussianField | None:
-        if isinstance(self.model, GaussianParticleOperator):
-            return self.model.field
-        return self.model if isinstance(self.model, GaussianField) else None
+        operator.shard, self.held = shard, held
 
     def site_means(self, mean: Tensor) -> Tensor:
         """Returns means at the sites that are held here, where there is one for each."""
@@ -150,10 +142,10 @@ class Forecaster(nn.Module):
             values = self.normalised_input(frames)
             output = self.model(values, coords, weights=weights)
             return self.denormalised(self.apply_increment(output, values))
-        swept = self.sweep(frames, coords, weights=weights, ablation=ablation or Ablation())
-        return swept.at_sites() if queries is None else swept.at(queries)
+        forecast = self.forecast(frames, coords, weights=weights, ablation=ablation or Ablation())
+        return forecast.at_sites() if queries is None else forecast.at(queries)
 
-    def sweep(
+    def forecast(
         self,
         frames: Float[Tensor, "batch history points inputs"],
         coords: Float[Tensor, "*#batch points dim"],
@@ -168,8 +160,8 @@ class Forecaster(nn.Module):
                 "off; `queries` and `ablation` need a model gpo."
             )
         values = self.normalised_input(frames)
-        sites = self.model.field.check(values, coords, weights, None)
-        return Forecast(self, replace(sites, values=values), self.model.sweep(sites, ablation))
+        sites = self.model.check(values, coords, weights, None)
+        return Forecast(self, replace(sites, values=values), self.model.run(sites, ablation))
 
     def at_queries(
         self,
@@ -257,7 +249,7 @@ class Forecaster(nn.Module):
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path}: cannot be read: {error}") from error
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
         task = build(Task, dict(stored), str(path))
         means = SiteMeans.load(folder) if task.is_per_site else None
         return cls(load_model(folder), task, means)
@@ -277,18 +269,18 @@ class Forecast:
     forecaster: Forecaster
     sites: Sites
     """With the normalised values that were given."""
-    swept: Sweep
+    output: OperatorOutput
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
         """Returns the frame at the sites."""
-        completed = self.forecaster.apply_increment(self.swept.output, self.sites.values)
+        completed = self.forecaster.apply_increment(self.output.decoded(-1), self.sites.values)
         return self.forecaster.denormalised(completed)
 
     def at(
         self, queries: Float[Tensor, "*#batch queries dim"]
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
-        sites, search = self.sites, self.swept.parts.find_neighbours
+        sites, search = self.sites, self.output.model.find_neighbours
         queries = check_queries(queries, sites.values, search.domain)
         neighbours = search(queries, sites.coords, sites.is_counted, sites.shard)
-        return self.forecaster.at_queries(self.swept.at(queries), sites.values, neighbours)
+        return self.forecaster.at_queries(self.output.at(queries), sites.values, neighbours)

@@ -6,6 +6,7 @@ from torch import nn
 
 from gpo.baselines import RegisteredModel
 from gpo.model import checkpoint
+from gpo.model.config import FieldConfig
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 
@@ -15,10 +16,17 @@ Model = GaussianParticleOperator | GaussianField | RegisteredModel
 def load_model(folder: Path) -> Model:
     """Returns the model in a folder: operator, Gaussian field or registered baseline."""
     name = checkpoint.model_type(folder)
-    for ours in (GaussianParticleOperator, GaussianField):
-        if name == ours.__name__:
-            return ours.from_pretrained(folder)
-    return RegisteredModel.from_pretrained(folder)
+    if name not in checkpoint.MODEL_TYPES:
+        return RegisteredModel.from_pretrained(folder)
+    is_field = checkpoint.MODEL_TYPES[name] is FieldConfig
+    return (GaussianField if is_field else GaussianParticleOperator).from_pretrained(folder)
+
+
+def particle_operator(model: nn.Module) -> GaussianParticleOperator | None:
+    """Returns the operator in a model: itself, the one in a Gaussian field, none in a baseline."""
+    if isinstance(model, GaussianField):
+        return model.operator
+    return model if isinstance(model, GaussianParticleOperator) else None
 
 
 def count_weights(model: nn.Module) -> int:

@@ -45,7 +45,7 @@ class QueryForecast:
     @cached_property
     @torch.no_grad()
     def _forecast(self) -> Forecast:
-        return self._forecaster.sweep(self._frames[None], self._coords, weights=self._weights)
+        return self._forecaster.forecast(self._frames[None], self._coords, weights=self._weights)
 
     @cached_property
     @torch.no_grad()

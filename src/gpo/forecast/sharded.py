@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecast, Forecaster
+from gpo.forecast.models import particle_operator
 from gpo.forecast.statistics import SiteMeans
 from gpo.model.ablation import Ablation
 from gpo.parallel.partition import SitePartition
@@ -38,10 +39,10 @@ class SharedForecaster(Forecaster):
         ablation: Ablation | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame at all sites, or at queries."""
-        forecast = self.sweep(frames, coords, weights=weights, ablation=ablation or Ablation())
+        forecast = self.forecast(frames, coords, weights=weights, ablation=ablation or Ablation())
         return forecast.at_sites() if queries is None else forecast.at(queries)
 
-    def sweep(
+    def forecast(
         self,
         frames: Float[Tensor, "batch history points inputs"],
         coords: Float[Tensor, "*#batch points dim"],
@@ -58,13 +59,13 @@ class SharedForecaster(Forecaster):
         self.share_sites(self.shards, held)
         mine = None if weights is None else weights[..., part]
         given = frames[:, :, part], coords[..., part, :]
-        forecast = super().sweep(*given, weights=mine, ablation=ablation)
-        return SharedForecast(self, forecast.sites, forecast.swept)
+        forecast = super().forecast(*given, weights=mine, ablation=ablation)
+        return SharedForecast(self, forecast.sites, forecast.output)
 
     @property
     def _is_sphere(self) -> bool:
-        field = self._field
-        return field is not None and field.config.space.is_sphere
+        operator = particle_operator(self.model)
+        return operator is not None and operator.config.domain.is_sphere
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.splits import TimeSlice, touched_frames
-from gpo.model.checkpoint import ArtifactError
+from gpo.files import CheckpointError
 
 # >>> """Per-variable normalisation with statistics of training data only."""
 
@@ -142,7 +142,7 @@ class SiteMeans:
         try:
             return cls(**load_file(folder / FILE_NAME))
         except Exception as error:
-            raise ArtifactError(f"{folder / FILE_NAME}: cannot be read: {error}") from error
+            raise CheckpointError(f"{folder / FILE_NAME}: cannot be read: {error}") from error
 
 
 class _Mean:

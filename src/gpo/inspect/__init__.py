@@ -1,1 +1,1 @@
-"""."""
+"""Particles as objects to keep: clouds, tracks, files, VTK."""

@@ -13,9 +13,8 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from gpo.files import new_file, whole_file
+from gpo.files import CheckpointError, new_file, whole_file
 from gpo.inspect.cloud import ParticleCloud
-from gpo.model.checkpoint import ArtifactError
 from gpo.numerics.domain import Domain, longitude_latitude
 
 SUFFIXES = (".nc", ".zarr")
@@ -119,16 +118,16 @@ class Stored:
         if path.suffix not in SUFFIXES:
             raise ValueError(f"`path` must end in {' or '.join(SUFFIXES)}, got {path.name!r}.")
         if not path.exists():
-            raise ArtifactError(f"{path}: there is no such file.")
+            raise CheckpointError(f"{path}: there is no such file.")
         try:
             engine = "netcdf4" if path.suffix == ".nc" else "zarr"
             dataset = xr.load_dataset(path, engine=engine, decode_cf=False)
         except Exception as error:
             # Every library has its own words, and its own errors, for a broken file.
-            raise ArtifactError(f"{path}: cannot be read: {error}") from error
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
         found = dataset.attrs.get("gpo_kind")
         if found != kind:
-            raise ArtifactError(f"{path}: must hold a {kind}, got {found or 'none of gpo'}.")
+            raise CheckpointError(f"{path}: must hold a {kind}, got {found or 'none of gpo'}.")
         return cls(path, dataset)
 
     def __contains__(self, name: str) -> bool:
@@ -137,10 +136,10 @@ class Stored:
     def tensor(self, name: str, dims: tuple[str, ...]) -> Tensor:
         """Returns a variable, which must have these axes; lengths of axes agree in any file."""
         if name not in self:
-            raise ArtifactError(f"{self.path}: variable `{name}` is missing.")
+            raise CheckpointError(f"{self.path}: variable `{name}` is missing.")
         found = self.dataset[name]
         if found.dims != dims or found.dtype.kind not in "if":
-            raise ArtifactError(
+            raise CheckpointError(
                 f"{self.path}: variable `{name}` must hold numbers along ({', '.join(dims)}), "
                 f"got {found.dtype} along ({', '.join(map(str, found.dims))})."
             )
@@ -155,12 +154,12 @@ class Stored:
     def numbers(self, name: str) -> list[float]:
         """Returns an attribute that is one number or several."""
         if name not in self.dataset.attrs:
-            raise ArtifactError(f"{self.path}: attribute `{name}` is missing.")
+            raise CheckpointError(f"{self.path}: attribute `{name}` is missing.")
         found = self.dataset.attrs[name]
         try:
             return np.atleast_1d(found).astype(float).tolist()
         except ValueError as error:
-            raise ArtifactError(
+            raise CheckpointError(
                 f"{self.path}: attribute `{name}` must be numbers, got {found!r}."
             ) from error
 
@@ -172,7 +171,7 @@ class Stored:
         try:
             return Domain(lower, upper, periodic, is_sphere)
         except ValueError as error:
-            raise ArtifactError(f"{self.path}: {error}") from error
+            raise CheckpointError(f"{self.path}: {error}") from error
 
 
 # >>> """A particle cloud as a file of columns."""

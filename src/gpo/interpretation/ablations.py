@@ -19,9 +19,8 @@ from gpo.interpretation.effects import Effects
 from gpo.interpretation.null import spearman
 from gpo.interpretation.regions import patches
 from gpo.model.ablation import Ablation
-from gpo.model.geometric import GeometricLayers
+from gpo.model.config import PaperConfig
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.paper import Stage
 
 NUM_WAVES = 32
 """Waves that are ablated one by one, those of the highest score."""
@@ -90,7 +89,7 @@ def compare_ablations(
         "layers": [layer_effects(effects, track) for effects in pair],
         "regions": [region_effects(effects, track)["effects"] for effects in pair],
     }
-    if isinstance(model.layers, GeometricLayers):
+    if model.waves is not None:
         rows["shells"] = [shell_effects(effects, track)["all_layers"] for effects in pair]
         # The strongest waves of the first run; the other has the same waves by name.
         names = [part.name for part in strongest(model, make_components(forecaster, batches))]
@@ -106,7 +105,7 @@ def compare_ablations(
 
 def strongest(model: GaussianParticleOperator, components: Sequence[Component]) -> list[Component]:
     """Returns the components to ablate one by one, highest score first."""
-    most = NUM_WAVES if isinstance(model.layers, GeometricLayers) else MAX_WINDOWS
+    most = MAX_WINDOWS if model.waves is None else NUM_WAVES
     return sorted(components, key=lambda component: -component.score)[:most]
 
 
@@ -141,9 +140,9 @@ def shell_effects(effects: Effects, track: Track) -> dict[str, Any]:
     """Returns the effect of ablating all waves of about one length, in all layers and in each."""
     model = effects.forecaster.model
     assert isinstance(model, GaussianParticleOperator)
-    if not isinstance(model.layers, GeometricLayers):
+    if model.waves is None:
         return {"reason": "content windows have no wave number"}
-    numbers, every = shells(model.layers.windows), range(model.config.num_layers)
+    numbers, every = shells(model.waves), range(model.config.num_layers)
     filled = np.unique(numbers).tolist()
     jobs = [(layers, shell) for layers in (every, *([n] for n in every)) for shell in filled]
     rows = []
@@ -233,7 +232,7 @@ def _area(counts: Sequence[int], gaps: np.ndarray, height: float) -> float | Non
 
 def _particle_effects(effects: Effects, model: GaussianParticleOperator) -> dict[str, Any]:
     """Returns the effect of ablating all Gaussians, and each; values and coordinates remain."""
-    numbers = range(model.config.num_gaussians)
+    numbers = range(model.config.encoder.num_gaussians)
     return {
         "all": effects.without(Ablation(gaussians=frozenset(numbers))),
         "each": [effects.without(Ablation(gaussians=frozenset({number}))) for number in numbers],
@@ -242,9 +241,9 @@ def _particle_effects(effects: Effects, model: GaussianParticleOperator) -> dict
 
 def _head_effects(effects: Effects, model: GaussianParticleOperator, track: Track) -> Any:
     """Returns the effect of ablating each head of each layer; waves have none."""
-    if isinstance(model.layers, GeometricLayers):
+    if not isinstance(model.config, PaperConfig):
         return {"reason": "waves have no heads"}
-    count, modes = model.config.num_heads, model.config.num_modes
+    count, modes = model.config.num_heads, model.config.num_gaussians
     rows = []
     pairs = [(layer, head) for layer in range(model.config.num_layers) for head in range(count)]
     for layer, head in track(pairs, "ablating heads"):
@@ -258,8 +257,7 @@ def _content_windows(effects: Effects) -> list[list[Tensor]]:
     """Returns the content windows of every batch and layer, modes of all heads by points."""
     rows = []
     for batch in effects.batches:
-        stages = batch.traced(effects.forecaster).stages
-        content = [stage.windows for stage in stages if isinstance(stage, Stage)]
+        content = batch.traced(effects.forecaster).windows
         rows.append([windows.transpose(2, 3).flatten(1, 2) for windows in content])
     return rows if rows[0] else []
 

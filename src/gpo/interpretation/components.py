@@ -17,9 +17,7 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.model.ablation import Ablation
-from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.paper import Stage
 from gpo.transforms.waves import Waves
 
 
@@ -41,7 +39,7 @@ def make_components(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Co
     model = forecaster.model
     assert isinstance(model, GaussianParticleOperator)
     num_layers = model.config.num_layers
-    if isinstance(model.layers, GeometricLayers):
+    if model.waves is not None:
         scores = wave_energies(forecaster, batches)[1].sum(0)
         return [
             Component(
@@ -50,10 +48,10 @@ def make_components(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Co
                 float(scores[modes].sum()),
                 {"vector": list(vector)},
             )
-            for vector, modes in _modes_by_wave(model.layers.windows).items()
+            for vector, modes in _modes_by_wave(model.waves).items()
         ]
     scores = _content_energies(forecaster, batches)
-    per_head = model.config.num_modes
+    per_head = model.config.encoder.num_gaussians
     return [
         Component(
             f"layer {layer + 1}, head {mode // per_head + 1}, mode {mode % per_head + 1}",
@@ -84,12 +82,12 @@ def wave_energies(
         trace = batch.traced(forecaster)
         assert trace.waves is not None
         twice = trace.waves.multiplicities.double()
-        stages = [stage for stage in trace.stages if isinstance(stage, WaveStage)]
-        tokens = torch.stack([stage.tokens for stage in stages]).double().square()
-        filtered = torch.stack([stage.filtered for stage in stages]).double().square()
+        layers = trace.wave_modes
+        tokens = torch.stack([modes.tokens for modes in layers]).double().square()
+        filtered = torch.stack([modes.scattered for modes in layers]).double().square()
         measured = measured + (twice * tokens.sum((1, 3, 4))).numpy()
         scattered = scattered + (twice * filtered.sum((1, 3, 4))).numpy()
-        responses = [stage.response.double().square().sum(0).mean(-1).numpy() for stage in stages]
+        responses = [modes.response.double().square().sum(0).mean(-1).numpy() for modes in layers]
         count += len(batch.example.frames)
     return np.asarray(measured) / count, np.asarray(scattered) / count, np.stack(responses)
 
@@ -113,11 +111,11 @@ def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.nd
     """Returns mass times squared token by layer and mode, the mean over examples."""
     rows: list[Tensor] = []
     for batch in batches:
-        stages = [stage for stage in batch.traced(forecaster).stages if isinstance(stage, Stage)]
+        trace = batch.traced(forecaster)
         weights = batch.example.weights / batch.example.weights.sum(1, keepdim=True)
         energies = [
-            torch.einsum("bhnm,bn->bhm", stage.windows, weights) * stage.coupled.square().sum(-1)
-            for stage in stages
+            torch.einsum("bhnm,bn->bhm", windows, weights) * modes.coupled.square().sum(-1)
+            for windows, modes in zip(trace.windows, trace.content_modes, strict=True)
         ]
         rows.append(torch.stack(energies, dim=1).flatten(2))
     return torch.cat(rows).double().mean(0).numpy()

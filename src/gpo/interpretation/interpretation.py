@@ -85,7 +85,7 @@ def describe_windows(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[s
     model = forecaster.model
     if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
         return {"reason": "the model has no layers: there are no windows"}
-    if model.config.variant == "geometric":
+    if model.waves is not None:
         return {"kind": "waves", **describe_waves(forecaster, batches)}
     return {"kind": "content", "layers": describe_content_windows(forecaster, batches)}
 

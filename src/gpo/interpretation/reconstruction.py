@@ -41,7 +41,7 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
     model = forecaster.model
     if not isinstance(model, GaussianParticleOperator | GaussianField):
         return None
-    if not model.config.has_gaussian_field:
+    if not model.config.encoder.has_gaussian_field:
         return None
     values = forecaster.normalised_input(example.frames)
     particles = model.particles(values, example.coords, weights=example.weights)
@@ -68,7 +68,7 @@ def _reconstructed(
         particles.scales[0, sites].flatten(0, 1),
         particles.weights[0, sites].flatten(),
         amounts[sites].repeat_interleave(num_gaussians, dim=0),
-        model.config.space,
+        model.config.domain,
     )
 
 

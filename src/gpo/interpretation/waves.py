@@ -16,7 +16,6 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.components import shells, wave_energies
-from gpo.model.geometric import GeometricLayers
 from gpo.model.operator import GaussianParticleOperator
 from gpo.transforms.fit import HARDLY_SEEN
 from gpo.transforms.waves import Waves
@@ -36,8 +35,8 @@ def describe_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str
     """
     model = forecaster.model
     assert isinstance(model, GaussianParticleOperator)
-    assert isinstance(model.layers, GeometricLayers)
-    windows = model.layers.windows
+    assert model.waves is not None
+    windows = model.waves
     measured, scattered, responses = wave_energies(forecaster, batches)
     numbers = shells(windows)
     layers = []
@@ -89,10 +88,10 @@ def gram_numbers(
     functions = [2 * limit + 1 for limit in windows.limits]
     if np.prod(functions) > MAX_FUNCTIONS:
         return {"reason": f"{np.prod(functions):,} waves are too many to take apart"}
-    places = windows.places(coords.double().unsqueeze(0))[0].double()
+    positions = windows.positions(coords.double().unsqueeze(0))[0].double()
     quadrature = weights.double() / weights.double().sum()
-    waves = _eigenvalues(places, quadrature, lambda part: _waves(windows, part))
-    measured = _eigenvalues(places, quadrature, lambda part: _measured(windows, part))
+    waves = _eigenvalues(positions, quadrature, lambda part: _waves(windows, part))
+    measured = _eigenvalues(positions, quadrature, lambda part: _measured(windows, part))
     return {
         "waves": _extremes(waves),
         "measured": {

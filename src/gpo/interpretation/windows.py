@@ -16,7 +16,6 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.moments import spread
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.paper import Stage
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import normalised_weights
 
@@ -39,9 +38,8 @@ def describe_content_windows(
         coords = batch.example.coords.double()
         rows.append(
             [
-                window_statistics(stage.windows.double(), coords, weights, model.config.space)
-                for stage in trace.stages
-                if isinstance(stage, Stage)
+                window_statistics(windows.double(), coords, weights, model.config.domain)
+                for windows in trace.windows
             ]
         )
     layers = []

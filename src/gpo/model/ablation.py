@@ -1,5 +1,6 @@
 """Parts of an operator that are switched off, to see what they cause."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,7 @@ class Ablation:
     """What does not count in a forward pass; nothing by default."""
 
     modes: frozenset[tuple[int, int]] = frozenset()
-    """StaticMaps of layer and mode whose tokens are not scattered back; in the paper's variant the modes
+    """Pairs of layer and mode whose tokens are not scattered back; in the paper's variant the modes
     of head h begin at h times the modes per head."""
     layers: frozenset[int] = frozenset()
     """Layers that leave the state as it is."""
@@ -43,32 +44,26 @@ class Ablation:
         numbers = range(points.start, points.stop)
         return replace(self, sites=frozenset(s - points.start for s in self.sites if s in numbers))
 
-    def tokens(self, layer: int, tokens: Tensor, dim: int) -> Tensor:
-        """Returns the tokens of a layer with silent modes zero.
-
-        Args:
-            layer: Number of the layer.
-            tokens: Tokens on their way back to the sites.
-            dim: Where the modes are.
-        """
-        silent = sorted(mode for number, mode in self.modes if number == layer)
-        if not silent:
-            return tokens
-        return tokens.index_fill(dim, torch.tensor(silent, device=tokens.device), 0.0)
+    def modes_of(self, layer: int) -> list[int]:
+        """Returns the modes of a layer that are switched off."""
+        return sorted(mode for number, mode in self.modes if number == layer)
 
     def at_sites(
         self, held: Float[Tensor, "batch points *channels"]
     ) -> Float[Tensor, "batch points *channels"]:
-        """Returns what sites hold, zero at the silent ones."""
-        if not self.sites:
-            return held
-        return held.index_fill(1, torch.tensor(sorted(self.sites), device=held.device), 0.0)
+        """Returns what sites hold, zero at the ablated ones."""
+        return without(held, sorted(self.sites), dim=1)
 
     def of_sites(
         self, owned: Float[Tensor, "batch points gaussians"]
     ) -> Float[Tensor, "batch points gaussians"]:
-        """Returns one number per Gaussian of every site, zero at silent sites and for silent Gaussians."""
-        owned = self.at_sites(owned)
-        if not self.gaussians:
-            return owned
-        return owned.index_fill(-1, torch.tensor(sorted(self.gaussians), device=owned.device), 0.0)
+        """Returns one number per Gaussian of every site, zero at ablated sites and for ablated Gaussians."""
+        return without(self.at_sites(owned), sorted(self.gaussians), dim=-1)
+
+
+def without(tensor: Tensor, numbers: Iterable[int], dim: int) -> Tensor:
+    """Returns a tensor with some entries along an axis zero."""
+    chosen = list(numbers)
+    if not chosen:
+        return tensor
+    return tensor.index_fill(dim, torch.tensor(chosen, device=tensor.device), 0.0)

@@ -6,7 +6,8 @@ The file names are those of `huggingface_hub`, so a folder can be pushed and pul
 import json
 import types
 import typing
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,9 +17,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 from torch import nn
 
-from gpo.files import whole_file, write_text
-from gpo.model.config import OperatorConfig
-from gpo.numerics.domain import Domain
+from gpo.files import CheckpointError, whole_file, write_text
+from gpo.model.config import FieldConfig, GeometricConfig, ModelConfig, PaperConfig
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
@@ -27,8 +27,15 @@ Model = TypeVar("Model", bound=nn.Module)
 Config = TypeVar("Config")
 
 
-class ArtifactError(ValueError):
-    """A file or folder that does not hold what it should; the message names file and field."""
+MODEL_TYPES: dict[str, type[ModelConfig]] = {
+    "gpo": GeometricConfig,
+    "gpo-paper": PaperConfig,
+    "gaussian-field": FieldConfig,
+}
+"""How our own models are known, by their configurations."""
+
+FORMER_TYPES = {"GaussianParticleOperator", "GaussianField"}
+"""How they were known in gpo 0.1."""
 
 
 def save(
@@ -40,7 +47,7 @@ def save(
         model: What to keep.
         config: The data class it was built from.
         folder: Where; made if missing.
-        model_type: How the model is known; by its class when not given.
+        model_type: How the model is known; by its configuration when not given.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,29 +56,42 @@ def save(
     }
     with whole_file(folder / WEIGHTS_NAME) as partial:
         save_file(state, partial, metadata={"format": "pt"})
-    stored = {"model_type": model_type or type(model).__name__, **asdict(config)}
+    if model_type is None:
+        model_type = next(name for name, kind in MODEL_TYPES.items() if isinstance(config, kind))
+    stored = {"model_type": model_type, "gpo_version": version("gpo"), **asdict(config)}
     write_text(folder / CONFIG_NAME, json.dumps(stored, indent=2) + "\n")
 
 
 def model_type(folder: str | Path) -> str:
     """Returns how the model in a folder is known."""
-    return str(_read_config(folder).get("model_type"))
+    found = str(_read_config(folder).get("model_type"))
+    if found in FORMER_TYPES:
+        raise CheckpointError(
+            f"{Path(folder) / CONFIG_NAME}: this {found} was written by gpo 0.1, and its weights "
+            "have other names since. gpo 0.1.0 loads it; train it anew with this version."
+        )
+    return found
 
 
-def load_config(folder: str | Path, model_type: str, config_class: type[Config]) -> Config:
+def load_config(folder: str | Path, config_class: type[Config]) -> Config:
     """Returns the configuration in a folder, every field present, known and of its type."""
-    path, stored = Path(folder) / CONFIG_NAME, _read_config(folder)
-    found = stored.pop("model_type", None)
-    if found != model_type:
-        raise ArtifactError(f"{path}: field `model_type` must be {model_type!r}, got {found!r}.")
-    if isinstance(stored.get("domain"), dict):
-        stored["domain"] = build(Domain, stored["domain"], f"{path}: domain")
-    return build(config_class, stored, str(path))
+    stored = _read_config(folder)
+    for name in ("model_type", "gpo_version"):
+        stored.pop(name, None)
+    return build(config_class, stored, str(Path(folder) / CONFIG_NAME))
 
 
 def load(model_class: type[Model], folder: str | Path) -> Model:
-    """Returns the operator or field in a folder."""
-    config = load_config(folder, model_class.__name__, OperatorConfig)
+    """Returns the operator or field in a folder; its configuration must suit the class."""
+    found = model_type(folder)
+    config_class = MODEL_TYPES.get(found)
+    suits = config_class is FieldConfig, model_class.__name__ == "GaussianField"
+    if config_class is None or suits[0] != suits[1]:
+        raise CheckpointError(
+            f"{Path(folder) / CONFIG_NAME}: field `model_type` must be that of a "
+            f"{model_class.__name__}, got {found!r}."
+        )
+    config = load_config(folder, config_class)
     with torch.device("meta"):
         model = model_class(config)
     load_weights(model, folder)
@@ -84,15 +104,15 @@ def load_weights(model: nn.Module, folder: str | Path) -> None:
     try:
         state = load_tensors(_read(path))
     except SafetensorError as error:
-        raise ArtifactError(f"{path}: must be a whole safetensors file, got {error}.") from error
+        raise CheckpointError(f"{path}: must be a whole safetensors file, got {error}.") from error
     expected = model.state_dict()
     for name in sorted(expected.keys() | state.keys()):
         if name not in state:
-            raise ArtifactError(f"{path}: tensor `{name}` is missing.")
+            raise CheckpointError(f"{path}: tensor `{name}` is missing.")
         if name not in expected:
-            raise ArtifactError(f"{path}: tensor `{name}` is not part of this {CONFIG_NAME}.")
+            raise CheckpointError(f"{path}: tensor `{name}` is not part of this {CONFIG_NAME}.")
         if state[name].shape != expected[name].shape:
-            raise ArtifactError(
+            raise CheckpointError(
                 f"{path}: tensor `{name}` must have shape {tuple(expected[name].shape)}, "
                 f"got {tuple(state[name].shape)}."
             )
@@ -104,9 +124,9 @@ def _read_config(folder: str | Path) -> dict[str, Any]:
     try:
         stored = json.loads(_read(path))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path}: must be JSON, got {error}.") from error
+        raise CheckpointError(f"{path}: must be JSON, got {error}.") from error
     if not isinstance(stored, dict):
-        raise ArtifactError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
+        raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
     return stored
 
 
@@ -116,11 +136,11 @@ def build(cls: type, stored: dict[str, Any], where: str) -> Any:
     for name in sorted(field.name for field in fields(cls)):
         # A default in its place could silently be another operator.
         if name not in stored:
-            raise ArtifactError(f"{where}: field `{name}` is missing.")
+            raise CheckpointError(f"{where}: field `{name}` is missing.")
     try:
         return cls(**stored)
     except ValueError as error:
-        raise ArtifactError(f"{where}: {error}") from error
+        raise CheckpointError(f"{where}: {error}") from error
 
 
 def check_fields(cls: type, stored: dict[str, Any], where: str) -> None:
@@ -129,10 +149,12 @@ def check_fields(cls: type, stored: dict[str, Any], where: str) -> None:
     annotations = typing.get_type_hints(cls)
     for name, value in stored.items():
         if name not in known:
-            raise ArtifactError(f"{where}: field `{name}` is unknown.")
+            raise CheckpointError(f"{where}: field `{name}` is unknown.")
+        if is_dataclass(annotations[name]) and isinstance(value, dict):
+            value = build(annotations[name], dict(value), f"{where}: {name}")
         stored[name] = value = tuple(value) if isinstance(value, list) else value
         if not _is_a(value, annotations[name]):
-            raise ArtifactError(
+            raise CheckpointError(
                 f"{where}: field `{name}` must be {_spell(annotations[name])}, got {value!r}."
             )
 
@@ -162,7 +184,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ArtifactError(
+        raise CheckpointError(
             f"{path}: cannot be read ({error.strerror}). "
             f"A model folder holds {CONFIG_NAME} and {WEIGHTS_NAME}."
         ) from error

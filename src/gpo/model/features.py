@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model.config import OperatorConfig
+from gpo.model.config import EncoderConfig
+from gpo.numerics.domain import Domain
 
 
 class FourierFeatures(nn.Module):
@@ -17,12 +18,12 @@ class FourierFeatures(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, config: OperatorConfig) -> None:
+    def __init__(self, config: EncoderConfig, domain: Domain) -> None:
         super().__init__()
-        self.domain = config.space
+        self.domain = domain
         self.num_features = 2 * config.num_frequencies
         generator = torch.Generator().manual_seed(config.fourier_seed)
-        shape = (config.num_frequencies, config.dim)
+        shape = (config.num_frequencies, domain.dim)
         frequencies = torch.randn(shape, generator=generator, device="cpu") * config.fourier_std
         is_periodic = torch.tensor(self.domain.periodic, device="cpu")
         # Saved with the weights: they mean nothing with other frequencies.
@@ -39,14 +40,14 @@ class FourierFeatures(nn.Module):
 class LearnedFeatures(nn.Module):
     """A small MLP on seamless coordinates."""
 
-    def __init__(self, config: OperatorConfig) -> None:
+    def __init__(self, domain: Domain, hidden_dim: int) -> None:
         super().__init__()
-        self.domain = config.space
-        self.num_features = config.hidden_dim
+        self.domain = domain
+        self.num_features = hidden_dim
         self.layers = nn.Sequential(
-            nn.Linear(self.domain.embedding_dim, config.hidden_dim),
+            nn.Linear(domain.embedding_dim, hidden_dim),
             nn.GELU(),
-            nn.Linear(config.hidden_dim, config.hidden_dim),
+            nn.Linear(hidden_dim, hidden_dim),
         )
 
     def forward(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch features"]:
@@ -64,16 +65,11 @@ class NoFeatures(nn.Module):
         return coords[..., :0]
 
 
-FEATURES = {"fourier": FourierFeatures, "mlp": LearnedFeatures, "none": NoFeatures}
+PositionFeatures = FourierFeatures | LearnedFeatures | NoFeatures
 
 
-def make_features(config: OperatorConfig) -> FourierFeatures | LearnedFeatures | NoFeatures:
+def make_features(config: EncoderConfig, domain: Domain, hidden_dim: int) -> PositionFeatures:
     """Builds what `config.features` names."""
-    return FEATURES[config.features](config) if config.features != "none" else NoFeatures()
-
-
-def make_open_features(
-    config: OperatorConfig,
-) -> FourierFeatures | LearnedFeatures | NoFeatures:
-    """Builds the same for positions along open axes alone: nothing where every axis closes."""
-    return NoFeatures() if all(config.space.periodic) else make_features(config)
+    if config.features == "fourier":
+        return FourierFeatures(config, domain)
+    return LearnedFeatures(domain, hidden_dim) if config.features == "mlp" else NoFeatures()

@@ -1,20 +1,27 @@
-r"""What training minimises: the prediction error and the terms of sections 2.1 and 2.3."""
+r"""What training minimises: the prediction error and the terms of sections 2.1 and 2.3.
+
+Every model has its losses computed here, by `losses_of`: an operator, a Gaussian field or a
+baseline, one step ahead.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from gpo.model.config import OperatorConfig
+from gpo.model.config import OperatorConfig, PaperConfig
 from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
-from gpo.model.particles import Particles
+from gpo.model.layer import Chunk, Regularizer
+from gpo.model.operator import GaussianParticleOperator, OperatorOutput
+from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import MASK_ADVICE, check_finite
-from gpo.model.sweep import Regularizer, Sweep
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
+
+RECONSTRUCTIONS = ("input_reconstruction", "target_reconstruction", "basis")
+"""Terms in which one encoder and decoder serve the input and the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +49,6 @@ def operator_losses(
     target: Float[Tensor, "batch points out_channels"],
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
-    complete: Callable[[Tensor], Tensor] = lambda output: output,
     loss_weights: LossWeights = LossWeights(),
 ) -> dict[str, Float[Tensor, ""]]:
     """Returns every term by name, unweighted, and their weighted sum as `total`.
@@ -53,110 +59,115 @@ def operator_losses(
         coords: The sites.
         target: The field to be predicted, at the same sites.
         weights: Quadrature weights of the sites; 0 masks a site here too.
-        complete: Makes the predicted field of the operator's output, which may be an increment.
         loss_weights: How the terms add up.
     """
-    sites = model.field.check(values, coords, weights, None)
-    swept = model.sweep(sites, judge=particle_regularizer(model.config, loss_weights))
-    return sweep_losses(model, swept, complete(swept.output), target, loss_weights)
+    return losses_of(model, values, coords, target, weights=weights, loss_weights=loss_weights)[0]
 
 
-def sweep_losses(
-    model: GaussianParticleOperator,
-    swept: Sweep,
-    prediction: Float[Tensor, "batch points out_channels"],
-    target: Float[Tensor, "batch points out_channels"],
-    loss_weights: LossWeights,
-    origin: Float[Tensor, "batch points out_channels"] | None = None,
-) -> dict[str, Float[Tensor, ""]]:
-    """Returns the same for a sweep that was made already, and judged by `particle_regularizer`.
-
-    Args:
-        model: The operator in training.
-        swept: What came out.
-        prediction: The field that was made of its output.
-        target: The field to be predicted.
-        loss_weights: How the terms add up.
-        origin: What the size of the target is counted from; zero when not given.
-    """
-    _check_reconstruction(model, loss_weights)
-    sites = swept.sites
-    check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    q, shard = sites.weights, sites.shard
-    terms = {"prediction": relative_l2(prediction, target, q, shard, origin)}
-    terms |= particle_losses(swept, model.config, loss_weights)
-    if loss_weights.input_reconstruction:
-        reconstruction = swept.decoded(0)
-        terms["input_reconstruction"] = relative_l2(reconstruction, sites.values, q, shard)
-    if loss_weights.target_reconstruction or loss_weights.basis:
-        wanted = model.field.sweep(model.field.check(target, sites.coords, q, None))
-        if loss_weights.target_reconstruction:
-            error = relative_l2(wanted.output, wanted.sites.values, q, shard)
-            terms["target_reconstruction"] = error
-        if loss_weights.basis:
-            difference = (swept.bases(-1) - wanted.bases(-1)).square()
-            terms["basis"] = shard.sum((q.unsqueeze(-1) * difference).sum((1, 2)).mean())
-    return with_total(terms, loss_weights)
-
-
-def field_losses(
-    model: GaussianField,
+def losses_of(
+    model: nn.Module,
     values: Float[Tensor, "batch points in_channels"],
     coords: Float[Tensor, "*#batch points dim"],
     target: Float[Tensor, "batch points out_channels"],
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
+    apply_increment: Callable[[Tensor], Tensor] = lambda output: output,
     loss_weights: LossWeights = LossWeights(),
-) -> dict[str, Float[Tensor, ""]]:
-    """Returns the losses of the Gaussian field alone (section 2.1), which reconstructs `target`."""
-    sites = model.check(values, coords, weights, None)
-    swept = model.sweep(sites, judge=particle_regularizer(model.config, loss_weights))
-    check_finite("target", target, sites.is_counted, MASK_ADVICE)
-    terms = {"prediction": relative_l2(swept.output, target, sites.weights, sites.shard)}
-    terms |= particle_losses(swept, model.config, loss_weights)
-    return with_total(terms, loss_weights)
+    origin: Float[Tensor, "batch points out_channels"] | None = None,
+) -> tuple[dict[str, Float[Tensor, ""]], Float[Tensor, "batch points out_channels"]]:
+    """Returns every loss of any model by name, their weighted sum as `total`, and the prediction.
 
-
-def particle_regularizer(config: OperatorConfig, loss_weights: LossWeights) -> Regularizer | None:
-    """Returns what tells how far particles are from their sites, and from a bounded size.
-
-    None where nothing of this counts.
+    Args:
+        model: An operator, a Gaussian field or a baseline.
+        values: The input field at the sites.
+        coords: The sites.
+        target: The field to be predicted, at the same sites.
+        weights: Quadrature weights of the sites; 0 masks a site here too.
+        apply_increment: Makes the predicted field of the model's output, which may be an increment.
+        loss_weights: How the terms add up.
+        origin: What the size of the target is counted from; zero when not given.
     """
-    bounds, domain = (config.sigma_min, config.sigma_max), config.space
-    names = _judged(config, loss_weights)
-    if not names:
-        return None
-
-    def judge(particles: Particles, coords: Tensor, weights: Tensor) -> Tensor:
-        losses = {
-            "center": lambda: center_loss(particles, coords, domain, weights),
-            "scale": lambda: scale_loss(particles, bounds, domain, weights),
-        }
-        return torch.stack([losses[name]() for name in names])
-
-    return judge
-
-
-def _judged(config: OperatorConfig, loss_weights: LossWeights) -> list[str]:
-    if not config.has_gaussian_field:
-        return []
-    return [name for name in ("center", "scale") if getattr(loss_weights, name)]
-
-
-def particle_losses(
-    swept: Sweep, config: OperatorConfig, loss_weights: LossWeights
-) -> dict[str, Float[Tensor, ""]]:
-    """Returns what was judged in a sweep, by name."""
-    if swept.judged is None:
-        return {}
-    together = swept.sites.shard.sum(swept.judged)
-    return dict(zip(_judged(config, loss_weights), together, strict=True))
+    operator = model.operator if isinstance(model, GaussianField) else model
+    if not isinstance(operator, GaussianParticleOperator):
+        prediction = apply_increment(operator(values, coords, weights=weights))
+        terms = {"prediction": relative_l2(prediction, target, weights, origin=origin)}
+        return with_total(terms, loss_weights), prediction
+    _check_reconstruction(operator.config, loss_weights)
+    sites = operator.check(values, coords, weights, None)
+    check_finite("target", target, sites.is_counted, MASK_ADVICE)
+    output = operator.run(sites, regularizer=particle_regularizer(operator.config, loss_weights))
+    prediction = output.decoded(-1)
+    if operator is model:
+        prediction = apply_increment(prediction)
+    error = relative_l2(prediction, target, sites.weights, sites.shard, origin)
+    terms = {"prediction": error, **particle_losses(output, loss_weights)}
+    terms |= reconstruction_losses(output, target, loss_weights)
+    return with_total(terms, loss_weights), prediction
 
 
 def with_total(terms: dict[str, Tensor], loss_weights: LossWeights) -> dict[str, Tensor]:
     """Returns all terms and their weighted sum."""
     total = torch.stack([getattr(loss_weights, name) * term for name, term in terms.items()]).sum()
     return {**terms, "total": total}
+
+
+def particle_regularizer(config: OperatorConfig, loss_weights: LossWeights) -> Regularizer | None:
+    """Returns what measures how far particles are from their sites, and from a bounded size.
+
+    None where nothing of this counts.
+    """
+    bounds, domain = (config.encoder.sigma_min, config.encoder.sigma_max), config.domain
+    names = _regularized(config, loss_weights)
+    if not names:
+        return None
+
+    def regularizer(particles: AbstractLatent, chunk: Chunk) -> Tensor:
+        assert isinstance(particles, Particles)
+        assert chunk.weights is not None
+        found: list[Tensor] = []
+        if "center" in names:
+            found.append(center_loss(particles, chunk.coords, domain, chunk.weights))
+        if "scale" in names:
+            found.append(scale_loss(particles, bounds, domain, chunk.weights))
+        return torch.stack(found)
+
+    return regularizer
+
+
+def particle_losses(output: OperatorOutput, loss_weights: LossWeights) -> dict[str, Tensor]:
+    """Returns what `particle_regularizer` said of all sites, by name."""
+    if output.regularization is None:
+        return {}
+    together = output.sites.shard.sum(output.regularization)
+    return dict(zip(_regularized(output.model.config, loss_weights), together, strict=True))
+
+
+def _regularized(config: OperatorConfig, loss_weights: LossWeights) -> list[str]:
+    if not config.encoder.has_gaussian_field:
+        return []
+    return [name for name in ("center", "scale") if getattr(loss_weights, name)]
+
+
+def reconstruction_losses(
+    output: OperatorOutput,
+    target: Float[Tensor, "batch points out_channels"],
+    loss_weights: LossWeights,
+) -> dict[str, Tensor]:
+    """Returns how well encoder and decoder alone carry the input and the target."""
+    model, sites = output.model, output.sites
+    q, shard, terms = sites.weights, sites.shard, {}
+    if loss_weights.input_reconstruction:
+        error = relative_l2(output.decoded(0), sites.values, q, shard)
+        terms["input_reconstruction"] = error
+    if loss_weights.target_reconstruction or loss_weights.basis:
+        wanted = model.run(model.check(target, sites.coords, q, None), num_layers=0)
+        if loss_weights.target_reconstruction:
+            error = relative_l2(wanted.decoded(-1), wanted.sites.values, q, shard)
+            terms["target_reconstruction"] = error
+        if loss_weights.basis:
+            difference = (output.state(-1) - wanted.state(-1)).square()
+            terms["basis"] = shard.sum((q.unsqueeze(-1) * difference).sum((1, 2)).mean())
+    return terms
 
 
 def center_loss(
@@ -189,18 +200,18 @@ def scale_loss(
     return (weights * excess.mean((-1, -2))).sum(-1).mean()
 
 
-def _check_reconstruction(model: GaussianParticleOperator, loss_weights: LossWeights) -> None:
-    config = model.config
-    for name in ("input_reconstruction", "target_reconstruction", "basis"):
-        if getattr(loss_weights, name) and config.variant == "geometric":
+def _check_reconstruction(config: OperatorConfig, loss_weights: LossWeights) -> None:
+    for name in RECONSTRUCTIONS:
+        weight = getattr(loss_weights, name)
+        if weight and not isinstance(config, PaperConfig):
             raise ValueError(
-                f"`loss_weights.{name}` must be 0 in the geometric variant, got "
-                f"{getattr(loss_weights, name)}: its decoder reads the state of a site, not the "
-                "basis. Choose variant='paper', or learn the field first with --stage field."
+                f"`loss_weights.{name}` must be 0 in the geometric variant, got {weight}: its "
+                "decoder reads the state of a site, not the basis. Build the model from a "
+                "PaperConfig, or learn a GaussianField first."
             )
-        if getattr(loss_weights, name) and config.in_channels != config.out_channels:
+        if weight and config.in_channels != config.out_channels:
             raise ValueError(
                 f"`loss_weights.{name}` must be 0 where input and target differ in channels, got "
-                f"{getattr(loss_weights, name)} with in_channels={config.in_channels}, "
+                f"{weight} with in_channels={config.in_channels}, "
                 f"out_channels={config.out_channels}: one encoder and decoder serve both."
             )

@@ -1,39 +1,77 @@
-r"""The Gaussian Particle Operator (section 2.3, eq. op-def).
+r"""The Gaussian Particle Operator (section 2.3, eq. op-def): lift, layers, decode.
 
-$\mathcal{G}_\Theta = f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\mathcal{Z}\circ E_\theta$
+$\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\mathcal{Z}\circ E_\theta$
+
+`GaussianParticleOperator.run` is the method. Encoder and decoder are in `encoder.py`, particles and
+their basis in `particles.py`, the layers of both variants in `geometric.py` and `paper.py`, what a
+layer is in `layer.py`, and how sites fit into memory in `memory.py`.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model import checkpoint as artifact
+from gpo.model import checkpoint
 from gpo.model.ablation import Ablation
-from gpo.model.config import OperatorConfig
-from gpo.model.content_layers import ContentLayers
-from gpo.model.field import GaussianField
-from gpo.model.geometric import GeometricLayers
-from gpo.model.particles import Particles
-from gpo.model.sites import FixedGeometry, Sites
-from gpo.model.sweep import Regularizer, Sweep, sweep
+from gpo.model.config import GeometricConfig, OperatorConfig
+from gpo.model.encoder import Decoder, ParticleEncoder, SiteFeatures, make_encoder
+from gpo.model.geometric import GatedLayer, GeometricLift
+from gpo.model.layer import (
+    AbstractLayer,
+    AbstractLift,
+    AbstractModes,
+    Chunk,
+    Regularizer,
+    State,
+)
+from gpo.model.memory import Keeps, Memory, activation_sizes, choose_memory, chunk_points
+from gpo.model.paper import BasisLift, ContentTransform, PGGaussianAttention
+from gpo.model.particles import AbstractLatent, Particles
+from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
+from gpo.numerics.neighbours import Neighbours, NeighbourSearch
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.transforms.fit import CachedTransform, synthesis_at
+from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
+from gpo.transforms.waves import Waves
 
 
 class GaussianParticleOperator(nn.Module):
     """Maps a field on any points to a field on any points, through Gaussian particles."""
 
+    lift: AbstractLift
+
     def __init__(self, config: OperatorConfig) -> None:
+        """Makes an operator that begins at random.
+
+        Args:
+            config: A `GeometricConfig` for the default variant, a `PaperConfig` for the paper's.
+        """
         super().__init__()
         self.config = config
-        self.field = GaussianField(config, config.state_channels)
-        self.layers: GeometricLayers | ContentLayers = (
-            GeometricLayers(config, self.field.encoder.features.num_features)
-            if config.variant == "geometric"
-            else ContentLayers(config)
-        )
+        self.encoder = make_encoder(config)
+        if isinstance(config, GeometricConfig):
+            waves = Waves.on(config.domain, config.wave_limits, config.mesh_shape)
+            self.decoder = Decoder(config, config.hidden_dim)
+            self.lift = GeometricLift(config, self.encoder.features.num_features)
+            layers = [GatedLayer(config, waves.shape) for _ in range(config.num_layers)]
+            self._transform = CachedTransform(waves)
+        else:
+            self.decoder = Decoder(config, config.num_gaussians)
+            self.lift = BasisLift(config.domain)
+            num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
+            layers = [PGGaussianAttention(config) for _ in range(num_owned)]
+            self._transform = None
+        self.owned_layers = nn.ModuleList(layers)
+        self.shard: SpatialShard = SINGLE_PROCESS
+        self.chunk_size: int | None = None
+        """Sites, of all samples together, that are worked on at a time; as fit the cache where None."""
+        self.find_neighbours = NeighbourSearch(config.domain, config.query_neighbours)
 
     def forward(
         self,
@@ -55,54 +93,55 @@ class GaussianParticleOperator(nn.Module):
             queries: Any other points at which to predict.
             ablation: Parts that are switched off.
         """
-        return self.predict(self.field.check(values, coords, weights, queries), ablation)
+        return self.run(self.check(values, coords, weights, queries), ablation).answer
 
-    def predict(
-        self, sites: Sites, ablation: Ablation = Ablation()
-    ) -> Float[Tensor, "batch targets out_channels"]:
-        """Returns the same for sites that were checked already."""
-        swept = self.sweep(sites, ablation)
-        return swept.output if sites.queries is None else swept.at(sites.queries)
-
-    @torch.no_grad()
-    def fix(
-        self,
-        coords: Float[Tensor, "points dim"],
-        *,
-        weights: Float[Tensor, " points"] | None = None,
-        queries: Float[Tensor, "queries dim"] | None = None,
-    ) -> FixedGeometry:
-        """Returns all that depends on places alone; `predict(Sites.at(fixed, values))` uses it."""
-        values = coords.new_zeros(1, len(coords), self.config.in_channels, dtype=self.field.dtype)
-        sites = self.field.check(values, coords, weights, queries)
-        has_mask = not bool(sites.is_counted.all())
-        neighbours = None if queries is None else self.field.neighbours(sites)
-        places = sites.coords, sites.weights, has_mask, sites.queries
-        fixed = FixedGeometry(*places, neighbours)
-        return self.layers.fix(fixed) if isinstance(self.layers, GeometricLayers) else fixed
-
-    def sweep(
+    def run(
         self,
         sites: Sites,
         ablation: Ablation = Ablation(),
         *,
-        traces: bool = False,
-        judge: Regularizer | None = None,
-    ) -> Sweep:
-        """Takes sites that were checked through encoder and layers.
-
-        What comes out decodes them, and answers at any number of queries, chunk by chunk.
+        num_layers: int | None = None,
+        regularizer: Regularizer | None = None,
+        keeps_trace: bool = False,
+    ) -> "OperatorOutput":
+        """Lifts sites that were checked, and takes them through all layers.
 
         Args:
             sites: Fields on sites.
             ablation: Parts that are switched off.
-            traces: Whether every intermediate is kept.
-            judge: Is asked about the particles of every chunk, which need not be kept then.
+            num_layers: How many of the layers are applied; all when not given, 0 for encoder and
+                decoder alone.
+            regularizer: Says something of the particles that adds up over sites.
+            keeps_trace: Whether every intermediate is kept.
         """
-        config, num_sites = self.config, sites.values.shape[1]
-        ablation.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
-        sites = replace(sites, values=ablation.at_sites(sites.values))
-        return sweep(self.field.parts(self.layers), sites, ablation, traces=traces, judge=judge)
+        sites = self._ablate(sites, ablation)
+        memory = Memory() if keeps_trace else choose_memory(self.config, sites)
+        chunks = self._chunks(sites, is_whole=keeps_trace)
+        begin = partial(self._begin, ablation, regularizer, memory)
+        begun = memory.map(self, begin, chunks)
+        states = [start.state for start in begun]
+        output = OperatorOutput(self, sites, ablation, memory, chunks, begun, [states])
+        for number, layer in enumerate(self.layers[:num_layers]):
+            tests = memory.defer(layer, layer.transform, states, chunks)
+            moments = total(memory.map(layer, analyse, tests, states))
+            modes = layer.couple(moments, sites.shard).without(ablation.modes_of(number))
+            if number not in ablation.layers:
+                scattered = [modes.scattered] * len(chunks)
+                states = memory.map(layer, partial(scatter, layer), scattered, states, tests)
+            output.record(modes, states, tests if keeps_trace else ())
+        return output
+
+    def encode(
+        self, chunk: Chunk, ablation: Ablation = Ablation()
+    ) -> tuple[AbstractLatent, SiteFeatures]:
+        """Returns what the sites of a chunk own, and the features that it was read off."""
+        features = self.encoder.describe(chunk.values, chunk.coords)
+        latent = self.encoder.read(features, chunk.coords)
+        return latent.ablated(ablation.within(chunk.points)), features
+
+    def decode(self, state: State) -> Float[Tensor, "batch points out_channels"]:
+        """Returns the field at points in some state."""
+        return self.decoder(self.lift.read(state))
 
     def particles(
         self,
@@ -112,7 +151,13 @@ class GaussianParticleOperator(nn.Module):
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> Particles:
         """Returns the particles that the encoder makes of a field: centers, scales, weights."""
-        return self.field.particles(values, coords, weights=weights)
+        if not isinstance(self.encoder, ParticleEncoder):
+            raise ValueError(
+                "A model with has_gaussian_field=False has no particles: it is the ablation "
+                "that replaces them by a plain MLP."
+            )
+        sites = self.check(values, coords, weights, None)
+        return self.encoder(sites.values, sites.coords)
 
     def trace(
         self,
@@ -123,38 +168,245 @@ class GaussianParticleOperator(nn.Module):
         ablation: Ablation = Ablation(),
     ) -> Trace:
         """Returns every intermediate of the forward pass together with its output."""
-        return self.trace_sites(self.field.check(values, coords, weights, None), ablation)
+        sites = self.check(values, coords, weights, None)
+        return self.run(sites, ablation, keeps_trace=True).trace
 
-    def trace_sites(self, sites: Sites, ablation: Ablation = Ablation()) -> Trace:
-        """Returns the same for sites that were checked already."""
-        swept = self.sweep(sites, ablation, traces=True)
-        states = tuple(swept.bases(number) for number in range(len(swept.states)))
-        waves = self.layers.windows if isinstance(self.layers, GeometricLayers) else None
-        seen = sites.coords.expand(sites.values.shape[0], -1, -1), self.config.space, waves
-        return Trace(swept.latent, states, tuple(swept.stages), swept.output, *seen)
+    def check(
+        self, values: Tensor, coords: Tensor, weights: Tensor | None, queries: Tensor | None
+    ) -> Sites:
+        """Returns the sites in one shape, or raises a `ValueError` that says what is wrong."""
+        given = values, coords, weights, queries
+        expected = self.config.in_channels, self.config.domain, self.dtype
+        return check_sites(*expected, *given, shard=self.shard)
+
+    @torch.no_grad()
+    def fix(
+        self,
+        coords: Float[Tensor, "points dim"],
+        *,
+        weights: Float[Tensor, " points"] | None = None,
+        queries: Float[Tensor, "queries dim"] | None = None,
+    ) -> FixedGeometry:
+        """Returns all that depends on positions alone; `run(Sites.at(fixed, values))` uses it."""
+        values = coords.new_zeros(1, len(coords), self.config.in_channels, dtype=self.dtype)
+        sites = self.check(values, coords, weights, queries)
+        has_mask = not bool(sites.is_counted.all())
+        fixed = FixedGeometry(sites.coords, sites.weights, has_mask, sites.queries)
+        fixed = replace(fixed, transform=self._transform_at(sites))
+        if sites.queries is None:
+            return fixed
+        chunk, neighbours = self.query_chunk(sites, sites.queries)
+        return replace(fixed, neighbours=neighbours, query_transform=chunk.transform)
 
     @property
-    def chunk_size(self) -> int | None:
-        """Sites, of all samples together, that are worked on at a time; as fit the cache where None."""
-        return self.field.chunk_size
+    def layers(self) -> list[AbstractLayer]:
+        """The layers in the order of application; the same one n times where they are shared."""
+        layers = [layer for layer in self.owned_layers if isinstance(layer, AbstractLayer)]
+        return layers * (self.config.num_layers // max(1, len(layers)))
 
-    @chunk_size.setter
-    def chunk_size(self, size: int | None) -> None:
-        self.field.chunk_size = size
+    @property
+    def waves(self) -> Waves | None:
+        """The test functions of all layers; none in the paper's variant, whose windows see content."""
+        return None if self._transform is None else self._transform.waves
 
     @property
     def num_modes(self) -> int:
         """Modes of a layer, of all its heads."""
-        return self.layers.num_modes
+        return activation_sizes(self.config).modes
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters, which `values` must have too."""
+        return next(self.parameters()).dtype
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""
-        artifact.save(self, self.config, folder)
+        checkpoint.save(self, self.config, folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "GaussianParticleOperator":
         """Returns the model that `save_pretrained` wrote."""
-        return artifact.load(cls, folder)
+        return checkpoint.load(cls, folder)
+
+    def query_chunk(
+        self, sites: Sites, queries: Float[Tensor, "#batch queries dim"]
+    ) -> tuple[Chunk, Neighbours]:
+        """Returns queries as points that only receive, and the sites next to them."""
+        fixed, transform = sites.fixed, None
+        if fixed is not None and fixed.neighbours is not None:
+            neighbours, transform = fixed.neighbours, fixed.query_transform
+        else:
+            neighbours = self.find_neighbours(queries, sites.coords, sites.is_counted, sites.shard)
+        if transform is None and self.waves is not None:
+            if self.waves.mesh_shape:
+                positions = self.waves.positions(sites.coords, sites.shard)
+                positions = neighbours.blend(neighbours.gather(positions))
+            else:
+                positions = self.waves.positions(queries)
+            transform = synthesis_at(self.waves, positions)
+        values = neighbours.blend(neighbours.gather(sites.values))
+        return Chunk(values, queries, None, transform, slice(None)), neighbours
+
+    def _begin(
+        self, ablation: Ablation, regularizer: Regularizer | None, memory: Memory, chunk: Chunk
+    ) -> "Start":
+        """Returns what is at the sites of a chunk before the first layer."""
+        latent, features = self.encode(chunk, ablation)
+        state = self.lift(latent, features, chunk.coords)
+        penalty = None if regularizer is None else regularizer(latent, chunk)
+        return Start(state, penalty, latent if memory.keeps == Keeps.ALL else None)
+
+    def _ablate(self, sites: Sites, ablation: Ablation) -> Sites:
+        config, num_sites = self.config, sites.values.shape[1]
+        num_gaussians = config.encoder.num_gaussians
+        ablation.check(config.num_layers, self.num_modes, num_sites, num_gaussians)
+        return replace(sites, values=ablation.at_sites(sites.values))
+
+    def _transform_at(self, sites: Sites) -> AbstractWaveTransform | None:
+        if self._transform is None:
+            return None
+        if sites.fixed is not None:
+            return sites.fixed.transform
+        return self._transform.at(sites.coords, sites.weights, sites.shard)
+
+    def _chunks(self, sites: Sites, *, is_whole: bool) -> list[Chunk]:
+        """Returns the sites in chunks that fit the cache, or in one."""
+        transform, num_points = self._transform_at(sites), sites.values.shape[1]
+        size = num_points
+        if not (is_whole or sites.fixed is not None or torch.compiler.is_compiling()):
+            size = chunk_points(self.config, sites, self.chunk_size, transform)
+        if transform is None:
+            starts = range(0, num_points, size)
+            parts = [(slice(start, min(start + size, num_points)), None) for start in starts]
+        else:
+            parts = transform.split(size)
+        lengths = [points.stop - points.start for points, _ in parts]
+        given = (part.split(lengths, 1) for part in (sites.values, sites.coords, sites.weights))
+        return [
+            Chunk(values, coords, weights, transform, points)
+            for values, coords, weights, (points, transform) in zip(*given, parts, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is at the sites of a chunk before the first layer."""
+
+    state: State
+    penalty: Tensor | None
+    """What the regularizer said."""
+    latent: AbstractLatent | None
+    """What the encoder left; none where memory is short and it is computed again."""
+
+
+@dataclass(frozen=True)
+class OperatorOutput:
+    """What a pass over the sites leaves: states to decode, and modes that answer anywhere."""
+
+    model: GaussianParticleOperator
+    sites: Sites
+    ablation: Ablation
+    memory: Memory
+    chunks: list[Chunk]
+    begun: list[Start]
+    states: list[list[State]]
+    """Of all chunks, before the first layer and after the last; after every layer in a trace."""
+    modes: list[AbstractModes] = field(default_factory=list)
+    """Of every layer, measured and coupled."""
+    transforms: list[AbstractTransform] = field(default_factory=list)
+    """Test functions of every layer at the sites; in a trace only."""
+
+    def record(
+        self, modes: AbstractModes, states: list[State], transforms: Sequence[object]
+    ) -> None:
+        """Takes down what a layer did; of states the first and the last stay where nothing is traced."""
+        self.modes.append(modes)
+        self.transforms.extend(one for one in transforms if isinstance(one, AbstractTransform))
+        if not transforms and len(self.states) > 1:
+            self.states.pop()
+        self.states.append(states)
+
+    @property
+    def answer(self) -> Float[Tensor, "batch targets out_channels"]:
+        """The predicted field where it was asked for: at the queries, or at the sites."""
+        return self.decoded(-1) if self.sites.queries is None else self.at(self.sites.queries)
+
+    def decoded(self, number: int) -> Float[Tensor, "batch points out_channels"]:
+        """Returns what the decoder makes of a state of the sites; 0 is the first, -1 the last."""
+        return join(self.memory.map(self.model.decoder, self.model.decode, self.states[number]))
+
+    def state(self, number: int) -> Float[Tensor, "batch points channels"]:
+        """Returns a state of all sites as the decoder reads it; 0 is the first, -1 the last."""
+        return join([self.model.lift.read(state) for state in self.states[number]])
+
+    @property
+    def regularization(self) -> Tensor | None:
+        """What the regularizer said of all sites."""
+        penalties = [start.penalty for start in self.begun if start.penalty is not None]
+        return total(penalties) if penalties else None
+
+    @cached_property
+    def latent(self) -> AbstractLatent:
+        """What the encoder left at all sites."""
+        latents = [start.latent for start in self.begun if start.latent is not None]
+        if not latents:
+            pairs = self.memory.map(
+                self.model.encoder, partial(self.model.encode, ablation=self.ablation), self.chunks
+            )
+            latents = [latent for latent, _ in pairs]
+        return type(latents[0]).joined(latents)
+
+    def at(
+        self, queries: Float[Tensor, "#batch queries dim"]
+    ) -> Float[Tensor, "batch queries out_channels"]:
+        """Returns the predicted field anywhere; answers do not depend on what else is asked."""
+        if self.sites.fixed is not None or torch.compiler.is_compiling():
+            return self._at(queries)
+        size = chunk_points(self.model.config, self.sites, self.model.chunk_size, None)
+        return join([self._at(portion) for portion in queries.split(size, dim=1)])
+
+    def _at(self, queries: Tensor) -> Tensor:
+        model = self.model
+        chunk, neighbours = model.query_chunk(self.sites, queries)
+        latent = self.latent.blend(neighbours, model.config.domain)
+        state = model.lift(latent, model.encoder.describe(chunk.values, queries), queries)
+        for number, (layer, modes) in enumerate(zip(model.layers, self.modes, strict=False)):
+            if number not in self.ablation.layers:
+                state = scatter(layer, modes.scattered, state, layer.transform(state, chunk))
+        return model.decode(state)
+
+    @property
+    def trace(self) -> Trace:
+        """Every intermediate, of a pass that kept its trace."""
+        coords = self.sites.coords.expand(len(self.sites.values), -1, -1)
+        states = tuple(self.state(number) for number in range(len(self.states)))
+        windows = tuple(one.windows for one in self.transforms if isinstance(one, ContentTransform))
+        return Trace(
+            self.latent, states, tuple(self.modes), windows, self.decoded(-1),
+            coords, self.model.config.domain, self.model.waves,
+        )  # fmt: skip
+
+
+def analyse(transform: AbstractTransform, state: State) -> Tensor:
+    """Returns what test functions measure of a state; it adds up over sites."""
+    return transform.analyse(state.channels)
+
+
+def scatter(
+    layer: AbstractLayer, modes: Tensor, state: State, transform: AbstractTransform
+) -> State:
+    """Returns a state after a layer scattered its modes to it."""
+    return layer.update(state, transform.synthesise(modes))
+
+
+def total(portions: list[Tensor]) -> Tensor:
+    """Returns the sum over chunks."""
+    return portions[0] if len(portions) == 1 else torch.stack(portions).sum(0)
+
+
+def join(portions: list[Tensor]) -> Tensor:
+    """Returns the points of all chunks, in an axis after the samples."""
+    return portions[0] if len(portions) == 1 else torch.cat(portions, dim=1)
 
 
 def count_parameters(config: OperatorConfig) -> int:

@@ -14,11 +14,9 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
 from gpo.numerics.neighbours import Neighbours
 
-# >>> """What an encoder leaves at every site, and what a stage of the operator asks of it."""
-
 
 class AbstractLatent(ABC):
-    """The state of all sites: particles, or what the ablation puts in their place."""
+    """What every site owns: particles, or what the ablation without them puts in their place."""
 
     @abstractmethod
     def basis(
@@ -32,11 +30,11 @@ class AbstractLatent(ABC):
 
     @abstractmethod
     def blend(self, neighbours: Neighbours, domain: Domain) -> "AbstractLatent":
-        """Returns the state that free queries see: that of their neighbours, blended."""
+        """Returns what free queries own: that of their neighbours, blended."""
 
     @classmethod
     def joined(cls, parts: Sequence["AbstractLatent"]) -> "AbstractLatent":
-        """Returns the state of all sites from those of portions of them."""
+        """Returns what all sites own from what chunks of them own."""
         if len(parts) == 1:
             return parts[0]
         names = [field.name for field in fields(cls)]  # pyright: ignore[reportArgumentType]
@@ -44,7 +42,7 @@ class AbstractLatent(ABC):
 
     @abstractmethod
     def ablated(self, ablation: Ablation) -> "AbstractLatent":
-        """Returns the state in which silent sites hold nothing."""
+        """Returns the same with nothing at ablated sites, and without ablated Gaussians."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Particles(AbstractLatent):
         )
 
     def ablated(self, ablation: Ablation) -> "Particles":
-        """Returns the same particles; silent ones, and those of silent sites, weigh nothing."""
+        """Returns the particles; ablated ones, and those of ablated sites, have weight zero."""
         return replace(self, weights=ablation.of_sites(self.weights))
 
     def cloud(self, domain: Domain) -> ParticleCloud:

@@ -1,30 +1,28 @@
 """The paper's configurations, one per benchmark, and its ablations."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from gpo.model.config import OperatorConfig
+from gpo.model.config import EncoderConfig, PaperConfig
 from gpo.model.operator import count_parameters
 from gpo.numerics.domain import Domain
 
 
 def _config(
     channels: tuple[int, int], domain: Domain, hidden_dim: int, num_layers: int, num_gaussians: int
-) -> OperatorConfig:
-    return OperatorConfig(
+) -> PaperConfig:
+    return PaperConfig(
         in_channels=channels[0],
         out_channels=channels[1],
-        dim=domain.dim,
-        variant="paper",
         hidden_dim=hidden_dim,
         num_layers=num_layers,
         num_heads=hidden_dim // 16,
-        num_gaussians=num_gaussians,
+        encoder=EncoderConfig(num_gaussians=num_gaussians),
         domain=domain,
     )
 
 
-PRESETS: dict[str, OperatorConfig] = {
+PRESETS: dict[str, PaperConfig] = {
     # Vorticity in a periodic box.
     "ns2d": _config((1, 1), Domain.unit_box(2, periodic=True), 128, 8, 32),
     # Density, pressure and three velocities in a periodic cube.
@@ -43,16 +41,25 @@ PRESETS: dict[str, OperatorConfig] = {
 """The paper's table of GPO configurations; channels and domains are those of the data."""
 
 
-def preset(name: str, **changes: Any) -> OperatorConfig:
+def preset(name: str, **changes: Any) -> PaperConfig:
     """Returns the paper's configuration for a benchmark, with `changes` to any field.
+
+    Fields of its `EncoderConfig`, such as `num_gaussians`, may be changed in the same breath.
 
     Args:
         name: One of ns2d, ns3d, era5-temp, era5-wind, carra, airfoil, turbulent, planetswe.
-        **changes: Fields of `OperatorConfig` to set otherwise.
+        **changes: Fields of `PaperConfig` or `EncoderConfig` to set otherwise.
     """
     if name not in PRESETS:
         raise ValueError(f"`name` must be one of {', '.join(PRESETS)}, got {name!r}.")
-    return replace(PRESETS[name], **changes)
+    return change_config(PRESETS[name], **changes)
+
+
+def change_config(config: PaperConfig, **changes: Any) -> PaperConfig:
+    """Returns a configuration with changes to its own fields and to those of its encoder."""
+    names = {field.name for field in fields(EncoderConfig)}
+    inner = {name: changes.pop(name) for name in names & changes.keys()}
+    return replace(config, encoder=replace(config.encoder, **inner), **changes)
 
 
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -66,7 +73,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 """The rows of the paper's ablation table, as changes to a configuration."""
 
 
-def paper_ablation(name: str, config: OperatorConfig) -> OperatorConfig:
+def paper_ablation(name: str, config: PaperConfig) -> PaperConfig:
     """Returns `config` with one part taken away and `hidden_dim` refitted.
 
     As in the paper, the parameter count is brought as close to that of `config` as the
@@ -76,8 +83,9 @@ def paper_ablation(name: str, config: OperatorConfig) -> OperatorConfig:
         raise ValueError(f"`name` must be one of {', '.join(ABLATIONS)}, got {name!r}.")
     goal = count_parameters(config)
 
-    def with_head_dim(head_dim: int) -> OperatorConfig:
-        return replace(config, **ABLATIONS[name], hidden_dim=head_dim * config.num_heads)
+    def with_head_dim(head_dim: int) -> PaperConfig:
+        hidden_dim = head_dim * config.num_heads
+        return change_config(config, **ABLATIONS[name], hidden_dim=hidden_dim)
 
     low, high = 1, 2
     while count_parameters(with_head_dim(high)) < goal:

@@ -10,17 +10,21 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.norms import normalised_weights
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.transform import AbstractTransform
+from gpo.transforms.transform import AbstractWaveTransform
 
-# >>> """Sites and queries that never change, with all that has to be searched or solved for there.
-#
-# A model that is exported, or called very often on the same sites, computes this once.
-# """
+MAX_BOX_LENGTHS = 10
+"""A coordinate farther than this many box lengths from the box is a mistake of units."""
+
+MASK_ADVICE = "Give missing sites weight 0 in `weights`."
 
 
 @dataclass(frozen=True)
 class FixedGeometry:
-    """Places that all samples share; `GaussianParticleOperator.fix` makes one."""
+    """Sites and queries that never change, with all that has to be searched or solved for there.
+
+    A model that is exported, or called very often on the same sites, computes this once:
+    `GaussianParticleOperator.fix` does.
+    """
 
     coords: Float[Tensor, "1 points dim"]
     weights: Float[Tensor, "1 points"]
@@ -31,16 +35,10 @@ class FixedGeometry:
     """Where the output is asked for; at the sites when not given."""
     neighbours: Neighbours | None = None
     """The sites next to every query."""
-    windows: AbstractTransform | None = None
-    """Windows of the geometric variant at the sites."""
-    query_windows: AbstractTransform | None = None
-    """The same at the queries."""
-
-
-MAX_BOX_LENGTHS = 10
-"""A coordinate farther than this many box lengths from the box is a mistake of units."""
-
-MASK_ADVICE = "Give missing sites weight 0 in `weights`."
+    transform: AbstractWaveTransform | None = None
+    """Waves at the sites; none in the paper's variant, whose windows depend on the field."""
+    query_transform: AbstractWaveTransform | None = None
+    """Waves at the queries."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,9 @@ class Sites:
     queries: Float[Tensor, "#batch queries dim"] | None
     """Where the output is asked for; at the sites when not given."""
     shard: SpatialShard = SINGLE_PROCESS
-    """Which part of all sites these are."""
+    """Which part of all sites this process holds."""
     fixed: FixedGeometry | None = None
-    """What is known of these places already; places are then one set for all samples."""
+    """What was computed for these sites already; they are then one set for all samples."""
 
     @classmethod
     def at(cls, fixed: FixedGeometry, values: Float[Tensor, "batch points channels"]) -> "Sites":

@@ -1,4 +1,9 @@
-"""Every intermediate of a forward pass, in the order of the method section."""
+"""Every intermediate of a forward pass, in the order of the method section, and as a file.
+
+In a file layers and states are axes of their own. Complex numbers are two real ones along `part`,
+the real one first. Waves are told by their wave vectors, and built again from the numbers they
+follow from.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +22,9 @@ from gpo.inspect.files import (
     write_dataset,
 )
 from gpo.model.encoder import MLPFeatures
-from gpo.model.geometric import WaveStage
-from gpo.model.paper import Stage
+from gpo.model.geometric import WaveModes
+from gpo.model.layer import AbstractModes
+from gpo.model.paper import ContentModes
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.numerics.domain import Domain
 from gpo.transforms.waves import Waves
@@ -30,10 +36,12 @@ class Trace:
 
     particles: AbstractLatent
     """The particles at the sites (plain features in the ablation without them)."""
-    bases: tuple[Float[Tensor, "batch points channels"], ...]
-    r"""$Z^{(0)},\ldots,Z^{(n)}$: the basis before and after every stage; the state, where geometric."""
-    stages: tuple[Stage, ...] | tuple[WaveStage, ...]
-    """Windows, tokens and couplings of every stage."""
+    states: tuple[Float[Tensor, "batch points channels"], ...]
+    r"""$h^{(0)},\ldots,h^{(n)}$: the state before and after every layer; the basis $Z$ in the paper's variant."""
+    modes: tuple[AbstractModes, ...]
+    """Tokens and couplings of every layer."""
+    windows: tuple[Float[Tensor, "batch heads points modes"], ...]
+    """The windows of every layer; none where test functions are waves, which no field changes."""
     output: Float[Tensor, "batch points out_channels"]
     """The predicted field at the sites."""
     coords: Float[Tensor, "batch sites dim"]
@@ -41,29 +49,32 @@ class Trace:
     domain: Domain
     """Where they lie."""
     waves: Waves | None = None
-    """The windows of all stages, where they are waves: their wave vectors, and what to draw."""
+    """The test functions of all layers, where they are waves: their wave vectors, and what to draw."""
 
     @property
-    def windows(self) -> tuple[Float[Tensor, "batch heads points modes"], ...]:
-        """The windows of every stage; none where they are waves, which no field changes."""
-        return tuple(stage.windows for stage in self.stages if isinstance(stage, Stage))
+    def wave_modes(self) -> tuple[WaveModes, ...]:
+        """The modes of every layer, where test functions are waves."""
+        return tuple(modes for modes in self.modes if isinstance(modes, WaveModes))
+
+    @property
+    def content_modes(self) -> tuple[ContentModes, ...]:
+        """The modes of every layer, where windows depend on the field."""
+        return tuple(modes for modes in self.modes if isinstance(modes, ContentModes))
 
     @property
     def tokens(self) -> tuple[Tensor, ...]:
-        """What the windows of every stage measured."""
-        return tuple(stage.tokens for stage in self.stages)
+        """What the test functions of every layer measured."""
+        return tuple(modes.tokens for modes in (*self.wave_modes, *self.content_modes))
 
     @property
     def responses(self) -> tuple[Float[Tensor, "2 modes fields"], ...]:
-        """By what modes are multiplied in every stage, real and imaginary part, where they are waves."""
-        return tuple(stage.response for stage in self.stages if isinstance(stage, WaveStage))
+        """By what modes are multiplied in every layer, real and imaginary part, where they are waves."""
+        return tuple(modes.response for modes in self.wave_modes)
 
     @property
     def couplings(self) -> tuple[Float[Tensor, "batch heads modes modes"], ...]:
-        """The coupling between modes in every stage; none where every mode is filtered on its own."""
-        return tuple(stage.coupling for stage in self.stages if isinstance(stage, Stage))
-
-    # What writes and reads files takes half a second to import, so only those wait who need it.
+        """The coupling between modes in every layer; none where every mode is filtered on its own."""
+        return tuple(modes.coupling for modes in self.content_modes)
 
     def save(self, path: str | Path, *, length_units: str = "1") -> None:
         """Writes a new file, NetCDF (`.nc`) or Zarr (`.zarr`), with CF metadata.
@@ -72,29 +83,19 @@ class Trace:
             path: The file; it is whole or not there.
             length_units: Units of the domain's coordinates, such as "m".
         """
-        from gpo.model.trace import save_trace
-
         save_trace(self, path, length_units)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
         """Returns what `save` wrote."""
-        from gpo.model.trace import load_trace
-
         return load_trace(path)
 
-
-# >>> """A trace as a file: particles, bases, windows, tokens, couplings and output by name.
-#
-# Layers and states are axes of their own. Complex numbers are two real ones along `part`, the real
-# one first. Waves are told by their wave vectors, and built again from the numbers they follow from.
-# """
 
 AT_SITES = ("sample", "site")
 OWNED = (*AT_SITES, "gaussian")
 OUTPUT = (*AT_SITES, "output_channel")
-STATES = {True: ("state", *AT_SITES, "channel"), False: ("state", *OWNED)}
-"""Axes of the bases, by whether there are waves."""
+STATES = {True: ("depth", *AT_SITES, "channel"), False: ("depth", *OWNED)}
+"""Axes of the states, by whether there are waves."""
 MODAL = ("layer", "part", "mode")
 HEADS = ("layer", "sample", "head")
 
@@ -103,26 +104,28 @@ Table = dict[str, tuple[tuple[str, ...], str, str]]
 WAVES: Table = {
     "token": ((*MODAL, "sample", "channel"), "tokens", "what a wave measured of the state"),
     "response": ((*MODAL, "field"), "response", "by what a mode of a field is multiplied"),
-    "filtered": ((*MODAL, "sample", "field"), "filtered", "what is scattered back to the sites"),
+    "scattered": ((*MODAL, "sample", "field"), "scattered", "what is scattered back to the sites"),
 }
-"""Variable, axes, attribute of `WaveStage` and meaning."""
+"""Variable, axes, attribute of `WaveModes` and meaning."""
 
 CONTENT: Table = {
-    "window": ((*HEADS, "site", "mode"), "windows", "share of a site in a mode"),
     "token": ((*HEADS, "mode", "head_channel"), "tokens", "what a window measured of the basis"),
     "coupling": ((*HEADS, "mode", "from_mode"), "coupling", "how much a mode takes of another"),
     "coupled": ((*HEADS, "mode", "head_channel"), "coupled", "tokens after coupling"),
+    "scattered": ((*HEADS, "mode", "gaussian"), "scattered", "what is scattered back to the sites"),
 }
-"""Variable, axes, attribute of `Stage` and meaning."""
+"""Variable, axes, attribute of `ContentModes` and meaning."""
+
+WINDOW = (*HEADS, "site", "mode")
 
 
 def save_trace(trace: Trace, path: str | Path, length_units: str) -> None:
     """Writes a new file, NetCDF or Zarr by its ending."""
     states = STATES[trace.waves is not None]
-    meaning = "basis, or state of the sites, before and after every layer"
+    meaning = "state of the sites, or basis, before and after every layer"
     shown = "predicted field, as the decoder gives it"
     content = {
-        "basis": variable(states, torch.stack(trace.bases), meaning),
+        "state": variable(states, torch.stack(trace.states), meaning),
         "output": variable(OUTPUT, trace.output, shown),
     }
     places = place_variables("site_", AT_SITES, trace.coords, trace.domain, "site", length_units)
@@ -148,9 +151,12 @@ def save_trace(trace: Trace, path: str | Path, length_units: str) -> None:
             "wave_limits": list(trace.waves.limits),
             "wave_periods": list(trace.waves.periods),
         }
-    if trace.stages:
+    if trace.windows:
+        windows = torch.stack(trace.windows)
+        content["window"] = variable(WINDOW, windows, "fraction of a site in a mode")
+    if trace.modes:
         for name, (dims, attribute, meaning) in (WAVES if trace.waves else CONTENT).items():
-            parts = [getattr(stage, attribute) for stage in trace.stages]
+            parts = [getattr(modes, attribute) for modes in trace.modes]
             content[name] = variable(dims, torch.stack(parts), meaning)
     title = "Every intermediate of a forward pass of the Gaussian Particle Operator"
     write_dataset(path, "Trace", title, trace.domain, content, places, attributes)
@@ -161,14 +167,16 @@ def load_trace(path: str | Path) -> Trace:
     stored = Stored.read(path, "Trace")
     domain = stored.domain()
     waves = _waves(stored, domain)
-    bases = stored.tensor("basis", STATES[waves is not None]).unbind()
-    num_layers = len(bases) - 1
-    if waves is None:
-        stages = tuple(Stage(**parts) for parts in _layers(stored, CONTENT, num_layers))
-    else:
-        stages = tuple(WaveStage(**parts) for parts in _layers(stored, WAVES, num_layers))
+    states = stored.tensor("state", STATES[waves is not None]).unbind()
+    num_layers = len(states) - 1
+    windows, modes = (), ()
+    if waves is not None:
+        modes = tuple(WaveModes(**parts) for parts in _layers(stored, WAVES, num_layers))
+    elif num_layers:
+        windows = stored.tensor("window", WINDOW).unbind()
+        modes = tuple(ContentModes(**parts) for parts in _layers(stored, CONTENT, num_layers))
     coords, output = stored.places("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
-    return Trace(_latent(stored, domain), bases, stages, output, coords, domain, waves)
+    return Trace(_latent(stored, domain), states, modes, windows, output, coords, domain, waves)
 
 
 def _latent(stored: Stored, domain: Domain) -> AbstractLatent:

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from matplotlib import pyplot as plt
 from torch import Tensor
 
-from gpo.model.geometric import GeometricLayers, WaveStage
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.report.fields import draw_field
@@ -33,7 +32,7 @@ def draw_prediction(
         target: The true output at the sites.
         complete: Maps the operator's output, which may be an increment, to the predicted field.
     """
-    trace, domain = model.trace(values, coords), model.config.space
+    trace, domain = model.trace(values, coords), model.config.domain
     output, truth = complete(trace.output)[0, :, 0], target[0, :, 0]
     largest = truth.abs().max().item() or 1.0
     figure, grid = plt.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
@@ -49,10 +48,10 @@ def draw_prediction(
     if isinstance(trace.particles, Particles):
         grid[1, 0].set_title("particles")
         draw_particles(grid[1, 0], trace.particles, coords, domain)
-    last = len(trace.bases) - 1
+    last = len(trace.states) - 1
     for axes, layer in zip(grid[1, 1:3], (0, last), strict=True):
         # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.
-        spread = trace.bases[layer][0].square().sum(-1)
+        spread = trace.states[layer][0].square().sum(-1)
         draw_field(
             axes, coords, spread, domain, title=f"Σ {'z' if trace.windows else 'h'}² after layer {layer}",
             limits=(0.0, spread.max().item()), color_map="viridis",
@@ -65,13 +64,12 @@ def draw_prediction(
             title=f"window of mode {widest.item()}, layer {last}",
             limits=(0.0, window[:, widest].max().item()), color_map="viridis",
         )  # fmt: skip
-    elif isinstance(model.layers, GeometricLayers) and isinstance(trace.stages[-1], WaveStage):
-        windows = model.layers.windows
-        energy = trace.stages[-1].filtered[:, :, 0].square().sum((0, 2))
-        mode = int((energy * windows.vectors.any(-1)).argmax())
-        vector = ", ".join(f"{part:.3g}" for part in windows.vectors[mode].tolist())
+    elif trace.waves is not None and trace.wave_modes:
+        energy = trace.wave_modes[-1].scattered[:, :, 0].square().sum((0, 2))
+        mode = int((energy * trace.waves.vectors.any(-1)).argmax())
+        vector = ", ".join(f"{part:.3g}" for part in trace.waves.vectors[mode].tolist())
         draw_field(
-            grid[1, 3], coords, windows.at(coords, mode), domain,
+            grid[1, 3], coords, trace.waves.at(coords, mode), domain,
             title=f"strongest window of layer {last}, k = ({vector})",
         )  # fmt: skip
     path = Path(path)

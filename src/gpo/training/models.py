@@ -2,18 +2,26 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from gpo.baselines import Problem, RegisteredModel
+from gpo.files import CheckpointError
 from gpo.forecast.models import Model
-from gpo.model.checkpoint import ArtifactError
-from gpo.model.config import OperatorConfig
+from gpo.model.config import (
+    EncoderConfig,
+    FieldConfig,
+    GeometricConfig,
+    ModelConfig,
+    OperatorConfig,
+    PaperConfig,
+)
 from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import paper_ablation
 from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
-from gpo.training.settings import GeometricSettings, OperatorSettings, PaperSettings
+from gpo.training.settings import OperatorSettings, PaperSettings
 from gpo.transforms.waves import resolved_waves
 
 
@@ -50,7 +58,10 @@ def build_model(
         seed=config.optimizer.seed,
     )
     if config.task.phase == "field":
-        return GaussianField(operator)
+        known = {one.name for one in fields(FieldConfig)}
+        return GaussianField(
+            FieldConfig(**{name: value for name, value in vars(operator).items() if name in known})
+        )
     model = GaussianParticleOperator(operator)
     if settings.init is not None:
         _begin_with_field(model, Path(settings.init) / "model")
@@ -78,24 +89,24 @@ def operator_config(
         is_fitted: Whether the grid is a mesh that follows a body.
         seed: Of the Fourier features.
     """
-    known = {one.name for one in fields(OperatorConfig)}
-    given = {name: value for name, value in vars(settings).items() if name in known}
-    if isinstance(settings, GeometricSettings):
-        given["mesh_shape"] = grid_shape if is_fitted else ()
-        if settings.num_waves is None and grid_shape and not is_fitted:
-            given["num_waves"] = resolved_waves(domain, grid_shape)
-    operator = OperatorConfig(
-        variant="paper" if isinstance(settings, PaperSettings) else "geometric",
-        in_channels=in_channels,
-        out_channels=out_channels,
-        dim=domain.dim,
-        domain=domain,
-        fourier_seed=seed,
-        **given,
-    )
-    if isinstance(settings, PaperSettings) and settings.ablation is not None:
+    encoder = EncoderConfig(fourier_seed=seed, **_named(settings, EncoderConfig, "fourier_seed"))
+    given = {"in_channels": in_channels, "out_channels": out_channels, "domain": domain}
+    if isinstance(settings, PaperSettings):
+        operator = PaperConfig(encoder=encoder, **given, **_named(settings, PaperConfig, *given))
+        if settings.ablation is None:
+            return operator
         return paper_ablation(settings.ablation, operator)
-    return operator
+    sizes = _named(settings, GeometricConfig, *given)
+    if sizes["num_waves"] is None and grid_shape and not is_fitted:
+        sizes["num_waves"] = resolved_waves(domain, grid_shape)
+    mesh_shape = grid_shape if is_fitted else ()
+    return GeometricConfig(encoder=encoder, mesh_shape=mesh_shape, **given, **sizes)
+
+
+def _named(settings: OperatorSettings, config: type, *others: str) -> dict[str, Any]:
+    """Returns the settings that are fields of a configuration, but for those that others give."""
+    known = {one.name for one in fields(config)} - {*others}
+    return {name: value for name, value in vars(settings).items() if name in known}
 
 
 def loss_weights(config: RunConfig) -> LossWeights:
@@ -115,18 +126,19 @@ def loss_weights(config: RunConfig) -> LossWeights:
 
 
 def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
+    """Takes over the encoder of a Gaussian field; in the paper's variant the decoder too."""
     field = GaussianField.from_pretrained(folder)
-    if field.config != model.config:
-        names = [
-            name for name, value in vars(model.config).items()
-            if getattr(field.config, name) != value
-        ]  # fmt: skip
-        raise ArtifactError(
+    mine, theirs = _flat(model.config), _flat(field.config)
+    names = [name for name, value in theirs.items() if mine[name] != value]
+    if names:
+        raise CheckpointError(
             f"{folder}: the field was learned with other settings of {', '.join(names)}; "
             "both phases need the same."
         )
-    learned = field.state_dict()
-    if model.config.variant == "geometric":
-        # Its decoder reads the state of a site, not the basis alone.
-        learned = {name: part for name, part in learned.items() if name.startswith("encoder.")}
-    model.field.load_state_dict(learned, strict=model.config.variant == "paper")
+    model.encoder.load_state_dict(field.operator.encoder.state_dict())
+    if isinstance(model.config, PaperConfig):
+        model.decoder.load_state_dict(field.operator.decoder.state_dict())
+
+
+def _flat(config: ModelConfig) -> dict[str, Any]:
+    return {**vars(config), **vars(config.encoder)} | {"encoder": None}

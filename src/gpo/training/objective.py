@@ -14,16 +14,7 @@ from torch import Tensor
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, stack_frames
-from gpo.model.field import GaussianField
-from gpo.model.losses import (
-    LossWeights,
-    field_losses,
-    particle_regularizer,
-    sweep_losses,
-    with_total,
-)
-from gpo.model.operator import GaussianParticleOperator
-from gpo.numerics.norms import relative_l2
+from gpo.model.losses import LossWeights, losses_of
 from gpo.parallel.partition import SitePartition
 
 
@@ -76,21 +67,16 @@ def _one_step(
     weights: LossWeights,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Returns the losses of one step and its normalised prediction."""
-    model, coords, q = forecaster.model, batch.coords, batch.weights
-    if isinstance(model, GaussianParticleOperator):
-        sites, judge = (
-            model.field.check(values, coords, q, None),
-            particle_regularizer(model.config, weights),
-        )
-        swept = model.sweep(sites, judge=judge)
-        prediction = forecaster.apply_increment(swept.output, values)
-        return sweep_losses(model, swept, prediction, target, weights, origin), prediction
-    if isinstance(model, GaussianField):
-        losses = field_losses(model, values, coords, target, weights=q, loss_weights=weights)
-        return losses, target
-    prediction = forecaster.apply_increment(model(values, coords, weights=q), values)
-    terms = {"prediction": relative_l2(prediction, target, q, origin=origin)}
-    return with_total(terms, weights), prediction
+    return losses_of(
+        forecaster.model,
+        values,
+        batch.coords,
+        target,
+        weights=batch.weights,
+        apply_increment=lambda output: forecaster.apply_increment(output, values),
+        loss_weights=weights,
+        origin=origin,
+    )
 
 
 def draw_noise(

@@ -1,4 +1,4 @@
-r"""The Galerkin projection onto a set of wave windows, at given sites.
+r"""Fits a transform to sites: the Galerkin projection onto a set of waves.
 
 $T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
 $h$; between fields that sites can hardly tell apart, `axis_basis.py` says which is smooth. On a
@@ -15,15 +15,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.transforms.axis_basis import AxisBasis
 from gpo.transforms.transform import (
-    AbstractTransform,
+    AbstractWaveTransform,
     GridTransform,
     PointTransform,
     StreamedTransform,
     functions_at,
     waves_at,
 )
-from gpo.transforms.waves import AxisBasis, Waves
+from gpo.transforms.waves import Waves
 
 HARDLY_SEEN = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
@@ -38,56 +39,56 @@ HELD_BACK = 0.1
 """How much the shortest wave of an axis is held back where such sites miss some function."""
 
 RESOLUTION = 1e-5
-"""Neighbouring places that differ less than this lie on the same line of a grid."""
+"""Neighbouring positions that differ less than this lie on the same line of a grid."""
 
 SEPARABLE = 1e-3
 """How far, relatively, weights may be from a product of weights along the axes."""
 
 KEPT_NUMBERS = 2**26
-"""Windows at more points than have as many numbers are computed whenever they are needed."""
+"""Transforms of more numbers than this are computed whenever they are needed."""
 
 PORTION = 2**13
-"""Points at a time while windows are placed."""
+"""Points at a time while a transform is fitted."""
 
 
-def project(
-    windows: Waves,
-    places: Float[Tensor, "sets points axes"],
+def fit_transform(
+    waves: Waves,
+    positions: Float[Tensor, "sets points axes"],
     weights: Float[Tensor, "sets points"],
     shard: SpatialShard = SINGLE_PROCESS,
-) -> AbstractTransform:
-    """Returns the windows at places along their axes.
+) -> AbstractWaveTransform:
+    """Returns analysis and synthesis at sites; separable where they form a tensor grid.
 
     Args:
-        windows: The waves.
-        places: Where the sites are: one set that all samples shard, or one per sample.
+        waves: The test functions.
+        positions: Where the sites are along the axes of the waves: one set that all samples shard, or one per sample.
         weights: Quadrature weights; 0 masks a site.
-        shard: Which part of all sites these are.
+        shard: Which part of all sites this process holds.
     """
-    if len(places) == 1:
-        grid = _grid_part(windows, places, weights, shard)
+    if len(positions) == 1:
+        grid = _grid_part(waves, positions, weights, shard)
         if grid is not None:
             return grid
-    matrix = _token_matrix(windows, places, weights, shard)
+    matrix = _token_matrix(waves, positions, weights, shard)
     if not shard.is_whole or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
-        return StreamedTransform(windows, places, weights, matrix.to(places))
-    exact = places.double()
-    tested = functions_at(windows, exact) * weights.double().unsqueeze(-1)
-    return PointTransform((matrix @ tested.mT).to(places), waves_at(windows, exact).to(places))
+        return StreamedTransform(waves, positions, weights, matrix.to(positions))
+    exact = positions.double()
+    tested = functions_at(waves, exact) * weights.double().unsqueeze(-1)
+    return PointTransform((matrix @ tested.mT).to(positions), waves_at(waves, exact).to(positions))
 
 
 def _grid_part(
-    windows: Waves, places: Tensor, weights: Tensor, shard: SpatialShard
+    waves: Waves, positions: Tensor, weights: Tensor, shard: SpatialShard
 ) -> GridTransform | None:
     """Returns the part of a tensor grid that is here, None where there is no such grid."""
-    everywhere = shard.gathered(places, 1)[0].double(), shard.gathered(weights, 1)[0].double()
+    everywhere = shard.gathered(positions, 1)[0].double(), shard.gathered(weights, 1)[0].double()
     grid = _tensor_grid(*everywhere)
     if grid is None:
         return None
-    projection = _grid_projection(windows, grid, places)
+    projection = _grid_projection(waves, grid, positions)
     if shard.is_whole:
         return projection
-    starts, per_line = shard.starts(places.shape[1]), math.prod(projection.shape[1:])
+    starts, per_line = shard.starts(positions.shape[1]), math.prod(projection.shape[1:])
     if grid.order is not None or any(start % per_line for start in starts):
         return None
     begin, end = starts[shard.rank : shard.rank + 2]
@@ -95,18 +96,18 @@ def _grid_part(
 
 
 def _token_matrix(
-    windows: Waves, places: Tensor, weights: Tensor, shard: SpatialShard
+    waves: Waves, positions: Tensor, weights: Tensor, shard: SpatialShard
 ) -> Float[Tensor, "sets rows functions"]:
     """Returns the matrix that takes sums of a field times functions over all sites to tokens."""
-    gram = torch.zeros((), dtype=torch.double, device=places.device)
-    pieces = zip(places.split(PORTION, 1), weights.split(PORTION, 1), strict=True)
+    gram = torch.zeros((), dtype=torch.double, device=positions.device)
+    pieces = zip(positions.split(PORTION, 1), weights.split(PORTION, 1), strict=True)
     for piece, weight in pieces:
-        functions = functions_at(windows, piece.double())
+        functions = functions_at(waves, piece.double())
         gram = gram + functions.mT @ (functions * weight.double().unsqueeze(-1))
     tokens = torch.ones(1, 1, dtype=torch.cdouble)
     roughness = torch.zeros(1, dtype=torch.double)
-    for axis, basis in enumerate(windows.bases):
-        is_last = axis == len(windows.bases) - 1
+    for axis, basis in enumerate(waves.bases):
+        is_last = axis == len(waves.bases) - 1
         tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
         roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
     num_sites = shard.sum((weights > 0).sum(-1).double())
@@ -136,10 +137,81 @@ def _inverse(
     return directions @ (inverse.unsqueeze(-1) * directions.mT)
 
 
-def scatter_at(windows: Waves, places: Float[Tensor, "batch points axes"]) -> PointTransform:
-    """Returns windows that only scatter, at points where nothing is measured."""
-    synthesis = waves_at(windows, places.double()).to(places)
+def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) -> PointTransform:
+    """Returns a transform that only synthesises, at points where nothing is measured."""
+    synthesis = waves_at(waves, positions.double()).to(positions)
     return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
+
+
+class CachedTransform:
+    """The transform of waves at the sites of a batch, fitted once for as long as sites stay."""
+
+    def __init__(self, waves: Waves) -> None:
+        self.waves = waves
+        self._last: _Fitted | None = None
+
+    def at(
+        self,
+        coords: Float[Tensor, "batch points dim"],
+        weights: Float[Tensor, "batch points"],
+        shard: SpatialShard = SINGLE_PROCESS,
+    ) -> AbstractWaveTransform:
+        """Returns the transform at sites, that of the last batch where its sites were the same."""
+        if torch.compiler.is_compiling():
+            # What kind of sites these are is looked up, which no graph can hold.
+            torch._dynamo.graph_break()
+        positions = self.waves.positions(coords, shard)
+        is_known = self._last is not None and self._last.suits(positions, weights)
+        if not _holds_everywhere(is_known, shard, positions):
+            # A transform that was fitted while scoring serves in training too.
+            with torch.inference_mode(False), torch.no_grad():
+                self._last = _Fitted.at(self.waves, positions, weights, shard)
+        assert self._last is not None
+        return self._last.transform
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A transform, and the sites it was fitted to."""
+
+    positions: Float[Tensor, "sets points axes"]
+    """One set where all samples have the same."""
+    weights: Float[Tensor, "sets points"]
+    transform: AbstractWaveTransform
+
+    @classmethod
+    def at(
+        cls,
+        waves: Waves,
+        positions: Float[Tensor, "batch points axes"],
+        weights: Float[Tensor, "batch points"],
+        shard: SpatialShard,
+    ) -> "_Fitted":
+        """Fits a transform to sites, only once where all samples have the same."""
+        is_shared = bool((positions == positions[:1]).all()) and bool(
+            (weights == weights[:1]).all()
+        )
+        sets = slice(0, 1) if _holds_everywhere(is_shared, shard, weights) else slice(None)
+        positions, weights = positions[sets].clone(), weights[sets].clone()
+        return cls(positions, weights, fit_transform(waves, positions, weights, shard))
+
+    def suits(
+        self, positions: Float[Tensor, "batch points axes"], weights: Float[Tensor, "batch points"]
+    ) -> bool:
+        """Returns whether a batch has these sites."""
+        mine = self.positions
+        if mine.device != positions.device or mine.dtype != positions.dtype:
+            return False
+        if mine.shape[1:] != positions.shape[1:] or len(mine) not in (1, len(positions)):
+            return False
+        return bool((mine == positions).all()) and bool((self.weights == weights).all())
+
+
+def _holds_everywhere(claim: bool, shard: SpatialShard, like: Tensor) -> bool:
+    """Returns whether a claim holds in all processes, so that all of them do the same."""
+    if shard.is_whole:
+        return claim
+    return shard.sum(like.new_tensor(0.0 if claim else 1.0)).item() == 0
 
 
 @dataclass(frozen=True)
@@ -153,23 +225,23 @@ class TensorGrid:
     """Site at every node; None where sites are in the grid's order."""
 
 
-def _tensor_grid(places: Tensor, weights: Tensor) -> TensorGrid | None:
+def _tensor_grid(positions: Tensor, weights: Tensor) -> TensorGrid | None:
     """Returns the grid that sites form in whatever order, None where they form none."""
     axes: list[Tensor] = []
     shares: list[Tensor] = []
-    number = torch.zeros(len(places), dtype=torch.long, device=places.device)
+    number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
     expected = torch.ones_like(weights)
-    for along in places.unbind(-1):
+    for along in positions.unbind(-1):
         lines = _lines(along)
         nothing = along.new_zeros(int(lines.max()) + 1)
         axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
         shares.append(nothing.index_add(0, lines, weights))
         expected = expected * shares[-1][lines]
         number = number * len(nothing) + lines
-    if math.prod(len(axis) for axis in axes) != len(places):
+    if math.prod(len(axis) for axis in axes) != len(positions):
         return None
     order = torch.argsort(number)
-    straight = torch.arange(len(places), device=places.device)
+    straight = torch.arange(len(positions), device=positions.device)
     is_whole = bool((number[order] == straight).all())
     if not is_whole or not torch.allclose(expected, weights, rtol=SEPARABLE, atol=0):
         return None
@@ -191,25 +263,25 @@ def _lines(along: Tensor) -> Tensor:
     return first.argsort().argsort()[lines]
 
 
-def _grid_projection(windows: Waves, grid: TensorGrid, like: Tensor) -> GridTransform:
+def _grid_projection(waves: Waves, grid: TensorGrid, like: Tensor) -> GridTransform:
     analyses: list[Tensor] = []
     syntheses: list[Tensor] = []
     last = len(grid.axes) - 1
     for axis, (along, weights) in enumerate(zip(grid.axes, grid.weights, strict=True)):
-        basis = windows.bases[axis]
+        basis = waves.bases[axis]
         analysis = basis.tokens.to(along.device) @ _least_squares(basis, along, weights).to(
             torch.cdouble
         )
         numbers = torch.arange(-basis.limit, basis.limit + 1, device=along.device)
-        waves = torch.exp(2j * math.pi * along.unsqueeze(-1) * numbers / basis.period)
+        turns = torch.exp(2j * math.pi * along.unsqueeze(-1) * numbers / basis.period)
         if axis < last:
             analyses.append(_complex_block(analysis, is_analysis=True))
-            syntheses.append(_complex_block(waves, is_analysis=False))
+            syntheses.append(_complex_block(turns, is_analysis=False))
             continue
-        analysis, waves = analysis[basis.limit :], waves[:, basis.limit :]
+        analysis, turns = analysis[basis.limit :], turns[:, basis.limit :]
         twice = torch.where(numbers[basis.limit :] == 0, 1.0, 2.0).to(along)
         analyses.append(torch.cat([analysis.real, analysis.imag]))
-        syntheses.append(torch.cat([twice * waves.real, -twice * waves.imag], dim=1))
+        syntheses.append(torch.cat([twice * turns.real, -twice * turns.imag], dim=1))
     return GridTransform(
         tuple(len(axis) for axis in grid.axes), grid.order,
         tuple(matrix.to(like) for matrix in analyses),
@@ -228,7 +300,7 @@ def _least_squares(basis: AxisBasis, along: Tensor, weights: Tensor) -> Tensor:
 def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:
     """Returns a complex matrix as a real one.
 
-    Its columns are (places, parts) and its rows (parts, waves) where a field is measured, the
+    Its columns are (positions, parts) and its rows (parts, waves) where a field is measured, the
     other way round where it is made; the arrays between two axes then need no copies.
     """
     rows, columns = matrix.shape

@@ -1,8 +1,8 @@
-r"""From fields to modes and back at given sites: windows as matrices.
+r"""Analysis and synthesis: from fields at given sites to modes, and back.
 
 Sites come first in all arrays here, then samples, then channels: products with matrices that
 all samples share then need no copies. Real and imaginary parts are an axis of length two.
-`placement.py` makes the matrices.
+`fit.py` makes the matrices.
 """
 
 import math
@@ -17,28 +17,40 @@ from gpo.transforms.waves import Waves
 
 
 class AbstractTransform(ABC):
-    """Windows at given sites."""
+    """Test functions at some points: what they measure there, and what they make of modes."""
 
     @abstractmethod
-    def measure(
+    def analyse(self, field: Tensor) -> Tensor:
+        """Returns the moments of a field at the points; they add up over sites."""
+
+    @abstractmethod
+    def synthesise(self, modes: Tensor) -> Tensor:
+        """Returns the field that modes make at the points."""
+
+
+class AbstractWaveTransform(AbstractTransform):
+    """Waves at given sites, whatever these hold."""
+
+    @abstractmethod
+    def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
         """Returns the tokens of a field."""
 
     @abstractmethod
-    def scatter(
-        self, tokens: Float[Tensor, "2 modes batch channels"]
+    def synthesise(
+        self, modes: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "points batch channels"]:
         """Returns the field of tokens."""
 
     @abstractmethod
-    def parts(self, size: int) -> list[tuple[slice, "AbstractTransform"]]:
-        """Returns portions of about `size` sites; what all of them measure adds up to the tokens."""
+    def split(self, size: int) -> list[tuple[slice, "AbstractWaveTransform"]]:
+        """Returns chunks of about `size` sites; what all of them measure adds up to the tokens."""
 
 
 @dataclass(frozen=True)
-class GridTransform(AbstractTransform):
-    """Windows on a tensor grid, which factor into windows along its axes."""
+class GridTransform(AbstractWaveTransform):
+    """Waves on a tensor grid, which factor into waves along its axes."""
 
     shape: tuple[int, ...]
     order: Int[Tensor, " points"] | None
@@ -48,7 +60,7 @@ class GridTransform(AbstractTransform):
     syntheses: tuple[Tensor, ...]
     """The same in the other direction."""
 
-    def measure(
+    def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
         """Returns the tokens of a field, last axis first."""
@@ -60,20 +72,20 @@ class GridTransform(AbstractTransform):
             part = self.analyses[axis] @ lines
         return part.reshape(2, -1, *field.shape[1:])
 
-    def scatter(
-        self, tokens: Float[Tensor, "2 modes batch channels"]
+    def synthesise(
+        self, modes: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "points batch channels"]:
         """Returns the field of tokens, first axis first."""
-        part = tokens
+        part = modes
         for axis, synthesis in enumerate(self.syntheses):
             part = synthesis @ part.reshape(*self.shape[:axis], synthesis.shape[1], -1)
-        field = part.reshape(-1, *tokens.shape[2:])
+        field = part.reshape(-1, *modes.shape[2:])
         if self.order is None:
             return field
         return torch.empty_like(field).index_copy(0, self.order, field)
 
-    def parts(self, size: int) -> list[tuple[slice, AbstractTransform]]:
-        """Returns portions of whole lines across the first axis, where sites are in the grid's order."""
+    def split(self, size: int) -> list[tuple[slice, AbstractWaveTransform]]:
+        """Returns chunks of whole lines across the first axis, where sites are in the grid's order."""
         count, per_line = self.shape[0], math.prod(self.shape[1:])
         num_lines = max(1, size // per_line)
         if self.order is not None or num_lines >= count:
@@ -95,26 +107,26 @@ class GridTransform(AbstractTransform):
 
 
 @dataclass(frozen=True)
-class PointTransform(AbstractTransform):
-    """Windows on any points, shared by the batch or one set per sample."""
+class PointTransform(AbstractWaveTransform):
+    """Waves on any points, shared by the batch or one set per sample."""
 
     analysis: Float[Tensor, "sets rows points"]
     synthesis: Float[Tensor, "sets points rows"]
 
-    def measure(
+    def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
         """Returns the tokens of a field."""
         return _by_set(self.analysis, field).unflatten(0, (2, -1))
 
-    def scatter(
-        self, tokens: Float[Tensor, "2 modes batch channels"]
+    def synthesise(
+        self, modes: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "points batch channels"]:
         """Returns the field of tokens."""
-        return _by_set(self.synthesis, tokens.flatten(0, 1))
+        return _by_set(self.synthesis, modes.flatten(0, 1))
 
-    def parts(self, size: int) -> list[tuple[slice, AbstractTransform]]:
-        """Returns portions of sites."""
+    def split(self, size: int) -> list[tuple[slice, AbstractWaveTransform]]:
+        """Returns chunks of sites."""
         count = self.synthesis.shape[1]
         if size >= count:
             return [(slice(0, count), self)]
@@ -125,62 +137,65 @@ class PointTransform(AbstractTransform):
 
 
 @dataclass(frozen=True)
-class StreamedTransform(AbstractTransform):
-    """The same for so many points that the windows there are computed whenever they are needed."""
+class StreamedTransform(AbstractWaveTransform):
+    """Waves on so many points that they are computed whenever they are needed."""
 
-    windows: Waves
-    places: Float[Tensor, "sets points axes"]
+    waves: Waves
+    positions: Float[Tensor, "sets points axes"]
     weights: Float[Tensor, "sets points"]
     tokens: Float[Tensor, "sets rows functions"]
     """Takes the sums of a field times functions to tokens."""
 
-    def measure(
+    def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
         """Returns the tokens of a field."""
-        tested = functions_at(self.windows, self.places) * self.weights.unsqueeze(-1)
+        tested = functions_at(self.waves, self.positions) * self.weights.unsqueeze(-1)
         return _by_set(self.tokens, _by_set(tested.mT, field)).unflatten(0, (2, -1))
 
-    def scatter(
-        self, tokens: Float[Tensor, "2 modes batch channels"]
+    def synthesise(
+        self, modes: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "points batch channels"]:
         """Returns the field of tokens."""
-        return _by_set(waves_at(self.windows, self.places), tokens.flatten(0, 1))
+        return _by_set(waves_at(self.waves, self.positions), modes.flatten(0, 1))
 
-    def parts(self, size: int) -> list[tuple[slice, AbstractTransform]]:
-        """Returns portions of sites."""
-        steps = (slice(*step) for step in _steps(self.places.shape[1], size))
+    def split(self, size: int) -> list[tuple[slice, AbstractWaveTransform]]:
+        """Returns chunks of sites."""
+        steps = (slice(*step) for step in _steps(self.positions.shape[1], size))
         return [
-            (points, replace(self, places=self.places[:, points], weights=self.weights[:, points]))
+            (
+                points,
+                replace(self, positions=self.positions[:, points], weights=self.weights[:, points]),
+            )
             for points in steps
         ]
 
 
 def functions_at(
-    windows: Waves, places: Float[Tensor, "*sets points axes"]
+    waves: Waves, positions: Float[Tensor, "*sets points axes"]
 ) -> Float[Tensor, "*sets points functions"]:
     """Returns the functions that fields are measured in, products of those along the axes."""
-    functions = torch.ones_like(places[..., :1])
-    for axis, basis in enumerate(windows.bases):
-        along = basis.at(places[..., axis])
+    functions = torch.ones_like(positions[..., :1])
+    for axis, basis in enumerate(waves.bases):
+        along = basis.at(positions[..., axis])
         functions = (functions.unsqueeze(-1) * along.unsqueeze(-2)).flatten(-2)
     return functions
 
 
 def waves_at(
-    windows: Waves, places: Float[Tensor, "*sets points axes"]
+    waves: Waves, positions: Float[Tensor, "*sets points axes"]
 ) -> Float[Tensor, "*sets points rows"]:
     """Returns the waves that tokens are scattered by, real parts before imaginary ones."""
-    real, imaginary = torch.ones_like(places[..., :1]), torch.zeros_like(places[..., :1])
-    for axis, (numbers, period) in enumerate(zip(windows.numbers, windows.periods, strict=True)):
-        phase = (2 * math.pi / period) * places[..., axis, None] * numbers.to(places)
+    real, imaginary = torch.ones_like(positions[..., :1]), torch.zeros_like(positions[..., :1])
+    for axis, (numbers, period) in enumerate(zip(waves.numbers, waves.periods, strict=True)):
+        phase = (2 * math.pi / period) * positions[..., axis, None] * numbers.to(positions)
         cosine, sine = phase.cos().unsqueeze(-2), phase.sin().unsqueeze(-2)
         real, imaginary = real.unsqueeze(-1), imaginary.unsqueeze(-1)
         real, imaginary = (
             (real * cosine - imaginary * sine).flatten(-2),
             (real * sine + imaginary * cosine).flatten(-2),
         )
-    counts = windows.multiplicities.to(places)
+    counts = waves.multiplicities.to(positions)
     return torch.cat([counts * real, -counts * imaginary], dim=-1)
 
 

@@ -1,4 +1,4 @@
-r"""Windows with geometry: $\psi_k(x)=e^{2\pi i\,k\cdot x/P}$ for a set of wave vectors $k$.
+r"""Test functions with geometry: $\psi_k(x)=e^{2\pi i\,k\cdot x/P}$ for a set of wave vectors $k$.
 
 A window of the paper sees what a site holds, not where it is. A wave knows: what it measures
 depends on where things are relative to each other, which transport needs. Windows live on the
@@ -11,83 +11,16 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpo.model.config import OperatorConfig
 from gpo.numerics.domain import Domain, longitude_latitude
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-
-# >>> r"""Orthonormal functions along one axis that span the same fields as its waves.
-#
-# Waves whose period is longer than their axis nearly depend on each other there: a field has many
-# representations, and which one least squares finds would depend on the sites. So a field is
-# measured in functions that are orthonormal on the axis, whose coefficients do not, and tokens are
-# made of these, smooth ones before rough ones. Combinations of waves that all but vanish on the
-# axis are left out.
-# """
-
-VANISHING = 1e-3
-"""Mean square on the axis, relative to the largest, below which a combination of waves is left out."""
-
-
-@dataclass(frozen=True)
-class AxisBasis:
-    """The functions of an axis from 0 to 1 with waves of a given period."""
-
-    period: float
-    combinations: Float[Tensor, "trigonometric functions"]
-    """Every function as a sum of 1, cosines and sines."""
-    roughness: Float[Tensor, " functions"]
-    """Mean square of every function's slope, relative to that of the shortest wave."""
-
-    @classmethod
-    def of(cls, limit: int, period: float) -> "AxisBasis":
-        """Returns the functions that the waves up to a number span."""
-        nodes, weights = np.polynomial.legendre.leggauss(8 * limit + 16)
-        x, q = torch.from_numpy((nodes + 1) / 2), torch.from_numpy(weights / 2)
-        waves = _trigonometric(x, limit, period)
-        squares, directions = torch.linalg.eigh(waves.mT @ (q.unsqueeze(-1) * waves))
-        kept = squares > VANISHING * squares.max()
-        combinations = directions[:, kept] * squares[kept].rsqrt()
-        slopes = _slopes(x, limit, period) @ combinations
-        roughness, turn = torch.linalg.eigh(slopes.mT @ (q.unsqueeze(-1) * slopes))
-        return cls(period, combinations @ turn, roughness.clamp_min(0))
-
-    @property
-    def limit(self) -> int:
-        """The largest wave number."""
-        return (len(self.combinations) - 1) // 2
-
-    def at(self, x: Float[Tensor, "*points"]) -> Float[Tensor, "*points functions"]:
-        """Returns the functions at places along the axis."""
-        return _trigonometric(x, self.limit, self.period) @ self.combinations.to(x)
-
-    @property
-    def tokens(self) -> Complex[Tensor, "waves functions"]:
-        """Returns the waves, from the most negative number on, that make up every function."""
-        constant, cosines, sines = self.combinations.split([1, self.limit, self.limit])
-        positive = torch.complex(cosines, -sines) / 2
-        return torch.cat([positive.conj().flip(0), constant.to(positive), positive])
-
-
-def _trigonometric(x: Tensor, limit: int, period: float) -> Tensor:
-    numbers = torch.arange(1, limit + 1, device=x.device, dtype=x.dtype)
-    phase = 2 * torch.pi * x.unsqueeze(-1) * numbers / period
-    return torch.cat([torch.ones_like(x).unsqueeze(-1), phase.cos(), phase.sin()], dim=-1)
-
-
-def _slopes(x: Tensor, limit: int, period: float) -> Tensor:
-    """Returns derivatives of the same, in units of the largest wave number."""
-    numbers = torch.arange(1, limit + 1, dtype=x.dtype) / limit
-    _, cosines, sines = _trigonometric(x, limit, period).split([1, limit, limit], dim=-1)
-    return torch.cat([torch.zeros_like(x).unsqueeze(-1), -numbers * sines, numbers * cosines], -1)
-
+from gpo.transforms.axis_basis import AxisBasis
 
 OPEN_PERIOD = 1.5
-"""Period of the windows along an open axis, in lengths of the axis."""
+"""Period of waves along an open axis, in lengths of the axis."""
 
 MOST_WAVES = {1: 32, 2: 16, 3: 4}
 """Largest wave number along an axis of a grid, by the number of its axes: more cost more than they tell."""
@@ -99,18 +32,19 @@ class Waves:
 
     domain: Domain
     mesh_shape: tuple[int, ...]
-    """Nodes along the axes of a body-fitted mesh; empty where coordinates place the windows."""
+    """Nodes along the axes of a body-fitted mesh; empty where coordinates place the waves."""
     limits: tuple[int, ...]
     """Largest wave number along every axis."""
     periods: tuple[float, ...]
     """Period along every axis; 1 where the axis closes on itself."""
 
     @classmethod
-    def of(cls, config: OperatorConfig) -> "Waves":
-        """Returns the windows of a configuration."""
-        domain, mesh = config.space, config.mesh_shape
-        periods = (OPEN_PERIOD,) * len(mesh) if mesh else _periods(domain)
-        return cls(domain, mesh, config.waves, periods)
+    def on(
+        cls, domain: Domain, limits: tuple[int, ...], mesh_shape: tuple[int, ...] = ()
+    ) -> "Waves":
+        """Returns the waves up to `limits` on a domain, or on a mesh that is fitted to a body."""
+        periods = (OPEN_PERIOD,) * len(mesh_shape) if mesh_shape else _periods(domain)
+        return cls(domain, mesh_shape, limits, periods)
 
     @cached_property
     def bases(self) -> tuple[AxisBasis, ...]:
@@ -147,20 +81,20 @@ class Waves:
 
     def at(self, coords: Float[Tensor, "points dim"], mode: int) -> Float[Tensor, " points"]:
         """Returns the real part of one window, which can be drawn."""
-        places = self.places(coords.unsqueeze(0))[0].double()
-        return torch.cos(2 * math.pi * places @ self.vectors[mode].to(places)).to(coords)
+        positions = self.positions(coords.unsqueeze(0))[0].double()
+        return torch.cos(2 * math.pi * positions @ self.vectors[mode].to(positions)).to(coords)
 
-    def places(
+    def positions(
         self, coords: Float[Tensor, "*batch points dim"], shard: SpatialShard = SINGLE_PROCESS
     ) -> Float[Tensor, "*batch points axes"]:
-        """Returns where points lie along the axes of the windows; the domain is from 0 to 1.
+        """Returns where points lie along the axes of the waves; the domain is from 0 to 1.
 
         Args:
             coords: The points.
             shard: Which part they are of the nodes of a mesh.
         """
         if self.mesh_shape:
-            return self._mesh_places(coords, shard)
+            return self._mesh_positions(coords, shard)
         if not self.domain.is_sphere:
             return self.domain.to_unit(coords)
         region, (longitude, latitude) = Region.of(self.domain), longitude_latitude(coords)
@@ -168,7 +102,7 @@ class Waves:
         east = torch.remainder(longitude - region.middle + 180, 360) - 180
         return torch.stack([down, 0.5 + east / region.width], dim=-1)
 
-    def _mesh_places(self, coords: Tensor, shard: SpatialShard) -> Tensor:
+    def _mesh_positions(self, coords: Tensor, shard: SpatialShard) -> Tensor:
         starts = shard.starts(coords.shape[-2])
         if starts[-1] != math.prod(self.mesh_shape):
             raise ValueError(
@@ -176,9 +110,9 @@ class Waves:
                 f"that the model was built for, got {starts[-1]} sites."
             )
         axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
-        places = torch.cartesian_prod(*axes).reshape(-1, len(axes))
-        places = places[starts[shard.rank] : starts[shard.rank + 1]]
-        return places.expand(*coords.shape[:-2], -1, -1)
+        positions = torch.cartesian_prod(*axes).reshape(-1, len(axes))
+        positions = positions[starts[shard.rank] : starts[shard.rank + 1]]
+        return positions.expand(*coords.shape[:-2], -1, -1)
 
 
 def resolved_waves(domain: Domain, grid_shape: tuple[int, ...]) -> tuple[int, ...]:

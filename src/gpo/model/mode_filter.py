@@ -1,0 +1,87 @@
+r"""Coupling of modes with geometry: $Y_k=\hat d_k\odot(T_kW)$, a filter per channel.
+
+A channel's numbers $\hat d_k$ over all wave vectors are the transfer function of a convolution:
+velocity from vorticity, a derivative and a smoothing are all of this form. Its kernel is a sum of
+wave packets, $d(x)=e^{-(2\pi\kappa|x|)^2/2}\sum_kr_k\psi_k(x)$, since what is near matters more
+than what is far: so $\hat d$ is $r$ seen through a Gaussian of width $\kappa$ in wave numbers, and
+neighbouring modes learn from each other. All modes share the mixing $W$ of channels, so there are
+few parameters, and each channel's filter can be drawn.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+STRIDE = 16.0
+"""How much faster than other parameters the filters learn; there are many, each of which matters little."""
+
+
+class ModeFilter(nn.Module):
+    """Mixes the channels of all tokens alike, then scales and turns every mode on its own."""
+
+    def __init__(
+        self, shape: tuple[int, ...], channels: int, out_channels: int, widths: tuple[float, ...]
+    ) -> None:
+        """Makes filters that begin at random.
+
+        Args:
+            shape: Wave numbers along every axis.
+            channels: Numbers of a token.
+            out_channels: Numbers of a filtered token.
+            widths: How many wave numbers packets are wide, one channel after the other; none
+                leaves every mode on its own.
+        """
+        super().__init__()
+        self.shape, self.widths = shape, widths
+        self.mix = nn.Parameter(torch.randn(channels, out_channels) * channels**-0.5)
+        spread = (2 * channels) ** -0.5 / STRIDE
+        self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
+
+    def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
+        r"""Returns the numbers $\hat d_k$ of every channel, real and imaginary part."""
+        numbers = self._filtered_packets() if self.widths else self.packets
+        return STRIDE * numbers.permute(1, 2, 0).contiguous()
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "2 modes batch channels"],
+        transfer: Float[Tensor, "2 modes out_channels"],
+    ) -> Float[Tensor, "2 modes batch out_channels"]:
+        """Returns the filtered tokens.
+
+        Args:
+            tokens: What was measured.
+            transfer: What `transfer()` returned.
+        """
+        real, imaginary = (tokens @ self.mix).unbind(0)
+        gain, turn = transfer.unsqueeze(2).unbind(0)
+        return torch.stack(
+            [
+                torch.addcmul(real * gain, imaginary, turn, value=-1),
+                torch.addcmul(real * turn, imaginary, gain),
+            ]
+        )
+
+    def _filtered_packets(self) -> Float[Tensor, "out_channels 2 modes"]:
+        """Returns the packets seen through their Gaussians, which factor into those along the axes."""
+        numbers, before = self.packets, 2
+        for count in self.shape[:-1]:
+            lines = numbers.reshape(len(numbers), before, count, -1)
+            numbers = self._gaussians(count).unsqueeze(1) @ lines
+            before *= count
+        last = self.shape[-1]
+        numbers = numbers.reshape(len(numbers), before, last) @ self._gaussians(last).mT
+        return numbers.reshape(self.packets.shape)
+
+    def _gaussians(self, count: int) -> Float[Tensor, "out_channels count count"]:
+        """Returns, for every channel, a Gaussian around every wave number along an axis.
+
+        They have length one: what is seen through them varies as before.
+        """
+        numbers = torch.arange(count).to(self.packets)
+        widths = torch.tensor(self.widths).to(self.packets).reshape(-1, 1, 1)
+        seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * widths**2))
+        return normalize(seen, dim=-1)[torch.arange(len(self.packets)) % len(widths)]

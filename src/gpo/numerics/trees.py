@@ -1,0 +1,35 @@
+"""Tensors inside data classes, tuples and dictionaries: to list them, and to put others in their place."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar, cast
+
+from torch import Tensor
+
+Tree = TypeVar("Tree")
+
+
+def tensors_of(tree: object) -> Iterator[Tensor]:
+    """Yields all tensors inside, in a fixed order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, tuple | list):
+        for part in tree:
+            yield from tensors_of(part)
+    elif is_dataclass(tree) and not isinstance(tree, type):
+        for field in fields(tree):
+            yield from tensors_of(getattr(tree, field.name))
+
+
+def with_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
+    """Returns the same with every tensor inside changed, in the order of `tensors_of`."""
+    if isinstance(tree, Tensor):
+        return cast(Tree, change(tree))
+    if isinstance(tree, tuple | list):
+        return cast(Tree, type(tree)(with_tensors(part, change) for part in tree))
+    if is_dataclass(tree) and not isinstance(tree, type):
+        names = [field.name for field in fields(tree)]
+        changed = {name: with_tensors(getattr(tree, name), change) for name in names}
+        if any(changed[name] is not getattr(tree, name) for name in names):
+            return replace(tree, **changed)
+    return tree
