@@ -29,7 +29,7 @@ from gpo.bench.cost import MEGABYTE, Row, Workload, in_new_process, measure_cost
 from gpo.bench.protocol import describe_machine
 from gpo.bench.roofline import Machine, Work
 from gpo.bench.table import Entry, Table
-from gpo.model.config import OperatorConfig
+from gpo.model.config import GeometricConfig
 from gpo.model.losses import operator_losses
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
@@ -244,13 +244,13 @@ def _count_bytes(rank: int, name: str, shape: tuple[int, int], folder: str) -> N
     for num_layers in (1, 2):
         config = preset("era5-temp", num_layers=num_layers)
         if name == "gpo":
-            config = OperatorConfig(
-                in_channels=1, out_channels=1, dim=3, domain=SPHERE, num_waves=16,
+            config = GeometricConfig(
+                in_channels=1, out_channels=1, domain=SPHERE, num_waves=16,
                 num_layers=num_layers,
             )  # fmt: skip
         model = GaussianParticleOperator(config)
         shards = DistributedShard(dist.group.WORLD)
-        model.field.shard = shards
+        model.shard = shards
         losses = operator_losses(model, values, coords, values, weights=weights)
         losses["total"].backward()
         spent[num_layers] = shards.num_bytes

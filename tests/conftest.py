@@ -1,10 +1,21 @@
 from collections import Counter
+from dataclasses import fields
 
 import jaxtyping
 import pytest
 import torch
 
-from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
+from gpo import (
+    Domain,
+    EncoderConfig,
+    FieldConfig,
+    GaussianField,
+    GaussianParticleOperator,
+    GeometricConfig,
+    PaperConfig,
+    unit_vectors,
+)
+from gpo.model.config import OperatorConfig
 
 torch.set_num_threads(1)  # pytest runs one worker per core
 
@@ -56,19 +67,29 @@ def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Ten
     return domain.from_unit(torch.rand(*shape, domain.dim, dtype=dtype))
 
 
-def make_config(domain: Domain, **changes) -> OperatorConfig:
-    """A model small enough to check number by number."""
-    defaults = {
-        "in_channels": 2, "out_channels": 3, "variant": "paper", "hidden_dim": 8, "num_layers": 2,
-        "num_heads": 2, "num_gaussians": 5, "num_frequencies": 4,
-    }  # fmt: skip
-    return OperatorConfig(dim=domain.dim, domain=domain, **{**defaults, **changes})
+def make_config(domain: Domain, *, variant: str = "paper", **changes) -> OperatorConfig:
+    """A model small enough to check number by number; fields of its encoder stand beside its own."""
+    names = {field.name for field in fields(EncoderConfig)}
+    inner = {"num_gaussians": 5, "num_frequencies": 4}
+    inner |= {name: changes.pop(name) for name in names & changes.keys()}
+    config = PaperConfig if variant == "paper" else GeometricConfig
+    known = {field.name for field in fields(config)}
+    sizes = {"in_channels": 2, "out_channels": 3, "hidden_dim": 8, "num_layers": 2, "num_heads": 2}
+    sizes = {name: value for name, value in {**sizes, **changes}.items() if name in known}
+    return config(domain=domain, encoder=EncoderConfig(**inner), **sizes)
 
 
 def make_model(domain: Domain, **changes) -> GaussianParticleOperator:
     """Such a model in double precision, its parameters large enough to matter."""
     model = GaussianParticleOperator(make_config(domain, **changes)).double()
     with torch.no_grad():
-        for parameter in model.layers.parameters():
+        for parameter in (*model.lift.parameters(), *model.owned_layers.parameters()):
             parameter.mul_(2)
     return model
+
+
+def make_field(domain: Domain, **changes) -> GaussianField:
+    """The auto-encoder with the sizes of such a model."""
+    config = make_config(domain, **changes)
+    names = ("in_channels", "out_channels", "domain", "hidden_dim", "encoder", "query_neighbours")
+    return GaussianField(FieldConfig(**{name: getattr(config, name) for name in names}))

@@ -80,7 +80,7 @@ def test_queries_are_in_the_file(tmp_path):
         (("nowhere", "--output", "x.pt2"), "nowhere is no run: it has no config.yaml. gpo run makes one."),
         (("run", "--output", "x.pth"), "must end in .pt2 or .onnx, got 'x.pth'"),
         (("run", "--output", "there.pt2"), "there.pt2 exists. Choose another name, or delete it."),
-        (("run", "--output", "x.pt2", "--sample", "99"), "--sample must be from 0 to"),
+        (("run", "--output", "x.pt2", "--sample", "99"), "`sample` must be from 0 to"),
         (("run", "--output", "x.pt2", "--grid", "4", "4", "4"), "--grid takes 2 counts"),
         (("run", "--output", "x.pt2", "--queries", "a", "--grid", "4", "4"), "Give either --queries or --grid"),
         (("fno", "--output", "x.pt2"), "Sites can be fixed for a model gpo, got RegisteredModel"),

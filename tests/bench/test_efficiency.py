@@ -4,10 +4,10 @@ import pytest
 from matplotlib import pyplot as plt
 from torch import nn
 
+from gpo import GeometricConfig
 from gpo.bench.cost import DOMAIN, Cost, Workload, make_workload, measure_cost
 from gpo.bench.efficiency import COLUMNS, PAPER, STEPS, efficiency_tables, measure_efficiency
 from gpo.bench.scaling import SMALL
-from gpo.model.config import OperatorConfig
 from gpo.model.operator import count_parameters
 from gpo.report.bench_figures import draw_efficiency
 
@@ -27,7 +27,7 @@ def test_every_model_is_measured_that_can_be_built(measured):
     assert (gpo_paper["parameters"], gpo_paper["weight_bytes"]) == (489_505, 4 * 489_505)
     # As many waves as a run takes on such a grid: four along both axes.
     assert gpo["parameters"] == count_parameters(
-        OperatorConfig(in_channels=1, out_channels=1, dim=2, domain=DOMAIN, num_waves=4)
+        GeometricConfig(in_channels=1, out_channels=1, domain=DOMAIN, num_waves=4)
     )
     assert m2no["training_seconds"] is None
     assert m2no["note"] == "needs grid sizes that are powers of two"

@@ -24,7 +24,7 @@ def test_a_stored_example_is_the_prediction_and_the_states_of_the_layers(variant
         trace = forecaster.model.trace(values, example.coords, weights=example.weights)
     np.testing.assert_array_equal(stored.predicted, expected)
     assert stored.activations.shape == (3, 256)
-    np.testing.assert_array_equal(stored.activations[1], trace.bases[1][0].square().sum(-1))
+    np.testing.assert_array_equal(stored.activations[1], trace.states[1][0].square().sum(-1))
     assert len(stored.windows) == (2 if variant == "paper" else 0)
     if variant == "paper":
         rows = trace.windows[1][0].transpose(1, 2).flatten(0, 1).numpy()
@@ -42,4 +42,4 @@ def test_a_baseline_has_a_prediction_and_no_layers(tmp_path):
 
 def untrained_baseline(data):
     split = split_time_slices(data)
-    return new_forecaster(data, split, RunConfig(data="x", model="fno")).eval(), split.test
+    return new_forecaster(data, split, RunConfig.of(data="x", model="fno")).eval(), split.test

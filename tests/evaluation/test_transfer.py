@@ -161,7 +161,7 @@ def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
     config = RunConfig.of(data="x", hidden_dim=16, num_layers=0, num_gaussians=4)
     forecaster = new_forecaster(data, split, config).eval()
     # An increment of zero leaves the blended input: the error is that of interpolation.
-    for parameter in forecaster.model.field.decoder.parameters():
+    for parameter in forecaster.model.decoder.parameters():
         parameter.data.zero_()
     scores = between_sites(forecaster, data, split.test)
     assert scores["model"] == pytest.approx(scores["last frame"], abs=0.02)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpo import Domain
+from gpo import Domain, PaperConfig
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_samples, split_time_slices
@@ -62,7 +62,7 @@ SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 4, "seed": 0}
 def lively(forecaster):
     """Makes the parameters of an untrained model large enough to matter."""
     config = getattr(forecaster.model, "config", None)
-    factor = 6 if config is not None and config.variant == "paper" else 2
+    factor = 6 if isinstance(config, PaperConfig) else 2
     with torch.no_grad():
         for name, parameter in forecaster.model.named_parameters():
             parameter.mul_(factor if "layers." in name or "decoder" in name else 2)

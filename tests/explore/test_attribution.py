@@ -53,7 +53,7 @@ def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant
     found = attribute(forecaster, example, 7, 0)
     assert found.modes is not None
     model = forecaster.model
-    layer = model.layers.stages[1]
+    layer = model.layers[1]
     coupling = layer.coupling if variant == "paper" else layer.filter
     mode = int(found.modes[1].abs().argmax())
     original = coupling.forward

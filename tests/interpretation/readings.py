@@ -39,7 +39,10 @@ def untrained(data, **changes):
     config = RunConfig.of(data="x", **small_run(variant, **{**SIZES, **changes}))
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():
-        for parameter in forecaster.model.layers.parameters():
+        for parameter in [
+            *forecaster.model.lift.parameters(),
+            *forecaster.model.owned_layers.parameters(),
+        ]:
             parameter.mul_(2)
     return forecaster, split.test
 

@@ -60,7 +60,7 @@ def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     data = series()
     forecaster, members = untrained(data)
     with torch.no_grad():
-        for stage in forecaster.model.layers.stages:
+        for stage in forecaster.model.layers:
             stage.filter.packets.zero_()
     rows = read(forecaster, data, members)["regions"]["effects"]
     assert len(rows) == 64
@@ -116,7 +116,7 @@ def test_the_one_head_that_is_read_out_comes_first():
     data = series()
     forecaster, members = untrained(data, variant="paper")
     with torch.no_grad():
-        for stage in forecaster.model.layers.stages:
+        for stage in forecaster.model.layers:
             stage.readout[0] = 0
     found = read(forecaster, data, members)
     changes = {(row["layer"], row["head"]): row["relative_l2"] for row in found["heads"]}
@@ -130,9 +130,9 @@ def test_particles_that_no_site_sees_cause_nothing():
     forecaster, members = untrained(data, centers="absolute")
     with torch.no_grad():
         # All in one place, between the sites.
-        forecaster.model.field.encoder.centers.out.weight.zero_()
-        forecaster.model.field.encoder.centers.out.bias.fill_(0.53)
-        forecaster.model.field.encoder.scales.out.bias.fill_(-7.0)
+        forecaster.model.encoder.centers.out.weight.zero_()
+        forecaster.model.encoder.centers.out.bias.fill_(0.53)
+        forecaster.model.encoder.scales.out.bias.fill_(-7.0)
     found = read(forecaster, data, members)["particles"]
     assert found["all"]["relative_l2"] < 1e-6
     assert len(found["each"]) == 3

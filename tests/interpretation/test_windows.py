@@ -13,8 +13,7 @@ from gpo.interpretation.interpretation import describe_windows
 from gpo.interpretation.moments import spread
 from gpo.interpretation.waves import gram_numbers
 from gpo.interpretation.windows import window_statistics
-from gpo.transforms.waves import Waves
-from tests.conftest import DOMAINS, make_config
+from tests.conftest import DOMAINS, make_model
 from tests.interpretation.readings import only_mode, series, untrained
 
 TORUS = DOMAINS["torus"]
@@ -79,7 +78,7 @@ def test_an_unused_mode_does_not_count():
 
 
 def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
-    windows = Waves.of(make_config(TORUS, variant="geometric", num_waves=3))
+    windows = make_model(TORUS, variant="geometric", num_waves=3).waves
     coords, weights = TORUS.grid(12, 12)
     whole = gram_numbers(windows, coords, weights)
     assert whole["waves"]["count"] == 49
@@ -93,7 +92,7 @@ def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
 
 def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_does_not():
     line = Domain.unit_box(1)
-    windows = Waves.of(make_config(line, variant="geometric", num_waves=8))
+    windows = make_model(line, variant="geometric", num_waves=8).waves
     coords, weights = line.grid(400)
     found = gram_numbers(windows, coords, weights)
     assert found["waves"]["smallest_over_largest"] < 1e-6
@@ -115,7 +114,7 @@ def test_energy_is_shared_out_among_waves():
 def test_a_single_wave_in_the_response_is_all_that_is_scattered():
     data = series()
     forecaster, members = untrained(data)
-    only_mode(forecaster.model.layers.stages[0].filter, 9)
+    only_mode(forecaster.model.layers[0].filter, 9)
     layer = describe_windows(forecaster, make_batches(data, members[:2]))["layers"][0]
     assert layer["energy_scattered"][9] == pytest.approx(1)
     assert layer["effective_modes"] == pytest.approx(1)

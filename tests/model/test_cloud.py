@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpo import Domain, ParticleCloud, Particles, Tracks
-from gpo.model import cloud as cloud_module
+from gpo.inspect import cloud as cloud_module
 from tests.conftest import DOMAINS, make_model, random_points
 
 TORUS = DOMAINS["torus"]
@@ -109,7 +109,7 @@ def test_derivatives_reach_the_encoder(variant):
     values = torch.randn(1, 9, 2).double()
     cloud = model.particles(values, random_points(TORUS, 9)).cloud(TORUS)
     cloud.total(random_points(TORUS, 4)).laplacians.square().sum().backward()
-    assert model.field.encoder.scales.out.weight.grad.abs().sum() > 0
+    assert model.encoder.scales.out.weight.grad.abs().sum() > 0
 
 
 def moving_particles(num_frames=3):

@@ -6,12 +6,13 @@ from tests.processes import finish
 
 SCRIPT = """
 import torch
-from gpo import Domain, GaussianParticleOperator, OperatorConfig
+from gpo import Domain, EncoderConfig, GaussianParticleOperator, GeometricConfig, PaperConfig
 
 torch.manual_seed(0)
-config = OperatorConfig(in_channels=1, out_channels=1, dim=2, variant=VARIANT, hidden_dim=16,
-                        num_layers=1, num_heads=2, num_gaussians=4, num_waves=3,
-                        domain=Domain.unit_box(2, periodic=True))
+kind, more = (PaperConfig, {"num_heads": 2}) if VARIANT == "paper" else (GeometricConfig, {"num_waves": 3})
+config = kind(in_channels=1, out_channels=1, hidden_dim=16, num_layers=1,
+              encoder=EncoderConfig(num_gaussians=4),
+              domain=Domain.unit_box(2, periodic=True), **more)
 model = GaussianParticleOperator(config)
 values, coords = torch.randn(2, 64, 1), torch.rand(64, 2)
 # Where windows are placed anew depends on the sites, which is left out of the graph.

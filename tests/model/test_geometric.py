@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
-from gpo import Domain, GaussianParticleOperator, OperatorConfig, unit_vectors
-from gpo.model.encoder import REACH
-from gpo.model.geometric import STRIDE, BoundedUpdate, ModeFilter
-from gpo.transforms.fit import project
+from gpo import Domain, GaussianParticleOperator, GeometricConfig, unit_vectors
+from gpo.model.encoder import REACH, MLPFeatures
+from gpo.model.geometric import BoundedUpdate
+from gpo.model.mode_filter import STRIDE, ModeFilter
+from gpo.transforms.fit import fit_transform
 from gpo.transforms.transform import GridTransform, PointTransform
-from gpo.transforms.waves import Waves, resolved_waves
+from gpo.transforms.waves import resolved_waves
 from tests.conftest import DOMAINS, make_config, make_model, random_points
 
 CHANGES = {"variant": "geometric", "num_waves": 3}
@@ -34,32 +35,32 @@ def direct_tokens(windows, places, field):
 
 def _at_all(windows, coords, tokens):
     weights = torch.full((1, len(coords)), 1 / len(coords), dtype=torch.double)
-    return project(windows, windows.places(coords[None]), weights).scatter(tokens)
+    return fit_transform(windows, windows.positions(coords[None]), weights).synthesise(tokens)
 
 
 def test_on_a_periodic_grid_tokens_are_fourier_coefficients():
     domain = DOMAINS["torus"]
     model = make_model(domain, **CHANGES)
     coords, weights = (part.double() for part in domain.grid(12, 10))
-    windows = model.layers.windows
+    windows = model.waves
     field = torch.randn(120, dtype=torch.double)
-    projection = project(windows, windows.places(coords[None]), weights[None])
+    projection = fit_transform(windows, windows.positions(coords[None]), weights[None])
     assert isinstance(projection, GridTransform)
-    tokens = projection.measure(field[:, None, None])[..., 0, 0]
-    expected = direct_tokens(windows, windows.places(coords), field)
+    tokens = projection.analyse(field[:, None, None])[..., 0, 0]
+    expected = direct_tokens(windows, windows.positions(coords), field)
     torch.testing.assert_close(tokens, expected, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", PLANES)
 def test_a_field_of_the_windows_comes_back_from_any_sites(name):
     domain = PLANES[name]
-    windows = make_model(domain, **CHANGES).layers.windows
+    windows = make_model(domain, **CHANGES).waves
     coords = random_points(domain, 400)
     weights = torch.full((1, 400), 1 / 400, dtype=torch.double)
-    projection = project(windows, windows.places(coords[None]), weights)
+    projection = fit_transform(windows, windows.positions(coords[None]), weights)
     assert isinstance(projection, PointTransform)
-    field = projection.scatter(torch.randn(2, windows.num_modes, 1, 2, dtype=torch.double))
-    again = projection.scatter(projection.measure(field))
+    field = projection.synthesise(torch.randn(2, windows.num_modes, 1, 2, dtype=torch.double))
+    again = projection.synthesise(projection.analyse(field))
     error = (again - field).norm() / field.norm()
     assert error < (1e-5 if name == "torus" else 0.02), error
 
@@ -74,7 +75,7 @@ def test_a_grid_has_the_waves_that_it_can_tell_apart():
 
 def test_axes_may_have_waves_of_their_own():
     model = make_model(DOMAINS["torus"], **{**CHANGES, "num_waves": (2, 5)})
-    numbers = model.layers.windows.numbers
+    numbers = model.waves.numbers
     assert [int(axis.max()) for axis in numbers] == [2, 5]
     coords, weights = DOMAINS["torus"].grid(12, 14)
     values = torch.randn(1, 168, 2, dtype=torch.double)
@@ -86,31 +87,33 @@ def test_axes_may_have_waves_of_their_own():
 def test_what_sites_do_not_see_is_not_made_up():
     """Half of a box is masked; a rough field there must not become a huge token."""
     domain = DOMAINS["torus"]
-    windows = make_model(domain, **CHANGES).layers.windows
+    windows = make_model(domain, **CHANGES).waves
     coords, weights = (part.double() for part in domain.grid(16, 16))
     weights = torch.where(coords[:, 0] < 0.5, weights, 0.0)
-    projection = project(windows, windows.places(coords[None]), weights[None] / weights.sum())
-    tokens = projection.measure(torch.randn(256, 1, 50, dtype=torch.double))
-    again = projection.scatter(tokens)
+    projection = fit_transform(
+        windows, windows.positions(coords[None]), weights[None] / weights.sum()
+    )
+    tokens = projection.analyse(torch.randn(256, 1, 50, dtype=torch.double))
+    again = projection.synthesise(tokens)
     assert again.abs().max() < 20
     smooth = torch.sin(2 * math.pi * coords[:, :1])[:, None]
-    error = (projection.scatter(projection.measure(smooth)) - smooth)[coords[:, 0] < 0.5]
+    error = (projection.synthesise(projection.analyse(smooth)) - smooth)[coords[:, 0] < 0.5]
     assert error.abs().max() < 0.05
 
 
 def test_few_sites_tell_long_waves_as_well_as_many():
     """Random sites, hardly more than there are functions, and a field of long waves."""
     domain = DOMAINS["torus"]
-    windows = make_model(domain, **{**CHANGES, "num_waves": 6}).layers.windows
+    windows = make_model(domain, **{**CHANGES, "num_waves": 6}).waves
     coords = domain.grid(14, 14)[0].double()
     long = windows.vectors.norm(dim=-1) < 2.5
     tokens = torch.randn(2, windows.num_modes, 1, 1, dtype=torch.double) * long[:, None, None]
     tokens[1, windows.vectors.norm(dim=-1) == 0] = 0
     chosen = torch.randperm(196, generator=torch.Generator().manual_seed(0))[:172]
     weights = torch.full((1, 172), 1 / 172, dtype=torch.double)
-    some = project(windows, windows.places(coords[None, chosen]), weights)
+    some = fit_transform(windows, windows.positions(coords[None, chosen]), weights)
     assert isinstance(some, PointTransform)
-    found = some.measure(some.scatter(tokens))
+    found = some.analyse(some.synthesise(tokens))
     error = (
         _at_all(windows, coords, found - tokens).norm() / _at_all(windows, coords, tokens).norm()
     )
@@ -120,10 +123,10 @@ def test_few_sites_tell_long_waves_as_well_as_many():
 def test_on_a_grid_that_is_too_coarse_the_longer_of_two_waves_is_meant():
     """Five waves and three look alike at eight sites."""
     circle = DOMAINS["circle"]
-    windows = make_model(circle, **{**CHANGES, "num_waves": 6}).layers.windows
+    windows = make_model(circle, **{**CHANGES, "num_waves": 6}).waves
     places = torch.arange(8, dtype=torch.double).reshape(1, 8, 1) / 8
-    projection = project(windows, places, torch.full((1, 8), 1 / 8, dtype=torch.double))
-    tokens = projection.measure(torch.cos(2 * math.pi * 3 * places[0])[..., None])[0, :, 0, 0]
+    projection = fit_transform(windows, places, torch.full((1, 8), 1 / 8, dtype=torch.double))
+    tokens = projection.analyse(torch.cos(2 * math.pi * 3 * places[0])[..., None])[0, :, 0, 0]
     assert tokens[3] > 0.9 * 0.5
     assert tokens[5].abs() < 0.1 * 0.5
 
@@ -162,7 +165,7 @@ def test_nodes_of_a_grid_may_come_in_any_order():
     torch.testing.assert_close(
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
-    assert isinstance(model.layers._last.projection, GridTransform)
+    assert isinstance(model._transform._last.transform, GridTransform)
 
 
 def test_a_patch_may_lie_anywhere():
@@ -170,7 +173,7 @@ def test_a_patch_may_lie_anywhere():
         longitude, latitude = torch.linspace(west, east, 9), torch.linspace(south, north, 9)
         points = torch.cartesian_prod(latitude, longitude).double()
         domain = Domain.sphere(unit_vectors(points[:, 1], points[:, 0]))
-        places = Waves.of(make_config(domain, **CHANGES)).places(
+        places = make_model(domain, **CHANGES).waves.positions(
             unit_vectors(points[:, 1], points[:, 0])[None]
         )
         # A pole has every longitude.
@@ -186,11 +189,11 @@ def test_latitudes_and_longitudes_are_a_grid_whatever_their_rounding(shape):
     coords = unit_vectors(points[:, 1], points[:, 0])
     weights = points[:, 0].deg2rad().cos()
     domain = Domain.sphere(coords)
-    windows = Waves.of(make_config(domain, **CHANGES))
-    places = windows.places(coords[None])
+    windows = make_model(domain, **CHANGES).waves
+    places = windows.positions(coords[None])
     assert places.min() > -1e-4
     assert places.max() < 1 + 1e-4
-    assert isinstance(project(windows, places, weights[None] / weights.sum()), GridTransform)
+    assert isinstance(fit_transform(windows, places, weights[None] / weights.sum()), GridTransform)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -272,9 +275,9 @@ def test_only_particles_know_the_place_along_an_axis_that_closes(name, features)
     """Once the encoder forgets places, a field moved along a closed axis is moved; along an open one not."""
     domain = DOMAINS[name]
     model = make_model(domain, **CHANGES, features=features, centers="displacement")
-    lift = model.field.encoder.lift
+    lift = model.encoder.lift
     with torch.no_grad():
-        lift.weight[:, -model.field.encoder.features.num_features :] = 0
+        lift.weight[:, -model.encoder.features.num_features :] = 0
     coords, weights = (part.double() for part in domain.grid(8, 9))
     values = torch.randn(1, 8, 9, 2, dtype=torch.double)
 
@@ -304,7 +307,7 @@ def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
     model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
     coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
     model(values, coords)
-    assert isinstance(model.layers._last.projection, GridTransform)
+    assert isinstance(model._transform._last.transform, GridTransform)
     torch.testing.assert_close(
         model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
     )
@@ -318,17 +321,17 @@ def test_a_layer_is_its_equation():
     coords, weights = (part.double() for part in domain.grid(7, 7))
     values = torch.randn(1, 49, 2, dtype=torch.double)
     trace = model.trace(values, coords, weights=weights)
-    layer, before = model.layers.stages[0], trace.bases[0][0]
+    layer, before = model.layers[0], trace.states[0][0]
     tokens = torch.complex(*trace.tokens[0][:, :, 0])
     response = torch.complex(*layer.filter.transfer())
     filtered = response * (tokens @ layer.filter.mix.to(tokens))
-    windows = model.layers.windows
-    phase = 2 * math.pi * windows.places(coords) @ windows.vectors.double().T
+    windows = model.waves
+    phase = 2 * math.pi * windows.positions(coords) @ windows.vectors.double().T
     waves = windows.multiplicities.double() * torch.exp(1j * phase)
     gate, carried = ((waves @ filtered).real + before @ layer.local).chunk(2, -1)
     after = before + (gate.tanh() * carried) @ layer.out
-    torch.testing.assert_close(trace.bases[1][0], after)
-    torch.testing.assert_close(trace.output, model.field.decoder(trace.bases[1]))
+    torch.testing.assert_close(trace.states[1][0], after)
+    torch.testing.assert_close(trace.output, model.decoder(trace.states[1]))
 
 
 def test_a_filter_is_its_packets_in_a_gaussian():
@@ -379,11 +382,11 @@ def test_gradients_reach_every_parameter(name):
 def test_the_number_of_waves_suits_the_dimension():
     counts = {}
     for dim in (1, 2, 3):
-        config = OperatorConfig(in_channels=1, out_channels=1, dim=dim)
-        counts[dim] = Waves.of(config).num_modes
+        config = GeometricConfig(in_channels=1, out_channels=1, domain=Domain.unit_box(dim))
+        counts[dim] = GaussianParticleOperator(config).num_modes
     assert counts == {1: 33, 2: 17 * 9, 3: 9 * 9 * 5}
-    sphere = OperatorConfig(in_channels=1, out_channels=1, dim=3, domain=Domain.sphere())
-    assert Waves.of(sphere).num_modes == 17 * 9
+    sphere = GeometricConfig(in_channels=1, out_channels=1, domain=Domain.sphere())
+    assert GaussianParticleOperator(sphere).num_modes == 17 * 9
     assert sum(p.numel() for p in GaussianParticleOperator(sphere).parameters()) < 120_000
 
 
@@ -393,11 +396,11 @@ def test_windows_that_were_placed_while_scoring_serve_in_training():
     coords, values = random_points(domain, 40), torch.randn(3, 40, 2, dtype=torch.double)
     with torch.inference_mode():
         model(values, coords)
-    placed = model.layers._last
+    placed = model._transform._last
     model(values[:2], coords).sum().backward()
-    assert model.layers._last is placed, "another number of samples has the same sites"
+    assert model._transform._last is placed, "another number of samples has the same sites"
     model.float()(values.float(), coords.float())
-    assert model.layers._last is not placed
+    assert model._transform._last is not placed
 
 
 def test_the_bounded_update_has_the_derivative_of_tanh():
@@ -421,7 +424,7 @@ def test_a_globe_from_north_to_south_is_a_grid_in_order():
         places = torch.cartesian_prod(north_to_south, longitudes)
         coords = unit_vectors(places[:, 1], places[:, 0]).float()
         model.float()(torch.randn(1, 108, 2), coords)
-        projection = model.layers._last.projection
+        projection = model._transform._last.transform
         assert projection.shape == (9, 12)
         assert projection.order is None
 
@@ -429,24 +432,25 @@ def test_a_globe_from_north_to_south_is_a_grid_in_order():
 def test_sites_that_samples_share_are_described_once():
     model = make_model(DOMAINS["square"], **CHANGES)
     coords, values = random_points(DOMAINS["square"], 30), torch.randn(2, 30, 2, dtype=torch.double)
-    shared = model.field.encoder.describe(values, coords.expand(2, -1, -1))
-    assert shared.place.shape[0] == 1
-    apart = model.field.encoder.describe(values, torch.stack([coords, coords.flip(0)]))
-    assert apart.place.shape[0] == 2
-    lift = model.field.encoder.lift
-    whole = torch.cat([values, shared.place.expand(2, -1, -1)], dim=-1)
-    torch.testing.assert_close(shared.through(lift), lift(whole))
-    torch.testing.assert_close(apart.through(lift)[:1], lift(whole)[:1])
+    shared = model.encoder.describe(values, coords.expand(2, -1, -1))
+    assert shared.position.shape[0] == 1
+    apart = model.encoder.describe(values, torch.stack([coords, coords.flip(0)]))
+    assert apart.position.shape[0] == 2
+    lift = model.encoder.lift
+    whole = torch.cat([values, shared.position.expand(2, -1, -1)], dim=-1)
+    torch.testing.assert_close(shared.project(lift), lift(whole))
+    torch.testing.assert_close(apart.project(lift)[:1], lift(whole)[:1])
 
 
 def test_what_the_field_holds_is_known_through_particles_only():
     model = make_model(DOMAINS["square"], **CHANGES)
     coords = random_points(DOMAINS["square"], 1, 30)
+    nothing = MLPFeatures(torch.zeros(1, 30, 5, dtype=torch.double))
     with torch.no_grad():
         first, second = (
-            model.layers._lifted(torch.zeros(1, 30, 5, dtype=torch.double), described)
-            for described in (
-                model.field.encoder.describe(torch.randn(1, 30, 2, dtype=torch.double), coords)
+            model.lift(nothing, features, coords).channels
+            for features in (
+                model.encoder.describe(torch.randn(1, 30, 2, dtype=torch.double), coords)
                 for _ in range(2)
             )
         )
@@ -458,7 +462,7 @@ def test_a_site_sees_its_displaced_particles(name):
     domain = DOMAINS[name]
     model = make_model(domain, **CHANGES, centers="displacement")
     with torch.no_grad():
-        model.field.encoder.centers.out.weight.mul_(100)
+        model.encoder.centers.out.weight.mul_(100)
     coords, values = random_points(domain, 40), 10 * torch.randn(1, 40, 2, dtype=torch.double)
     particles = model.particles(values, coords)
     away = (particles.centers - coords[:, None]) / particles.scales

@@ -66,7 +66,7 @@ def test_a_free_query_takes_particles_of_its_nearest_site_where_k_is_one(domain,
             j = nearest[b, m]
             offset = domain.offset(queries[b, m], particles.centers[b, j])
             kernel = torch.exp(-0.5 * (offset / particles.scales[b, j]).square().sum(-1))
-            expected = model.field.decoder((particles.weights[b, j] * kernel)[None, None])
+            expected = model.decoder((particles.weights[b, j] * kernel)[None, None])
             actual = model(values, coords, queries=queries)[b, m]
             close(actual, expected[0, 0])
 
@@ -169,7 +169,7 @@ def test_a_trace_is_the_forward_pass(model, sample):
     trace = model.trace(values, coords, weights=weights)
     assert torch.equal(trace.output, model(values, coords, weights=weights))
     assert torch.equal(trace.particles.centers, model.particles(values, coords).centers)
-    assert len(trace.bases) == 3
+    assert len(trace.states) == 3
     assert trace.windows[0].shape == (2, 2, NUM_SITES, 5)
     assert trace.tokens[1].shape == (2, 2, 5, 4)
     assert trace.couplings[1].shape == (2, 2, 5, 5)
@@ -226,10 +226,10 @@ def test_the_answer_has_the_right_gradient_in_the_query(domain):
 
 def test_fourier_features_come_from_their_seed_alone():
     domain = Domain.unit_box(2)
-    first = make_model(domain, fourier_seed=3).field.encoder.features.frequencies
+    first = make_model(domain, fourier_seed=3).encoder.features.frequencies
     torch.manual_seed(99)
-    again = make_model(domain, fourier_seed=3).field.encoder.features.frequencies
-    other = make_model(domain, fourier_seed=4).field.encoder.features.frequencies
+    again = make_model(domain, fourier_seed=3).encoder.features.frequencies
+    other = make_model(domain, fourier_seed=4).encoder.features.frequencies
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

@@ -1,23 +1,20 @@
 import pytest
 import torch
 
-from gpo import Domain, GaussianField, GaussianParticleOperator, OperatorConfig
+from gpo import Domain, FieldConfig, GaussianField, GaussianParticleOperator, GeometricConfig
 from tests.model.overfitting import BATCHES, fit_to_target
 
 NUM_STEPS = 2000
 
 
-def config_for(domain: Domain) -> OperatorConfig:
-    return OperatorConfig(
-        in_channels=1, out_channels=1, dim=domain.dim, domain=domain, num_layers=2
-    )
+CHANNELS = {"in_channels": 1, "out_channels": 1}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES.keys())
 def test_a_field_can_be_learned_by_heart(make):
     batch = make()
-    field = GaussianField(config_for(batch.domain))
+    field = GaussianField(FieldConfig(**CHANNELS, domain=batch.domain))
     assert fit_to_target(field, batch, batch.values, 1e-2, NUM_STEPS) < 1e-2
 
 
@@ -25,7 +22,7 @@ def test_a_field_can_be_learned_by_heart(make):
 @pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES.keys())
 def test_an_operator_can_be_learned_by_heart(make):
     batch = make()
-    model = GaussianParticleOperator(config_for(batch.domain))
+    model = GaussianParticleOperator(GeometricConfig(**CHANNELS, domain=batch.domain, num_layers=2))
     assert fit_to_target(model, batch, batch.target, 5e-2, NUM_STEPS) < 5e-2
 
 
@@ -37,7 +34,7 @@ def test_a_fitted_field_answers_between_its_sites():
     def truth(points):
         return (torch.sin(3 * points[..., :1]) * torch.cos(2 * points[..., 1:])).unsqueeze(0)
 
-    field = GaussianField(config_for(domain))
+    field = GaussianField(FieldConfig(**CHANNELS, domain=domain))
     optimizer = torch.optim.Adam(field.parameters(), lr=3e-3)
     for _ in range(400):
         optimizer.zero_grad()

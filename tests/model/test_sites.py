@@ -2,7 +2,7 @@ import jaxtyping
 import pytest
 import torch
 
-from gpo import Domain, GaussianField, GaussianParticleOperator, OperatorConfig
+from gpo import Domain, GaussianField, GaussianParticleOperator
 from tests.conftest import make_config, random_points
 
 NAN = float("nan")
@@ -91,27 +91,24 @@ def test_coordinates_take_the_type_of_the_values():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"variant": "paper", "hidden_dim": 30, "num_heads": 4}, "multiple of `num_heads`, got hidden_dim=30, num_heads=4. Nearest valid hidden_dim: 32"),
+        ({"hidden_dim": 30, "num_heads": 4}, "multiple of `num_heads`, got hidden_dim=30, num_heads=4. Nearest valid hidden_dim: 32"),
         ({"sigma_min": -0.1}, "`sigma_min` must be positive, got sigma_min=-0.1"),
         ({"sigma_min": 0.5, "sigma_max": 0.2}, "`sigma_max` must be above sigma_min=0.5, got sigma_max=0.2"),
         ({"sigma_max": -1.0}, "`sigma_max`"),
         ({"num_gaussians": 0}, "`num_gaussians` must be a whole number, at least 1, got num_gaussians=0"),
-        ({"variant": "new"}, "`variant` must be one of geometric, paper, got variant='new'"),
-        ({"variant": "geometric", "share_layers": True}, "`share_layers` must be False in the geometric variant, got share_layers=True"),
-        ({"num_waves": 0}, "`num_waves` must be at least 1, for all 2 axes or for each, got num_waves=0"),
-        ({"mesh_shape": (5,)}, "`mesh_shape` must be two or three counts, each at least 2"),
+        ({"variant": "geometric", "gate": "open"}, "`gate` must be one of bounded, product, none, got gate='open'"),
+        ({"variant": "geometric", "num_waves": 0}, "`num_waves` must be at least 1, for all 2 axes or for each, got num_waves=0"),
+        ({"variant": "geometric", "mesh_shape": (5,)}, "`mesh_shape` must be two or three counts, each at least 2"),
         ({"hidden_dim": 64.0}, "`hidden_dim` must be a whole number, at least 1, got hidden_dim=64.0"),
         ({"centers": "relative"}, "`centers` must be one of absolute, displacement, got centers='relative'"),
         ({"features": "wavelet"}, "`features` must be one of fourier, mlp, none, got features='wavelet'"),
         ({"num_layers": -1}, "`num_layers` must be at least 0"),
-        ({"dim": 4}, "`dim` must be 1, 2 or 3, got dim=4"),
         ({"mixing": 1.5}, r"`mixing` must be in \[0, 1\], got mixing=1.5"),
         ({"mixing": 1.0, "learns_mixing": True}, "strictly between 0 and 1 where it is learned"),
         ({"fourier_std": NAN}, "`fourier_std` must be finite and positive"),
-        ({"domain": Domain.sphere()}, "`domain` must have dim=2 coordinates, got 3 .*unit vector: dim=3"),
         ({"features": "none"}, "Set centers='displacement'"),
     ],
 )  # fmt: skip
 def test_impossible_configurations_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        OperatorConfig(**{"in_channels": 1, "out_channels": 1, "dim": 2, **changes})
+        make_config(Domain.unit_box(2), **changes)

@@ -38,11 +38,11 @@ def test_a_saved_trace_is_the_same_bit_by_bit(tmp_path, name, variant, suffix):
     trace.save(tmp_path / f"trace{suffix}")
     loaded = Trace.load(tmp_path / f"trace{suffix}")
     assert_same(loaded.particles, trace.particles)
-    assert len(loaded.stages) == len(trace.stages) == 2
-    for one, other in zip(loaded.stages, trace.stages, strict=True):
+    assert len(loaded.modes) == len(trace.modes) == 2
+    for one, other in zip(loaded.modes, trace.modes, strict=True):
         assert_same(one, other)
-    assert len(loaded.bases) == 3
-    assert all(torch.equal(*pair) for pair in zip(loaded.bases, trace.bases, strict=True))
+    assert len(loaded.states) == 3
+    assert all(torch.equal(*pair) for pair in zip(loaded.states, trace.states, strict=True))
     assert torch.equal(loaded.output, trace.output)
     assert torch.equal(loaded.coords, trace.coords)
     assert loaded.domain == trace.domain
@@ -57,7 +57,7 @@ def test_models_without_layers_or_particles_have_traces_too(tmp_path, variant):
         trace.save(tmp_path / f"{number}.nc")
         loaded = Trace.load(tmp_path / f"{number}.nc")
         assert_same(loaded.particles, trace.particles)
-        assert len(loaded.stages) == len(trace.stages)
+        assert len(loaded.modes) == len(trace.modes)
         assert loaded.waves == trace.waves
 
 
@@ -90,8 +90,8 @@ def test_a_trace_knows_its_sites(variant):
 @pytest.mark.parametrize(
     ("variant", "names"),
     [
-        ("geometric", {"token", "response", "filtered", "wave_vector"}),
-        ("paper", {"window", "token", "coupling", "coupled"}),
+        ("geometric", {"token", "response", "scattered", "wave_vector"}),
+        ("paper", {"window", "token", "coupling", "coupled", "scattered"}),
     ],
 )
 def test_a_file_says_what_its_variables_are(tmp_path, variant, names):
@@ -99,7 +99,7 @@ def test_a_file_says_what_its_variables_are(tmp_path, variant, names):
     with xr.open_dataset(tmp_path / "trace.nc") as dataset:
         assert dataset.attrs["Conventions"] == "CF-1.8"
         scales = {"scale_x", "scale_y", "scale_z"}
-        assert set(dataset.data_vars) == {"basis", "output", "weight", *scales, *names}
+        assert set(dataset.data_vars) == {"state", "output", "weight", *scales, *names}
         for variable in dataset.variables.values():
             assert variable.attrs["long_name"]
             assert variable.attrs["units"]

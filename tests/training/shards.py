@@ -37,7 +37,7 @@ def compare(model, values, coords, weights, queries):
     parameters = list(model.parameters())
 
     def outcome(shard, part):
-        model.field.shard = shard
+        model.shard = shard
         given = [part(one) for one in (values, coords, weights)]
         losses = operator_losses(
             model, given[0], given[1], part(target), weights=given[2], loss_weights=LossWeights()
@@ -107,7 +107,7 @@ def counts_bytes():
         model, spent = make_model(DOMAINS["torus"], variant=variant, num_waves=2), []
         for num_sites in (40, 4000):
             shards = DistributedShard(dist.group.WORLD)
-            model.field.shard = shards
+            model.shard = shards
             values = torch.randn(1, num_sites, 2, dtype=torch.double)
             coords = torch.rand(1, num_sites, 2, dtype=torch.double)
             for _ in range(2):

@@ -119,7 +119,7 @@ def test_an_average_of_weights_is_what_is_kept(tmp_path):
     averaged = trained(tmp_path / "averaged", decaying_waves(), epochs=1, ema=0.9)
     stored = torch.load(tmp_path / "averaged" / "checkpoints" / "last.ckpt", weights_only=True)
     plain = torch.load(tmp_path / "plain" / "checkpoints" / "last.ckpt", weights_only=True)
-    name = "forecaster.model.field.decoder.layers.0.weight"
+    name = "forecaster.model.decoder.layers.0.weight"
     name = name if name in plain["state_dict"] else next(iter(plain["state_dict"]))
     # The path of the weights is the same; what is kept lags behind it.
     assert torch.equal(stored["current_model_state"][name], plain["state_dict"][name])
@@ -156,8 +156,8 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     assert results.rollout == {}
     config = RunConfig.of(**TINY, init=str(tmp_path / "field"))
     operator = new_forecaster(data, split, config).model
-    for name, value in field.model.encoder.state_dict().items():
-        assert torch.equal(operator.field.encoder.state_dict()[name], value)
+    for name, value in field.model.operator.encoder.state_dict().items():
+        assert torch.equal(operator.encoder.state_dict()[name], value)
     with pytest.raises(CheckpointError, match="other settings of num_gaussians; both phases need"):
         new_forecaster(
             data, split, RunConfig.of(**{**TINY, "num_gaussians": 5}, init=str(tmp_path / "field"))

@@ -28,7 +28,7 @@ def mean_of(data, split, part):
 def test_a_model_that_says_nothing_gives_the_training_mean():
     data, split, forecaster = made()
     with torch.no_grad():
-        for parameter in forecaster.model.field.decoder.parameters():
+        for parameter in forecaster.model.decoder.parameters():
             parameter.zero_()
     given = torch.tensor(data.sample(split.test[0])[0], dtype=torch.float32)
     output = forecaster(given[None, None], torch.tensor(data.geometry().coords).float())

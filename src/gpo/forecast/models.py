@@ -29,6 +29,14 @@ def particle_operator(model: nn.Module) -> GaussianParticleOperator | None:
     return model if isinstance(model, GaussianParticleOperator) else None
 
 
+def variant_name(model: nn.Module) -> str:
+    """Returns which variant of our operator a model is; empty for a baseline."""
+    operator = particle_operator(model)
+    if operator is None:
+        return ""
+    return "paper" if operator.waves is None else "geometric"
+
+
 def count_weights(model: nn.Module) -> int:
     """Returns the number of parameters; a complex one counts once."""
     return sum(parameter.numel() for parameter in model.parameters())

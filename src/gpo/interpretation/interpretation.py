@@ -8,6 +8,7 @@ import numpy as np
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.models import variant_name
 from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
 from gpo.interpretation.batches import Batch, make_batches
 from gpo.interpretation.results import Interpretation
@@ -66,7 +67,7 @@ def interpret(
             name: compare_runs(forecaster, run.eval(), batches, track) for name, run in same.items()
         }
     return Interpretation(
-        forecaster.model.config.variant,  # type: ignore[union-attr]
+        variant_name(forecaster.model),
         len(chosen),
         describe_structures(forecaster, batches, generator),
         describe_windows(forecaster, batches),

@@ -29,6 +29,9 @@ CACHED_NUMBERS = 2**21
 
 Result = TypeVar("Result")
 
+SAVED = torch.empty(0)
+"""Stands for a tensor that autograd has saved."""
+
 
 class Keeps(Enum):
     """What training keeps for the backward pass; the rest is computed again."""
@@ -91,10 +94,12 @@ def _recomputed(
     and lasting, would lie between large and passing arrays and leave the heap full of holes.
     """
     inputs, made = [one for one in tensors_of(given) if one.requires_grad], []
+    # Autograd lets go of what it saves after the backward pass; of what a function holds it cannot.
+    template = with_tensors(given, lambda one: SAVED if one.requires_grad else one)
 
     def compute(keep: Callable[[Result], object], *inputs: Tensor) -> tuple[Tensor, ...]:
-        replaced = iter(inputs)
-        parts = with_tensors(given, lambda one: next(replaced) if one.requires_grad else one)
+        saved = iter(inputs)
+        parts = with_tensors(template, lambda one: next(saved) if one is SAVED else one)
         result, passed_on = _run(function, *parts), {id(one) for one in tensors_of(parts)}
         keep(result)
         return tuple(one for one in tensors_of(result) if id(one) not in passed_on)
@@ -134,8 +139,6 @@ class _Recomputed(torch.autograd.Function):
         inputs = [one.detach().requires_grad_(one.requires_grad) for one in saved[:num_inputs]]
         with torch.enable_grad(), ctx.precision():
             outputs = ctx.compute(lambda result: None, *inputs)
-        # It holds what was given, which makes room now.
-        ctx.compute = None
         pairs = [pair for pair in zip(outputs, grads, strict=True) if pair[1] is not None]
         wanted = [one for one in (*inputs, *parameters) if one.requires_grad]
         made, by_made = [output for output, _ in pairs], [grad for _, grad in pairs]

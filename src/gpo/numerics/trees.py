@@ -1,7 +1,8 @@
-"""Tensors inside data classes, tuples and dictionaries: to list them, and to put others in their place."""
+"""Tensors inside data classes, tuples and lists: to list them, and to put others in their place."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import TypeVar, cast
 
 from torch import Tensor
@@ -31,5 +32,8 @@ def with_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
         names = [field.name for field in fields(tree)]
         changed = {name: with_tensors(getattr(tree, name), change) for name in names}
         if any(changed[name] is not getattr(tree, name) for name in names):
-            return replace(tree, **changed)
+            # Not built anew: what stands for a tensor for a while may have another shape.
+            tree = copy(tree)
+            for name, part in changed.items():
+                object.__setattr__(tree, name, part)
     return tree

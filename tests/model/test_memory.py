@@ -6,17 +6,19 @@ import pytest
 import torch
 
 from gpo import Ablation, LossWeights, operator_losses
-from gpo.model import placement, sweep
+from gpo.model import memory, operator
+from gpo.model.memory import Keeps, Memory, activation_sizes
+from gpo.transforms import fit
 from tests.conftest import DOMAINS, make_model, random_points
 
 VARIANTS = ["paper", "geometric"]
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 
-@pytest.fixture(params=sweep.Keeps, ids=lambda keeps: keeps.name)
+@pytest.fixture(params=Keeps, ids=lambda keeps: keeps.name)
 def _keeps(request, monkeypatch):
     """Training keeps everything, states and windows, or states alone."""
-    monkeypatch.setattr(sweep, "_keeps", lambda parts, sites: request.param)
+    monkeypatch.setattr(operator, "choose_memory", lambda config, sites: Memory(request.param))
 
 
 def problem(domain, num_sites=40, dtype=torch.float64):
@@ -71,8 +73,8 @@ def test_a_grid_is_cut_along_whole_lines_and_gives_the_same():
     values = torch.randn(2, len(coords), 2, dtype=torch.double)
     expected = gradients(model, values, coords, None)
     model.chunk_size = 2 * 2 * 42
-    swept = model.sweep(model.field.check(values, coords, None, None))
-    assert [chunk.points.stop - chunk.points.start for chunk in swept.chunks] == [42, 84, 84]
+    output = model.run(model.check(values, coords, None, None))
+    assert [chunk.points.stop - chunk.points.start for chunk in output.chunks] == [42, 84, 84]
     for actual, reference in zip(gradients(model, values, coords, None), expected, strict=True):
         torch.testing.assert_close(actual, reference, **CLOSE)
 
@@ -85,8 +87,8 @@ def test_windows_that_are_computed_when_needed_are_the_same(domain, has_sets, mo
     if not has_sets:
         coords, weights = coords[0], weights[0]
     expected = gradients(model, values, coords, weights)
-    monkeypatch.setattr(placement, "KEPT_NUMBERS", 0)
-    model.layers._last = None
+    monkeypatch.setattr(fit, "KEPT_NUMBERS", 0)
+    model._transform._last = None
     for chunk_size in (None, 14):
         model.chunk_size = chunk_size
         actual = gradients(model, values, coords, weights)
@@ -115,7 +117,7 @@ def test_every_loss_is_the_same_in_chunks(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.usefixtures("_keeps")
-def test_what_is_silent_is_silent_in_every_chunk(variant):
+def test_what_is_ablated_is_ablated_in_every_chunk(variant):
     domain = DOMAINS["square"]
     model = make_model(domain, variant=variant, num_waves=2)
     values, coords, weights, queries = problem(domain)
@@ -148,7 +150,7 @@ def test_a_graph_that_is_retained_gives_the_same_gradients_again(variant):
         torch.testing.assert_close(one, other, **CLOSE)
 
 
-@pytest.mark.parametrize("keeps", [sweep.Keeps.WINDOWS, sweep.Keeps.STATES])
+@pytest.mark.parametrize("keeps", [Keeps.WINDOWS, Keeps.STATES])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_computed_again_has_the_precision_it_had(variant, keeps, monkeypatch):
     """Errors of rounding are chance: those of several models together are compared."""
@@ -156,7 +158,7 @@ def test_what_is_computed_again_has_the_precision_it_had(variant, keeps, monkeyp
     values, coords, weights, _ = (part.float() for part in problem(domain))
 
     def gradient(model, keeps, precision):
-        monkeypatch.setattr(sweep, "_keeps", lambda parts, sites: keeps)
+        monkeypatch.setattr(operator, "choose_memory", lambda config, sites: Memory(keeps))
         with torch.autocast("cpu", enabled=precision == "mixed"):
             answer = model(values, coords, weights=weights)
         parts = torch.autograd.grad(answer.float().sin().sum(), list(model.parameters()))
@@ -166,8 +168,8 @@ def test_what_is_computed_again_has_the_precision_it_had(variant, keeps, monkeyp
     for _ in range(8):
         model = make_model(domain, variant=variant, num_waves=2).float()
         model.chunk_size = 14
-        exact = gradient(model, sweep.Keeps.ALL, "full")
-        for kept, total in ((sweep.Keeps.ALL, expected), (keeps, actual)):
+        exact = gradient(model, Keeps.ALL, "full")
+        for kept, total in ((Keeps.ALL, expected), (keeps, actual)):
             total += (gradient(model, kept, "mixed") - exact).norm() / exact.norm()
     assert 0.5 * expected < actual < 2 * expected
 
@@ -178,11 +180,11 @@ def test_parameters_that_do_not_learn_are_left_out(variant):
     domain = DOMAINS["torus"]
     model = make_model(domain, variant=variant, num_waves=2)
     model.chunk_size = 14
-    frozen = [parameter.requires_grad_(False) for parameter in model.layers.parameters_of(0)]
+    frozen = [parameter.requires_grad_(False) for parameter in model.layers[0].parameters()]
     values, coords, weights, _ = problem(domain)
     model(values, coords, weights=weights).sin().sum().backward()
     assert all(parameter.grad is None for parameter in frozen)
-    assert all(parameter.grad is not None for parameter in model.layers.parameters_of(1))
+    assert all(parameter.grad is not None for parameter in model.layers[1].parameters())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -192,15 +194,15 @@ def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
     sizes = {"num_waves": 2, "num_gaussians": 8, "num_heads": 4, "num_layers": 4}
     model = make_model(domain, variant=variant, **sizes)
     values, coords, weights, _ = problem(domain, num_sites=400)
-    numbers = model.layers.numbers
-    held = 5 * numbers.state + 2 * numbers.beside
+    numbers = activation_sizes(model.config)
+    held = 5 * numbers.state + 2 * numbers.descriptor
     needed = 8 * 800 * torch.tensor([
         held + 4 * (numbers.windows + numbers.layer) + numbers.encoder,
         held + 4 * numbers.windows,
         0,
     ])  # fmt: skip
 
-    def kept(memory):
+    def kept(num_bytes):
         storages: dict[int, int] = {}
 
         def hold(tensor):
@@ -208,14 +210,14 @@ def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
             storages[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        monkeypatch.setattr(sweep, "KEPT_BYTES", memory)
+        monkeypatch.setattr(memory, "KEPT_BYTES", num_bytes)
         model.chunk_size = 80
         with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
             answer = model(values, coords, weights=weights)
         assert answer.isfinite().all()
         return sum(storages.values())
 
-    everything, windows, states = (kept(memory) for memory in needed.tolist())
+    everything, windows, states = (kept(num_bytes) for num_bytes in needed.tolist())
     assert windows <= states < 0.5 * everything
 
 

@@ -22,7 +22,7 @@ def answer(model, values, coords, weights, **settings):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_silence_is_the_model_itself(variant):
+def test_no_ablation_is_the_model_itself(variant):
     model = make_model(TORUS, variant=variant)
     given = field_on_grid(model)
     torch.testing.assert_close(answer(model, *given, ablation=Ablation()), answer(model, *given))
@@ -32,9 +32,9 @@ def test_without_a_mode_the_answer_changes_where_its_window_is():
     """With windows that hardly overlap, a mode is heard in its own window only."""
     model = make_model(TORUS, variant="paper", num_layers=1, num_heads=1)
     values, coords, weights = field_on_grid(model)
-    windows = model.layers.stages[0].windows
+    windows = model.layers[0].windows
     with torch.no_grad():
-        latent = model.field.encoder(values, coords[None])
+        latent = model.encoder(values, coords[None])
         described = torch.cat([latent.basis(coords[None], TORUS), latent.descriptor(TORUS)], -1)
         windows.describe.bias.sub_(windows.describe(described).mean((0, 1)))
         windows.logits.mul_(1e4)
@@ -54,11 +54,13 @@ def test_without_a_wave_the_fields_of_a_layer_lose_that_wave_and_no_other():
     values, coords, weights = field_on_grid(model)
     ablation = Ablation(frozenset({(0, 9)}))
     full, less = (
-        model.trace(values, coords, weights=weights, ablation=how).stages[0].filtered
+        model.trace(values, coords, weights=weights, ablation=how).modes[0].scattered
         for how in (Ablation(), ablation)
     )
-    windows = model.layers._windows_at(model.field.check(values, coords, weights, None))
-    lost = windows.measure(windows.scatter(full) - windows.scatter(less))
+    windows = model._transform.at(
+        coords[None].expand(len(values), -1, -1), weights.expand(len(values), -1)
+    )
+    lost = windows.analyse(windows.synthesise(full) - windows.synthesise(less))
     energy = lost.detach().square().sum((0, 2, 3))
     assert energy[9] > 1e-6
     assert energy.sum() == pytest.approx(energy[9].item(), rel=1e-6)
@@ -66,10 +68,10 @@ def test_without_a_wave_the_fields_of_a_layer_lose_that_wave_and_no_other():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_silent_layer_leaves_the_state_as_it_is(variant):
+def test_an_ablated_layer_leaves_the_state_as_it_is(variant):
     model = make_model(TORUS, variant=variant, num_layers=2)
     values, coords, weights = field_on_grid(model)
-    bases = model.trace(values, coords, weights=weights, ablation=Ablation(layers=frozenset({0}))).bases  # fmt: skip
+    bases = model.trace(values, coords, weights=weights, ablation=Ablation(layers=frozenset({0}))).states  # fmt: skip
     torch.testing.assert_close(bases[1], bases[0])
     assert (bases[2] - bases[1]).norm() > 0
 
