@@ -83,7 +83,7 @@ def make_model(domain: Domain, **changes) -> GaussianParticleOperator:
     """Such a model in double precision, its parameters large enough to matter."""
     model = GaussianParticleOperator(make_config(domain, **changes)).double()
     with torch.no_grad():
-        for parameter in (*model.lift.parameters(), *model.owned_layers.parameters()):
+        for parameter in (*model.lift.parameters(), *model.layers.parameters()):
             parameter.mul_(2)
     return model
 

@@ -14,6 +14,7 @@ from gpo.bench.scaling import (
     measure_scaling,
     scaling_tables,
 )
+from gpo.model.presets import change_config
 from gpo.report.bench_figures import draw_scaling
 
 
@@ -99,7 +100,7 @@ def test_gpo_is_varied_one_field_at_a_time(asked):
     tables, rows = measure_scaling((), sweeps=sweeps, memory_limit=1e3, on_progress=told.append)
     assert told[1] == "round 1 of 1: gpo-paper, Gaussians G = 16"
     built = [workload.build().config for workload in asked]
-    assert built == [replace(SMALL, **{row["against"]: row["value"]}) for row in rows]
+    assert built == [change_config(SMALL, **{row["against"]: row["value"]}) for row in rows]
     assert [list(table.rows) for table in tables] == [
         ["8", "16", "exponent"],
         ["1", "2", "exponent"],

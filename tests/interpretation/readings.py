@@ -41,7 +41,7 @@ def untrained(data, **changes):
     with torch.no_grad():
         for parameter in [
             *forecaster.model.lift.parameters(),
-            *forecaster.model.owned_layers.parameters(),
+            *forecaster.model.layers.parameters(),
         ]:
             parameter.mul_(2)
     return forecaster, split.test

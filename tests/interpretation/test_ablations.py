@@ -20,10 +20,10 @@ def read(forecaster, data, members):
 
 def only_wave(forecaster, number):
     """Leaves all layers one wave."""
-    layers = forecaster.model.layers
-    mode = layers.windows.vectors.tolist().index(number)
-    for stage in layers.stages:
-        only_mode(stage.filter, mode, 5.0)
+    model = forecaster.model
+    mode = model.waves.vectors.tolist().index(number)
+    for layer in model.layers:
+        only_mode(layer.filter, mode, 5.0)
     return forecaster
 
 
@@ -47,7 +47,7 @@ def test_opposite_vectors_are_one_wave():
     forecaster, members = untrained(data)
     components = make_components(forecaster, make_batches(data, members[:1]))
     parts = {component.name: component for component in components}
-    num_modes, limit = forecaster.model.num_modes, forecaster.model.config.waves[0]
+    num_modes, limit = forecaster.model.num_modes, forecaster.model.config.wave_limits[0]
     assert len(parts) == num_modes - limit
     assert "k = (-1, 0)" not in parts
     assert len(parts["k = (1, 0)"].modes) == 4

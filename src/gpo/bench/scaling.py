@@ -22,7 +22,7 @@ from gpo.bench.cost import (
     three_digits,
 )
 from gpo.bench.table import Entry, Table
-from gpo.model.presets import preset
+from gpo.model.presets import change_config, preset
 
 SMALL = preset("ns2d", hidden_dim=64, num_layers=4, num_heads=4, num_gaussians=16)
 """The gpo-paper whose cost is followed; gpo is as runs build it."""
@@ -152,7 +152,7 @@ def _at_sites(model: str, side: int, device: Device) -> Point:
 
 
 def _at_size(name: str, value: int, device: Device) -> Point:
-    config = replace(SMALL, **{name: value})
+    config = change_config(SMALL, **{name: value})
     return Point("gpo-paper", name, value, make_workload("gpo-paper", config, device=device))
 
 

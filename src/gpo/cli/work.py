@@ -13,7 +13,7 @@ from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.score import evaluate
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
-from gpo.parallel.shard import DistributedShard
+from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, open_run, read_data
 from gpo.training.config import RunConfig
@@ -67,14 +67,8 @@ def evaluate_folder(path: Path) -> None:
     if world_size(1) == 1:
         evaluate_run(run)
         return
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    assert dist.group.WORLD is not None
-    try:
-        evaluate_run(run, DistributedShard(dist.group.WORLD))
-    finally:
-        dist.destroy_process_group()
+    with all_processes() as shard:
+        evaluate_run(run, shard)
 
 
 def evaluate_run(

@@ -139,7 +139,11 @@ class _Recomputed(torch.autograd.Function):
         inputs = [one.detach().requires_grad_(one.requires_grad) for one in saved[:num_inputs]]
         with torch.enable_grad(), ctx.precision():
             outputs = ctx.compute(lambda result: None, *inputs)
-        pairs = [pair for pair in zip(outputs, grads, strict=True) if pair[1] is not None]
+        pairs = [
+            (output, grad)
+            for output, grad in zip(outputs, grads, strict=True)
+            if grad is not None and output.requires_grad
+        ]
         wanted = [one for one in (*inputs, *parameters) if one.requires_grad]
         made, by_made = [output for output, _ in pairs], [grad for _, grad in pairs]
         found = iter(torch.autograd.grad(made, wanted, by_made, allow_unused=True))

@@ -67,7 +67,7 @@ class GaussianParticleOperator(nn.Module):
             num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
             layers = [PGGaussianAttention(config) for _ in range(num_owned)]
             self._transform = None
-        self.owned_layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(layers)
         self.shard: SpatialShard = SINGLE_PROCESS
         self.chunk_size: int | None = None
         """Sites, of all samples together, that are worked on at a time; as fit the cache where None."""
@@ -121,7 +121,7 @@ class GaussianParticleOperator(nn.Module):
         begun = memory.map(self, begin, chunks)
         states = [start.state for start in begun]
         output = OperatorOutput(self, sites, ablation, memory, chunks, begun, [states])
-        for number, layer in enumerate(self.layers[:num_layers]):
+        for number, layer in enumerate(self.applied_layers[:num_layers]):
             tests = memory.defer(layer, layer.transform, states, chunks)
             moments = total(memory.map(layer, analyse, tests, states))
             modes = layer.couple(moments, sites.shard).without(ablation.modes_of(number))
@@ -199,9 +199,9 @@ class GaussianParticleOperator(nn.Module):
         return replace(fixed, neighbours=neighbours, query_transform=chunk.transform)
 
     @property
-    def layers(self) -> list[AbstractLayer]:
+    def applied_layers(self) -> list[AbstractLayer]:
         """The layers in the order of application; the same one n times where they are shared."""
-        layers = [layer for layer in self.owned_layers if isinstance(layer, AbstractLayer)]
+        layers = [layer for layer in self.layers if isinstance(layer, AbstractLayer)]
         return layers * (self.config.num_layers // max(1, len(layers)))
 
     @property
@@ -370,7 +370,9 @@ class OperatorOutput:
         chunk, neighbours = model.query_chunk(self.sites, queries)
         latent = self.latent.blend(neighbours, model.config.domain)
         state = model.lift(latent, model.encoder.describe(chunk.values, queries), queries)
-        for number, (layer, modes) in enumerate(zip(model.layers, self.modes, strict=False)):
+        for number, (layer, modes) in enumerate(
+            zip(model.applied_layers, self.modes, strict=False)
+        ):
             if number not in self.ablation.layers:
                 state = scatter(layer, modes.scattered, state, layer.transform(state, chunk))
         return model.decode(state)

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from gpo.data.geometry import Geometry
-
 
 @dataclass(frozen=True)
 class SitePartition:
@@ -15,17 +13,26 @@ class SitePartition:
     """Sites that stay together."""
 
     @classmethod
-    def of(cls, geometry: Geometry, rank: int, count: int) -> "SitePartition":
-        """Returns a part of the sites of a data set; raises an error where there are too few."""
-        shape = geometry.grid_shape
-        lines = shape[0] if shape else geometry.num_points
+    def of(
+        cls, num_points: int, grid_shape: tuple[int, ...], rank: int, count: int
+    ) -> "SitePartition":
+        """Returns a part of the sites of a data set; raises an error where there are too few.
+
+        Args:
+            num_points: All sites.
+            grid_shape: Sites along every axis of a grid; empty for scattered points.
+            rank: Which part.
+            count: How many parts.
+        """
+        lines = grid_shape[0] if grid_shape else num_points
         if lines < count:
-            what = f"lines of the {' x '.join(map(str, shape))} grid" if shape else "sites"
+            shape = " x ".join(map(str, grid_shape))
+            what = f"lines of the {shape} grid" if grid_shape else "sites"
             raise ValueError(
                 f"`space_shards` must be at most the {lines} {what}, got {count}: "
                 "every process needs some."
             )
-        return cls(rank, count, geometry.num_points // lines)
+        return cls(rank, count, num_points // lines)
 
     def among(self, num_points: int) -> slice:
         """Returns the part of so many sites."""

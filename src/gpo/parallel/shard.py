@@ -1,11 +1,14 @@
 """What a process holds of the sites when several share them, and how their sums are made one."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 
 
 class SpatialShard(ABC):
@@ -65,9 +68,6 @@ class SingleProcess(SpatialShard):
 
 
 SINGLE_PROCESS = SingleProcess()
-
-
-# >>> """Sites that several processes shard, each holding a part: sums travel, sites do not."""
 
 
 class DistributedShard(SpatialShard):
@@ -140,3 +140,27 @@ class SumOfAll(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         """Returns the sum of what all processes want changed."""
         return ctx.shards.reduced(grads[0]), None
+
+
+def join_neighbours(device: str, world_size: int, num_shards: int) -> DistributedShard:
+    """Returns the shard of this process among those that share the sites of a sample.
+
+    Args:
+        device: Kind of device that tensors are on.
+        world_size: All processes; those beside each other share sites, the others share batches.
+        num_shards: How many share the sites of a sample.
+    """
+    shape = (world_size // num_shards, num_shards)
+    mesh = init_device_mesh(device, shape, mesh_dim_names=("data", "space"))
+    return DistributedShard(mesh.get_group("space"))
+
+
+@contextmanager
+def all_processes() -> Iterator[DistributedShard]:
+    """Yields the shard of this process among all that `torchrun` started."""
+    dist.init_process_group("gloo")
+    assert dist.group.WORLD is not None
+    try:
+        yield DistributedShard(dist.group.WORLD)
+    finally:
+        dist.destroy_process_group()

@@ -68,7 +68,9 @@ def train(
         # Refuses models that cannot, before anything starts.
         forecaster.share_sites(SINGLE_PROCESS)
     rank, groups = global_rank() // space_shards, world // space_shards
-    partition = SitePartition.of(data.geometry(), global_rank() % space_shards, space_shards)
+    sites = data.geometry()
+    rank_among_sites = global_rank() % space_shards
+    partition = SitePartition.of(sites.num_points, sites.grid_shape, rank_among_sites, space_shards)
     portion = {"reconstructs": config.task.phase == "field", "held": partition}
     training = make_examples(data, split.training, num_steps=config.optimizer.rollout, **portion)
     validation = make_examples(data, split.validation, **portion)

@@ -6,13 +6,12 @@ import lightning
 import torch
 from lightning.pytorch.strategies import Strategy
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.partition import SitePartition
-from gpo.parallel.shard import DistributedShard
+from gpo.parallel.shard import join_neighbours
 from gpo.training.budget import Budget
 from gpo.training.config import RunConfig
 from gpo.training.models import loss_weights
@@ -39,11 +38,8 @@ class TrainingModule(lightning.LightningModule):
         """Joins the processes that share sites with this one."""
         if self.partition.count == 1:
             return
-        groups = self.trainer.world_size // self.partition.count
-        mesh = init_device_mesh(
-            self.device.type, (groups, self.partition.count), mesh_dim_names=("data", "space")
-        )
-        self.forecaster.share_sites(DistributedShard(mesh.get_group("space")), self.partition)
+        shard = join_neighbours(self.device.type, self.trainer.world_size, self.partition.count)
+        self.forecaster.share_sites(shard, self.partition)
 
     def training_step(self, batch: Example, index: int) -> Tensor:
         """Returns the total loss; every term is logged by name."""
