@@ -2,11 +2,14 @@
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.processes import finish
 
 PROJECT = Path(__file__).parents[1]
 ABOUT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -59,6 +62,19 @@ def test_the_core_and_the_extras_share_no_package_and_all_is_all_of_them():
     assert sum(map(len, groups)) == len(set.union(*groups))
     assert packages(EXTRAS["all"]) == set.union(*map(packages, groups[1:]))
     assert packages(EXTRAS["all"]) <= packages(EXTRAS["dev"])
+
+
+@pytest.mark.parametrize(
+    "statement", ["gpo.GaussianParticleOperator", "import gpo.cli; gpo.cli.main(['--help'])"]
+)
+def test_the_core_opens_without_any_extra(statement):
+    script = f"""
+import sys
+sys.modules.update(dict.fromkeys({sorted(packages(EXTRAS["all"]))}))
+import gpo
+{statement}
+"""
+    finish([sys.executable, "-c", script])
 
 
 def test_the_citation_has_the_version_of_the_package():
