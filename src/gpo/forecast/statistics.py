@@ -1,4 +1,9 @@
-"""Statistics of the training split, in one pass and without keeping it in memory."""
+"""Statistics of the training split: per variable, and site by site for static maps.
+
+They are taken in one pass, without keeping the data in memory. A shape changes the flow around it
+little, and its mesh less: relative to the mean of all samples at a site these changes are what
+there is to learn; relative to one number they would be lost.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +20,6 @@ from torch import Tensor
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.splits import TimeSlice, touched_frames
 from gpo.files import CheckpointError
-
-# >>> """Per-variable normalisation with statistics of training data only."""
 
 MAX_NUMBERS = 2**21
 """Numbers whose moments are taken at a time."""
@@ -103,12 +106,6 @@ def _plain_mean(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         count = count + is_known.sum((0, 1))
     return total / np.maximum(count, 1)
 
-
-# >>> """What static maps have in common: the mean of their training samples, site by site.
-#
-# A shape changes the flow around it little, and its mesh less. Relative to the mean of all
-# samples these changes are what there is to learn; relative to one number they would be lost.
-# """
 
 FILE_NAME = "site_means.safetensors"
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from gpo.files import require
 from gpo.numerics.derivatives import Derivatives, gaussians_at
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import Footprints
@@ -124,16 +125,14 @@ class ParticleCloud:
             path: The file; it is whole or not there.
             length_units: Units of the domain's coordinates, such as "m".
         """
-        from gpo.inspect.files import save_cloud
-
-        save_cloud(self, path, length_units)
+        save_columns = require("gpo.inspect.files", "data", "Saving particles").save_columns
+        save_columns(path, length_units, **vars(self))
 
     @classmethod
     def load(cls, path: str | Path) -> "ParticleCloud":
         """Returns what `save` wrote."""
-        from gpo.inspect.files import load_cloud
-
-        return load_cloud(path)
+        load_columns = require("gpo.inspect.files", "data", "Loading particles").load_columns
+        return cls(**load_columns(path))
 
     def export(self, path: str | Path, *, is_text: bool = False) -> None:
         """Writes a new file for other programs: VTK points (`.vtp`) or a point cloud (`.ply`).

@@ -7,6 +7,7 @@ such as the domain's ends, are attributes of the file.
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ import xarray as xr
 from torch import Tensor
 
 from gpo.files import CheckpointError, new_file, whole_file
-from gpo.inspect.cloud import ParticleCloud
 from gpo.numerics.domain import Domain, longitude_latitude
 
 SUFFIXES = (".nc", ".zarr")
@@ -174,8 +174,6 @@ class Stored:
             raise CheckpointError(f"{self.path}: {error}") from error
 
 
-# >>> """A particle cloud as a file of columns."""
-
 DIMS = ("particle",)
 OWNERS = {
     "sample": "number of the sample, or of the frame of a series",
@@ -184,33 +182,36 @@ OWNERS = {
 }
 
 
-def save_cloud(cloud: ParticleCloud, path: str | Path, length_units: str) -> None:
-    """Writes a new file, NetCDF or Zarr by its ending."""
-    domain = cloud.domain
-    where = place_variables("center_", DIMS, cloud.centers, domain, "center", length_units)
-    owners = {
-        name: variable(DIMS, getattr(cloud, f"{name}s"), meaning)
-        for name, meaning in OWNERS.items()
-    }
+def save_columns(
+    path: str | Path,
+    length_units: str,
+    *,
+    centers: Tensor,
+    scales: Tensor,
+    weights: Tensor,
+    domain: Domain,
+    **owners: Tensor,
+) -> None:
+    """Writes the columns of a `ParticleCloud` into a new file, NetCDF or Zarr by its ending."""
+    places = place_variables("center_", DIMS, centers, domain, "center", length_units)
+    for name, meaning in OWNERS.items():
+        places[name] = variable(DIMS, owners[f"{name}s"], meaning)
     content = {
-        "weight": variable(DIMS, cloud.weights, WEIGHT_MEANING),
-        **scale_variables(DIMS, cloud.scales, length_units),
+        "weight": variable(DIMS, weights, WEIGHT_MEANING),
+        **scale_variables(DIMS, scales, length_units),
     }
     title = "Gaussian particles: w exp(-1/2 sum_d ((x_d - center_d) / scale_d)^2)"
-    write_dataset(path, "ParticleCloud", title, domain, content, {**where, **owners})
+    write_dataset(path, "ParticleCloud", title, domain, content, places)
 
 
-def load_cloud(path: str | Path) -> ParticleCloud:
-    """Returns the cloud in a file."""
+def load_columns(path: str | Path) -> dict[str, Any]:
+    """Returns the columns of the `ParticleCloud` in a file, by name."""
     stored = Stored.read(path, "ParticleCloud")
     domain = stored.domain()
-    samples, sites, gaussians = (stored.tensor(name, DIMS) for name in OWNERS)
-    return ParticleCloud(
-        stored.places("center_", DIMS, domain),
-        stored.places("scale_", DIMS, domain),
-        stored.tensor("weight", DIMS),
-        samples,
-        sites,
-        gaussians,
-        domain,
-    )
+    return {
+        "centers": stored.places("center_", DIMS, domain),
+        "scales": stored.places("scale_", DIMS, domain),
+        "weights": stored.tensor("weight", DIMS),
+        **{f"{name}s": stored.tensor(name, DIMS) for name in OWNERS},
+        "domain": domain,
+    }

@@ -1,4 +1,9 @@
-"""Fourier series on boxes: wavenumbers, truncation, random fields, spectra per shell."""
+"""Spectra: Fourier series on boxes, and power per degree of fields on the sphere.
+
+Coefficients of spherical harmonics come from `ducc0`, whose transforms on latitude-longitude grids
+are exact for every degree they hold; it works on arrays, on the CPU and without derivatives. It is
+an extra, because its licence (GPL) is not ours: pip install 'gpo[sphere]'.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -154,13 +159,6 @@ def _window(shape: Sequence[int], is_periodic: Sequence[bool], like: Tensor) -> 
         window = window[..., None] * (hann / hann.square().mean().sqrt())
     return window
 
-
-# >>> r"""Spherical harmonics of fields on latitude-longitude grids: power per degree.
-#
-# Coefficients come from `ducc0`, whose transforms on these grids are exact for every degree
-# they hold; it works on arrays, on the CPU and without derivatives, and so does this file. It
-# is an extra, because its licence (GPL) is not ours: pip install 'gpo[sphere]'.
-# """
 
 TOLERANCE = 1e-3
 """How far a latitude may be off, as a part of the spacing."""

@@ -1,4 +1,4 @@
-"""Which of several processes this one is, as `torchrun` or Lightning's launcher tell it."""
+"""Which of several processes this one is, and what to say when another is gone."""
 
 import os
 import signal
@@ -35,8 +35,6 @@ def world_size(devices: int) -> int:
     """
     return int(os.environ.get("WORLD_SIZE", devices))
 
-
-# >>> """When one of several processes that train together is gone: say so, and what to do."""
 
 SIGNS = ("gloo", "NCCL", "Connection", "Socket")
 """What errors of talking to other processes are about; they have no class of their own."""

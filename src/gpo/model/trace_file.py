@@ -1,0 +1,162 @@
+"""A trace as a file: particles, states, windows, tokens, couplings and output by name.
+
+Layers and states are axes of their own. Complex numbers are two real ones along `part`, the real
+one first. Waves are told by their wave vectors, and built again from the numbers they follow from.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpo.inspect.files import (
+    WEIGHT_MEANING,
+    Stored,
+    place_variables,
+    scale_variables,
+    variable,
+    write_dataset,
+)
+from gpo.model.encoder import MLPFeatures
+from gpo.model.geometric import WaveModes
+from gpo.model.layer import AbstractModes
+from gpo.model.paper import ContentModes
+from gpo.model.particles import AbstractLatent, Particles
+from gpo.numerics.domain import Domain
+from gpo.transforms.waves import Waves
+
+AT_SITES = ("sample", "site")
+OWNED = (*AT_SITES, "gaussian")
+OUTPUT = (*AT_SITES, "output_channel")
+STATES = {True: ("depth", *AT_SITES, "channel"), False: ("depth", *OWNED)}
+"""Axes of the states, by whether there are waves."""
+MODAL = ("layer", "part", "mode")
+HEADS = ("layer", "sample", "head")
+
+Table = dict[str, tuple[tuple[str, ...], str, str]]
+
+WAVES: Table = {
+    "token": ((*MODAL, "sample", "channel"), "tokens", "what a wave measured of the state"),
+    "response": ((*MODAL, "field"), "response", "by what a mode of a field is multiplied"),
+    "scattered": ((*MODAL, "sample", "field"), "scattered", "what is scattered back to the sites"),
+}
+"""Variable, axes, attribute of `WaveModes` and meaning."""
+
+CONTENT: Table = {
+    "token": ((*HEADS, "mode", "head_channel"), "tokens", "what a window measured of the basis"),
+    "coupling": ((*HEADS, "mode", "from_mode"), "coupling", "how much a mode takes of another"),
+    "coupled": ((*HEADS, "mode", "head_channel"), "coupled", "tokens after coupling"),
+    "scattered": ((*HEADS, "mode", "gaussian"), "scattered", "what is scattered back to the sites"),
+}
+"""Variable, axes, attribute of `ContentModes` and meaning."""
+
+WINDOW = (*HEADS, "site", "mode")
+
+
+def save_trace(
+    path: str | Path,
+    length_units: str,
+    *,
+    particles: AbstractLatent,
+    states: tuple[Tensor, ...],
+    modes: tuple[AbstractModes, ...],
+    windows: tuple[Tensor, ...],
+    output: Tensor,
+    coords: Tensor,
+    domain: Domain,
+    waves: Waves | None,
+) -> None:
+    """Writes the fields of a `Trace` into a new file, NetCDF or Zarr by its ending."""
+    axes = STATES[waves is not None]
+    meaning = "state of the sites, or basis, before and after every layer"
+    shown = "predicted field, as the decoder gives it"
+    content = {
+        "state": variable(axes, torch.stack(states), meaning),
+        "output": variable(OUTPUT, output, shown),
+    }
+    places = place_variables("site_", AT_SITES, coords, domain, "site", length_units)
+    if isinstance(particles, Particles):
+        places |= place_variables(
+            "center_", OWNED, particles.centers, domain, "center", length_units
+        )
+        content |= scale_variables(OWNED, particles.scales, length_units)
+        content["weight"] = variable(OWNED, particles.weights, WEIGHT_MEANING)
+    else:
+        assert isinstance(particles, MLPFeatures)
+        content["feature"] = variable(
+            OWNED, particles.features, "what a site holds instead of particles"
+        )
+    attributes: dict[str, list[int] | list[float]] = {}
+    if waves is not None:
+        meaning = "wave vectors, in turns per length of the domain"
+        content["wave_vector"] = variable(("mode", "axis"), waves.vectors, meaning)
+        attributes = {
+            # No file holds an empty list.
+            "wave_mesh_shape": list(waves.mesh_shape) or [0],
+            "wave_limits": list(waves.limits),
+            "wave_periods": list(waves.periods),
+        }
+    if windows:
+        content["window"] = variable(WINDOW, torch.stack(windows), "fraction of a site in a mode")
+    if modes:
+        for name, (dims, attribute, meaning) in (WAVES if waves else CONTENT).items():
+            parts = [getattr(layer, attribute) for layer in modes]
+            content[name] = variable(dims, torch.stack(parts), meaning)
+    title = "Every intermediate of a forward pass of the Gaussian Particle Operator"
+    write_dataset(path, "Trace", title, domain, content, places, attributes)
+
+
+def load_trace(path: str | Path) -> dict[str, Any]:
+    """Returns the fields of the `Trace` in a file, by name."""
+    stored = Stored.read(path, "Trace")
+    domain = stored.domain()
+    waves = _waves(stored, domain)
+    states = stored.tensor("state", STATES[waves is not None]).unbind()
+    num_layers = len(states) - 1
+    windows, modes = (), ()
+    if waves is not None:
+        modes = tuple(WaveModes(**parts) for parts in _layers(stored, WAVES, num_layers))
+    elif num_layers:
+        windows = stored.tensor("window", WINDOW).unbind()
+        modes = tuple(ContentModes(**parts) for parts in _layers(stored, CONTENT, num_layers))
+    coords, output = stored.places("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
+    return {
+        "particles": _latent(stored, domain),
+        "states": states,
+        "modes": modes,
+        "windows": windows,
+        "output": output,
+        "coords": coords,
+        "domain": domain,
+        "waves": waves,
+    }
+
+
+def _latent(stored: Stored, domain: Domain) -> AbstractLatent:
+    if "feature" in stored:
+        return MLPFeatures(stored.tensor("feature", OWNED))
+    centers, scales = (stored.places(name, OWNED, domain) for name in ("center_", "scale_"))
+    return Particles(centers, scales, stored.tensor("weight", OWNED))
+
+
+def _waves(stored: Stored, domain: Domain) -> Waves | None:
+    if "wave_vector" not in stored:
+        return None
+    mesh, limits = (
+        tuple(int(count) for count in stored.numbers(f"wave_{name}"))
+        for name in ("mesh_shape", "limits")
+    )
+    periods = tuple(stored.numbers("wave_periods"))
+    return Waves(domain, () if mesh == (0,) else mesh, limits, periods)
+
+
+def _layers(stored: Stored, table: Table, num_layers: int) -> Iterator[dict[str, Tensor]]:
+    """Yields what every layer saw, by the names of its attributes."""
+    if num_layers:
+        whole = {
+            attribute: stored.tensor(name, dims) for name, (dims, attribute, _) in table.items()
+        }
+        for layer in range(num_layers):
+            yield {attribute: tensor[layer] for attribute, tensor in whole.items()}
