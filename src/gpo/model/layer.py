@@ -2,17 +2,19 @@ r"""A layer, by the verbs of its mathematics: transform, couple, update.
 
 $T=\sum_j\psi(x_j)\,h_j$ is measured through test functions, $U=\mathcal{K}(T)$ couples the modes,
 and $h_j\leftarrow F(h_j,\psi(x_j)\,U)$ takes up what is scattered back. Of all sites a layer needs
-a sum and nothing else, so sites may come in chunks (`memory.py`) and lie in several processes.
+a sum and nothing else, so sites come in chunks (`memory.py`) and may lie in several processes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.model.encoder import SiteFeatures
+from gpo.model.memory import Memory
 from gpo.model.particles import AbstractLatent
 from gpo.parallel.shard import SpatialShard
 from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
@@ -71,8 +73,49 @@ class AbstractLift(nn.Module, ABC):
         """Returns a state as the decoder takes it."""
 
 
+@dataclass(frozen=True)
+class LayerOutput:
+    """What one layer did to all sites."""
+
+    states: list[State]
+    """Of all chunks, after the layer."""
+    modes: AbstractModes
+    """Measured, coupled, and scattered back."""
+    transforms: Sequence[object]
+    """Test functions at the chunks, or how to compute them again."""
+
+
 class AbstractLayer(nn.Module, ABC):
-    """One layer of the operator."""
+    """One layer of the operator: measure, couple, scatter."""
+
+    def forward(
+        self,
+        states: list[State],
+        chunks: list[Chunk],
+        *,
+        memory: Memory,
+        shard: SpatialShard,
+        ablated: Iterable[int] = (),
+    ) -> LayerOutput:
+        """Takes all sites through the layer.
+
+        Args:
+            states: Of the sites, chunk by chunk.
+            chunks: The sites.
+            memory: What stays for the backward pass.
+            shard: Adds what other processes measured.
+            ablated: Modes that are not scattered back.
+        """
+        transforms = memory.defer(self, self.transform, states, chunks)
+        moments = memory.map(self, _analyse, transforms, states)
+        modes = self.couple(total(moments), shard).without(ablated)
+        scattered = [modes.scattered] * len(chunks)
+        updated = memory.map(self, self.scatter, scattered, states, transforms)
+        return LayerOutput(updated, modes, transforms)
+
+    def scatter(self, modes: Tensor, state: State, transform: AbstractTransform) -> State:
+        """Returns the state of points after modes were scattered to them."""
+        return self.update(state, transform.synthesise(modes))
 
     @abstractmethod
     def transform(self, state: State, chunk: Chunk) -> AbstractTransform:
@@ -89,8 +132,17 @@ class AbstractLayer(nn.Module, ABC):
 
     @abstractmethod
     def update(self, state: State, scattered: Tensor) -> State:
-        """Returns the state of points after modes were scattered to them."""
+        """Returns the state of points that take up what was scattered to them."""
 
 
 Regularizer = Callable[[AbstractLatent, Chunk], Tensor]
 """Says something of what the sites of a chunk own that adds up over sites."""
+
+
+def total(portions: list[Tensor]) -> Tensor:
+    """Returns the sum over chunks."""
+    return portions[0] if len(portions) == 1 else torch.stack(portions).sum(0)
+
+
+def _analyse(transform: AbstractTransform, state: State) -> Tensor:
+    return transform.analyse(state.channels)

@@ -7,7 +7,6 @@ their basis in `particles.py`, the layers of both variants in `geometric.py` and
 layer is in `layer.py`, and how sites fit into memory in `memory.py`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,8 +25,10 @@ from gpo.model.layer import (
     AbstractLift,
     AbstractModes,
     Chunk,
+    LayerOutput,
     Regularizer,
     State,
+    total,
 )
 from gpo.model.memory import Keeps, Memory, activation_sizes, choose_memory, chunk_points
 from gpo.model.paper import BasisLift, ContentTransform, PGGaussianAttention
@@ -117,18 +118,17 @@ class GaussianParticleOperator(nn.Module):
         sites = self._ablate(sites, ablation)
         memory = Memory() if keeps_trace else choose_memory(self.config, sites)
         chunks = self._chunks(sites, is_whole=keeps_trace)
-        begin = partial(self._begin, ablation, regularizer, memory)
-        begun = memory.map(self, begin, chunks)
-        states = [start.state for start in begun]
-        output = OperatorOutput(self, sites, ablation, memory, chunks, begun, [states])
+        lift = partial(self._lift, ablation, regularizer, memory)
+        lifted = memory.map(self, lift, chunks)
+        states = [one.state for one in lifted]
+        output = OperatorOutput(self, sites, ablation, memory, chunks, lifted, [states])
         for number, layer in enumerate(self.applied_layers[:num_layers]):
-            tests = memory.defer(layer, layer.transform, states, chunks)
-            moments = total(memory.map(layer, analyse, tests, states))
-            modes = layer.couple(moments, sites.shard).without(ablation.modes_of(number))
-            if number not in ablation.layers:
-                scattered = [modes.scattered] * len(chunks)
-                states = memory.map(layer, partial(scatter, layer), scattered, states, tests)
-            output.record(modes, states, tests if keeps_trace else ())
+            ablated = ablation.modes_of(number)
+            passed: LayerOutput = layer(
+                states, chunks, memory=memory, shard=sites.shard, ablated=ablated
+            )
+            states = states if number in ablation.layers else passed.states
+            output.record(states, passed, keeps_trace)
         return output
 
     def encode(
@@ -247,14 +247,14 @@ class GaussianParticleOperator(nn.Module):
         values = neighbours.blend(neighbours.gather(sites.values))
         return Chunk(values, queries, None, transform, slice(None)), neighbours
 
-    def _begin(
+    def _lift(
         self, ablation: Ablation, regularizer: Regularizer | None, memory: Memory, chunk: Chunk
-    ) -> "Start":
+    ) -> "Lifted":
         """Returns what is at the sites of a chunk before the first layer."""
         latent, features = self.encode(chunk, ablation)
         state = self.lift(latent, features, chunk.coords)
         penalty = None if regularizer is None else regularizer(latent, chunk)
-        return Start(state, penalty, latent if memory.keeps == Keeps.ALL else None)
+        return Lifted(state, penalty, latent if memory.keeps == Keeps.ALL else None)
 
     def _ablate(self, sites: Sites, ablation: Ablation) -> Sites:
         config, num_sites = self.config, sites.values.shape[1]
@@ -289,7 +289,7 @@ class GaussianParticleOperator(nn.Module):
 
 
 @dataclass(frozen=True)
-class Start:
+class Lifted:
     """What is at the sites of a chunk before the first layer."""
 
     state: State
@@ -308,7 +308,7 @@ class OperatorOutput:
     ablation: Ablation
     memory: Memory
     chunks: list[Chunk]
-    begun: list[Start]
+    lifted: list[Lifted]
     states: list[list[State]]
     """Of all chunks, before the first layer and after the last; after every layer in a trace."""
     modes: list[AbstractModes] = field(default_factory=list)
@@ -316,13 +316,13 @@ class OperatorOutput:
     transforms: list[AbstractTransform] = field(default_factory=list)
     """Test functions of every layer at the sites; in a trace only."""
 
-    def record(
-        self, modes: AbstractModes, states: list[State], transforms: Sequence[object]
-    ) -> None:
+    def record(self, states: list[State], passed: LayerOutput, keeps_trace: bool) -> None:
         """Takes down what a layer did; of states the first and the last stay where nothing is traced."""
-        self.modes.append(modes)
-        self.transforms.extend(one for one in transforms if isinstance(one, AbstractTransform))
-        if not transforms and len(self.states) > 1:
+        self.modes.append(passed.modes)
+        if keeps_trace:
+            found = (one for one in passed.transforms if isinstance(one, AbstractTransform))
+            self.transforms.extend(found)
+        elif len(self.states) > 1:
             self.states.pop()
         self.states.append(states)
 
@@ -342,13 +342,13 @@ class OperatorOutput:
     @property
     def regularization(self) -> Tensor | None:
         """What the regularizer said of all sites."""
-        penalties = [start.penalty for start in self.begun if start.penalty is not None]
+        penalties = [start.penalty for start in self.lifted if start.penalty is not None]
         return total(penalties) if penalties else None
 
     @cached_property
     def latent(self) -> AbstractLatent:
         """What the encoder left at all sites."""
-        latents = [start.latent for start in self.begun if start.latent is not None]
+        latents = [start.latent for start in self.lifted if start.latent is not None]
         if not latents:
             pairs = self.memory.map(
                 self.model.encoder, partial(self.model.encode, ablation=self.ablation), self.chunks
@@ -374,7 +374,7 @@ class OperatorOutput:
             zip(model.applied_layers, self.modes, strict=False)
         ):
             if number not in self.ablation.layers:
-                state = scatter(layer, modes.scattered, state, layer.transform(state, chunk))
+                state = layer.scatter(modes.scattered, state, layer.transform(state, chunk))
         return model.decode(state)
 
     @property
@@ -387,23 +387,6 @@ class OperatorOutput:
             self.latent, states, tuple(self.modes), windows, self.decoded(-1),
             coords, self.model.config.domain, self.model.waves,
         )  # fmt: skip
-
-
-def analyse(transform: AbstractTransform, state: State) -> Tensor:
-    """Returns what test functions measure of a state; it adds up over sites."""
-    return transform.analyse(state.channels)
-
-
-def scatter(
-    layer: AbstractLayer, modes: Tensor, state: State, transform: AbstractTransform
-) -> State:
-    """Returns a state after a layer scattered its modes to it."""
-    return layer.update(state, transform.synthesise(modes))
-
-
-def total(portions: list[Tensor]) -> Tensor:
-    """Returns the sum over chunks."""
-    return portions[0] if len(portions) == 1 else torch.stack(portions).sum(0)
 
 
 def join(portions: list[Tensor]) -> Tensor:
