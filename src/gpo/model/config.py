@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 from gpo.numerics.domain import Domain
@@ -121,12 +122,12 @@ class GeometricConfig:
             "num_waves", f"at least 1, for all {self.num_axes} axes or for each", self.num_waves,
         )  # fmt: skip
 
-    @property
+    @cached_property
     def num_axes(self) -> int:
         """Axes that waves run along: of a mesh, of a sphere two, of a box all."""
         return len(self.mesh_shape) or self.domain.dim - self.domain.is_sphere
 
-    @property
+    @cached_property
     def wave_limits(self) -> tuple[int, ...]:
         """Largest wave number along every axis."""
         if isinstance(self.num_waves, tuple):

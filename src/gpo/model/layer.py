@@ -95,7 +95,7 @@ class AbstractLayer(nn.Module, ABC):
         *,
         memory: Memory,
         shard: SpatialShard,
-        ablated: Iterable[int] = (),
+        ablated: Sequence[int] = (),
     ) -> LayerOutput:
         """Takes all sites through the layer.
 
@@ -108,7 +108,8 @@ class AbstractLayer(nn.Module, ABC):
         """
         transforms = memory.defer(self, self.transform, states, chunks)
         moments = memory.map(self, _analyse, transforms, states)
-        modes = self.couple(total(moments), shard).without(ablated)
+        modes = self.couple(total(moments), shard)
+        modes = modes.without(ablated) if ablated else modes
         scattered = [modes.scattered] * len(chunks)
         updated = memory.map(self, self.scatter, scattered, states, transforms)
         return LayerOutput(updated, modes, transforms)

@@ -69,8 +69,9 @@ class Memory:
             function: Depends on nothing else that is differentiated but what it is given.
             given: For every argument of the function, what it is of every chunk.
         """
-        run = _run if self.keeps == Keeps.ALL else partial(_recomputed, list(module.parameters()))
-        return [run(function, *parts) for parts in zip(*given, strict=True)]
+        if self.keeps != Keeps.ALL:
+            function = partial(_recomputed, list(module.parameters()), function)
+        return list(map(function, *given))
 
     def defer(
         self, module: nn.Module, function: Callable[..., Result], *given: Sequence[object]

@@ -69,6 +69,8 @@ class GaussianParticleOperator(nn.Module):
             layers = [PGGaussianAttention(config) for _ in range(num_owned)]
             self._transform = None
         self.layers = nn.ModuleList(layers)
+        self.num_modes = activation_sizes(config).modes
+        """Modes of a layer, of all its heads."""
         self.shard: SpatialShard = SINGLE_PROCESS
         self.chunk_size: int | None = None
         """Sites, of all samples together, that are worked on at a time; as fit the cache where None."""
@@ -137,7 +139,9 @@ class GaussianParticleOperator(nn.Module):
         """Returns what the sites of a chunk own, and the features that it was read off."""
         features = self.encoder.describe(chunk.values, chunk.coords)
         latent = self.encoder.read(features, chunk.coords)
-        return latent.ablated(ablation.within(chunk.points)), features
+        if ablation.sites or ablation.gaussians:
+            latent = latent.ablated(ablation.within(chunk.points))
+        return latent, features
 
     def decode(self, state: State) -> Float[Tensor, "batch points out_channels"]:
         """Returns the field at points in some state."""
@@ -201,18 +205,12 @@ class GaussianParticleOperator(nn.Module):
     @property
     def applied_layers(self) -> list[AbstractLayer]:
         """The layers in the order of application; the same one n times where they are shared."""
-        layers = [layer for layer in self.layers if isinstance(layer, AbstractLayer)]
-        return layers * (self.config.num_layers // max(1, len(layers)))
+        return list(self.layers) * (self.config.num_layers // max(1, len(self.layers)))  # pyright: ignore[reportReturnType]
 
     @property
     def waves(self) -> Waves | None:
         """The test functions of all layers; none in the paper's variant, whose windows see content."""
         return None if self._transform is None else self._transform.waves
-
-    @property
-    def num_modes(self) -> int:
-        """Modes of a layer, of all its heads."""
-        return activation_sizes(self.config).modes
 
     @property
     def dtype(self) -> torch.dtype:
@@ -257,6 +255,8 @@ class GaussianParticleOperator(nn.Module):
         return Lifted(state, penalty, latent if memory.keeps == Keeps.ALL else None)
 
     def _ablate(self, sites: Sites, ablation: Ablation) -> Sites:
+        if ablation == Ablation():
+            return sites
         config, num_sites = self.config, sites.values.shape[1]
         num_gaussians = config.encoder.num_gaussians
         ablation.check(config.num_layers, self.num_modes, num_sites, num_gaussians)

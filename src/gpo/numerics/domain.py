@@ -9,6 +9,7 @@ and a latitude.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -90,7 +91,7 @@ class Domain:
         box = cls.around(around)
         return cls(box.lower, box.upper, box.periodic, is_sphere=True)
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Number of coordinates of a point (three on the sphere)."""
         return len(self.lower)
@@ -102,10 +103,12 @@ class Domain:
 
     def unit_lengths(self, like: Tensor) -> Float[Tensor, " #dim"]:
         """Returns what counts as length one along every axis, once where it is the same for all."""
+        return _per_axis(self._unit_lengths, like)
+
+    @cached_property
+    def _unit_lengths(self) -> list[float]:
         lengths = [high - low for low, high in zip(self.lower, self.upper, strict=True)]
-        if self.is_sphere:
-            lengths = [max(lengths) / 2]
-        return _per_axis(lengths, like)
+        return [max(lengths) / 2] if self.is_sphere else lengths
 
     def to_unit(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Maps the box onto $[0, 1]^d$, and the sphere or its patch into $[-1, 1]^3$."""
