@@ -122,6 +122,11 @@ class GeometricConfig:
             "num_waves", f"at least 1, for all {self.num_axes} axes or for each", self.num_waves,
         )  # fmt: skip
 
+    @property
+    def state_channels(self) -> int:
+        """Numbers per point that the decoder reads: the state."""
+        return self.hidden_dim
+
     @cached_property
     def num_axes(self) -> int:
         """Axes that waves run along: of a mesh, of a sphere two, of a box all."""
@@ -183,6 +188,11 @@ class PaperConfig:
                 f"`hidden_dim` must be a multiple of `num_heads`, got hidden_dim={self.hidden_dim}, "
                 f"num_heads={self.num_heads}. Nearest valid hidden_dim: {nearest}."
             )
+
+    @property
+    def state_channels(self) -> int:
+        """Numbers per point that the decoder reads: the basis."""
+        return self.num_gaussians
 
     @property
     def head_dim(self) -> int:

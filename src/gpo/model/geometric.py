@@ -26,11 +26,24 @@ from gpo.model.ablation import without
 from gpo.model.config import GeometricConfig
 from gpo.model.encoder import SiteFeatures
 from gpo.model.features import NoFeatures, make_features
-from gpo.model.layer import AbstractLayer, AbstractLift, AbstractModes, Chunk, State
+from gpo.model.layer import AbstractLayer, AbstractLift, AbstractModes, Chunk, State, Variant
 from gpo.model.mode_filter import ModeFilter
 from gpo.model.particles import AbstractLatent
 from gpo.parallel.shard import SpatialShard
 from gpo.transforms.transform import AbstractWaveTransform
+from gpo.transforms.waves import Waves
+
+
+def build_geometric(config: GeometricConfig, num_features: int) -> Variant:
+    """Builds lift and layers of the geometric variant.
+
+    Args:
+        config: The architecture.
+        num_features: Position features of the encoder.
+    """
+    waves = Waves.on(config.domain, config.wave_limits, config.mesh_shape)
+    lift = GeometricLift(config, num_features)
+    return Variant(lift, [GatedLayer(config, waves.shape) for _ in range(config.num_layers)], waves)
 
 
 class GeometricLift(AbstractLift):

@@ -18,6 +18,7 @@ from gpo.model.memory import Memory
 from gpo.model.particles import AbstractLatent
 from gpo.parallel.shard import SpatialShard
 from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
+from gpo.transforms.waves import Waves
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,17 @@ class AbstractLayer(nn.Module, ABC):
     @abstractmethod
     def update(self, state: State, scattered: Tensor) -> State:
         """Returns the state of points that take up what was scattered to them."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What lies between encoder and decoder in one variant of the operator."""
+
+    lift: AbstractLift
+    layers: Sequence[AbstractLayer]
+    """Those that own parameters; fewer than are applied where layers are shared."""
+    waves: Waves | None
+    """The test functions, where they are waves; none where they depend on the field."""
 
 
 Regularizer = Callable[[AbstractLatent, Chunk], Tensor]

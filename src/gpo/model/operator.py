@@ -7,6 +7,7 @@ their basis in `particles.py`, the layers of both variants in `geometric.py` and
 layer is in `layer.py`, and how sites fit into memory in `memory.py`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,21 +18,21 @@ from torch import Tensor, nn
 
 from gpo.model import checkpoint
 from gpo.model.ablation import Ablation
-from gpo.model.config import GeometricConfig, OperatorConfig
+from gpo.model.config import GeometricConfig, OperatorConfig, PaperConfig
 from gpo.model.encoder import Decoder, ParticleEncoder, SiteFeatures, make_encoder
-from gpo.model.geometric import GatedLayer, GeometricLift
+from gpo.model.geometric import build_geometric
 from gpo.model.layer import (
     AbstractLayer,
-    AbstractLift,
     AbstractModes,
     Chunk,
     LayerOutput,
     Regularizer,
     State,
+    Variant,
     total,
 )
 from gpo.model.memory import Keeps, Memory, activation_sizes, choose_memory, chunk_points
-from gpo.model.paper import BasisLift, ContentTransform, PGGaussianAttention
+from gpo.model.paper import ContentTransform, build_paper
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
@@ -39,13 +40,16 @@ from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.fit import CachedTransform, synthesis_at
 from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
-from gpo.transforms.waves import Waves
+
+VARIANTS: dict[type, Callable[..., Variant]] = {
+    GeometricConfig: build_geometric,
+    PaperConfig: build_paper,
+}
+"""What builds lift and layers, by configuration; a variant of your own joins with one line."""
 
 
 class GaussianParticleOperator(nn.Module):
     """Maps a field on any points to a field on any points, through Gaussian particles."""
-
-    lift: AbstractLift
 
     def __init__(self, config: OperatorConfig) -> None:
         """Makes an operator that begins at random.
@@ -56,19 +60,11 @@ class GaussianParticleOperator(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = make_encoder(config)
-        if isinstance(config, GeometricConfig):
-            waves = Waves.on(config.domain, config.wave_limits, config.mesh_shape)
-            self.decoder = Decoder(config, config.hidden_dim)
-            self.lift = GeometricLift(config, self.encoder.features.num_features)
-            layers = [GatedLayer(config, waves.shape) for _ in range(config.num_layers)]
-            self._transform = CachedTransform(waves)
-        else:
-            self.decoder = Decoder(config, config.num_gaussians)
-            self.lift = BasisLift(config.domain)
-            num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
-            layers = [PGGaussianAttention(config) for _ in range(num_owned)]
-            self._transform = None
-        self.layers = nn.ModuleList(layers)
+        self.decoder = Decoder(config, config.state_channels)
+        variant = VARIANTS[type(config)](config, self.encoder.features.num_features)
+        self.lift, self.waves = variant.lift, variant.waves
+        self.layers = nn.ModuleList(variant.layers)
+        self._transform = None if self.waves is None else CachedTransform(self.waves)
         self.num_modes = activation_sizes(config).modes
         """Modes of a layer, of all its heads."""
         self.shard: SpatialShard = SINGLE_PROCESS
@@ -206,11 +202,6 @@ class GaussianParticleOperator(nn.Module):
     def applied_layers(self) -> list[AbstractLayer]:
         """The layers in the order of application; the same one n times where they are shared."""
         return list(self.layers) * (self.config.num_layers // max(1, len(self.layers)))  # pyright: ignore[reportReturnType]
-
-    @property
-    def waves(self) -> Waves | None:
-        """The test functions of all layers; none in the paper's variant, whose windows see content."""
-        return None if self._transform is None else self._transform.waves
 
     @property
     def dtype(self) -> torch.dtype:

@@ -17,11 +17,18 @@ from torch.nn.functional import linear, softplus
 from gpo.model.ablation import without
 from gpo.model.config import PaperConfig
 from gpo.model.encoder import SiteFeatures
-from gpo.model.layer import AbstractLayer, AbstractLift, AbstractModes, Chunk, State
+from gpo.model.layer import AbstractLayer, AbstractLift, AbstractModes, Chunk, State, Variant
 from gpo.model.particles import AbstractLatent
 from gpo.numerics.domain import Domain
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.transform import AbstractTransform
+
+
+def build_paper(config: PaperConfig, num_features: int) -> Variant:
+    """Builds lift and layers of the paper's variant, whose lift needs no position features."""
+    num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
+    layers = [PGGaussianAttention(config) for _ in range(num_owned)]
+    return Variant(BasisLift(config.domain), layers, None)
 
 
 class BasisLift(AbstractLift):
