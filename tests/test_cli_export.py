@@ -61,7 +61,7 @@ def test_a_file_predicts_on_the_sites_of_the_run_and_says_what_it_needs(runs, ca
 def test_queries_are_in_the_file(tmp_path):
     data = tmp_path / "weather.nc"
     write_era5(data, num_times=60)
-    main(["train", "--data", str(data), *SIZES, "--history", "2", "--clock", "day",
+    main(["train", "--data", str(data), *SIZES, "--history", "2", "--time-features", "day",
           "--out", str(tmp_path / "run")])  # fmt: skip
     (tmp_path / "towns.csv").write_text("lon lat\n2.3 48.8\n-0.1 51.5\n")
     main(["export", str(tmp_path / "run"), "--output", str(tmp_path / "towns.pt2"),

@@ -102,7 +102,7 @@ def _series(data: Trajectories) -> str:
         if uneven:
             text += f"; {uneven} steps of another length are left out of training"
     if data.first_hour is not None:
-        text += f"; dated, the first at {data.first_hour:g} h (--clock day tells a model the hour)"
+        text += f"; dated, the first at {data.first_hour:g} h (--time-features day gives a model the hour)"
     return text
 
 

@@ -84,7 +84,9 @@ class PredictCommand:
             return Forecasts(forecaster, data, 1, places)
         if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
-        return Forecasts(forecaster, data.with_time_features(task.clock), self.steps, places)
+        return Forecasts(
+            forecaster, data.with_time_features(task.time_features), self.steps, places
+        )
 
     def _places(self, geometry: Geometry) -> QueryPoints | None:
         if self.queries:

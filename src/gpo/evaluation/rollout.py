@@ -81,7 +81,7 @@ def make_rollouts(
         times = slice(window.first, stop, lead)
         frames = data.input_frames(window.trajectory, times)
         given, later = np.split(frames.astype(np.float32), [forecaster.task.history])
-        known = forecaster.task.num_known
+        known = forecaster.task.num_forcings
         truth = later[..., known:]
         is_known = np.asarray(np.isfinite(frames).all((0, 2)))
         weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))

@@ -73,5 +73,5 @@ def attribute(
     modes = [part.sum(other_axes).flatten() for part in by_token]
     # Forcings are no part of the field.
     by_frame = by_site[0].unflatten(-1, (forecaster.task.history, -1))
-    regions = by_frame[..., forecaster.task.num_known :].sum((-2, -1))
+    regions = by_frame[..., forecaster.task.num_forcings :].sum((-2, -1))
     return Attribution(attributed.item(), regions, torch.stack(modes) if modes else None)

@@ -55,9 +55,11 @@ def describe_program(
     }
     if is_series and len(data.time) > 1:
         description |= {"time_step": data.time_step, "time_units": data.time_units}
-    if task.num_known:
+    if task.num_forcings:
         angle = "2 pi hour / 24, with the time of day of the frame in hours"
-        description["input"]["clock"] = f"day_cos and day_sin are cosine and sine of {angle}"
+        description["input"]["time_features"] = (
+            f"day_cos and day_sin are cosine and sine of {angle}"
+        )
     if queries is not None:
         description["queries"] = _places(queries)
     return description

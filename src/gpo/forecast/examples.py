@@ -31,13 +31,13 @@ class Example:
     weights: Float[Tensor, "batch points"]
     num_sites: tuple[int, ...]
     """Sites of every example, those that other processes hold included."""
-    num_known: int = 0
-    """Numbers that a frame begins with and that are known of any time, such as those of a clock."""
+    num_forcings: int = 0
+    """Forcings that a frame begins with: known in advance, such as the time of day."""
 
     @property
     def fields(self) -> Float[Tensor, "batch history points fields"]:
         """What is given without what is known of any time."""
-        return self.frames[..., self.num_known :]
+        return self.frames[..., self.num_forcings :]
 
     @property
     def target(self) -> Float[Tensor, "batch points outputs"]:
@@ -88,12 +88,12 @@ class WindowExamples(Dataset[Example]):
         inputs, sites = window.inputs, self.held.among(geometry.num_points)
         times = slice(inputs.start, inputs.stop, inputs.step)
         frames = self._frames(window.trajectory, times)
-        given, num_known = self.data.add_forcings(frames, times), len(self.data.forcings)
+        given, num_forcings = self.data.add_forcings(frames, times), len(self.data.forcings)
         if self.reconstructs:
-            return _example(given, frames[-1:], geometry, sites, num_known)
+            return _example(given, frames[-1:], geometry, sites, num_forcings)
         stop = window.target + (self.num_steps - 1) * window.lead + 1
         targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        return _example(given, targets, geometry, sites, num_known)
+        return _example(given, targets, geometry, sites, num_forcings)
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if self.is_lazy:
@@ -186,14 +186,14 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
 
 
 def _example(
-    frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice, num_known: int = 0
+    frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice, num_forcings: int = 0
 ) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = np.where(is_known, geometry.weights[sites], 0.0)
     zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
     parts = (*zeroed, geometry.coords[sites], weights)
     tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
-    return Example(*tensors, num_sites=(geometry.num_points,), num_known=num_known)
+    return Example(*tensors, num_sites=(geometry.num_points,), num_forcings=num_forcings)
 
 
 class EpochShuffle(Sampler[int]):
@@ -264,5 +264,5 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
         tuple(number for example in examples for number in example.num_sites),
-        examples[0].num_known,
+        examples[0].num_forcings,
     )

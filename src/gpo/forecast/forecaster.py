@@ -51,20 +51,20 @@ class Task:
     """Size of the change over `lead` steps, in units of `output_std`."""
     is_per_site: bool = False
     """Whether means are taken site by site; those above are then means over all sites."""
-    clock: TimeFeatures = "none"
-    """Whether every frame that is given begins with the hand of a clock."""
-    turn: float = 0.0
-    """By how much the hand turns in `lead` steps, in radians."""
+    time_features: TimeFeatures = "none"
+    """Whether every input frame begins with cosine and sine of the time of day."""
+    day_angle: float = 0.0
+    """By how much that angle grows in `lead` steps, in radians."""
 
     @property
-    def num_known(self) -> int:
-        """Inputs of a frame that are known of any time and not predicted."""
-        return 0 if self.clock == "none" else len(DAY_CYCLE)
+    def num_forcings(self) -> int:
+        """Inputs of a frame that are known in advance and not predicted."""
+        return 0 if self.time_features == "none" else len(DAY_CYCLE)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Variables that are given, without what is known of any time."""
-        return self.inputs[self.num_known :]
+        """Variables that are given, without forcings."""
+        return self.inputs[self.num_forcings :]
 
 
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
@@ -203,15 +203,15 @@ class Forecaster(nn.Module):
     ) -> Float[Tensor, "batch history points inputs"]:
         """Returns what the next forecast starts from: the oldest frame goes, a predicted one comes.
 
-        Its clock is that of the last frame, turned by the lead. Frames may be normalised or not:
-        the hand of a clock is the same.
+        Its time of day is that of the last frame, advanced by the lead. Frames may be normalised or
+        not: time features are the same.
         """
         newest = prediction.unsqueeze(1)
-        if self.task.num_known:
-            across, up = frames[:, -1:, :, : self.task.num_known].unbind(-1)
-            cosine, sine = math.cos(self.task.turn), math.sin(self.task.turn)
-            hand = torch.stack([cosine * across - sine * up, sine * across + cosine * up], -1)
-            newest = torch.cat([hand, newest], -1)
+        if self.task.num_forcings:
+            across, up = frames[:, -1:, :, : self.task.num_forcings].unbind(-1)
+            cosine, sine = math.cos(self.task.day_angle), math.sin(self.task.day_angle)
+            features = torch.stack([cosine * across - sine * up, sine * across + cosine * up], -1)
+            newest = torch.cat([features, newest], -1)
         return torch.cat([frames[:, 1:], newest], 1)
 
     def normalised(

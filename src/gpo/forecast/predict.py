@@ -70,23 +70,21 @@ class Forecasts:
             problem = f"must have at least {self._num_needed} frames to start from, got"
             raise DataError(data.source, "time", f"{problem} {len(data.time)}.")
         else:
-            self._check_clock(data)
+            self._check_time_features(data)
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
             problem = "differ from sample to sample: ask at --queries or on a --grid."
             raise DataError(data.source, "coords", problem)
 
-    def _check_clock(self, data: Trajectories) -> None:
+    def _check_time_features(self, data: Trajectories) -> None:
         """Refuses frames that tell the time otherwise than those that were learned from."""
         task = self.forecaster.task
-        if data.time_features != task.clock:
-            problem = (
-                f"must tell the time as in training, clock={task.clock}, got {data.time_features}."
-            )
+        if data.time_features != task.time_features:
+            problem = f"must have the time features of training, time_features={task.time_features}, got {data.time_features}."
             raise DataError(data.source, "time", problem)
-        if task.clock == "none" or len(data.time) == 1:
+        if task.time_features == "none" or len(data.time) == 1:
             return
-        hours = task.turn / day_angle(1.0) / task.lead
+        hours = task.day_angle / day_angle(1.0) / task.lead
         if abs(data.time_step - hours) > 1e-6 * hours:
             problem = f"must advance by {hours:g} h a frame, as in training, got"
             raise DataError(data.source, "time", f"{problem} {data.time_step:g}.")

@@ -52,7 +52,9 @@ class SharedForecaster(Forecaster):
     ) -> Forecast:
         """Visits the sites that belong to this process."""
         if ablation.sites:
-            raise ValueError("sites cannot be silent where several processes share them.")
+            raise ValueError(
+                "`ablation.sites` must be empty where several processes share the sites."
+            )
         per_line = _line(coords, self.shards.count, is_sphere=self._is_sphere)
         held = SitePartition(self.shards.rank, self.shards.count, per_line)
         part = held.among(coords.shape[-2])

@@ -52,7 +52,9 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
     amounts = values[0, :, -len(forecaster.task.inputs) :]
     reconstructed = _reconstructed(particles, amounts, example, model)
     reconstructed = reconstructed * forecaster.input_std + forecaster.input_mean
-    return ParticleReconstruction(particles, field, reconstructed[:, forecaster.task.num_known :])
+    return ParticleReconstruction(
+        particles, field, reconstructed[:, forecaster.task.num_forcings :]
+    )
 
 
 def _reconstructed(

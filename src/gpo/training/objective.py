@@ -106,5 +106,5 @@ def draw_noise(
         if torch.rand((), generator=drawn) < fraction:
             mine = torch.randn(num_sites, row.shape[1], generator=drawn)[partition.among(num_sites)]
             row[: len(mine)] = size * mine
-    noise.unflatten(-1, (history, inputs))[..., : batch.num_known] = 0
+    noise.unflatten(-1, (history, inputs))[..., : batch.num_forcings] = 0
     return noise.to(batch.frames)

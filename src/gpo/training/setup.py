@@ -58,7 +58,8 @@ def make_task(
     known, told = (), {}
     if isinstance(data, Trajectories) and data.forcings:
         known = data.forcings
-        told = {"clock": data.time_features, "turn": day_angle(config.task.lead * data.time_step)}
+        angle = day_angle(config.task.lead * data.time_step)
+        told = {"time_features": data.time_features, "day_angle": angle}
     task = Task(
         inputs=tuple(variable.name for variable in (*known, *given)),
         outputs=tuple(variable.name for variable in wanted),

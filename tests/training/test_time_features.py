@@ -170,7 +170,9 @@ def test_what_is_shown_of_a_frame_is_its_field():
 def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
     data, forecaster = untrained()
     assert Forecasts(forecaster, data, 3).layout.variables == data.variables
-    with pytest.raises(DataError, match="must tell the time as in training, clock=day, got none"):
+    with pytest.raises(
+        DataError, match="must have the time features of training, time_features=day, got none"
+    ):
         Forecasts(forecaster, data.with_time_features("none"))
     slow = replace(data, time=2 * data.time)
     with pytest.raises(DataError, match="must advance by 3 h a frame, as in training, got 6"):
