@@ -158,7 +158,7 @@ def test_the_command_says_how_long_an_answer_takes_and_where_the_page_is(served)
 def test_the_page_asks_nothing_of_other_servers(page, served):
     assert len(page.asked) > 20
     assert all(url.startswith(served[0]) for url in page.asked)
-    assert "gpo, variant geometric" in text(page, "run-metadata")
+    assert "gpo;" in text(page, "run-metadata")
 
 
 def test_a_mode_that_is_off_changes_the_prediction_and_back_again(page):

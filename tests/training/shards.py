@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 
 from gpo import Ablation, Domain, relative_l2
-from gpo.model import sweep
+from gpo.model import operator
 from gpo.model.losses import LossWeights, operator_losses
+from gpo.model.memory import Keeps, Memory
 from gpo.parallel.shard import SINGLE_PROCESS, DistributedShard
 from tests.conftest import DOMAINS, make_model, random_points
 
@@ -65,14 +66,14 @@ def main():
     """Goes through domains, variants, grids, masks and what is kept."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    for keeps in sweep.Keeps:
-        sweep._keeps = lambda parts, sites, keeps=keeps: keeps
+    for keeps in Keeps:
+        operator.choose_memory = lambda config, sites, keeps=keeps: Memory(keeps)
         for name, domain in DOMAINS.items():
-            if keeps != sweep.Keeps.ALL and name not in ("torus", "patch"):
+            if keeps != Keeps.ALL and name not in ("torus", "patch"):
                 continue
             for variant in ("paper", "geometric"):
                 model = make_model(domain, variant=variant, num_waves=2)
-                model.chunk_size = None if keeps == sweep.Keeps.ALL else 20
+                model.chunk_size = None if keeps == Keeps.ALL else 20
                 weights = torch.rand(2, 30, dtype=torch.double) + 0.1
                 weights[:, ::4] = 0
                 points = random_points(domain, 2, 30), weights, random_points(domain, 2, 9)

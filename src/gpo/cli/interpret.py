@@ -115,7 +115,7 @@ def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectorie
     select = assignments("select", config.data.select)
     data = open_data(path, ReadOptions(variables=names, select=select))
     data = coarsen(with_time_features(data, config.task.time_features), config.data.coarsen)
-    dim, expected = data.geometry().domain.dim, forecaster.model.config.dim  # type: ignore[union-attr]
+    dim, expected = data.geometry().domain.dim, forecaster.model.config.domain.dim  # type: ignore[union-attr]
     if dim != expected:
         raise ValueError(
             f"{path}: --other must have sites of {expected} coordinates as the run, got {dim}."
