@@ -103,12 +103,8 @@ class Domain:
 
     def unit_lengths(self, like: Tensor) -> Float[Tensor, " #dim"]:
         """Returns what counts as length one along every axis, once where it is the same for all."""
-        return _per_axis(self._unit_lengths, like)
-
-    @cached_property
-    def _unit_lengths(self) -> list[float]:
         lengths = [high - low for low, high in zip(self.lower, self.upper, strict=True)]
-        return [max(lengths) / 2] if self.is_sphere else lengths
+        return _per_axis([max(lengths) / 2] if self.is_sphere else lengths, like)
 
     def to_unit(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Maps the box onto $[0, 1]^d$, and the sphere or its patch into $[-1, 1]^3$."""
