@@ -25,7 +25,7 @@ from gpo.baselines.lsm import LSM, LSMConfig
 from gpo.baselines.m2no import M2NO, M2NOConfig
 from gpo.baselines.ono import ONO, ONOConfig
 from gpo.baselines.transolver import Transolver, TransolverConfig
-from gpo.files import CheckpointError
+from gpo.files import CheckpointError, check_fields
 from gpo.model import checkpoint
 from gpo.numerics.domain import Domain
 
@@ -91,9 +91,9 @@ def baseline_config(name: str, settings: Mapping[str, object]) -> Any:
         name: A name of `BASELINES`.
         settings: Values by field; one that is unknown or of another type is refused.
     """
-    config, values = _find(name).config, dict(settings)
-    checkpoint.check_fields(config, values, f"settings of {name}")
-    return config(**values)
+    config = _find(name).config
+    where = f"settings of {name}"
+    return config(**check_fields(config, settings, where, error=CheckpointError))
 
 
 class RegisteredModel(nn.Module):

@@ -4,12 +4,11 @@ The file names are those of `huggingface_hub`, so a folder can be pushed and pul
 """
 
 import json
-import types
 import typing
 from dataclasses import asdict, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -17,7 +16,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
 from torch import nn
 
-from gpo.files import CheckpointError, whole_file, write_text
+from gpo.files import CheckpointError, check_fields, whole_file, write_text
 from gpo.model.config import FieldConfig, GeometricConfig, ModelConfig, PaperConfig
 
 CONFIG_NAME = "config.json"
@@ -131,8 +130,18 @@ def _read_config(folder: str | Path) -> dict[str, Any]:
 
 
 def build(cls: type, stored: dict[str, Any], where: str) -> Any:
-    """Returns `cls(**stored)` for a data class, after checking every field against its annotation."""
-    check_fields(cls, stored, where)
+    """Returns `cls(**stored)` for a data class, after checking every field against its annotation.
+
+    Data classes inside are built first.
+    """
+    annotations = typing.get_type_hints(cls)
+    stored = {
+        name: build(annotations[name], value, f"{where}: {name}")
+        if isinstance(value, dict) and is_dataclass(annotations.get(name))
+        else value
+        for name, value in stored.items()
+    }
+    stored = check_fields(cls, stored, where, error=CheckpointError)
     for name in sorted(field.name for field in fields(cls)):
         # A default in its place could silently be another operator.
         if name not in stored:
@@ -141,43 +150,6 @@ def build(cls: type, stored: dict[str, Any], where: str) -> Any:
         return cls(**stored)
     except ValueError as error:
         raise CheckpointError(f"{where}: {error}") from error
-
-
-def check_fields(cls: type, stored: dict[str, Any], where: str) -> None:
-    """Raises an error for a field that `cls` lacks or types otherwise; lists become tuples."""
-    known = {field.name for field in fields(cls)}
-    annotations = typing.get_type_hints(cls)
-    for name, value in stored.items():
-        if name not in known:
-            raise CheckpointError(f"{where}: field `{name}` is unknown.")
-        if is_dataclass(annotations[name]) and isinstance(value, dict):
-            value = build(annotations[name], dict(value), f"{where}: {name}")
-        stored[name] = value = tuple(value) if isinstance(value, list) else value
-        if not _is_a(value, annotations[name]):
-            raise CheckpointError(
-                f"{where}: field `{name}` must be {_spell(annotations[name])}, got {value!r}."
-            )
-
-
-def _is_a(value: object, annotation: Any) -> bool:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Literal:
-        return value in arguments
-    if origin in (types.UnionType, typing.Union):
-        return any(_is_a(value, argument) for argument in arguments)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_is_a(item, arguments[0]) for item in value)
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, annotation)
-
-
-def _spell(annotation: Any) -> str:
-    if typing.get_origin(annotation) is Literal:
-        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
-    return getattr(annotation, "__name__", str(annotation))
 
 
 def _read(path: Path) -> bytes:
