@@ -55,9 +55,9 @@ class Ablation:
         return without(held, sorted(self.sites), dim=1)
 
     def of_sites(
-        self, owned: Float[Tensor, "batch points gaussians"]
-    ) -> Float[Tensor, "batch points gaussians"]:
-        """Returns one number per Gaussian of every site, zero at ablated sites and for ablated Gaussians."""
+        self, owned: Float[Tensor, "batch points *channels gaussians"]
+    ) -> Float[Tensor, "batch points *channels gaussians"]:
+        """Returns what belongs to the Gaussians of every site, zero at ablated sites and for ablated ones."""
         return without(self.at_sites(owned), sorted(self.gaussians), dim=-1)
 
 

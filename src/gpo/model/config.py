@@ -28,6 +28,11 @@ def _require(holds: bool, name: str, expected: str, received: object) -> None:
         raise ValueError(f"`{name}` must be {expected}, got {name}={received}.")
 
 
+def _check_frequencies(config: "EncoderConfig | GeometricConfig") -> None:
+    std = config.fourier_std
+    _require(math.isfinite(std) and std > 0, "fourier_std", "finite and positive", std)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """How values at sites become Gaussian particles.
@@ -59,10 +64,7 @@ class EncoderConfig:
         """Refuses what no encoder can be built from."""
         _check_counts(self, "num_gaussians", "num_frequencies")
         _check_choices(self, "centers", "features")
-        _require(
-            math.isfinite(self.fourier_std) and self.fourier_std > 0,
-            "fourier_std", "finite and positive", self.fourier_std,
-        )  # fmt: skip
+        _check_frequencies(self)
         _require(self.sigma_min > 0, "sigma_min", "positive", self.sigma_min)
         _require(
             self.sigma_max > self.sigma_min,
@@ -77,7 +79,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricConfig:
-    """The default operator: particles, then layers of waves, which know where sites are."""
+    """The default operator: layers of waves, which know where sites are, and particles that move."""
 
     in_channels: int
     """Values per site in the input field."""
@@ -86,9 +88,15 @@ class GeometricConfig:
     domain: Domain
     """Where the field lives."""
     hidden_dim: int = 32
-    """Channels of the state; width of encoder and decoder."""
+    """Channels of the state; width of lift and decoder."""
     num_layers: int = 4
-    """Layers; 0 leaves encoder and decoder."""
+    """Layers; 0 leaves lift and decoder."""
+    num_gaussians: int = 4
+    """Particles per site in a layer that transports."""
+    num_transports: int = 1
+    """How many layers, of the last ones, look through particles; 0 is the ablation without."""
+    reach: float = 0.25
+    """How far from its site a particle may look, in lengths of the axes; on a sphere of its box."""
     num_waves: int | tuple[int, ...] | None = None
     """Largest wave number, of all axes or of each; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
     gate: Literal["bounded", "product", "none"] = "bounded"
@@ -97,16 +105,26 @@ class GeometricConfig:
     """Widths of wave packets in wave numbers, one channel after the other; none leaves modes on their own."""
     mesh_shape: tuple[int, ...] = ()
     """Nodes along the axes of a mesh that is fitted to a body; waves follow the mesh."""
-    encoder: EncoderConfig = EncoderConfig(num_gaussians=4, centers="displacement")
-    """How values become particles."""
+    features: Literal["fourier", "mlp", "none"] = "fourier"
+    """How a site's position enters its state: fixed Fourier features, a small MLP, or not."""
+    num_frequencies: int = 16
+    """Number m of random frequencies (2 m Fourier features)."""
+    fourier_std: float = 1.0
+    """Standard deviation of the frequencies, in turns per unit of length."""
+    fourier_seed: int = 0
+    """Seed of the frequencies."""
     query_neighbours: int = 8
-    """Sites whose particles a free query sees, blended."""
+    """Sites whose values a free query blends."""
 
     def __post_init__(self) -> None:
         """Refuses what no operator can be built from."""
-        _check_counts(self, "in_channels", "out_channels", "hidden_dim", "query_neighbours")
+        counts = ("in_channels", "out_channels", "hidden_dim", "num_gaussians")
+        _check_counts(self, *counts, "query_neighbours", "num_frequencies")
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
-        _check_choices(self, "gate")
+        _require(self.num_transports >= 0, "num_transports", "at least 0", self.num_transports)
+        _require(0 < self.reach <= 0.5, "reach", "above 0 and at most 0.5", self.reach)
+        _check_choices(self, "gate", "features")
+        _check_frequencies(self)
         _require(
             len(self.mesh_shape) in (0, 2, 3) and all(count >= 2 for count in self.mesh_shape),
             "mesh_shape", "two or three counts, each at least 2", self.mesh_shape,

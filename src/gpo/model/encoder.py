@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from gpo.model.ablation import Ablation
-from gpo.model.config import ModelConfig
-from gpo.model.features import make_features
+from gpo.model.config import FieldConfig, ModelConfig, PaperConfig
+from gpo.model.features import PositionFeatures, make_features
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
+
+EncodedConfig = PaperConfig | FieldConfig
+"""Configurations of models with an encoder of particles."""
 
 SCALE_FLOOR = 1e-4
 """Added to every scale, in unit lengths: a softplus may underflow, a division may not."""
@@ -45,10 +48,21 @@ class SiteFeatures:
         return linear(self.values, layer.weight[:, :channels]) + there
 
 
+def describe_sites(
+    features: PositionFeatures,
+    values: Float[Tensor, "batch points channels"],
+    coords: Float[Tensor, "#batch points dim"],
+) -> SiteFeatures:
+    """Returns values and position features of every site, these once where samples share sites."""
+    if not torch.compiler.is_compiling() and bool((coords == coords[:1]).all()):
+        coords = coords[:1]
+    return SiteFeatures(values, features(coords))
+
+
 class AbstractEncoder(nn.Module, ABC):
     """Turns a field at sites into what every site owns: particles, or features in their place."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: EncodedConfig) -> None:
         super().__init__()
         self.domain = config.domain
         self.features = make_features(config.encoder, config.domain, config.hidden_dim)
@@ -68,9 +82,7 @@ class AbstractEncoder(nn.Module, ABC):
         coords: Float[Tensor, "#batch points dim"],
     ) -> SiteFeatures:
         """Returns values and position features of every site."""
-        if not torch.compiler.is_compiling() and bool((coords == coords[:1]).all()):
-            coords = coords[:1]
-        return SiteFeatures(values, self.features(coords))
+        return describe_sites(self.features, values, coords)
 
     @abstractmethod
     def read(
@@ -82,7 +94,7 @@ class AbstractEncoder(nn.Module, ABC):
 class ParticleEncoder(AbstractEncoder):
     r"""Predicts $(\mu,\sigma,w)$ at every site from $\eta_j=[a_j,\gamma(x_j)]$."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: EncodedConfig) -> None:
         super().__init__(config)
         self.is_displacement = config.encoder.centers == "displacement"
         self.num_gaussians = config.encoder.num_gaussians
@@ -162,7 +174,7 @@ class MLPFeatures(AbstractLatent):
 class MLPEncoder(AbstractEncoder):
     """As deep as the particle encoder's three heads; positive, so that mass keeps its meaning."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: EncodedConfig) -> None:
         super().__init__(config)
         hidden = config.hidden_dim
         self.layers = nn.Sequential(
@@ -207,6 +219,6 @@ class Decoder(nn.Module):
         return self.layers(state)
 
 
-def make_encoder(config: ModelConfig) -> ParticleEncoder | MLPEncoder:
+def make_encoder(config: EncodedConfig) -> ParticleEncoder | MLPEncoder:
     """Builds the encoder of a configuration."""
     return ParticleEncoder(config) if config.encoder.has_gaussian_field else MLPEncoder(config)

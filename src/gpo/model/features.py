@@ -1,4 +1,4 @@
-r"""How a site's position enters the encoder: the map $\gamma(x)$ of section 2.1."""
+r"""How a site's position enters encoder or lift: the map $\gamma(x)$ of section 2.1."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model.config import EncoderConfig
+from gpo.model.config import EncoderConfig, GeometricConfig
 from gpo.numerics.domain import Domain
 
 
@@ -18,7 +18,7 @@ class FourierFeatures(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, config: EncoderConfig, domain: Domain) -> None:
+    def __init__(self, config: EncoderConfig | GeometricConfig, domain: Domain) -> None:
         super().__init__()
         self.domain = domain
         self.num_features = 2 * config.num_frequencies
@@ -68,7 +68,7 @@ class NoFeatures(nn.Module):
 PositionFeatures = FourierFeatures | LearnedFeatures | NoFeatures
 
 
-def make_features(config: EncoderConfig, domain: Domain, hidden_dim: int) -> PositionFeatures:
+def make_features(config: EncoderConfig | GeometricConfig, domain: Domain, hidden_dim: int) -> PositionFeatures:
     """Builds what `config.features` names."""
     if config.features == "fourier":
         return FourierFeatures(config, domain)

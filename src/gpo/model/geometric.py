@@ -1,19 +1,20 @@
-r"""The geometric operator: particles first, then gated layers of waves on what they carry.
+r"""The geometric operator: gated layers of waves, and particles that move.
 
-A site starts with $h=W[Gz,\,Gz\otimes a,\,\gamma(x)]$: its Gaussian basis, the values that every
-particle carries, and its position. Along a periodic axis no position is special, so $\gamma$ sees
-open axes only. Every layer then measures, filters, scatters and gates:
+A site starts with $h=W[a,\gamma(x)]$, its values and its position. Every layer then measures,
+filters, scatters and gates:
 
 $T_k=\langle\psi_k,h\rangle$,
 $(p,r)=\sum_k\psi_k\,\hat d_k\odot(T_kW)+hW_{\mathrm{loc}}$,
 $h\leftarrow h+(\tanh p\odot r)W_{\mathrm{out}}$.
 
 The product of two fields, each a convolution of the state, has the shape of $u\cdot\nabla\omega$:
-what transports and what is transported. The bounded factor keeps rollouts from blowing up. The
-filter $\hat d$ is in `mode_filter.py`, the waves $\psi_k$ in `transforms/waves.py`.
+what transports and what is transported. The bounded factor keeps rollouts from blowing up. In the
+last layers sites also look at each other through particles (`transport.py`), which are read off
+modes and state as $p$ and $r$ are. The filter $\hat d$ is in `mode_filter.py`, the waves $\psi_k$
+in `transforms/waves.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,66 +23,60 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from gpo.model.ablation import without
+from gpo.model.ablation import Ablation, without
 from gpo.model.config import GeometricConfig
-from gpo.model.encoder import SiteFeatures
-from gpo.model.features import NoFeatures, make_features
-from gpo.model.layer import AbstractLayer, AbstractLift, AbstractModes, Chunk, State, Variant
+from gpo.model.encoder import Decoder, describe_sites
+from gpo.model.features import make_features
+from gpo.model.layer import (
+    AbstractLayer,
+    AbstractLift,
+    AbstractModes,
+    Chunk,
+    Lifted,
+    State,
+    Variant,
+)
+from gpo.model.memory import Memory
 from gpo.model.mode_filter import ModeFilter
-from gpo.model.particles import AbstractLatent
+from gpo.model.particles import AbstractLatent, Particles
+from gpo.model.transport import Transport, View
+from gpo.numerics.neighbours import Neighbours
+from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SpatialShard
-from gpo.transforms.transform import AbstractWaveTransform
+from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
 from gpo.transforms.waves import Waves
 
 
-def build_geometric(config: GeometricConfig, num_features: int) -> Variant:
-    """Builds lift and layers of the geometric variant.
-
-    Args:
-        config: The architecture.
-        num_features: Position features of the encoder.
-    """
+def build_geometric(config: GeometricConfig) -> Variant:
+    """Builds the parts of the geometric variant."""
     waves = Waves.on(config.domain, config.wave_limits, config.mesh_shape)
-    lift = GeometricLift(config, num_features)
-    return Variant(lift, [GatedLayer(config, waves.shape) for _ in range(config.num_layers)], waves)
+    first = config.num_layers - config.num_transports
+    layers = [
+        GatedLayer(config, waves.shape, has_transport=number >= first)
+        for number in range(config.num_layers)
+    ]
+    return Variant(GeometricLift(config), Decoder(config, config.state_channels), layers, waves)
 
 
 class GeometricLift(AbstractLift):
-    r"""$h=W[Gz,\,Gz\otimes a,\,\gamma(x)]$; the state has points before samples."""
+    r"""$h=W[a,\gamma(x)]$; the state has points before samples."""
 
-    def __init__(self, config: GeometricConfig, num_features: int) -> None:
-        """Makes a linear map that begins at random.
-
-        Args:
-            config: The architecture.
-            num_features: Position features of the encoder.
-        """
+    def __init__(self, config: GeometricConfig) -> None:
         super().__init__()
-        self.domain, self.num_gaussians = config.domain, config.encoder.num_gaussians
-        self.features = None
-        if all(config.domain.periodic):
-            self.features = NoFeatures()
-        elif any(config.domain.periodic):
-            self.features = make_features(config.encoder, config.domain, config.hidden_dim)
-        num_features = num_features if self.features is None else self.features.num_features
-        num_carried = self.num_gaussians * (1 + config.in_channels)
-        self.linear = nn.Linear(num_carried + num_features, config.hidden_dim)
+        self.features = make_features(config, config.domain, config.hidden_dim)
+        num_inputs = config.in_channels + self.features.num_features
+        self.linear = nn.Linear(num_inputs, config.hidden_dim)
 
-    def forward(
-        self,
-        latent: AbstractLatent,
-        features: SiteFeatures,
-        coords: Float[Tensor, "#batch points dim"],
+    def forward(self, chunk: Chunk, ablation: Ablation = Ablation()) -> Lifted:
+        """Returns the state that values and positions make."""
+        sites = describe_sites(self.features, chunk.values, chunk.coords)
+        return Lifted(State(sites.project(self.linear).transpose(0, 1).contiguous()), None)
+
+    def at_queries(
+        self, queries: Chunk, neighbours: Neighbours, latent: Callable[[], AbstractLatent]
     ) -> State:
-        """Returns the state that particles and what they carry make."""
-        if self.features is not None:
-            there = self.domain.open_part(coords[: len(features.position)])
-            features = replace(features, position=self.features(there))
-        basis = self.num_gaussians * latent.basis(coords, self.domain)
-        carried = basis.unsqueeze(-1) * features.values.unsqueeze(-2)
-        held = torch.cat([basis, carried.flatten(-2)], dim=-1)
-        state = replace(features, values=held).project(self.linear)
-        return State(state.transpose(0, 1).contiguous())
+        """Returns the state that blended values and the positions of queries make."""
+        return self(queries).state
 
     def read(self, state: State) -> Float[Tensor, "batch points channels"]:
         """Returns the state, samples first."""
@@ -98,25 +93,40 @@ class WaveModes(AbstractModes):
     """The coupling: by what every mode of every field is multiplied, real and imaginary part."""
     scattered: Float[Tensor, "2 modes batch fields"]
     """The filtered tokens: the gate p in the first half of the fields, what it lets pass, r, in the second."""
+    guides: Float[Tensor, "2 modes batch numbers"] | None = None
+    """Likewise what particles are read off, where a layer transports."""
+
+    @property
+    def outgoing(self) -> Tensor:
+        """All that is scattered."""
+        if self.guides is None:
+            return self.scattered
+        return torch.cat([self.scattered, self.guides], dim=-1)
 
     def without(self, modes: Iterable[int]) -> "WaveModes":
         """Returns the same with some waves zero on their way back."""
-        return replace(self, scattered=without(self.scattered, modes, dim=1))
+        chosen = list(modes)
+        guides = None if self.guides is None else without(self.guides, chosen, dim=1)
+        return replace(self, scattered=without(self.scattered, chosen, dim=1), guides=guides)
 
 
 class GatedLayer(AbstractLayer):
-    """Measure, filter, scatter, gate: updates a state of `hidden_dim` channels per site."""
+    """Measure, filter, scatter, gate, and look: updates a state of `hidden_dim` channels per site."""
 
-    def __init__(self, config: GeometricConfig, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, config: GeometricConfig, shape: tuple[int, ...], *, has_transport: bool
+    ) -> None:
         """Makes a layer that begins at random.
 
         Args:
             config: The architecture.
             shape: Wave numbers along every axis.
+            has_transport: Whether sites look at each other through particles.
         """
         super().__init__()
         self.gate, channels = config.gate, config.hidden_dim
-        fields = channels if self.gate == "none" else 2 * channels
+        self.fields = fields = channels if self.gate == "none" else 2 * channels
+        self.transport = Transport(config, shape) if has_transport else None
         self.filter = ModeFilter(shape, channels, fields, config.packet_widths)
         bound = channels**-0.5
         self.local = nn.Parameter(torch.empty(channels, fields).uniform_(-bound, bound))
@@ -132,19 +142,55 @@ class GatedLayer(AbstractLayer):
     ) -> WaveModes:
         """Returns the tokens of all sites, and what the filters make of them."""
         tokens, transfer = shard.sum(moments), self.filter.transfer()
-        return WaveModes(tokens, transfer, self.filter(tokens, transfer))
+        guides = None if self.transport is None else self.transport.guides(tokens)
+        return WaveModes(tokens, transfer, self.filter(tokens, transfer), guides)
 
-    def update(self, state: State, scattered: Float[Tensor, "points batch fields"]) -> State:
-        """Returns the state after the gated product of two fields was added."""
-        flat = state.channels.flatten(0, 1)
+    def carry(
+        self, states: list[State], chunks: list[Chunk], *, memory: Memory, shard: SpatialShard
+    ) -> RowTable | None:
+        """Returns the content of all sites, laid on the nodes of their lattice."""
+        if self.transport is None or chunks[0].on_lattice is None:
+            return None
+        content = torch.cat(memory.map(self.transport, self._carried, states))
+        return RowTable.of(shard.sum(chunks[0].on_lattice.lattice.lay(content)))
+
+    def particles(
+        self, modes: Tensor, state: State, transform: AbstractTransform, view: View, chunk: Chunk
+    ) -> Particles:
+        """Returns the particles through which points look in this layer."""
+        assert self.transport is not None
+        guides = transform.synthesise(modes)[..., self.fields :]
+        displacement = self.transport.read(state.channels, guides)
+        return self.transport.particles(state.channels, displacement, view, chunk.coords)
+
+    @property
+    def has_particles(self) -> bool:
+        """Whether points look at each other through particles."""
+        return self.transport is not None
+
+    def _carried(self, state: State) -> Tensor:
+        assert self.transport is not None
+        return self.transport.carry(state.channels)
+
+    def update(
+        self, state: State, scattered: Float[Tensor, "points batch fields"], view: View | None
+    ) -> State:
+        """Returns the state after the gated product of two fields, and what arrived, were added."""
+        old = state.channels
+        flat = arrived = old.flatten(0, 1)
+        if self.transport is not None and view is not None:
+            parts = [self.fields, scattered.shape[-1] - self.fields]
+            scattered, guides = scattered.split(parts, dim=-1)
+            displacement = self.transport.read(old, guides)
+            arrived = self.transport(old, displacement, view).flatten(0, 1)
         fields = torch.addmm(scattered.flatten(0, 1), flat, self.local)
         if self.gate == "bounded":
-            updated = BoundedUpdate.apply(flat, fields, self.out)
+            updated = BoundedUpdate.apply(arrived, fields, self.out)
         else:
             gate, carried = fields.chunk(2, dim=-1)
             product = gelu(fields) if self.gate == "none" else gate * carried
-            updated = torch.addmm(flat, product, self.out)
-        return State(updated.view_as(state.channels))
+            updated = torch.addmm(arrived, product, self.out)
+        return State(updated.view_as(old))
 
 
 class BoundedUpdate(torch.autograd.Function):

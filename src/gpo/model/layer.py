@@ -1,8 +1,9 @@
-r"""A layer, by the verbs of its mathematics: transform, couple, update.
+r"""A layer, by the verbs of its mathematics: transform, couple, update; and carry, where particles look.
 
 $T=\sum_j\psi(x_j)\,h_j$ is measured through test functions, $U=\mathcal{K}(T)$ couples the modes,
-and $h_j\leftarrow F(h_j,\psi(x_j)\,U)$ takes up what is scattered back. Of all sites a layer needs
-a sum and nothing else, so sites come in chunks (`memory.py`) and may lie in several processes.
+and $h_j\leftarrow F(h_j,\psi(x_j)\,U,c)$ takes up what is scattered back, and what particles see of
+the content $c$ around them. Of all sites a layer needs a sum and, for particles, that content; so
+sites come in chunks (`memory.py`) and may lie in several processes.
 """
 
 from abc import ABC, abstractmethod
@@ -13,10 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.model.encoder import SiteFeatures
+from gpo.model.ablation import Ablation
+from gpo.model.encoder import Decoder
 from gpo.model.memory import Memory
-from gpo.model.particles import AbstractLatent
+from gpo.model.particles import AbstractLatent, Particles
+from gpo.model.transport import View
+from gpo.numerics.neighbours import Neighbours
+from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SpatialShard
+from gpo.transforms.lattice import LatticePoints
 from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
 from gpo.transforms.waves import Waves
 
@@ -34,6 +40,10 @@ class Chunk:
     """Waves at these points; none where test functions depend on the field."""
     points: slice
     """Which sites these are."""
+    on_lattice: LatticePoints | None = None
+    """Where particles look from; none where no layer transports."""
+    are_sites: bool = True
+    """False for queries, which only receive."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +62,43 @@ class AbstractModes(ABC):
     scattered: Tensor
     """The modes that are scattered back to the points."""
 
+    @property
+    def outgoing(self) -> Tensor:
+        """All that is scattered, particles' guides included."""
+        return self.scattered
+
     @abstractmethod
     def without(self, modes: Iterable[int]) -> "AbstractModes":
         """Returns the same with some modes zero on their way back."""
 
 
+@dataclass(frozen=True)
+class Lifted:
+    """What is at the points of a chunk before the first layer."""
+
+    state: State
+    latent: AbstractLatent | None
+    """What the encoder left, where there is one."""
+
+
 class AbstractLift(nn.Module, ABC):
-    """Makes the state of points of what the encoder says of them."""
+    """Makes the state of points of the values there."""
 
     @abstractmethod
-    def forward(
-        self,
-        latent: AbstractLatent,
-        features: SiteFeatures,
-        coords: Float[Tensor, "#batch points dim"],
-    ) -> State:
+    def forward(self, chunk: Chunk, ablation: Ablation = Ablation()) -> Lifted:
         """Returns the state before the first layer."""
+
+    @abstractmethod
+    def at_queries(
+        self, queries: Chunk, neighbours: Neighbours, latent: Callable[[], AbstractLatent]
+    ) -> State:
+        """Returns the state of queries before the first layer.
+
+        Args:
+            queries: The points, with values blended from their neighbours.
+            neighbours: The sites next to them.
+            latent: Returns what the encoder left at all sites.
+        """
 
     @abstractmethod
     def read(self, state: State) -> Float[Tensor, "batch points channels"]:
@@ -82,12 +113,19 @@ class LayerOutput:
     """Of all chunks, after the layer."""
     modes: AbstractModes
     """Measured, coupled, and scattered back."""
+    content: RowTable | None
+    """What particles looked at; none where the layer does not transport."""
     transforms: Sequence[object]
     """Test functions at the chunks, or how to compute them again."""
 
 
 class AbstractLayer(nn.Module, ABC):
     """One layer of the operator: measure, couple, scatter."""
+
+    @property
+    def has_particles(self) -> bool:
+        """Whether points look at each other through particles."""
+        return False
 
     def forward(
         self,
@@ -96,7 +134,8 @@ class AbstractLayer(nn.Module, ABC):
         *,
         memory: Memory,
         shard: SpatialShard,
-        ablated: Sequence[int] = (),
+        ablation: Ablation = Ablation(),
+        number: int = 0,
     ) -> LayerOutput:
         """Takes all sites through the layer.
 
@@ -105,19 +144,37 @@ class AbstractLayer(nn.Module, ABC):
             chunks: The sites.
             memory: What stays for the backward pass.
             shard: Adds what other processes measured.
-            ablated: Modes that are not scattered back.
+            ablation: Parts that are switched off.
+            number: Which of the layers this is, for an ablation.
         """
         transforms = memory.defer(self, self.transform, states, chunks)
         moments = memory.map(self, _analyse, transforms, states)
         modes = self.couple(total(moments), shard)
+        ablated = ablation.modes_of(number)
         modes = modes.without(ablated) if ablated else modes
-        scattered = [modes.scattered] * len(chunks)
-        updated = memory.map(self, self.scatter, scattered, states, transforms)
-        return LayerOutput(updated, modes, transforms)
+        content = self.carry(states, chunks, memory=memory, shard=shard)
+        views = [view_from(chunk, content, ablation) for chunk in chunks]
+        outgoing = [modes.outgoing] * len(chunks)
+        updated = memory.map(self, self.scatter, outgoing, states, transforms, views)
+        return LayerOutput(updated, modes, content, transforms)
 
-    def scatter(self, modes: Tensor, state: State, transform: AbstractTransform) -> State:
+    def scatter(
+        self, modes: Tensor, state: State, transform: AbstractTransform, view: View | None
+    ) -> State:
         """Returns the state of points after modes were scattered to them."""
-        return self.update(state, transform.synthesise(modes))
+        return self.update(state, transform.synthesise(modes), view)
+
+    def carry(
+        self, states: list[State], chunks: list[Chunk], *, memory: Memory, shard: SpatialShard
+    ) -> RowTable | None:
+        """Returns what particles may look at, of all sites; nothing where a layer has none."""
+        return None
+
+    def particles(
+        self, modes: Tensor, state: State, transform: AbstractTransform, view: View, chunk: Chunk
+    ) -> Particles:
+        """Returns the particles of points, in a layer that has some."""
+        raise NotImplementedError
 
     @abstractmethod
     def transform(self, state: State, chunk: Chunk) -> AbstractTransform:
@@ -133,15 +190,16 @@ class AbstractLayer(nn.Module, ABC):
         """
 
     @abstractmethod
-    def update(self, state: State, scattered: Tensor) -> State:
-        """Returns the state of points that take up what was scattered to them."""
+    def update(self, state: State, scattered: Tensor, view: View | None) -> State:
+        """Returns the state of points that take up what was scattered to them, and what they see."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What lies between encoder and decoder in one variant of the operator."""
+    """The parts of one variant of the operator."""
 
     lift: AbstractLift
+    decoder: Decoder
     layers: Sequence[AbstractLayer]
     """Those that own parameters; fewer than are applied where layers are shared."""
     waves: Waves | None
@@ -150,6 +208,14 @@ class Variant:
 
 Regularizer = Callable[[AbstractLatent, Chunk], Tensor]
 """Says something of what the sites of a chunk own that adds up over sites."""
+
+
+def view_from(chunk: Chunk, content: RowTable | None, ablation: Ablation) -> View | None:
+    """Returns what particles of some points look at, where there is content to look at."""
+    if content is None:
+        return None
+    assert chunk.on_lattice is not None
+    return View(content, chunk.on_lattice, chunk.are_sites, ablation.within(chunk.points))
 
 
 def total(portions: list[Tensor]) -> Tensor:

@@ -116,10 +116,11 @@ def particle_regularizer(config: OperatorConfig, loss_weights: LossWeights) -> R
 
     None where nothing of this counts.
     """
-    bounds, domain = (config.encoder.sigma_min, config.encoder.sigma_max), config.domain
     names = _regularized(config, loss_weights)
     if not names:
         return None
+    assert isinstance(config, PaperConfig)
+    bounds, domain = (config.encoder.sigma_min, config.encoder.sigma_max), config.domain
 
     def regularizer(particles: AbstractLatent, chunk: Chunk) -> Tensor:
         assert isinstance(particles, Particles)
@@ -143,7 +144,7 @@ def particle_losses(output: OperatorOutput, loss_weights: LossWeights) -> dict[s
 
 
 def _regularized(config: OperatorConfig, loss_weights: LossWeights) -> list[str]:
-    if not config.encoder.has_gaussian_field:
+    if not isinstance(config, PaperConfig) or not config.encoder.has_gaussian_field:
         return []
     return [name for name in ("center", "scale") if getattr(loss_weights, name)]
 

@@ -211,7 +211,10 @@ def activation_sizes(config: ModelConfig) -> ActivationSizes:
         modes = 1
         for axis, limit in enumerate(config.wave_limits):
             modes *= limit + 1 if axis == config.num_axes - 1 else 2 * limit + 1
-        return ActivationSizes(channels, 0, 0, 2 * channels, 20 * channels, modes)
+        # Corners, their weights and what these were made of, forwards and backwards.
+        taps = 8 * 2**config.num_axes * config.num_gaussians
+        look = (4 * channels + taps) if config.num_transports else 0
+        return ActivationSizes(channels, 0, 0, 2 * channels, 4 * channels + look, modes)
     gaussians = config.encoder.num_gaussians
     modes = config.num_heads * gaussians if isinstance(config, PaperConfig) else gaussians
     return ActivationSizes(

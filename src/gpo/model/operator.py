@@ -2,12 +2,13 @@ r"""The Gaussian Particle Operator (section 2.3, eq. op-def): lift, layers, deco
 
 $\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\mathcal{Z}\circ E_\theta$
 
-`GaussianParticleOperator.run` is the method. Encoder and decoder are in `encoder.py`, particles and
-their basis in `particles.py`, the layers of both variants in `geometric.py` and `paper.py`, what a
-layer is in `layer.py`, and how sites fit into memory in `memory.py`.
+`GaussianParticleOperator.run` is the method. Lift and layers of the default variant are in
+`geometric.py`, its particles in `transport.py`; those of the paper's variant in `paper.py`, its
+encoder in `encoder.py`. What a layer is stands in `layer.py`, and how sites fit into memory in
+`memory.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,17 +20,18 @@ from torch import Tensor, nn
 from gpo.model import checkpoint
 from gpo.model.ablation import Ablation
 from gpo.model.config import GeometricConfig, OperatorConfig, PaperConfig
-from gpo.model.encoder import Decoder, ParticleEncoder, SiteFeatures, make_encoder
 from gpo.model.geometric import build_geometric
 from gpo.model.layer import (
     AbstractLayer,
     AbstractModes,
     Chunk,
     LayerOutput,
+    Lifted,
     Regularizer,
     State,
     Variant,
     total,
+    view_from,
 )
 from gpo.model.memory import Keeps, Memory, activation_sizes, choose_memory, chunk_points
 from gpo.model.paper import ContentTransform, build_paper
@@ -37,9 +39,10 @@ from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
+from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import CachedTransform, synthesis_at
-from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
+from gpo.transforms.fit import CachedGeometry, SiteGeometry, synthesis_at
+from gpo.transforms.transform import AbstractTransform
 
 VARIANTS: dict[type, Callable[..., Variant]] = {
     GeometricConfig: build_geometric,
@@ -59,12 +62,13 @@ class GaussianParticleOperator(nn.Module):
         """
         super().__init__()
         self.config = config
-        self.encoder = make_encoder(config)
-        self.decoder = Decoder(config, config.state_channels)
-        variant = VARIANTS[type(config)](config, self.encoder.features.num_features)
-        self.lift, self.waves = variant.lift, variant.waves
+        variant = VARIANTS[type(config)](config)
+        self.lift, self.decoder, self.waves = variant.lift, variant.decoder, variant.waves
         self.layers = nn.ModuleList(variant.layers)
-        self._transform = None if self.waves is None else CachedTransform(self.waves)
+        self._geometry = None
+        if self.waves is not None:
+            has_lattice = any(layer.has_particles for layer in variant.layers)
+            self._geometry = CachedGeometry(self.waves, has_lattice=has_lattice)
         self.num_modes = activation_sizes(config).modes
         """Modes of a layer, of all its heads."""
         self.shard: SpatialShard = SINGLE_PROCESS
@@ -118,26 +122,15 @@ class GaussianParticleOperator(nn.Module):
         chunks = self._chunks(sites, is_whole=keeps_trace)
         lift = partial(self._lift, ablation, regularizer, memory)
         lifted = memory.map(self, lift, chunks)
-        states = [one.state for one in lifted]
+        states = [one.state for one, _ in lifted]
         output = OperatorOutput(self, sites, ablation, memory, chunks, lifted, [states])
         for number, layer in enumerate(self.applied_layers[:num_layers]):
-            ablated = ablation.modes_of(number)
             passed: LayerOutput = layer(
-                states, chunks, memory=memory, shard=sites.shard, ablated=ablated
+                states, chunks, memory=memory, shard=sites.shard, ablation=ablation, number=number
             )
             states = states if number in ablation.layers else passed.states
             output.record(states, passed, keeps_trace)
         return output
-
-    def encode(
-        self, chunk: Chunk, ablation: Ablation = Ablation()
-    ) -> tuple[AbstractLatent, SiteFeatures]:
-        """Returns what the sites of a chunk own, and the features that it was read off."""
-        features = self.encoder.describe(chunk.values, chunk.coords)
-        latent = self.encoder.read(features, chunk.coords)
-        if ablation.sites or ablation.gaussians:
-            latent = latent.ablated(ablation.within(chunk.points))
-        return latent, features
 
     def decode(self, state: State) -> Float[Tensor, "batch points out_channels"]:
         """Returns the field at points in some state."""
@@ -149,15 +142,20 @@ class GaussianParticleOperator(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-    ) -> Particles:
-        """Returns the particles that the encoder makes of a field: centers, scales, weights."""
-        if not isinstance(self.encoder, ParticleEncoder):
+    ) -> tuple[Particles, ...]:
+        """Returns the particles that a forward pass uses, layer by layer: centers, scales, weights.
+
+        Those of every layer that transports; in the paper's variant those of the encoder, which
+        no layer changes.
+        """
+        found = self.trace(values, coords, weights=weights).particles
+        particles = tuple(one for one in found if isinstance(one, Particles))
+        if not particles:
             raise ValueError(
-                "A model with has_gaussian_field=False has no particles: it is the ablation "
-                "that replaces them by a plain MLP."
+                "This model has no particles: it is the ablation without them. Build it with "
+                "num_transports=1 or more, or with has_gaussian_field=True."
             )
-        sites = self.check(values, coords, weights, None)
-        return self.encoder(sites.values, sites.coords)
+        return particles
 
     def trace(
         self,
@@ -192,11 +190,14 @@ class GaussianParticleOperator(nn.Module):
         sites = self.check(values, coords, weights, queries)
         has_mask = not bool(sites.is_counted.all())
         fixed = FixedGeometry(sites.coords, sites.weights, has_mask, sites.queries)
-        fixed = replace(fixed, transform=self._transform_at(sites))
+        fixed = replace(fixed, geometry=self._geometry_at(sites))
         if sites.queries is None:
             return fixed
         chunk, neighbours = self.query_chunk(sites, sites.queries)
-        return replace(fixed, neighbours=neighbours, query_transform=chunk.transform)
+        fixed = replace(fixed, neighbours=neighbours)
+        if chunk.transform is None:
+            return fixed
+        return replace(fixed, query_geometry=SiteGeometry(chunk.transform, chunk.on_lattice))
 
     @property
     def applied_layers(self) -> list[AbstractLayer]:
@@ -221,48 +222,64 @@ class GaussianParticleOperator(nn.Module):
         self, sites: Sites, queries: Float[Tensor, "#batch queries dim"]
     ) -> tuple[Chunk, Neighbours]:
         """Returns queries as points that only receive, and the sites next to them."""
-        fixed, transform = sites.fixed, None
+        fixed, geometry = sites.fixed, None
         if fixed is not None and fixed.neighbours is not None:
-            neighbours, transform = fixed.neighbours, fixed.query_transform
+            neighbours, geometry = fixed.neighbours, fixed.query_geometry
         else:
             neighbours = self.find_neighbours(queries, sites.coords, sites.is_counted, sites.shard)
-        if transform is None and self.waves is not None:
-            if self.waves.mesh_shape:
-                positions = self.waves.positions(sites.coords, sites.shard)
-                positions = neighbours.blend(neighbours.gather(positions))
-            else:
-                positions = self.waves.positions(queries)
-            transform = synthesis_at(self.waves, positions)
+        if geometry is None:
+            geometry = self._query_geometry(sites, queries, neighbours)
+        transform, points = (None, None) if geometry is None else vars(geometry).values()
         values = neighbours.blend(neighbours.gather(sites.values))
-        return Chunk(values, queries, None, transform, slice(None)), neighbours
+        chunk = Chunk(values, queries, None, transform, slice(None), points, are_sites=False)
+        return chunk, neighbours
+
+    def _query_geometry(
+        self, sites: Sites, queries: Tensor, neighbours: Neighbours
+    ) -> SiteGeometry | None:
+        """Returns waves at queries, and where these are on the lattice of the sites."""
+        if self.waves is None:
+            return None
+        if self.waves.mesh_shape:
+            positions = self.waves.positions(sites.coords, sites.shard)
+            positions = neighbours.blend(neighbours.gather(positions))
+        else:
+            positions = self.waves.positions(queries)
+        there, points = self._geometry_at(sites), None
+        if there is not None and there.on_lattice is not None:
+            points = there.on_lattice.lattice.locate(positions, queries)
+        return SiteGeometry(synthesis_at(self.waves, positions), points)
 
     def _lift(
         self, ablation: Ablation, regularizer: Regularizer | None, memory: Memory, chunk: Chunk
-    ) -> "Lifted":
-        """Returns what is at the sites of a chunk before the first layer."""
-        latent, features = self.encode(chunk, ablation)
-        state = self.lift(latent, features, chunk.coords)
-        penalty = None if regularizer is None else regularizer(latent, chunk)
-        return Lifted(state, penalty, latent if memory.keeps == Keeps.ALL else None)
+    ) -> tuple[Lifted, Tensor | None]:
+        """Returns what is at the sites of a chunk before the first layer, and what is said of it."""
+        lifted, penalty = self.lift(chunk, ablation), None
+        if regularizer is not None and lifted.latent is not None:
+            penalty = regularizer(lifted.latent, chunk)
+        if memory.keeps != Keeps.ALL:
+            # It takes room, and is computed again for those who ask.
+            lifted = replace(lifted, latent=None)
+        return lifted, penalty
 
     def _ablate(self, sites: Sites, ablation: Ablation) -> Sites:
         if ablation == Ablation():
             return sites
         config, num_sites = self.config, sites.values.shape[1]
-        num_gaussians = config.encoder.num_gaussians
-        ablation.check(config.num_layers, self.num_modes, num_sites, num_gaussians)
+        ablation.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
         return replace(sites, values=ablation.at_sites(sites.values))
 
-    def _transform_at(self, sites: Sites) -> AbstractWaveTransform | None:
-        if self._transform is None:
+    def _geometry_at(self, sites: Sites) -> SiteGeometry | None:
+        if self._geometry is None:
             return None
         if sites.fixed is not None:
-            return sites.fixed.transform
-        return self._transform.at(sites.coords, sites.weights, sites.shard)
+            return sites.fixed.geometry
+        return self._geometry.at(sites.coords, sites.weights, sites.shard)
 
     def _chunks(self, sites: Sites, *, is_whole: bool) -> list[Chunk]:
         """Returns the sites in chunks that fit the cache, or in one."""
-        transform, num_points = self._transform_at(sites), sites.values.shape[1]
+        geometry, num_points = self._geometry_at(sites), sites.values.shape[1]
+        transform, points = (None, None) if geometry is None else vars(geometry).values()
         size = num_points
         if not (is_whole or sites.fixed is not None or torch.compiler.is_compiling()):
             size = chunk_points(self.config, sites, self.chunk_size, transform)
@@ -274,20 +291,9 @@ class GaussianParticleOperator(nn.Module):
         lengths = [points.stop - points.start for points, _ in parts]
         given = (part.split(lengths, 1) for part in (sites.values, sites.coords, sites.weights))
         return [
-            Chunk(values, coords, weights, transform, points)
-            for values, coords, weights, (points, transform) in zip(*given, parts, strict=True)
+            Chunk(values, coords, weights, transform, part, points and points[part])
+            for values, coords, weights, (part, transform) in zip(*given, parts, strict=True)
         ]
-
-
-@dataclass(frozen=True)
-class Lifted:
-    """What is at the sites of a chunk before the first layer."""
-
-    state: State
-    penalty: Tensor | None
-    """What the regularizer said."""
-    latent: AbstractLatent | None
-    """What the encoder left; none where memory is short and it is computed again."""
 
 
 @dataclass(frozen=True)
@@ -299,17 +305,21 @@ class OperatorOutput:
     ablation: Ablation
     memory: Memory
     chunks: list[Chunk]
-    lifted: list[Lifted]
+    lifted: list[tuple[Lifted, Tensor | None]]
+    """Of all chunks, and what the regularizer said of each."""
     states: list[list[State]]
     """Of all chunks, before the first layer and after the last; after every layer in a trace."""
     modes: list[AbstractModes] = field(default_factory=list)
     """Of every layer, measured and coupled."""
+    contents: list[RowTable | None] = field(default_factory=list)
+    """Of every layer, what particles look at."""
     transforms: list[AbstractTransform] = field(default_factory=list)
     """Test functions of every layer at the sites; in a trace only."""
 
     def record(self, states: list[State], passed: LayerOutput, keeps_trace: bool) -> None:
         """Takes down what a layer did; of states the first and the last stay where nothing is traced."""
         self.modes.append(passed.modes)
+        self.contents.append(passed.content)
         if keeps_trace:
             found = (one for one in passed.transforms if isinstance(one, AbstractTransform))
             self.transforms.extend(found)
@@ -333,18 +343,17 @@ class OperatorOutput:
     @property
     def regularization(self) -> Tensor | None:
         """What the regularizer said of all sites."""
-        penalties = [start.penalty for start in self.lifted if start.penalty is not None]
+        penalties = [penalty for _, penalty in self.lifted if penalty is not None]
         return total(penalties) if penalties else None
 
     @cached_property
     def latent(self) -> AbstractLatent:
-        """What the encoder left at all sites."""
-        latents = [start.latent for start in self.lifted if start.latent is not None]
-        if not latents:
-            pairs = self.memory.map(
-                self.model.encoder, partial(self.model.encode, ablation=self.ablation), self.chunks
-            )
-            latents = [latent for latent, _ in pairs]
+        """What the encoder left at all sites, in a model that has one."""
+        lifted = [start for start, _ in self.lifted]
+        if lifted[0].latent is None:
+            lift = partial(self.model.lift, ablation=self.ablation)
+            lifted = self.memory.map(self.model.lift, lift, self.chunks)
+        latents = [one.latent for one in lifted if one.latent is not None]
         return type(latents[0]).joined(latents)
 
     def at(
@@ -359,13 +368,13 @@ class OperatorOutput:
     def _at(self, queries: Tensor) -> Tensor:
         model = self.model
         chunk, neighbours = model.query_chunk(self.sites, queries)
-        latent = self.latent.blend(neighbours, model.config.domain)
-        state = model.lift(latent, model.encoder.describe(chunk.values, queries), queries)
-        for number, (layer, modes) in enumerate(
-            zip(model.applied_layers, self.modes, strict=False)
-        ):
+        state = model.lift.at_queries(chunk, neighbours, lambda: self.latent)
+        passed = zip(model.applied_layers, self.modes, self.contents, strict=False)
+        for number, (layer, modes, content) in enumerate(passed):
             if number not in self.ablation.layers:
-                state = layer.scatter(modes.scattered, state, layer.transform(state, chunk))
+                view = view_from(chunk, content, replace(self.ablation, sites=frozenset()))
+                transform = layer.transform(state, chunk)
+                state = layer.scatter(modes.outgoing, state, transform, view)
         return model.decode(state)
 
     @property
@@ -375,9 +384,21 @@ class OperatorOutput:
         states = tuple(self.state(number) for number in range(len(self.states)))
         windows = tuple(one.windows for one in self.transforms if isinstance(one, ContentTransform))
         return Trace(
-            self.latent, states, tuple(self.modes), windows, self.decoded(-1),
+            tuple(self._particles()), states, tuple(self.modes), windows, self.decoded(-1),
             coords, self.model.config.domain, self.model.waves,
         )  # fmt: skip
+
+    def _particles(self) -> Iterator[AbstractLatent]:
+        """Yields what the encoder left, and the particles of every layer that has some."""
+        if self.lifted[0][0].latent is not None:
+            yield self.latent
+        layers = zip(self.model.applied_layers, self.modes, self.contents, strict=False)
+        for number, (layer, modes, content) in enumerate(layers):
+            (state,), (chunk,) = self.states[number], self.chunks
+            view = view_from(chunk, content, self.ablation)
+            if view is not None:
+                transform = layer.transform(state, chunk)
+                yield layer.particles(modes.outgoing, state, transform, view, chunk)
 
 
 def join(portions: list[Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ sites are done in the basis's G channels: $\bar A^\top(ZW_z)=(\bar A^\top Z)W_z$
 sites, and $A(UW_{\mathrm{out}})$ scatters straight into the basis.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,38 +14,54 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from gpo.model.ablation import without
+from gpo.model.ablation import Ablation, without
 from gpo.model.config import PaperConfig
-from gpo.model.encoder import SiteFeatures
-from gpo.model.layer import AbstractLayer, AbstractLift, AbstractModes, Chunk, State, Variant
+from gpo.model.encoder import Decoder, make_encoder
+from gpo.model.layer import (
+    AbstractLayer,
+    AbstractLift,
+    AbstractModes,
+    Chunk,
+    Lifted,
+    State,
+    Variant,
+)
 from gpo.model.particles import AbstractLatent
-from gpo.numerics.domain import Domain
+from gpo.model.transport import View
+from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.transform import AbstractTransform
 
 
-def build_paper(config: PaperConfig, num_features: int) -> Variant:
-    """Builds lift and layers of the paper's variant, whose lift needs no position features."""
+def build_paper(config: PaperConfig) -> Variant:
+    """Builds the parts of the paper's variant."""
     num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
-    layers = [PGGaussianAttention(config) for _ in range(num_owned)]
-    return Variant(BasisLift(config.domain), layers, None)
+    lift, decoder = BasisLift(config), Decoder(config, config.state_channels)
+    return Variant(lift, decoder, [PGGaussianAttention(config) for _ in range(num_owned)], None)
 
 
 class BasisLift(AbstractLift):
     r"""The basis $Z$ is the state; windows also see $[w,\mu,\sigma]$, which no layer changes."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, config: PaperConfig) -> None:
         super().__init__()
-        self.domain = domain
+        self.domain, self.encoder = config.domain, make_encoder(config)
 
-    def forward(
-        self,
-        latent: AbstractLatent,
-        features: SiteFeatures,
-        coords: Float[Tensor, "#batch points dim"],
+    def forward(self, chunk: Chunk, ablation: Ablation = Ablation()) -> Lifted:
+        """Returns the basis as the encoder makes it, and what it was made of."""
+        latent = self.encoder(chunk.values, chunk.coords)
+        if ablation.sites or ablation.gaussians:
+            latent = latent.ablated(ablation.within(chunk.points))
+        return Lifted(self._state(latent, chunk), latent)
+
+    def at_queries(
+        self, queries: Chunk, neighbours: Neighbours, latent: Callable[[], AbstractLatent]
     ) -> State:
-        """Returns the basis as the encoder makes it."""
-        return State(latent.basis(coords, self.domain), latent.descriptor(self.domain))
+        """Returns the basis of particles that are blended from those of the neighbours."""
+        return self._state(latent().blend(neighbours, self.domain), queries)
+
+    def _state(self, latent: AbstractLatent, chunk: Chunk) -> State:
+        return State(latent.basis(chunk.coords, self.domain), latent.descriptor(self.domain))
 
     def read(self, state: State) -> Float[Tensor, "batch points gaussians"]:
         """Returns the basis."""
@@ -138,7 +154,9 @@ class PGGaussianAttention(AbstractLayer):
         coupled, coupling = self.coupling(tokens)
         return ContentModes(tokens, coupling, coupled, coupled @ self.readout)
 
-    def update(self, state: State, scattered: Float[Tensor, "batch points gaussians"]) -> State:
+    def update(
+        self, state: State, scattered: Float[Tensor, "batch points gaussians"], view: View | None = None
+    ) -> State:
         """Blends what was scattered into the basis (eq. residual)."""
         basis = state.channels
         scattered = scattered if self.signed_readout else softplus(scattered)

@@ -10,7 +10,7 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.norms import normalised_weights
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.transform import AbstractWaveTransform
+from gpo.transforms.fit import SiteGeometry
 
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""
@@ -35,10 +35,10 @@ class FixedGeometry:
     """Where the output is asked for; at the sites when not given."""
     neighbours: Neighbours | None = None
     """The sites next to every query."""
-    transform: AbstractWaveTransform | None = None
-    """Waves at the sites; none in the paper's variant, whose windows depend on the field."""
-    query_transform: AbstractWaveTransform | None = None
-    """Waves at the queries."""
+    geometry: SiteGeometry | None = None
+    """Waves at the sites and their lattice; none in the paper's variant, whose windows depend on the field."""
+    query_geometry: SiteGeometry | None = None
+    """Waves at the queries, and where these are on the lattice."""
 
 
 @dataclass(frozen=True)

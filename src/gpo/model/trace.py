@@ -19,8 +19,9 @@ from gpo.transforms.waves import Waves
 class Trace:
     """What the operator computed on its way from a field to its answer."""
 
-    particles: AbstractLatent
-    """The particles at the sites (plain features in the ablation without them)."""
+    particles: tuple[AbstractLatent, ...]
+    """The particles at the sites, of every layer that transports; in the paper's variant those of
+    the encoder (plain features in the ablation without them)."""
     states: tuple[Float[Tensor, "batch points channels"], ...]
     r"""$h^{(0)},\ldots,h^{(n)}$: the state before and after every layer; the basis $Z$ in the paper's variant."""
     modes: tuple[AbstractModes, ...]

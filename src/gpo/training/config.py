@@ -180,13 +180,14 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuses parts that do not go together, and fills in the learning rate."""
-        is_ours, is_field = self.model.name in OURS, self.task.phase == "field"
-        _check("phase", self.task.phase, is_ours or not is_field, "operator for baselines")
+        is_field = self.task.phase == "field"
+        has_field = self.model.name == "gpo-paper" or not is_field
+        _check("phase", self.task.phase, has_field, "operator, but for --model gpo-paper")
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         _check("relative_to", relative_to, is_right, "state in the field phase")
         if self.optimizer.learning_rate is None:
-            rate = 6e-3 if self.model.name == "gpo" and not is_field else 1e-3
+            rate = 6e-3 if self.model.name == "gpo" else 1e-3
             object.__setattr__(self, "optimizer", replace(self.optimizer, learning_rate=rate))
 
     @classmethod
@@ -359,10 +360,12 @@ def starting_point(
         phase: What is learned.
         benchmark: Whose sizes.
     """
-    name = model or ("gpo-paper" if preset == "paper" else "gpo")
+    name = model or ("gpo-paper" if preset == "paper" or phase == "field" else "gpo")
     settings: dict[str, Any] = {"preset": preset, **RECIPES[preset]}
     if preset == "paper" and name in OURS:
-        settings |= {"centers": "absolute", **_paper_sizes(name, benchmark)}
+        settings |= _paper_sizes(name, benchmark)
+    if preset == "paper" and name == "gpo-paper":
+        settings["centers"] = "absolute"
     task = TaskConfig(phase="field" if phase == "field" else "operator")
     start = RunConfig(model=ModelConfig(name=name), task=task)
     return start.changed(**settings)

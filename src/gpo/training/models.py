@@ -11,7 +11,6 @@ from gpo.model.config import (
     EncoderConfig,
     FieldConfig,
     GeometricConfig,
-    ModelConfig,
     OperatorConfig,
     PaperConfig,
 )
@@ -63,7 +62,7 @@ def build_model(
             FieldConfig(**{name: value for name, value in vars(operator).items() if name in known})
         )
     model = GaussianParticleOperator(operator)
-    if settings.init is not None:
+    if isinstance(settings, PaperSettings) and settings.init is not None:
         _begin_with_field(model, Path(settings.init) / "model")
     return model
 
@@ -89,18 +88,20 @@ def operator_config(
         is_fitted: Whether the grid is a mesh that follows a body.
         seed: Of the Fourier features.
     """
-    encoder = EncoderConfig(fourier_seed=seed, **_named(settings, EncoderConfig, "fourier_seed"))
     given = {"in_channels": in_channels, "out_channels": out_channels, "domain": domain}
     if isinstance(settings, PaperSettings):
+        encoder = EncoderConfig(
+            fourier_seed=seed, **_named(settings, EncoderConfig, "fourier_seed")
+        )
         operator = PaperConfig(encoder=encoder, **given, **_named(settings, PaperConfig, *given))
         if settings.ablation is None:
             return operator
         return paper_ablation(settings.ablation, operator)
-    sizes = _named(settings, GeometricConfig, *given)
+    sizes = _named(settings, GeometricConfig, *given, "fourier_seed")
     if sizes["num_waves"] is None and grid_shape and not is_fitted:
         sizes["num_waves"] = resolved_waves(domain, grid_shape)
     mesh_shape = grid_shape if is_fitted else ()
-    return GeometricConfig(encoder=encoder, mesh_shape=mesh_shape, **given, **sizes)
+    return GeometricConfig(fourier_seed=seed, mesh_shape=mesh_shape, **given, **sizes)
 
 
 def _named(settings: OperatorSettings, config: type, *others: str) -> dict[str, Any]:
@@ -110,14 +111,14 @@ def _named(settings: OperatorSettings, config: type, *others: str) -> dict[str, 
 
 
 def loss_weights(config: RunConfig) -> LossWeights:
-    """Returns how the losses add up; those of a baseline are the prediction error alone."""
+    """Returns how the losses add up; those of most models are the prediction error alone."""
     settings = config.model.settings
     weights = LossWeights()
-    if isinstance(settings, OperatorSettings):
-        weights = replace(weights, center=settings.loss_center, scale=settings.loss_scale)
     if isinstance(settings, PaperSettings):
         weights = replace(
             weights,
+            center=settings.loss_center,
+            scale=settings.loss_scale,
             input_reconstruction=settings.loss_input,
             target_reconstruction=settings.loss_target,
             basis=settings.loss_basis,
@@ -126,7 +127,7 @@ def loss_weights(config: RunConfig) -> LossWeights:
 
 
 def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
-    """Takes over the encoder of a Gaussian field; in the paper's variant the decoder too."""
+    """Takes over the encoder and the decoder of a Gaussian field."""
     field = GaussianField.from_pretrained(folder)
     mine, theirs = _flat(model.config), _flat(field.config)
     names = [name for name, value in theirs.items() if mine[name] != value]
@@ -135,10 +136,10 @@ def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
             f"{folder}: the field was learned with other settings of {', '.join(names)}; "
             "both phases need the same."
         )
-    model.encoder.load_state_dict(field.operator.encoder.state_dict())
-    if isinstance(model.config, PaperConfig):
-        model.decoder.load_state_dict(field.operator.decoder.state_dict())
+    model.lift.load_state_dict(field.operator.lift.state_dict())
+    model.decoder.load_state_dict(field.operator.decoder.state_dict())
 
 
-def _flat(config: ModelConfig) -> dict[str, Any]:
+def _flat(config: OperatorConfig | FieldConfig) -> dict[str, Any]:
+    assert not isinstance(config, GeometricConfig)
     return {**vars(config), **vars(config.encoder)} | {"encoder": None}

@@ -28,41 +28,29 @@ class OperatorSettings:
     """What both variants of gpo have in common."""
 
     hidden_dim: int = 32
-    """Width of the encoder, the state and all heads together."""
+    """Width of the state, and of all heads together."""
     num_layers: int = 4
-    """Layers; 0 leaves encoder and decoder."""
+    """Layers; 0 leaves what is before and after them."""
     num_gaussians: int = 4
-    """Gaussians per site."""
-    centers: Annotated[Literal["absolute", "displacement"], NAME] = "displacement"
-    """absolute, or displacement from the site."""
+    """Particles per site."""
     features: Annotated[Literal["fourier", "mlp", "none"], NAME] = "fourier"
-    """Of positions in the encoder: fourier, mlp or none."""
+    """Of positions: fourier, mlp or none."""
     num_frequencies: Annotated[int, arg(metavar="N")] = 16
     """Number of random frequencies of Fourier features."""
     fourier_std: float = 1.0
     """Their standard deviation, in turns per side."""
-    sigma_min: float = 0.01
-    """Smaller scales are penalised, in sides of the domain."""
-    sigma_max: float = 1.0
-    """Larger scales are penalised, likewise."""
-    has_gaussian_field: FlagCreatePairsOff[
-        Annotated[bool, arg(help_behavior_hint="(default: particles)")]
-    ] = True
-    """Whether particles encode a site, or an MLP."""
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
-    """Sites whose particles a free query blends."""
-    loss_center: float = 0.1
-    """Weight of L_mu: the mean center of a site is the site."""
-    loss_scale: float = 0.1
-    """Weight of L_sigma: scales stay within their bounds."""
-    init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Run folder of a field phase, whose encoder the operator starts from."""
+    """Sites that a free query blends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricSettings(OperatorSettings):
-    """Settings of gpo, whose windows are waves."""
+    """Settings of gpo, whose windows are waves and whose particles move."""
 
+    num_transports: int = 1
+    """Layers, of the last ones, whose particles move; 0 is the ablation without."""
+    reach: float = 0.25
+    """How far a particle may look, in lengths of the axes."""
     num_waves: Annotated[
         int | tuple[int, ...] | None,
         arg(metavar="N [N ...]", help_behavior_hint="(default: all that the grid resolves)"),
@@ -83,6 +71,16 @@ class PaperSettings(OperatorSettings):
     """Width of the encoder, the state and all heads together."""
     num_gaussians: int = 16
     """Gaussians per site and modes per head."""
+    centers: Annotated[Literal["absolute", "displacement"], NAME] = "displacement"
+    """absolute, or displacement from the site."""
+    sigma_min: float = 0.01
+    """Smaller scales are penalised, in sides of the domain."""
+    sigma_max: float = 1.0
+    """Larger scales are penalised, likewise."""
+    has_gaussian_field: FlagCreatePairsOff[
+        Annotated[bool, arg(help_behavior_hint="(default: particles)")]
+    ] = True
+    """Whether particles encode a site, or an MLP."""
     num_heads: int = 4
     """Heads per layer; must divide hidden-dim."""
     mixing: float = 0.5
@@ -99,12 +97,18 @@ class PaperSettings(OperatorSettings):
     """All layers are one and the same operator."""
     ablation: Annotated[PaperAblation | None, arg(metavar="ROW", help_behavior_hint="")] = None
     """Row of the paper's ablation, such as without-pg-operator, at equal size."""
+    loss_center: float = 0.1
+    """Weight of L_mu: the mean center of a site is the site."""
+    loss_scale: float = 0.1
+    """Weight of L_sigma: scales stay within their bounds."""
     loss_input: float = 0.0
     """Weight of the error of the input, encoded and decoded."""
     loss_target: float = 0.0
     """Weight of the error of the target, encoded and decoded."""
     loss_basis: float = 0.0
     """Weight of the distance to the basis of the encoded target."""
+    init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Run folder of a field phase, whose encoder and decoder the operator starts from."""
 
 
 OURS: dict[str, OperatorSettings] = {"gpo": GeometricSettings(), "gpo-paper": PaperSettings()}

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.axis_basis import AxisBasis
+from gpo.transforms.lattice import LatticePoints
+from gpo.transforms.lattice_fit import ascending_lines, fit_lattice
 from gpo.transforms.transform import (
     AbstractWaveTransform,
     GridTransform,
@@ -37,9 +39,6 @@ ENOUGH = 1.5
 
 HELD_BACK = 0.1
 """How much the shortest wave of an axis is held back where such sites miss some function."""
-
-RESOLUTION = 1e-5
-"""Neighbouring positions that differ less than this lie on the same line of a grid."""
 
 SEPARABLE = 1e-3
 """How far, relatively, weights may be from a product of weights along the axes."""
@@ -143,11 +142,21 @@ def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) ->
     return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
 
 
-class CachedTransform:
-    """The transform of waves at the sites of a batch, fitted once for as long as sites stay."""
+@dataclass(frozen=True)
+class SiteGeometry:
+    """All that a model has to search or solve for at sites, whatever they hold."""
 
-    def __init__(self, waves: Waves) -> None:
-        self.waves = waves
+    transform: AbstractWaveTransform
+    """Waves there."""
+    on_lattice: LatticePoints | None = None
+    """Where the sites are on the lattice that particles look at; none where no layer transports."""
+
+
+class CachedGeometry:
+    """The geometry of the sites of a batch, found once for as long as sites stay."""
+
+    def __init__(self, waves: Waves, *, has_lattice: bool) -> None:
+        self.waves, self.has_lattice = waves, has_lattice
         self._last: _Fitted | None = None
 
     def at(
@@ -155,45 +164,44 @@ class CachedTransform:
         coords: Float[Tensor, "batch points dim"],
         weights: Float[Tensor, "batch points"],
         shard: SpatialShard = SINGLE_PROCESS,
-    ) -> AbstractWaveTransform:
-        """Returns the transform at sites, that of the last batch where its sites were the same."""
+    ) -> SiteGeometry:
+        """Returns the geometry of sites, that of the last batch where its sites were the same."""
         if torch.compiler.is_compiling():
             # What kind of sites these are is looked up, which no graph can hold.
             torch._dynamo.graph_break()
         positions = self.waves.positions(coords, shard)
         is_known = self._last is not None and self._last.suits(positions, weights)
         if not _holds_everywhere(is_known, shard, positions):
-            # A transform that was fitted while scoring serves in training too.
+            # What was found while scoring serves in training too.
             with torch.inference_mode(False), torch.no_grad():
-                self._last = _Fitted.at(self.waves, positions, weights, shard)
+                self._last = self._find(coords, positions, weights, shard)
         assert self._last is not None
-        return self._last.transform
+        return self._last.geometry
 
-
-@dataclass(frozen=True)
-class _Fitted:
-    """A transform, and the sites it was fitted to."""
-
-    positions: Float[Tensor, "sets points axes"]
-    """One set where all samples have the same."""
-    weights: Float[Tensor, "sets points"]
-    transform: AbstractWaveTransform
-
-    @classmethod
-    def at(
-        cls,
-        waves: Waves,
-        positions: Float[Tensor, "batch points axes"],
-        weights: Float[Tensor, "batch points"],
-        shard: SpatialShard,
+    def _find(
+        self, coords: Tensor, positions: Tensor, weights: Tensor, shard: SpatialShard
     ) -> "_Fitted":
-        """Fits a transform to sites, only once where all samples have the same."""
+        """Finds the geometry of sites, only once where all samples have the same."""
         is_shared = bool((positions == positions[:1]).all()) and bool(
             (weights == weights[:1]).all()
         )
         sets = slice(0, 1) if _holds_everywhere(is_shared, shard, weights) else slice(None)
-        positions, weights = positions[sets].clone(), weights[sets].clone()
-        return cls(positions, weights, fit_transform(waves, positions, weights, shard))
+        coords, positions, weights = (part[sets].clone() for part in (coords, positions, weights))
+        transform = fit_transform(self.waves, positions, weights, shard)
+        points = None
+        if self.has_lattice:
+            points = fit_lattice(self.waves, coords, positions, weights > 0, shard)
+        return _Fitted(positions, weights, SiteGeometry(transform, points))
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A geometry, and the sites it was found for."""
+
+    positions: Float[Tensor, "sets points axes"]
+    """One set where all samples have the same."""
+    weights: Float[Tensor, "sets points"]
+    geometry: SiteGeometry
 
     def suits(
         self, positions: Float[Tensor, "batch points axes"], weights: Float[Tensor, "batch points"]
@@ -254,11 +262,8 @@ def _lines(along: Tensor) -> Tensor:
 
     Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
     """
-    ordered, order = along.sort()
-    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
-    lines = torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
-    count = int(lines.max()) + 1
-    first = torch.full_like(lines[:count], len(lines))
+    lines, places = ascending_lines(along)
+    first = torch.full_like(lines[: len(places)], len(lines))
     first.scatter_reduce_(0, lines, torch.arange(len(lines), device=lines.device), "amin")
     return first.argsort().argsort()[lines]
 

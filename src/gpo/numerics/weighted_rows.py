@@ -1,0 +1,140 @@
+r"""Weighted sums of rows of a table, $s_n=\sum_kw_{nk}\,c_{i_{nk}}$, with a backward pass of its own.
+
+Many parts of a batch may read one table. Each of them adds to one and the same gradient, so that
+what a part costs does not grow with the table.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.sparse import csc_array
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding_bag
+
+LARGEST_INT32 = 2**31 - 1
+"""The largest number that indices of 32 bits can hold."""
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Rows that several readers share."""
+
+    link: Float[Tensor, ""]
+    """Ties what is read to the rows in the backward pass; it is zero."""
+    store: "_Store"
+
+    @classmethod
+    def of(cls, content: Float[Tensor, "*shape"]) -> "RowTable":
+        """Returns a table of numbers, whose readers say how long rows are."""
+        if torch.compiler.is_compiling():
+            # A graph holds no gradients of its own.
+            return cls(content.new_zeros(()), _Store(content))
+        store = _Store(content.detach())
+        return cls(_Shared.apply(content, store), store)
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return self.store.content.numel()
+
+    def weighted(
+        self,
+        index: Int[Tensor, "readers taps"],
+        weights: Float[Tensor, "readers taps"],
+        channels: int,
+    ) -> Float[Tensor, "readers channels"]:
+        """Returns the weighted sum of some rows for every reader.
+
+        Args:
+            index: Which rows.
+            weights: How much each of them counts.
+            channels: Numbers in a row.
+        """
+        rows = self.store.content.view(-1, channels)
+        if torch.compiler.is_compiling():
+            seen = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+            return (seen * weights.unsqueeze(-1)).sum(1)
+        if len(rows) <= LARGEST_INT32:
+            # Sums of rows that 32 bits can number take a fifth of the time.
+            index = index.to(torch.int32)
+        return _Weighted.apply(self.link, self.store, index, weights.contiguous(), channels)
+
+
+class _Store:
+    """What a table holds and, during a backward pass, its gradient."""
+
+    def __init__(self, content: Tensor) -> None:
+        self.content = content.contiguous()
+        self.gradient: Tensor | None = None
+
+    def add_gradient(self, index: Tensor, weights: Tensor, grad: Tensor) -> None:
+        """Adds what readers want changed to the gradient of the rows that they read."""
+        if self.gradient is None:
+            self.gradient = torch.zeros_like(self.content)
+        by_rows = self.gradient.view(-1, grad.shape[1])
+        if grad.device.type != "cpu":
+            for column, weight in zip(index.unbind(1), weights.unbind(1), strict=True):
+                by_rows.index_add_(0, column, (grad * weight.unsqueeze(-1)).to(by_rows))
+            return
+        # The product with a sparse matrix that has a column per reader: a tenth of the time.
+        first = int(index.min())
+        shape = int(index.max()) + 1 - first, len(index)
+        starts = np.arange(0, index.numel() + 1, index.shape[1], dtype=np.int32)
+        parts = weights.to(by_rows).flatten().numpy(), (index - first).flatten().numpy(), starts
+        product = csc_array(parts, shape=shape) @ grad.to(by_rows).numpy()
+        by_rows[first : first + shape[0]].add_(torch.from_numpy(product))
+
+
+class _Shared(torch.autograd.Function):
+    """Hands a table over to its readers, and in the backward pass what they left to the rows."""
+
+    @staticmethod
+    def forward(ctx: Any, content: Tensor, store: _Store) -> Tensor:
+        """Returns the link that every reader takes."""
+        ctx.store = store
+        return content.new_zeros(())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Returns the gradient of the content: all readers have added theirs by now."""
+        gradient, ctx.store.gradient = ctx.store.gradient, None
+        return gradient, None
+
+
+class _Weighted(torch.autograd.Function):
+    """One reader of a table."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, link: Tensor, store: _Store, index: Tensor, weights: Tensor, channels: int
+    ) -> Tensor:
+        """Returns the weighted sums."""
+        ctx.store, ctx.channels = store, channels
+        ctx.save_for_backward(index, weights)
+        rows = store.content.view(-1, channels)
+        return embedding_bag(index, rows, per_sample_weights=weights.to(rows), mode="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, None, None, Tensor | None, None]:
+        r"""Adds $w_{nk}\dot s_n$ to the rows, and returns $\dot w_{nk}=\dot s_n\cdot c_{i_{nk}}$."""
+        store: _Store = ctx.store
+        index, weights = ctx.saved_tensors
+        rows = store.content.view(-1, ctx.channels)
+        grad, by_link, by_weights = grads[0].contiguous(), None, None
+        if ctx.needs_input_grad[0]:
+            by_link = grad.new_zeros(())
+            store.add_gradient(index, weights, grad)
+        if ctx.needs_input_grad[3]:
+            # Sums of one row each are gathered faster than rows by an index.
+            columns = (column.unsqueeze(-1).contiguous() for column in index.unbind(1))
+            seen = (embedding_bag(column, rows, mode="sum") for column in columns)
+            by_weights = torch.stack([(row * grad).sum(-1) for row in seen], dim=-1).to(weights)
+        return by_link, None, None, by_weights, None

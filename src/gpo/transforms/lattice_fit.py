@@ -1,0 +1,260 @@
+"""Fits a lattice to sites, once per geometry.
+
+Where sites are nodes of a tensor grid, some of which may be missing or masked, that grid is the
+lattice. Any other sites get a regular lattice. A node without a site of its own interpolates
+linearly between the sites around it, in the triangles of Delaunay; outside all triangles the
+nearest site takes its place. Masked sites are in no triangle.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import Delaunay, KDTree, QhullError
+from torch import Tensor
+
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints
+from gpo.transforms.waves import Region, Waves
+
+RESOLUTION = 1e-5
+"""Neighbouring positions that differ less than this lie on the same line of a grid."""
+
+SPARSEST = 4
+"""Nodes per site that a grid may have; sites on fewer of its nodes are scattered."""
+
+NODES_PER_SITE = 2
+"""Nodes of a regular lattice for every scattered site."""
+
+MARGIN = 6.0
+"""Beyond a periodic end so many mean distances of sites are repeated, to triangulate across it."""
+
+
+def fit_lattice(
+    waves: Waves,
+    coords: Float[Tensor, "sets points dim"],
+    positions: Float[Tensor, "sets points axes"],
+    is_counted: Bool[Tensor, "sets points"],
+    shard: SpatialShard = SINGLE_PROCESS,
+) -> LatticePoints:
+    """Returns where sites are on the lattice that is made for them.
+
+    Args:
+        waves: Whose axes the lattice has.
+        coords: The sites: one set for all samples, or one per sample.
+        positions: Where they are along the axes.
+        is_counted: False at masked sites, which nobody may see.
+        shard: Which part of all sites this process holds.
+    """
+    starts, mine = shard.starts(positions.shape[1]), slice(None)
+    if not shard.is_whole:
+        mine = slice(*starts[shard.rank : shard.rank + 2])
+        coords, positions = shard.gathered(coords, 1), shard.gathered(positions, 1)
+        is_counted = shard.gathered(is_counted, 1)
+    points = _fit_lattice(waves, coords, positions, is_counted)
+    if shard.is_whole:
+        return points
+    return replace(points[mine], lattice=points.lattice.part(mine))
+
+
+def _fit_lattice(
+    waves: Waves, coords: Tensor, positions: Tensor, is_counted: Tensor
+) -> LatticePoints:
+    exact = _inside(waves, positions.double())
+    found = [ascending_lines(along) for along in exact.flatten(0, 1).unbind(-1)]
+    shape = [len(nodes) for _, nodes in found]
+    region = Region.of(waves.domain) if _is_spherical(waves) else None
+    if math.prod(shape) > SPARSEST * positions.shape[1]:
+        axes = _regular_axes(waves, positions.shape[1], exact)
+        sources, shares = _interpolation(waves, axes, exact, is_counted)
+        lattice = Lattice(axes, sources, shares.to(positions), False, region)
+        return lattice.locate(positions, coords)
+    axes = tuple(_axis(waves, number, nodes) for number, (_, nodes) in enumerate(found))
+    lines = [line.view(is_counted.shape) for line, _ in found]
+    number = torch.zeros_like(lines[0])
+    for line, count in zip(lines, shape, strict=True):
+        number = number * count + line
+    sites = _site_of_node(number, is_counted, math.prod(shape))
+    # A place that two sites share is the content of one of them only.
+    holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
+    sources, shares = sites.unsqueeze(-1), torch.ones_like(sites, dtype=torch.double).unsqueeze(-1)
+    if bool((sites < 0).any()):
+        sources, shares = _interpolation(waves, axes, exact, is_counted)
+        is_site = (sites >= 0).unsqueeze(-1)
+        alone = torch.zeros_like(shares)
+        alone[..., 0] = 1
+        sources = torch.where(is_site, sites.clamp_min(0).unsqueeze(-1), sources)
+        shares = torch.where(is_site, alone, shares)
+    is_straight = sources.shape[-1] == 1 and bool(
+        (sites == torch.arange(sites.shape[1], device=sites.device)).all()
+    )
+    lattice = Lattice(
+        axes,
+        None if is_straight else sources,
+        None if is_straight else shares.to(positions),
+        holds_sites,
+        region,
+    )
+    cells = tuple(line.mT.unsqueeze(-1).to(torch.int32) for line in lines)
+    fractions = tuple(torch.zeros_like(line, dtype=positions.dtype) for line in cells)
+    return LatticePoints(lattice, cells, fractions, lattice.latitude(coords))
+
+
+def ascending_lines(
+    along: Float[Tensor, " points"],
+) -> tuple[Int[Tensor, " points"], Float[Tensor, " lines"]]:
+    """Returns the number of the line that every place along an axis lies on, and where lines are."""
+    ordered, order = along.sort()
+    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
+    lines = torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
+    sums = along.new_zeros(int(lines.max()) + 1).index_add(0, lines, along)
+    return lines, sums / torch.bincount(lines)
+
+
+def _inside(waves: Waves, positions: Tensor) -> Tensor:
+    """Returns positions with those along closed axes within one turn, from the first site on."""
+    closed = torch.tensor([period == 1 for period in waves.periods], device=positions.device)
+    origin = positions[:1, :1]
+    along = positions - origin
+    along = along - along.floor()
+    along = torch.where(along > 1 - RESOLUTION, 0.0, along)
+    return torch.where(closed, origin + along, positions)
+
+
+def _is_spherical(waves: Waves) -> bool:
+    return waves.domain.is_sphere and not waves.mesh_shape
+
+
+def _axis(waves: Waves, number: int, nodes: Tensor) -> LatticeAxis:
+    """Returns the axis through some nodes."""
+    poles = (False, False)
+    if number == 0 and _is_spherical(waves):
+        region = Region.of(waves.domain)
+        is_pole = region.is_round and region.north > 90 - 1e-3, region.is_round and region.south < -90 + 1e-3
+        poles = (
+            is_pole[0] and float(nodes[0]) > RESOLUTION,
+            is_pole[1] and float(nodes[-1]) < 1 - RESOLUTION,
+        )
+    return LatticeAxis(nodes, waves.periods[number] == 1, poles)
+
+
+def _regular_axes(waves: Waves, num_sites: int, like: Tensor) -> tuple[LatticeAxis, ...]:
+    """Returns the axes of a lattice with about as many nodes as sites have room for."""
+    lengths = _lengths(waves)
+    spacing = (math.prod(lengths) / (NODES_PER_SITE * num_sites)) ** (1 / len(lengths))
+    axes: list[LatticeAxis] = []
+    for number, (length, period) in enumerate(zip(lengths, waves.periods, strict=True)):
+        count = max(2, math.ceil(length / spacing))
+        ends = count + 1 if period == 1 else count
+        nodes = torch.linspace(0, 1, ends, dtype=torch.double, device=like.device)[:count]
+        axes.append(_axis(waves, number, nodes))
+    return tuple(axes)
+
+
+def _lengths(waves: Waves) -> list[float]:
+    """Returns how long the axes are, in one unit; longitudes at the middle latitude."""
+    if waves.mesh_shape:
+        return [1.0] * len(waves.mesh_shape)
+    if not waves.domain.is_sphere:
+        pairs = zip(waves.domain.lower, waves.domain.upper, strict=True)
+        return [high - low for low, high in pairs]
+    region = Region.of(waves.domain)
+    middle = math.radians((region.north + region.south) / 2)
+    return [region.north - region.south, region.width * max(0.1, math.cos(middle))]
+
+
+def _site_of_node(number: Tensor, is_counted: Tensor, num_nodes: int) -> Int[Tensor, "sets nodes"]:
+    """Returns the first site that counts at every node, -1 where there is none."""
+    num_sets, num_sites = number.shape
+    none = torch.full((num_sets, num_nodes), num_sites, device=number.device)
+    mine = torch.arange(num_sites, device=number.device).expand(num_sets, -1)
+    mine = torch.where(is_counted, mine, num_sites)
+    first = none.scatter_reduce(1, number, mine, "amin")
+    return torch.where(first == num_sites, -1, first)
+
+
+def _interpolation(
+    waves: Waves, axes: tuple[LatticeAxis, ...], positions: Tensor, is_counted: Tensor
+) -> tuple[Int[Tensor, "sets nodes sites"], Float[Tensor, "sets nodes sites"]]:
+    """Returns the sites that make up every node, and how much each counts."""
+    lengths = np.array(_lengths(waves))
+    nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes))
+    nodes = nodes.reshape(-1, len(axes)).numpy() * lengths
+    periods = np.where([period == 1 for period in waves.periods], lengths, 0.0)
+    rows: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
+    for places, counts in zip(positions.cpu().numpy(), is_counted.cpu().numpy(), strict=True):
+        sites = np.flatnonzero(counts)
+        sites = sites[np.unique(places[sites], axis=0, return_index=True)[1]]
+        chosen, weights = interpolate_between(nodes, places[sites] * lengths, periods)
+        rows.append(sites[chosen])
+        parts.append(weights)
+    device = positions.device
+    return (
+        torch.from_numpy(np.stack(rows)).to(device),
+        torch.from_numpy(np.stack(parts)).to(device),
+    )
+
+
+def interpolate_between(
+    nodes: np.ndarray, sites: np.ndarray, periods: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns, for every node, sites and weights of linear interpolation.
+
+    Args:
+        nodes: Where values are wanted, (nodes, axes).
+        sites: Where they are known, (sites, axes), all different.
+        periods: Of every axis, zero where it is open.
+    """
+    images, owners = _with_images(sites, periods)
+    taps = nodes.shape[1] + 1
+    _, nearest = KDTree(images).query(nodes)
+    chosen = np.repeat(owners[nearest][:, None], taps, axis=1)
+    weights = np.zeros(chosen.shape)
+    weights[:, 0] = 1
+    if nodes.shape[1] == 1:
+        order = np.argsort(images[:, 0])
+        line = images[order, 0]
+        above = np.clip(np.searchsorted(line, nodes[:, 0]), 1, max(1, len(line) - 1))
+        if len(line) > 1:
+            low, high = line[above - 1], line[above]
+            share = np.clip((nodes[:, 0] - low) / (high - low), 0, 1)
+            chosen = owners[order[np.stack([above - 1, above], axis=1)]]
+            weights = np.stack([1 - share, share], axis=1)
+        return chosen, weights
+    try:
+        triangles = Delaunay(images)
+    except (QhullError, ValueError):
+        # Too few sites for a triangle, or all on one line.
+        return chosen, weights
+    found = triangles.find_simplex(nodes)
+    is_inside = found >= 0
+    maps = triangles.transform[found[is_inside]]
+    first = np.einsum("nij,nj->ni", maps[:, :-1], nodes[is_inside] - maps[:, -1])
+    inner = np.concatenate([first, 1 - first.sum(1, keepdims=True)], axis=1)
+    # Flat triangles have no weights; the nearest site stands in for them.
+    is_sound = np.isfinite(inner).all(1) & (np.abs(inner).max(1) < 2)
+    rows = np.flatnonzero(is_inside)[is_sound]
+    inner = np.clip(inner[is_sound], 0, None)
+    weights[rows] = inner / inner.sum(1, keepdims=True)
+    chosen[rows] = owners[triangles.simplices[found[rows]]]
+    return chosen, weights
+
+
+def _with_images(sites: np.ndarray, periods: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns sites together with their images beyond periodic ends, and whose images they are."""
+    images, owners = sites, np.arange(len(sites))
+    spans = np.where(periods > 0, periods, np.ptp(sites, axis=0))
+    spacing = (np.prod(np.maximum(spans, 1e-12)) / len(sites)) ** (1 / sites.shape[1])
+    for axis, period in enumerate(periods):
+        if period == 0:
+            continue
+        margin = min(period, MARGIN * spacing)
+        low, high = images[:, axis] < margin, images[:, axis] > period - margin
+        step = np.zeros(sites.shape[1])
+        step[axis] = period
+        owners = np.concatenate([owners, owners[low], owners[high]])
+        images = np.concatenate([images, images[low] + step, images[high] - step])
+    return images, owners
