@@ -70,20 +70,25 @@ def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Ten
 def make_config(domain: Domain, *, variant: str = "paper", **changes) -> OperatorConfig:
     """A model small enough to check number by number; fields of its encoder stand beside its own."""
     names = {field.name for field in fields(EncoderConfig)}
-    inner = {"num_gaussians": 5, "num_frequencies": 4}
-    inner |= {name: changes.pop(name) for name in names & changes.keys()}
     config = PaperConfig if variant == "paper" else GeometricConfig
     known = {field.name for field in fields(config)}
-    sizes = {"in_channels": 2, "out_channels": 3, "hidden_dim": 8, "num_layers": 2, "num_heads": 2}
-    sizes = {name: value for name, value in {**sizes, **changes}.items() if name in known}
-    return config(domain=domain, encoder=EncoderConfig(**inner), **sizes)
+    sizes = {
+        "in_channels": 2, "out_channels": 3, "hidden_dim": 8, "num_layers": 2, "num_heads": 2,
+        "num_gaussians": 5, "num_frequencies": 4, **changes,
+    }  # fmt: skip
+    mine = {name: value for name, value in sizes.items() if name in known}
+    if variant == "paper":
+        inner = {name: value for name, value in sizes.items() if name in names}
+        mine["encoder"] = EncoderConfig(**inner)
+    return config(domain=domain, **mine)
 
 
-def make_model(domain: Domain, **changes) -> GaussianParticleOperator:
+def make_model(domain: Domain, *, variant: str = "paper", **changes) -> GaussianParticleOperator:
     """Such a model in double precision, its parameters large enough to matter."""
-    model = GaussianParticleOperator(make_config(domain, **changes)).double()
+    model = GaussianParticleOperator(make_config(domain, variant=variant, **changes)).double()
     with torch.no_grad():
-        for parameter in (*model.lift.parameters(), *model.layers.parameters()):
+        lifted = () if variant == "paper" else model.lift.parameters()
+        for parameter in (*lifted, *model.layers.parameters()):
             parameter.mul_(2)
     return model
 

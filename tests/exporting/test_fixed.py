@@ -41,8 +41,9 @@ def test_waves_on_the_indices_of_a_mesh_are_fixed_too():
 def test_what_is_known_of_the_sites_moves_and_converts_with_the_module():
     case = make_case("geometric", "masked", asks=True)
     fixed = case.fixed()
-    # Coordinates, weights, queries, two of neighbours, and two matrices at sites and at queries.
-    assert len(dict(fixed.named_buffers(recurse=False))) == 9
+    # Coordinates, weights, queries, two of neighbours, two matrices at sites and at queries, two of
+    # sources, two axes of nodes, and two numbers along each axis for sites and for queries.
+    assert len(dict(fixed.named_buffers(recurse=False))) == 21
     frames = case.frames(2)
     expected = case.answer(frames)
     doubled = fixed.double()(frames.double())

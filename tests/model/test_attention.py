@@ -43,7 +43,7 @@ def encoded(model, num_sites=7):
     domain = model.config.domain
     coords = random_points(domain, 1, num_sites)
     values = torch.randn(1, num_sites, 2, dtype=torch.float64)
-    particles = model.particles(values, coords)
+    (particles,) = model.particles(values, coords)
     weights = torch.rand(1, num_sites, dtype=torch.float64)
     basis, descriptor = particles.basis(coords, domain), particles.descriptor(domain)
     return coords, particles, basis, descriptor, weights / weights.sum()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpo import Domain, GaussianParticleOperator, GeometricConfig, unit_vectors
-from gpo.model.encoder import REACH, MLPFeatures
+from gpo.model.encoder import describe_sites
 from gpo.model.geometric import BoundedUpdate
 from gpo.model.mode_filter import STRIDE, ModeFilter
 from gpo.transforms.fit import fit_transform
@@ -165,7 +165,7 @@ def test_nodes_of_a_grid_may_come_in_any_order():
     torch.testing.assert_close(
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
-    assert isinstance(model._transform._last.transform, GridTransform)
+    assert isinstance(model._geometry._last.geometry.transform, GridTransform)
 
 
 def test_a_patch_may_lie_anywhere():
@@ -260,7 +260,7 @@ def test_samples_with_sites_of_their_own_do_not_change_each_other():
 def test_a_translated_field_is_translated():
     """Without features of the place, all that a periodic grid knows is what lies beside what."""
     domain = Domain.unit_box(2, periodic=True)
-    model = make_model(domain, **CHANGES, features="none", centers="displacement")
+    model = make_model(domain, **CHANGES, features="none")
     coords, weights = (part.double() for part in domain.grid(8, 8))
     values = torch.randn(1, 8, 8, 2, dtype=torch.double)
     moved = values.roll((3, 5), (1, 2))
@@ -269,25 +269,20 @@ def test_a_translated_field_is_translated():
     torch.testing.assert_close(first.roll((3, 5), (1, 2)), second)
 
 
-@pytest.mark.parametrize("features", ["fourier", "mlp"])
+@pytest.mark.parametrize("features", ["fourier", "mlp", "none"])
 @pytest.mark.parametrize("name", ["torus", "channel"])
-def test_only_particles_know_the_place_along_an_axis_that_closes(name, features):
-    """Once the encoder forgets places, a field moved along a closed axis is moved; along an open one not."""
+def test_only_features_know_the_place_along_an_axis_that_closes(name, features):
+    """Without them, a field moved along a closed axis is moved."""
     domain = DOMAINS[name]
-    model = make_model(domain, **CHANGES, features=features, centers="displacement")
-    lift = model.encoder.lift
-    with torch.no_grad():
-        lift.weight[:, -model.encoder.features.num_features :] = 0
+    model = make_model(domain, **CHANGES, features=features)
     coords, weights = (part.double() for part in domain.grid(8, 9))
     values = torch.randn(1, 8, 9, 2, dtype=torch.double)
 
     def predict(field):
         return model(field.flatten(1, 2), coords, weights=weights).unflatten(1, (8, 9))
 
-    torch.testing.assert_close(predict(values).roll(3, 1), predict(values.roll(3, 1)))
-    if name == "channel":
-        flat = torch.ones_like(values)
-        assert predict(flat)[:, 0].std(dim=1).min() > 1e-6
+    difference = predict(values).roll(3, 1) - predict(values.roll(3, 1))
+    assert (difference.abs().max() < 1e-12) == (features == "none")
 
 
 def test_doubling_the_resolution_of_a_smooth_field_changes_little():
@@ -307,7 +302,7 @@ def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
     model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
     coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
     model(values, coords)
-    assert isinstance(model._transform._last.transform, GridTransform)
+    assert isinstance(model._geometry._last.geometry.transform, GridTransform)
     torch.testing.assert_close(
         model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
     )
@@ -317,7 +312,7 @@ def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
 
 def test_a_layer_is_its_equation():
     domain = DOMAINS["torus"]
-    model = make_model(domain, **CHANGES, num_layers=1)
+    model = make_model(domain, **CHANGES, num_layers=1, num_transports=0)
     coords, weights = (part.double() for part in domain.grid(7, 7))
     values = torch.randn(1, 49, 2, dtype=torch.double)
     trace = model.trace(values, coords, weights=weights)
@@ -396,11 +391,11 @@ def test_windows_that_were_placed_while_scoring_serve_in_training():
     coords, values = random_points(domain, 40), torch.randn(3, 40, 2, dtype=torch.double)
     with torch.inference_mode():
         model(values, coords)
-    placed = model._transform._last
+    placed = model._geometry._last
     model(values[:2], coords).sum().backward()
-    assert model._transform._last is placed, "another number of samples has the same sites"
+    assert model._geometry._last is placed, "another number of samples has the same sites"
     model.float()(values.float(), coords.float())
-    assert model._transform._last is not placed
+    assert model._geometry._last is not placed
 
 
 def test_the_bounded_update_has_the_derivative_of_tanh():
@@ -424,7 +419,7 @@ def test_a_globe_from_north_to_south_is_a_grid_in_order():
         places = torch.cartesian_prod(north_to_south, longitudes)
         coords = unit_vectors(places[:, 1], places[:, 0]).float()
         model.float()(torch.randn(1, 108, 2), coords)
-        projection = model._transform._last.transform
+        projection = model._geometry._last.geometry.transform
         assert projection.shape == (9, 12)
         assert projection.order is None
 
@@ -432,41 +427,11 @@ def test_a_globe_from_north_to_south_is_a_grid_in_order():
 def test_sites_that_samples_share_are_described_once():
     model = make_model(DOMAINS["square"], **CHANGES)
     coords, values = random_points(DOMAINS["square"], 30), torch.randn(2, 30, 2, dtype=torch.double)
-    shared = model.encoder.describe(values, coords.expand(2, -1, -1))
+    features, lift = model.lift.features, model.lift.linear
+    shared = describe_sites(features, values, coords.expand(2, -1, -1))
     assert shared.position.shape[0] == 1
-    apart = model.encoder.describe(values, torch.stack([coords, coords.flip(0)]))
+    apart = describe_sites(features, values, torch.stack([coords, coords.flip(0)]))
     assert apart.position.shape[0] == 2
-    lift = model.encoder.lift
     whole = torch.cat([values, shared.position.expand(2, -1, -1)], dim=-1)
     torch.testing.assert_close(shared.project(lift), lift(whole))
     torch.testing.assert_close(apart.project(lift)[:1], lift(whole)[:1])
-
-
-def test_what_the_field_holds_is_known_through_particles_only():
-    model = make_model(DOMAINS["square"], **CHANGES)
-    coords = random_points(DOMAINS["square"], 1, 30)
-    nothing = MLPFeatures(torch.zeros(1, 30, 5, dtype=torch.double))
-    with torch.no_grad():
-        first, second = (
-            model.lift(nothing, features, coords).channels
-            for features in (
-                model.encoder.describe(torch.randn(1, 30, 2, dtype=torch.double), coords)
-                for _ in range(2)
-            )
-        )
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", ["square", "torus", "cube"])
-def test_a_site_sees_its_displaced_particles(name):
-    domain = DOMAINS[name]
-    model = make_model(domain, **CHANGES, centers="displacement")
-    with torch.no_grad():
-        model.encoder.centers.out.weight.mul_(100)
-    coords, values = random_points(domain, 40), 10 * torch.randn(1, 40, 2, dtype=torch.double)
-    particles = model.particles(values, coords)
-    away = (particles.centers - coords[:, None]) / particles.scales
-    assert away.abs().max() <= REACH + 1e-9
-    assert away.abs().max() > 0.9 * REACH
-    seen = particles.basis(coords[None], domain) / particles.weights
-    assert seen.min() >= math.exp(-0.5 * domain.dim * REACH**2) - 1e-9

@@ -90,7 +90,7 @@ def test_basis_loss_is_the_distance_to_the_encoded_target():
     model = make_model(domain, in_channels=2, out_channels=2)
     values, target = torch.randn(2, 11, 2).double(), torch.randn(2, 11, 2).double()
     coords = random_points(domain, 2, 11)
-    encoded = model.particles(target, coords).basis(coords, domain)
+    encoded = model.particles(target, coords)[0].basis(coords, domain)
     distance = (model.trace(values, coords).states[-1] - encoded).square().sum(-1).mean()
     losses = operator_losses(model, values, coords, target, loss_weights=LossWeights(basis=1.0))
     torch.testing.assert_close(losses["basis"], distance)

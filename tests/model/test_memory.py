@@ -88,7 +88,7 @@ def test_windows_that_are_computed_when_needed_are_the_same(domain, has_sets, mo
         coords, weights = coords[0], weights[0]
     expected = gradients(model, values, coords, weights)
     monkeypatch.setattr(fit, "KEPT_NUMBERS", 0)
-    model._transform._last = None
+    model._geometry._last = None
     for chunk_size in (None, 14):
         model.chunk_size = chunk_size
         actual = gradients(model, values, coords, weights)
@@ -198,7 +198,7 @@ def test_training_keeps_the_less_the_less_memory_there_is(variant, monkeypatch):
     numbers = activation_sizes(model.config)
     held = 5 * numbers.state + 2 * numbers.descriptor
     needed = 8 * 800 * torch.tensor([
-        held + 4 * (numbers.windows + numbers.layer) + numbers.encoder,
+        held + 4 * (numbers.windows + numbers.layer) + numbers.particles,
         held + 4 * numbers.windows,
         0,
     ])  # fmt: skip

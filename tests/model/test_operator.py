@@ -1,8 +1,11 @@
+import math
+
 import pytest
 import torch
 
 from gpo import Domain, GaussianParticleOperator
-from tests.conftest import make_config, make_model, random_points
+from gpo.model.encoder import REACH
+from tests.conftest import DOMAINS, make_config, make_model, random_points
 
 NUM_SITES = 23
 
@@ -60,7 +63,7 @@ def test_a_free_query_takes_particles_of_its_nearest_site_where_k_is_one(domain,
     model = make_model(domain, query_neighbours=1, num_layers=0)
     queries = random_points(domain, 2, 9)
     nearest = domain.offset(queries.unsqueeze(2), coords.unsqueeze(1)).norm(dim=-1).argmin(-1)
-    particles = model.particles(values, coords)
+    (particles,) = model.particles(values, coords)
     for b in range(2):
         for m in range(9):
             j = nearest[b, m]
@@ -148,7 +151,7 @@ def test_a_displacement_encoder_commutes_with_translations():
     model = make_model(domain, centers="displacement", features="none")
     values = torch.randn(1, 30, 2, dtype=torch.float64)
     coords, shift = random_points(domain, 1, 30), torch.tensor([0.13, 0.71], dtype=torch.float64)
-    here, there = model.particles(values, coords), model.particles(values, coords + shift)
+    (here,), (there,) = (model.particles(values, there) for there in (coords, coords + shift))
     close(there.centers, here.centers + shift)
     close(there.scales, here.scales)
     close(there.weights, here.weights)
@@ -156,7 +159,7 @@ def test_a_displacement_encoder_commutes_with_translations():
 
 
 def test_particles_obey_the_papers_constraints(model, sample, domain):
-    particles = model.particles(*sample[:2])
+    (particles,) = model.particles(*sample[:2])
     close(particles.weights.sum(-1), torch.ones(2, NUM_SITES, dtype=torch.float64))
     assert (particles.weights >= 0).all()
     assert (particles.scales > 0).all()
@@ -168,7 +171,7 @@ def test_a_trace_is_the_forward_pass(model, sample):
     values, coords, weights = sample
     trace = model.trace(values, coords, weights=weights)
     assert torch.equal(trace.output, model(values, coords, weights=weights))
-    assert torch.equal(trace.particles.centers, model.particles(values, coords).centers)
+    assert torch.equal(trace.particles[0].centers, model.particles(values, coords)[0].centers)
     assert len(trace.states) == 3
     assert trace.windows[0].shape == (2, 2, NUM_SITES, 5)
     assert trace.tokens[1].shape == (2, 2, 5, 4)
@@ -182,8 +185,8 @@ def test_coordinates_in_other_units_change_nothing():
     other.load_state_dict(model.state_dict())
     values, unit = torch.randn(1, 20, 2, dtype=torch.float64), random_points(small, 1, 20)
     close(other(values, large.from_unit(unit)), model(values, unit))
-    scales = other.particles(values, large.from_unit(unit)).scales
-    close(scales / torch.tensor([3000.0, 500.0]), model.particles(values, unit).scales)
+    scales = other.particles(values, large.from_unit(unit))[0].scales
+    close(scales / torch.tensor([3000.0, 500.0]), model.particles(values, unit)[0].scales)
 
 
 @pytest.mark.parametrize("query_neighbours", [1, 8])
@@ -226,10 +229,10 @@ def test_the_answer_has_the_right_gradient_in_the_query(domain):
 
 def test_fourier_features_come_from_their_seed_alone():
     domain = Domain.unit_box(2)
-    first = make_model(domain, fourier_seed=3).encoder.features.frequencies
+    first = make_model(domain, fourier_seed=3).lift.encoder.features.frequencies
     torch.manual_seed(99)
-    again = make_model(domain, fourier_seed=3).encoder.features.frequencies
-    other = make_model(domain, fourier_seed=4).encoder.features.frequencies
+    again = make_model(domain, fourier_seed=3).lift.encoder.features.frequencies
+    other = make_model(domain, fourier_seed=4).lift.encoder.features.frequencies
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -239,7 +242,7 @@ def test_the_model_without_particles_says_so(sample, domain):
     values, coords, weights = sample
     queries = random_points(domain, 2, 4)
     assert model(values, coords, weights=weights, queries=queries).shape == (2, 4, 3)
-    with pytest.raises(ValueError, match="has_gaussian_field=False has no particles"):
+    with pytest.raises(ValueError, match="This model has no particles"):
         model.particles(values, coords)
 
 
@@ -256,3 +259,18 @@ def test_every_parameter_gets_a_gradient(domain, sample):
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None, name
             assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("name", ["square", "torus", "cube"])
+def test_a_site_sees_its_displaced_particles(name):
+    domain = DOMAINS[name]
+    model = make_model(domain, centers="displacement")
+    with torch.no_grad():
+        model.lift.encoder.centers.out.weight.mul_(100)
+    coords, values = random_points(domain, 40), 10 * torch.randn(1, 40, 2, dtype=torch.double)
+    (particles,) = model.particles(values, coords)
+    away = (particles.centers - coords[:, None]) / particles.scales
+    assert away.abs().max() <= REACH + 1e-9
+    assert away.abs().max() > 0.9 * REACH
+    seen = particles.basis(coords[None], domain) / particles.weights
+    assert seen.min() >= math.exp(-0.5 * domain.dim * REACH**2) - 1e-9

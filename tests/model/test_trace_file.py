@@ -19,8 +19,13 @@ def make_trace(domain, **changes):
 
 
 def assert_same(first, second):
-    """Compares dataclasses of tensors, part by part and bit by bit."""
+    """Compares dataclasses of tensors, or tuples of them, part by part and bit by bit."""
     assert type(first) is type(second)
+    if isinstance(first, tuple):
+        assert len(first) == len(second)
+        for pair in zip(first, second, strict=True):
+            assert_same(*pair)
+        return
     for field in fields(first):
         one, other = getattr(first, field.name), getattr(second, field.name)
         if isinstance(one, torch.Tensor):
@@ -52,7 +57,8 @@ def test_a_saved_trace_is_the_same_bit_by_bit(tmp_path, name, variant, suffix):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_models_without_layers_or_particles_have_traces_too(tmp_path, variant):
     torus = DOMAINS["torus"]
-    for number, change in enumerate([{"num_layers": 0}, {"has_gaussian_field": False}]):
+    without = {"has_gaussian_field": False, "num_transports": 0}
+    for number, change in enumerate([{"num_layers": 0}, without]):
         trace = make_trace(torus, variant=variant, **change)
         trace.save(tmp_path / f"{number}.nc")
         loaded = Trace.load(tmp_path / f"{number}.nc")
@@ -83,14 +89,15 @@ def test_a_trace_knows_its_sites(variant):
     trace = model.trace(torch.randn(2, 7, 2).double(), coords)
     assert torch.equal(trace.coords, coords.expand(2, -1, -1))
     assert trace.domain == patch
-    assert isinstance(trace.particles, Particles)
-    assert len(trace.particles.cloud(trace.domain)) == 2 * 7 * 5
+    (particles,) = trace.particles
+    assert isinstance(particles, Particles)
+    assert len(particles.cloud(trace.domain)) == 2 * 7 * 5
 
 
 @pytest.mark.parametrize(
     ("variant", "names"),
     [
-        ("geometric", {"token", "response", "scattered", "wave_vector"}),
+        ("geometric", {"token", "response", "scattered", "wave_vector", "guide"}),
         ("paper", {"window", "token", "coupling", "coupled", "scattered"}),
     ],
 )
@@ -104,7 +111,7 @@ def test_a_file_says_what_its_variables_are(tmp_path, variant, names):
             assert variable.attrs["long_name"]
             assert variable.attrs["units"]
         assert set(dataset["output"].coords) == {"site_x", "site_y", "site_z", "site_longitude", "site_latitude"}  # fmt: skip
-        assert dataset["center_latitude"].dims == ("sample", "site", "gaussian")
+        assert dataset["center_latitude"].dims == ("transport", "sample", "site", "gaussian")
 
 
 def test_what_is_missing_in_a_file_is_named(tmp_path):

@@ -30,8 +30,8 @@ class ShownExample:
     predicted: Float[np.ndarray, "points outputs"]
     """In the units of the data."""
     activations: Float[np.ndarray, "states points"]
-    r"""$\sum z^2$ (paper) or $\sum h^2$ (geometric) of the encoder and after every layer; empty for
-    baselines."""
+    r"""$\sum z^2$ (paper) or $\sum h^2$ (geometric) before the first layer and after every one; empty
+    for baselines."""
     windows: Float[np.ndarray, "layers points"]
     """The content window of every layer that varies most over the sites; empty for waves."""
 

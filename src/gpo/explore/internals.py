@@ -59,7 +59,7 @@ def window(session: Session, request: WindowRequest) -> Packet:
 
 
 def particles(session: Session, request: AblationRequest) -> Packet:
-    """Returns the particles of the encoder, and the state of each after every layer.
+    """Returns the particles of the last layer that has some, and the state of each after every layer.
 
     That is the basis of every Gaussian in the paper's variant, and the energy of the site's state
     in the geometric one.
@@ -92,9 +92,9 @@ def _particles_and_states(
         with torch.no_grad():
             return model.particles(values, example.coords, weights=example.weights), None
     trace = session.trace(request.example, request.ablation)
-    held = trace.particles
-    if not isinstance(held, Particles):
+    if not trace.particles or not isinstance(trace.particles[-1], Particles):
         raise ValueError("This run is the ablation without particles.")
+    held = trace.particles[-1]
     states = torch.stack([state[0] for state in trace.states])
     if trace.waves is not None:
         states = states.square().sum(-1, keepdim=True).expand(-1, -1, held.weights.shape[-1])

@@ -75,7 +75,7 @@ def _operator(model: object) -> dict[str, Any] | None:
         "variant": "paper" if waves is None else "geometric",
         "num_layers": config.num_layers,
         "num_modes": model.num_modes,
-        "num_gaussians": config.encoder.num_gaussians,
+        "num_gaussians": config.num_gaussians,
         "num_heads": config.num_heads if isinstance(config, PaperConfig) else 1,
     }
     if waves is not None:
@@ -102,7 +102,7 @@ def _reasons(session: Session) -> dict[str, str]:
         reasons["value"] = f"{name} answers at its sites only."
         if not isinstance(model, GaussianField):
             reasons["particles"] = f"{name} has no particles."
-    elif not model.config.encoder.has_gaussian_field:
+    elif not model.config.has_particles:
         reasons["particles"] = "This run is the ablation without particles."
     if not isinstance(session.data, Trajectories):
         reasons["rollout"] = "Static maps have no next step."

@@ -45,8 +45,9 @@ class FixedForecaster(nn.Module):
     @property
     def geometry(self) -> FixedGeometry:
         """What is known of the sites."""
-        buffers = self.buffers(recurse=False)
-        return with_tensors(self._geometry, lambda _: next(buffers))
+        # Sites and queries share a lattice, whose tensors are there twice.
+        buffers = self.named_buffers(recurse=False, remove_duplicate=False)
+        return with_tensors(self._geometry, lambda _: next(buffers)[1])
 
     @property
     def frames_shape(self) -> tuple[int, int, int]:

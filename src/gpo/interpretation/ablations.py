@@ -231,8 +231,13 @@ def _area(counts: Sequence[int], gaps: np.ndarray, height: float) -> float | Non
 
 
 def _particle_effects(effects: Effects, model: GaussianParticleOperator) -> dict[str, Any]:
-    """Returns the effect of ablating all Gaussians, and each; values and coordinates remain."""
-    numbers = range(model.config.encoder.num_gaussians)
+    """Returns the effect of ablating all particles, and each; values and coordinates remain.
+
+    Where particles move, they bring nothing: every site sees itself.
+    """
+    if not model.config.has_particles:
+        return {"reason": "the model has no particles"}
+    numbers = range(model.config.num_gaussians)
     return {
         "all": effects.without(Ablation(gaussians=frozenset(numbers))),
         "each": [effects.without(Ablation(gaussians=frozenset({number}))) for number in numbers],

@@ -54,12 +54,13 @@ class Batch:
             return model.trace(values, example.coords, weights=example.weights)
 
     def particles(self, forecaster: Forecaster) -> Particles:
-        """Returns the particles of the input; a model without any raises a `ValueError`."""
+        """Returns the particles, those of the last layer that has some; none raise a `ValueError`."""
         model, example = forecaster.model, self.example
         assert isinstance(model, GaussianParticleOperator | GaussianField)
         values = forecaster.normalised_input(example.frames)
         with torch.no_grad():
-            return model.particles(values, example.coords, weights=example.weights)
+            found = model.particles(values, example.coords, weights=example.weights)
+        return found if isinstance(found, Particles) else found[-1]
 
     def errors(self, prediction: Tensor) -> list[float]:
         """Returns the relative L2 of every example."""

@@ -51,7 +51,7 @@ def make_components(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Co
             for vector, modes in _modes_by_wave(model.waves).items()
         ]
     scores = _content_energies(forecaster, batches)
-    per_head = model.config.encoder.num_gaussians
+    per_head = model.config.num_gaussians
     return [
         Component(
             f"layer {layer + 1}, head {mode // per_head + 1}, mode {mode % per_head + 1}",

@@ -9,36 +9,40 @@ from scipy.stats import wasserstein_distance
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
+from gpo.interpretation.motion import displacements, has_moving_particles
 
 MAX_NUMBERS = 2**18
 """Particles of a set that enter its distribution, evenly chosen."""
 
 Quantities = dict[str, list[np.ndarray]]
-"""By name, one array per example: scale, anisotropy, weight and displacement of all its particles."""
+"""By name, one array per example: weight and displacement of all its particles, and their scale and
+anisotropy where the encoder predicts them."""
 
 
 def particle_quantities(forecaster: Forecaster, batches: Sequence[Batch]) -> Quantities:
     """Returns the quantities of all particles, lengths in unit lengths of the domain.
 
     `scale` is the geometric mean over axes, `anisotropy` the logarithm of the largest over the
-    smallest, `displacement` the distance from a site to the center of a particle it owns.
+    smallest; both are left out where particles move, whose scales are those of a lattice.
+    `displacement` are the components of the way from the center of a particle to its site.
     """
-    rows: Quantities = {"scale": [], "anisotropy": [], "weight": [], "displacement": []}
+    rows: Quantities = {}
     for batch in batches:
         particles, domain = batch.particles(forecaster), batch.geometry.domain
         coords = batch.example.coords
         lengths = domain.unit_lengths(coords)
-        scales = (particles.scales / lengths).log()
-        offset = domain.offset(particles.centers, coords.unsqueeze(-2)) / lengths
         numbers = {
-            "scale": scales.mean(-1).exp(),
-            "anisotropy": scales.amax(-1) - scales.amin(-1),
             "weight": particles.weights,
-            "displacement": offset.norm(dim=-1),
+            "displacement": displacements(particles, coords, domain) / lengths,
         }
+        if not has_moving_particles(forecaster.model):
+            scales = (particles.scales / lengths).log()
+            numbers["scale"] = scales.mean(-1).exp()
+            numbers["anisotropy"] = scales.amax(-1) - scales.amin(-1)
         for number, is_known in enumerate(torch.from_numpy(batch.is_known)):
             for name, values in numbers.items():
-                rows[name].append(values[number, is_known].double().flatten().numpy())
+                row = values[number, is_known].double().flatten().numpy()
+                rows.setdefault(name, []).append(row)
     return rows
 
 

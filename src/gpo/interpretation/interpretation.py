@@ -19,7 +19,7 @@ from gpo.interpretation.windows import describe_content_windows
 from gpo.model.operator import GaussianParticleOperator
 
 NUM_COMPARED = 32
-"""Examples whose particles are compared with those of other data: encoding alone is cheap."""
+"""Examples whose particles are compared with those of other data: one forward pass each."""
 
 
 def interpret(

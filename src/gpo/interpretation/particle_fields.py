@@ -6,10 +6,11 @@ compared with what lies at the same place.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits, shifted, site_tree
@@ -23,8 +24,62 @@ CHUNK = 2**22
 
 
 @dataclass(frozen=True)
+class Assigned:
+    """Particles, each at the site nearest to its center."""
+
+    site: Int[np.ndarray, " particles"]
+    """Number of that site."""
+    is_inside: Bool[np.ndarray, " particles"]
+    """False where the center lies beyond the sites."""
+    weights: Float[np.ndarray, " particles"]
+    area: Float[np.ndarray, " points"]
+    """Of every site; NaN where it has no derivatives."""
+
+    @classmethod
+    def of(
+        cls,
+        centers: Float[np.ndarray, "particles dim"],
+        weights: Float[np.ndarray, " particles"],
+        geometry: Geometry,
+        fits: LocalFits,
+    ) -> "Assigned":
+        """Finds the nearest of the sites that are fitted."""
+        known = np.flatnonzero(fits.is_fitted)
+        tree = site_tree(geometry.coords[known], geometry.domain)
+        distances, nearest = tree.query(shifted(centers, geometry.domain))
+        site = known[nearest]
+        area = np.where(fits.is_fitted & (geometry.weights > 0), geometry.weights, np.nan)
+        return cls(site, distances <= fits.reach[site], weights, area)
+
+    @property
+    def density(self) -> Float[np.ndarray, " points"]:
+        """Weight of the centers per area; a site that no center is nearest to is empty, not unknown."""
+        return self._sum(self.weights) / self.area
+
+    @property
+    def fraction_outside(self) -> float:
+        """Fraction of the weight whose centers lie beyond the sites."""
+        outside = self.weights[~self.is_inside].sum()
+        return float(outside / max(self.weights.sum(), 1e-300))
+
+    def mean(self, numbers: Float[np.ndarray, " particles"]) -> Float[np.ndarray, " points"]:
+        """Returns the mean over the particles of every site, by weight; NaN where there is none."""
+        total, counted = self._sum(self.weights * numbers), self._sum(self.weights)
+        return np.where(counted > 0, total / np.where(counted > 0, counted, 1.0), np.nan)
+
+    def _sum(self, numbers: np.ndarray) -> np.ndarray:
+        inside = self.is_inside
+        return np.bincount(self.site[inside], numbers[inside], minlength=len(self.area))
+
+
+@dataclass(frozen=True)
 class ParticleFields:
     """Statistics of the particles nearest to every site; NaN where there is none."""
+
+    QUANTITIES: ClassVar = ("density", "footprints", "scale", "anisotropy")
+    """What is compared with structures."""
+    DIRECTION: ClassVar = "long axis"
+    """What has an orientation."""
 
     density: Float[np.ndarray, " points"]
     """Weight of the centers that are nearest to a site, per area."""
@@ -34,8 +89,9 @@ class ParticleFields:
     """Mean logarithm of the scales of the particles there."""
     anisotropy: Float[np.ndarray, " points"] | None
     """Mean logarithm of the ratio of their largest to their smallest scale; None on a line."""
-    stretch: Float[np.ndarray, "points axes axes"]
-    """Mean of their logarithmic scales as a traceless tensor: the direction they are long in."""
+    orientation: Float[np.ndarray, "points axes axes"] | None
+    """Mean of their logarithmic scales as a traceless tensor: the direction they are long in; None
+    on a line."""
     fraction_outside: float
     """Fraction of the weight whose centers lie beyond the sites."""
     basis_at_site: float
@@ -58,31 +114,20 @@ class ParticleFields:
         basis = mine.basis(coords, domain).sum(-1).mean().item()
         centers, scales = (part.flatten(0, 2).numpy() for part in (mine.centers, mine.scales))
         weights = mine.weights.flatten().numpy()
-        tree = site_tree(geometry.coords[known], domain)
-        distances, nearest = tree.query(shifted(centers, domain))
-        site = known[nearest]
-        is_inside = distances <= fits.reach[site]
-        fraction_outside = float(weights[~is_inside].sum() / max(weights.sum(), 1e-300))
-        sizes, stretch = _shapes(scales, fits.directions[site])
-        site, held = site[is_inside], weights[is_inside]
-
-        def mean(numbers: np.ndarray) -> np.ndarray:
-            counted = np.bincount(site, held, minlength=geometry.num_points)
-            total = np.bincount(site, held * numbers[is_inside], minlength=geometry.num_points)
-            return np.where(counted > 0, total / np.where(counted > 0, counted, 1.0), np.nan)
-
-        # A site that no center is nearest to is empty, not unknown.
-        area = np.where(fits.is_fitted & (geometry.weights > 0), geometry.weights, np.nan)
-        num_axes = stretch.shape[-1]
+        assigned = Assigned.of(centers, weights, geometry, fits)
+        sizes, stretch = _shapes(scales, fits.directions[assigned.site])
+        num_axes, anisotropy, orientation = stretch.shape[-1], None, None
+        if num_axes > 1:
+            anisotropy = assigned.mean(np.ptp(sizes, axis=-1))
+            rows = [assigned.mean(row) for row in stretch.reshape(-1, num_axes**2).T]
+            orientation = np.stack(rows, -1).reshape(-1, num_axes, num_axes)
         return cls(
-            np.bincount(site, held, minlength=geometry.num_points) / area,
+            assigned.density,
             _footprints(centers, scales, weights / np.exp(sizes.sum(-1)), geometry, fits),
-            mean(sizes.mean(-1)),
-            mean(np.ptp(sizes, axis=-1)) if num_axes > 1 else None,
-            np.stack([mean(row) for row in stretch.reshape(-1, num_axes**2).T], -1).reshape(
-                -1, num_axes, num_axes
-            ),
-            fraction_outside,
+            assigned.mean(sizes.mean(-1)),
+            anisotropy,
+            orientation,
+            assigned.fraction_outside,
             basis,
         )
 

@@ -2,6 +2,7 @@ r"""Particle reconstruction: the field that the particles of all sites represent
 
 Gaussians $z_i=w_iG_i$ that carry amounts $a_i$, the values of their sites, make the field
 $\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$. A `GaussianField` has a decoder of its own for that.
+Particles that move have none: they say where a site looks, and carry nothing of their own.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
+from gpo.model.config import GeometricConfig
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
@@ -37,14 +39,15 @@ class ParticleReconstruction:
 
 @torch.no_grad()
 def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruction | None:
-    """Returns the particle reconstruction of one example; None where the model has no particles."""
+    """Returns the particle reconstruction of one example; None where no encoder makes particles."""
     model = forecaster.model
     if not isinstance(model, GaussianParticleOperator | GaussianField):
         return None
-    if not model.config.encoder.has_gaussian_field:
+    if isinstance(model.config, GeometricConfig) or not model.config.has_particles:
         return None
     values = forecaster.normalised_input(example.frames)
-    particles = model.particles(values, example.coords, weights=example.weights)
+    found = model.particles(values, example.coords, weights=example.weights)
+    particles = found if isinstance(found, Particles) else found[0]
     field = example.fields[0, -1]
     if isinstance(model, GaussianField):
         reconstructed = forecaster(example.frames, example.coords, weights=example.weights)[0]

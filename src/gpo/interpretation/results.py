@@ -26,7 +26,7 @@ class Interpretation:
     num_examples: int
     """Test examples that were read."""
     structures: dict[str, Any]
-    """Do particles sit on structures?"""
+    """Do particles follow structures?"""
     windows: dict[str, Any]
     """Are windows used?"""
     ablations: dict[str, Any]
@@ -71,8 +71,12 @@ def _structure_rows(part: Mapping[str, Any]) -> Iterator[Row]:
                 yield f"ρ of {particle} – {structure}", f"{entry['value']:+.3f}", _band(entry)
     if "reason" not in part["alignment"]:
         entry = part["alignment"]
-        yield "cos 2θ of long axis, gradient", f"{entry['value']:+.3f}", _band(entry)
-    yield "own particles seen by a site", f"{part['basis_at_site']:.2g}", "0 to 1"
+        yield f"cos 2θ of {part['direction']}, gradient", f"{entry['value']:+.3f}", _band(entry)
+    if "reason" not in part.get("along_flow", {"reason": ""}):
+        entry = part["along_flow"]
+        yield "cos θ of displacement, velocity", f"{entry['value']:+.3f}", _band(entry)
+    if "basis_at_site" in part:
+        yield "own particles seen by a site", f"{part['basis_at_site']:.2g}", "0 to 1"
     for name, fraction in part["fraction_from_field"].items():
         if fraction is not None:
             yield f"{name} due to the field", f"{fraction:.1%}", "rest: place, number"
@@ -103,8 +107,12 @@ def _ablation_rows(part: Mapping[str, Any]) -> Iterator[Row]:
     if "reason" in part:
         yield "ablations", "-", part["reason"]
         return
-    change = part["particles"]["all"]["relative_l2"]
-    yield "change without any particle", f"{change:.2g}", f"error {part['error']:.2g}"
+    error, particles = f"error {part['error']:.2g}", part["particles"]
+    if "reason" in particles:
+        yield "change without any particle", "-", particles["reason"]
+    else:
+        change = particles["all"]["relative_l2"]
+        yield "change without any particle", f"{change:.2g}", error
     changes = [layer["relative_l2"] for layer in part["layers"]]
     yield "change without one layer", f"{min(changes):.2g}, {max(changes):.2g}", ""
     first = max(part["modes"], key=lambda mode: mode["relative_l2"])

@@ -13,6 +13,7 @@ from gpo.data.splits import owner
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances, make_batches
 from gpo.interpretation.drift import drift, particle_quantities
+from gpo.interpretation.motion import MotionFields, displacements, has_moving_particles
 from gpo.interpretation.null import rank_test
 from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
 
@@ -48,11 +49,12 @@ def half_resolution(
     *,
     reconstructs: bool,
 ) -> dict[str, Any]:
-    """Returns how far particles and predictions move when every second site is dropped.
+    """Returns how much particles and predictions change when every second site is dropped.
 
-    `centers` and `scales` are root mean squares in units of the particles' mean scale, `weights`
-    is the root mean square of their change; `prediction` is the relative L2 between both
-    predictions at the common sites.
+    `prediction` is the relative L2 between both predictions at the common sites, `weights` the root
+    mean square of their change. `centers` and `scales` are root mean squares in units of the
+    particles' mean scale; of particles that move, `displacements` is the root mean square of their
+    change over that of the displacements themselves.
 
     Args:
         forecaster: A trained gpo.
@@ -88,6 +90,7 @@ def compare_densities(
     """
     firsts, seconds, nulls = [], [], []
     generator = np.random.default_rng(0)
+    kind = MotionFields if has_moving_particles(forecaster.model) else ParticleFields
     for batch in batches:
         try:
             pair = [batch.particles(one) for one in (forecaster, other)]
@@ -96,7 +99,7 @@ def compare_densities(
         for number, (fits, null) in enumerate(
             fits_and_nulls(batch.geometry, batch.is_known, generator)
         ):
-            one, two = (ParticleFields.of(p, number, batch.geometry, fits) for p in pair)
+            one, two = (kind.of(p, number, batch.geometry, fits) for p in pair)
             firsts.append(one.density)
             seconds.append(two.density)
             nulls.append(null)
@@ -121,14 +124,17 @@ def _moved(forecaster: Forecaster, full: Batch, half: Batch, kept: np.ndarray) -
     guesses = full.predicted(forecaster)[:, chosen], half.predicted(forecaster)
     row = {"prediction": distances(guesses[1], guesses[0], half.example.weights)[0]}
     fine, coarse = full.particles(forecaster), half.particles(forecaster)
+    row["weights"] = _rms(coarse.weights - fine.weights[:, chosen])
+    domain = full.geometry.domain
+    if has_moving_particles(forecaster.model):
+        before = displacements(fine, full.example.coords, domain)[:, chosen]
+        after = displacements(coarse, half.example.coords, domain)
+        row["displacements"] = _rms((after - before).norm(dim=-1)) / max(_rms(before.norm(dim=-1)), 1e-300)  # fmt: skip
+        return row
     size = fine.scales.mean().item()
-    offset = full.geometry.domain.offset(coarse.centers, fine.centers[:, chosen])
-    return {
-        **row,
-        "centers": _rms(offset.norm(dim=-1)) / size,
-        "scales": _rms(coarse.scales - fine.scales[:, chosen]) / size,
-        "weights": _rms(coarse.weights - fine.weights[:, chosen]),
-    }
+    row["centers"] = _rms(domain.offset(coarse.centers, fine.centers[:, chosen]).norm(dim=-1)) / size  # fmt: skip
+    row["scales"] = _rms(coarse.scales - fine.scales[:, chosen]) / size
+    return row
 
 
 def _rms(values: torch.Tensor) -> float:

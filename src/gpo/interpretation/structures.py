@@ -1,7 +1,8 @@
-"""Do particles sit on structures? Rank correlations over sites, each with its null distribution.
+"""Do particles follow structures? Rank correlations over sites, each with its null distribution.
 
 Structures are where the input field changes: its gradient, its Laplacian, its vorticity. With
-several variables the first two are taken of all of them, each normalised.
+several variables the first two are taken of all of them, each normalised. Displacements of particles
+are compared with the velocity, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,20 +16,10 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.drift import fraction_from_field, particle_quantities
+from gpo.interpretation.flow import velocity, vorticity
+from gpo.interpretation.motion import MotionFields, has_moving_particles
 from gpo.interpretation.null import MEANINGS, Comparison, Null, rank_test
 from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
-
-VELOCITIES = (
-    ("u", "v", "w"),
-    ("vx", "vy", "vz"),
-    ("ux", "uy", "uz"),
-    ("velocity_x", "velocity_y", "velocity_z"),
-    ("u10", "v10", ""),
-    ("10u", "10v", ""),
-    ("10m_u_component_of_wind", "10m_v_component_of_wind", ""),
-    ("u_component_of_wind", "v_component_of_wind", ""),
-)
-"""Names of the components of a velocity, in lower case."""
 
 MISSING = {
     "footprints": "too many pairs of site and particle",
@@ -50,10 +41,13 @@ def describe_structures(
         batches: The examples.
         generator: Draws the null distributions.
     """
-    particles: list[ParticleFields] = []
+    kind = MotionFields if has_moving_particles(forecaster.model) else ParticleFields
+    particles: list[ParticleFields | MotionFields] = []
     structures: list[Fields] = []
     tensors: list[np.ndarray] = []
+    flows: list[np.ndarray | None] = []
     nulls: list[Null] = []
+    names = forecaster.task.fields
     for batch in batches:
         try:
             made = batch.particles(forecaster)
@@ -65,31 +59,44 @@ def describe_structures(
         ):
             raw = batch.example.fields[number, -1].double().numpy()
             fields, tensor = structure_fields(
-                fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], forecaster.task.fields
-            )  # fmt: skip
-            particles.append(ParticleFields.of(made, number, batch.geometry, fits))
+                fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], names
+            )
+            particles.append(kind.of(made, number, batch.geometry, fits))
             structures.append(fields)
             tensors.append(tensor)
+            flows.append(velocity(batch.geometry, raw, names))
             nulls.append(null)
     drawn: dict[str, list[np.ndarray | None]] = {
-        name: [getattr(one, name) for one in particles]
-        for name in ("density", "footprints", "scale", "anisotropy")
+        name: [getattr(one, name) for one in particles] for name in kind.QUANTITIES
     }
     drawn |= {name: [fields[name] for fields in structures] for name in structures[0]}
-    table = {
-        first: {second: _tested(drawn, first, second, nulls) for second in structures[0]}
-        for first in ("density", "footprints", "scale", "anisotropy")
-    }
     return {
         "null": nulls[0].kind,
         "null_means": MEANINGS[nulls[0].kind],
         "num_draws": len(nulls[0].orders),
-        "correlations": table,
-        "alignment": _alignment(particles, tensors, nulls),
+        "correlations": {
+            first: {second: _tested(drawn, first, second, nulls) for second in structures[0]}
+            for first in kind.QUANTITIES
+        },
+        "direction": kind.DIRECTION,
+        "alignment": _alignment([one.orientation for one in particles], tensors, nulls),
         "fraction_outside": float(np.mean([one.fraction_outside for one in particles])),
-        "basis_at_site": float(np.mean([one.basis_at_site for one in particles])),
+        **_of_kind(particles, flows, nulls),
         "fraction_from_field": fraction_from_field(particle_quantities(forecaster, batches)),
     }
+
+
+def _of_kind(
+    particles: Sequence[ParticleFields | MotionFields],
+    flows: Sequence[np.ndarray | None],
+    nulls: Sequence[Null],
+) -> dict[str, Any]:
+    """Returns what is told of one kind of particles alone."""
+    moving = [one.mean for one in particles if isinstance(one, MotionFields)]
+    if moving:
+        return {"along_flow": _along_flow(moving, flows, nulls)}
+    encoded = [one.basis_at_site for one in particles if isinstance(one, ParticleFields)]
+    return {"basis_at_site": float(np.mean(encoded))}
 
 
 def structure_fields(
@@ -122,24 +129,6 @@ def structure_fields(
     return shown, tensor
 
 
-def vorticity(
-    fits: LocalFits, geometry: Geometry, raw: np.ndarray, names: Sequence[str]
-) -> np.ndarray | None:
-    """Returns the size of the curl of a velocity that is known by name; None where none is."""
-    known = {name.lower(): channel for channel, name in enumerate(names)}
-    if "vorticity" in known:
-        return np.abs(raw[:, known["vorticity"]])
-    num_axes = fits.directions.shape[1]
-    for components in VELOCITIES:
-        channels = [known[name] for name in components[:num_axes] if name in known]
-        if num_axes > 1 and len(channels) == num_axes:
-            # As a vector of space, so that on the sphere its direction may turn from site to site.
-            flow = np.einsum("nad,na->nd", fits.directions, raw[:, channels])
-            gradient = np.einsum("nad,nbd->nab", fits.gradient(flow), fits.directions)
-            return np.linalg.norm(gradient - np.swapaxes(gradient, 1, 2), axis=(1, 2)) / np.sqrt(2)
-    return None
-
-
 def _tested(
     drawn: dict[str, list[np.ndarray | None]], first: str, second: str, nulls: Sequence[Null]
 ) -> dict[str, Any]:
@@ -154,37 +143,69 @@ def _tested(
 
 
 def _alignment(
-    particles: Sequence[ParticleFields], tensors: Sequence[np.ndarray], nulls: Sequence[Null]
+    orientations: Sequence[np.ndarray | None], tensors: Sequence[np.ndarray], nulls: Sequence[Null]
 ) -> dict[str, Any]:
-    """Returns the mean cosine of twice the angle between long axes and gradients.
+    """Returns the mean cosine of twice the angle between gradients and long axes or displacements.
 
-    1: particles are long across fronts; -1: along them; 0: no relation.
+    1: these lie across fronts; -1: along them; 0: no relation.
     """
-    if particles[0].anisotropy is None:
+    if orientations[0] is None:
         return {"reason": MISSING["anisotropy"]}
+    pairs = zip((one for one in orientations if one is not None), tensors, strict=True)
+    return _compared([_alignment_with(*pair) for pair in pairs], nulls)
+
+
+def _along_flow(
+    means: Sequence[np.ndarray], flows: Sequence[np.ndarray | None], nulls: Sequence[Null]
+) -> dict[str, Any]:
+    """Returns the mean cosine of the angle between displacements and the velocity of the input.
+
+    1: particles come from where the flow comes from; 0: no relation.
+    """
+    known = [flow for flow in flows if flow is not None]
+    if len(known) < len(flows):
+        return {"reason": MISSING["vorticity"]}
+    return _compared([_cosine_with(*pair) for pair in zip(means, known, strict=True)], nulls)
+
+
+def _compared(
+    measures: Sequence[Callable[[np.ndarray], float]], nulls: Sequence[Null]
+) -> dict[str, Any]:
+    """Returns the mean over examples, with its null; every measure is given an order of the sites."""
     values, draws = [], []
-    for one, tensor, null in zip(particles, tensors, nulls, strict=True):
-        measure = _alignment_with(one.stretch, tensor)
-        values.append(measure(np.arange(len(tensor))))
+    for measure, null in zip(measures, nulls, strict=True):
+        values.append(measure(np.arange(null.orders.shape[1])))
         draws.append([measure(order) for order in null.orders])
     if not np.isfinite(values).all() or not np.isfinite(draws).all():
         return {"reason": "the same at all sites"}
     return asdict(Comparison.of(float(np.mean(values)), np.mean(draws, axis=0)))
 
 
-def _alignment_with(stretch: np.ndarray, tensor: np.ndarray) -> Callable[[np.ndarray], float]:
-    is_there = np.asarray(np.isfinite(stretch).all((1, 2)))
-    stretch = np.where(is_there[:, None, None], stretch, 0.0)
+def _cosine_with(ways: np.ndarray, flow: np.ndarray) -> Callable[[np.ndarray], float]:
+    ways = np.where(np.isfinite(ways).all(1, keepdims=True), ways, 0.0)
+    # Every site counts by how far its particles look and how fast the flow is.
+    lengths, speeds = np.linalg.norm(ways, axis=1), np.linalg.norm(flow, axis=1)
+
+    def measure(order: np.ndarray) -> float:
+        total = float(lengths @ speeds[order])
+        return float(np.vdot(ways, flow[order]) / total) if total > 0 else np.nan
+
+    return measure
+
+
+def _alignment_with(oriented: np.ndarray, tensor: np.ndarray) -> Callable[[np.ndarray], float]:
+    is_there = np.asarray(np.isfinite(oriented).all((1, 2)))
+    oriented = np.where(is_there[:, None, None], oriented, 0.0)
     squared = np.trace(tensor, axis1=1, axis2=2)
     strength, num_axes = np.sqrt(squared), tensor.shape[-1]
     free = tensor - squared[:, None, None] / num_axes * np.eye(num_axes)
     size = np.linalg.norm(free, axis=(1, 2))
-    # Every site counts by how stretched its particles are and how steep the field is.
+    # Every site counts by how long its particles or displacements are and how steep the field is.
     direction = free * (strength / np.where(size > 0, size, 1.0))[:, None, None]
-    lengths = np.linalg.norm(stretch, axis=(1, 2))
+    lengths = np.linalg.norm(oriented, axis=(1, 2))
 
     def measure(order: np.ndarray) -> float:
         total = float(lengths @ np.where(size[order] > 0, strength[order], 0.0))
-        return float(np.vdot(stretch, direction[order]) / total) if total > 0 else np.nan
+        return float(np.vdot(oriented, direction[order]) / total) if total > 0 else np.nan
 
     return measure

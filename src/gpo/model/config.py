@@ -97,6 +97,9 @@ class GeometricConfig:
     """How many layers, of the last ones, look through particles; 0 is the ablation without."""
     reach: float = 0.25
     """How far from its site a particle may look, in lengths of the axes; on a sphere of its box."""
+    num_nodes: int | None = None
+    """Nodes of the lattice that content is laid on where sites are scattered; as many as the waves
+    resolve when not given."""
     num_waves: int | tuple[int, ...] | None = None
     """Largest wave number, of all axes or of each; 32 in 1-D, 8 in 2-D, 4 in 3-D when not given."""
     gate: Literal["bounded", "product", "none"] = "bounded"
@@ -122,6 +125,8 @@ class GeometricConfig:
         _check_counts(self, *counts, "query_neighbours", "num_frequencies")
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
         _require(self.num_transports >= 0, "num_transports", "at least 0", self.num_transports)
+        nodes = self.num_nodes
+        _require(nodes is None or nodes >= 1, "num_nodes", "at least 1", nodes)
         _require(0 < self.reach <= 0.5, "reach", "above 0 and at most 0.5", self.reach)
         _check_choices(self, "gate", "features")
         _check_frequencies(self)
@@ -145,10 +150,22 @@ class GeometricConfig:
         """Numbers per point that the decoder reads: the state."""
         return self.hidden_dim
 
+    @property
+    def has_particles(self) -> bool:
+        """Whether any layer looks through particles."""
+        return self.num_layers > 0 and self.num_transports > 0
+
     @cached_property
     def num_axes(self) -> int:
         """Axes that waves run along: of a mesh, of a sphere two, of a box all."""
         return len(self.mesh_shape) or self.domain.dim - self.domain.is_sphere
+
+    @property
+    def lattice_nodes(self) -> int:
+        """Nodes of the lattice of scattered sites: six to the shortest wave when not given."""
+        if self.num_nodes is not None:
+            return self.num_nodes
+        return math.prod(6 * limit for limit in self.wave_limits)
 
     @cached_property
     def wave_limits(self) -> tuple[int, ...]:
@@ -213,6 +230,11 @@ class PaperConfig:
         return self.num_gaussians
 
     @property
+    def has_particles(self) -> bool:
+        """Whether the encoder makes particles."""
+        return self.encoder.has_gaussian_field
+
+    @property
     def head_dim(self) -> int:
         """Channels of one token."""
         return self.hidden_dim // self.num_heads
@@ -243,6 +265,11 @@ class FieldConfig:
     def __post_init__(self) -> None:
         """Refuses what no field can be built from."""
         _check_counts(self, "in_channels", "out_channels", "hidden_dim", "query_neighbours")
+
+    @property
+    def has_particles(self) -> bool:
+        """Whether the encoder makes particles."""
+        return self.encoder.has_gaussian_field
 
 
 OperatorConfig = GeometricConfig | PaperConfig

@@ -68,7 +68,9 @@ class NoFeatures(nn.Module):
 PositionFeatures = FourierFeatures | LearnedFeatures | NoFeatures
 
 
-def make_features(config: EncoderConfig | GeometricConfig, domain: Domain, hidden_dim: int) -> PositionFeatures:
+def make_features(
+    config: EncoderConfig | GeometricConfig, domain: Domain, hidden_dim: int
+) -> PositionFeatures:
     """Builds what `config.features` names."""
     if config.features == "fourier":
         return FourierFeatures(config, domain)

@@ -56,7 +56,7 @@ class GaussianField(nn.Module):
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> Particles:
         """Returns the particles that the encoder makes of a field."""
-        return self.operator.particles(values, coords, weights=weights)
+        return self.operator.particles(values, coords, weights=weights)[0]
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `config.json` and `model.safetensors` into `folder`."""

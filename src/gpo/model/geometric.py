@@ -55,7 +55,9 @@ def build_geometric(config: GeometricConfig) -> Variant:
         GatedLayer(config, waves.shape, has_transport=number >= first)
         for number in range(config.num_layers)
     ]
-    return Variant(GeometricLift(config), Decoder(config, config.state_channels), layers, waves)
+    num_nodes = config.lattice_nodes if config.has_particles else None
+    lift, decoder = GeometricLift(config), Decoder(config, config.state_channels)
+    return Variant(lift, decoder, layers, waves, num_nodes)
 
 
 class GeometricLift(AbstractLift):
@@ -162,11 +164,6 @@ class GatedLayer(AbstractLayer):
         guides = transform.synthesise(modes)[..., self.fields :]
         displacement = self.transport.read(state.channels, guides)
         return self.transport.particles(state.channels, displacement, view, chunk.coords)
-
-    @property
-    def has_particles(self) -> bool:
-        """Whether points look at each other through particles."""
-        return self.transport is not None
 
     def _carried(self, state: State) -> Tensor:
         assert self.transport is not None

@@ -122,11 +122,6 @@ class LayerOutput:
 class AbstractLayer(nn.Module, ABC):
     """One layer of the operator: measure, couple, scatter."""
 
-    @property
-    def has_particles(self) -> bool:
-        """Whether points look at each other through particles."""
-        return False
-
     def forward(
         self,
         states: list[State],
@@ -202,8 +197,10 @@ class Variant:
     decoder: Decoder
     layers: Sequence[AbstractLayer]
     """Those that own parameters; fewer than are applied where layers are shared."""
-    waves: Waves | None
+    waves: Waves | None = None
     """The test functions, where they are waves; none where they depend on the field."""
+    num_nodes: int | None = None
+    """Of the lattice of scattered sites; none where no layer looks through particles."""
 
 
 Regularizer = Callable[[AbstractLatent, Chunk], Tensor]

@@ -161,7 +161,7 @@ def choose_memory(config: ModelConfig, sites: Sites) -> Memory:
     # Gradients take as much as what they belong to.
     room -= (num_layers + 1) * sizes.state + 2 * sizes.descriptor
     needed = {
-        Keeps.ALL: num_layers * (sizes.windows + sizes.layer) + sizes.encoder,
+        Keeps.ALL: num_layers * (sizes.windows + sizes.layer) + sizes.particles,
         Keeps.WINDOWS: num_layers * sizes.windows,
     }
     return Memory(next((keeps for keeps, count in needed.items() if count <= room), Keeps.STATES))
@@ -198,8 +198,8 @@ class ActivationSizes:
     """In the test functions of a layer, where these depend on what is at the site."""
     layer: int
     """That training keeps within a layer beside test functions."""
-    encoder: int
-    """That training keeps within the encoder."""
+    particles: int
+    """That training keeps to make particles and to look through them, in all layers together."""
     modes: int
     """In all test functions there."""
 
@@ -213,8 +213,8 @@ def activation_sizes(config: ModelConfig) -> ActivationSizes:
             modes *= limit + 1 if axis == config.num_axes - 1 else 2 * limit + 1
         # Corners, their weights and what these were made of, forwards and backwards.
         taps = 8 * 2**config.num_axes * config.num_gaussians
-        look = (4 * channels + taps) if config.num_transports else 0
-        return ActivationSizes(channels, 0, 0, 2 * channels, 4 * channels + look, modes)
+        looks = config.num_transports * (4 * channels + taps)
+        return ActivationSizes(channels, 0, 0, 2 * channels, 4 * channels + looks, modes)
     gaussians = config.encoder.num_gaussians
     modes = config.num_heads * gaussians if isinstance(config, PaperConfig) else gaussians
     return ActivationSizes(
@@ -222,6 +222,6 @@ def activation_sizes(config: ModelConfig) -> ActivationSizes:
         descriptor=gaussians * (1 + 2 * config.domain.dim),
         windows=modes,
         layer=2 * channels + 8 * gaussians,
-        encoder=8 * channels + 20 * gaussians,
+        particles=8 * channels + 20 * gaussians,
         modes=modes,
     )

@@ -67,8 +67,7 @@ class GaussianParticleOperator(nn.Module):
         self.layers = nn.ModuleList(variant.layers)
         self._geometry = None
         if self.waves is not None:
-            has_lattice = any(layer.has_particles for layer in variant.layers)
-            self._geometry = CachedGeometry(self.waves, has_lattice=has_lattice)
+            self._geometry = CachedGeometry(self.waves, num_nodes=variant.num_nodes)
         self.num_modes = activation_sizes(config).modes
         """Modes of a layer, of all its heads."""
         self.shard: SpatialShard = SINGLE_PROCESS
@@ -148,7 +147,10 @@ class GaussianParticleOperator(nn.Module):
         Those of every layer that transports; in the paper's variant those of the encoder, which
         no layer changes.
         """
-        found = self.trace(values, coords, weights=weights).particles
+        sites = self.check(values, coords, weights, None)
+        # Layers with windows on content never change what the encoder left.
+        num_layers = None if self.waves is not None else 0
+        found = self.run(sites, num_layers=num_layers, keeps_trace=True).trace.particles
         particles = tuple(one for one in found if isinstance(one, Particles))
         if not particles:
             raise ValueError(

@@ -37,7 +37,7 @@ def build_paper(config: PaperConfig) -> Variant:
     """Builds the parts of the paper's variant."""
     num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
     lift, decoder = BasisLift(config), Decoder(config, config.state_channels)
-    return Variant(lift, decoder, [PGGaussianAttention(config) for _ in range(num_owned)], None)
+    return Variant(lift, decoder, [PGGaussianAttention(config) for _ in range(num_owned)])
 
 
 class BasisLift(AbstractLift):
@@ -155,7 +155,10 @@ class PGGaussianAttention(AbstractLayer):
         return ContentModes(tokens, coupling, coupled, coupled @ self.readout)
 
     def update(
-        self, state: State, scattered: Float[Tensor, "batch points gaussians"], view: View | None = None
+        self,
+        state: State,
+        scattered: Float[Tensor, "batch points gaussians"],
+        view: View | None = None,
     ) -> State:
         """Blends what was scattered into the basis (eq. residual)."""
         basis = state.channels

@@ -28,9 +28,13 @@ from gpo.numerics.domain import Domain
 from gpo.transforms.waves import Waves
 
 AT_SITES = ("sample", "site")
-OWNED = (*AT_SITES, "gaussian")
+OWNED = ("transport", *AT_SITES, "gaussian")
+"""Particles of every layer that has some; in the paper's variant those of the encoder."""
 OUTPUT = (*AT_SITES, "output_channel")
-STATES = {True: ("depth", *AT_SITES, "channel"), False: ("depth", *OWNED)}
+STATES = {
+    True: ("depth", *AT_SITES, "channel"),
+    False: ("depth", *AT_SITES, "gaussian"),
+}
 """Axes of the states, by whether there are waves."""
 MODAL = ("layer", "part", "mode")
 HEADS = ("layer", "sample", "head")
@@ -53,13 +57,14 @@ CONTENT: Table = {
 """Variable, axes, attribute of `ContentModes` and meaning."""
 
 WINDOW = (*HEADS, "site", "mode")
+GUIDE = ("transport", "part", "mode", "sample", "number")
 
 
 def save_trace(
     path: str | Path,
     length_units: str,
     *,
-    particles: AbstractLatent,
+    particles: tuple[AbstractLatent, ...],
     states: tuple[Tensor, ...],
     modes: tuple[AbstractModes, ...],
     windows: tuple[Tensor, ...],
@@ -77,17 +82,19 @@ def save_trace(
         "output": variable(OUTPUT, output, shown),
     }
     places = place_variables("site_", AT_SITES, coords, domain, "site", length_units)
-    if isinstance(particles, Particles):
-        places |= place_variables(
-            "center_", OWNED, particles.centers, domain, "center", length_units
+    owned = [one for one in particles if isinstance(one, Particles)]
+    if owned:
+        centers, scales, weights = (
+            torch.stack([getattr(one, name) for one in owned])
+            for name in ("centers", "scales", "weights")
         )
-        content |= scale_variables(OWNED, particles.scales, length_units)
-        content["weight"] = variable(OWNED, particles.weights, WEIGHT_MEANING)
-    else:
-        assert isinstance(particles, MLPFeatures)
-        content["feature"] = variable(
-            OWNED, particles.features, "what a site holds instead of particles"
-        )
+        places |= place_variables("center_", OWNED, centers, domain, "center", length_units)
+        content |= scale_variables(OWNED, scales, length_units)
+        content["weight"] = variable(OWNED, weights, WEIGHT_MEANING)
+    for one in particles:
+        if isinstance(one, MLPFeatures):
+            meaning = "what a site holds instead of particles"
+            content["feature"] = variable(OWNED[1:], one.features, meaning)
     attributes: dict[str, list[int] | list[float]] = {}
     if waves is not None:
         meaning = "wave vectors, in turns per length of the domain"
@@ -104,6 +111,9 @@ def save_trace(
         for name, (dims, attribute, meaning) in (WAVES if waves else CONTENT).items():
             parts = [getattr(layer, attribute) for layer in modes]
             content[name] = variable(dims, torch.stack(parts), meaning)
+    guides = [one.guides for one in modes if isinstance(one, WaveModes) and one.guides is not None]
+    if guides:
+        content["guide"] = variable(GUIDE, torch.stack(guides), "what particles are read off")
     title = "Every intermediate of a forward pass of the Gaussian Particle Operator"
     write_dataset(path, "Trace", title, domain, content, places, attributes)
 
@@ -117,13 +127,13 @@ def load_trace(path: str | Path) -> dict[str, Any]:
     num_layers = len(states) - 1
     windows, modes = (), ()
     if waves is not None:
-        modes = tuple(WaveModes(**parts) for parts in _layers(stored, WAVES, num_layers))
+        modes = tuple(_wave_modes(stored, num_layers))
     elif num_layers:
         windows = stored.tensor("window", WINDOW).unbind()
         modes = tuple(ContentModes(**parts) for parts in _layers(stored, CONTENT, num_layers))
     coords, output = stored.places("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
     return {
-        "particles": _latent(stored, domain),
+        "particles": tuple(_particles(stored, domain)),
         "states": states,
         "modes": modes,
         "windows": windows,
@@ -134,11 +144,13 @@ def load_trace(path: str | Path) -> dict[str, Any]:
     }
 
 
-def _latent(stored: Stored, domain: Domain) -> AbstractLatent:
+def _particles(stored: Stored, domain: Domain) -> Iterator[AbstractLatent]:
     if "feature" in stored:
-        return MLPFeatures(stored.tensor("feature", OWNED))
-    centers, scales = (stored.places(name, OWNED, domain) for name in ("center_", "scale_"))
-    return Particles(centers, scales, stored.tensor("weight", OWNED))
+        yield MLPFeatures(stored.tensor("feature", OWNED[1:]))
+    if "weight" in stored:
+        centers, scales = (stored.places(name, OWNED, domain) for name in ("center_", "scale_"))
+        rows = zip(centers, scales, stored.tensor("weight", OWNED), strict=True)
+        yield from (Particles(*row) for row in rows)
 
 
 def _waves(stored: Stored, domain: Domain) -> Waves | None:
@@ -150,6 +162,14 @@ def _waves(stored: Stored, domain: Domain) -> Waves | None:
     )
     periods = tuple(stored.numbers("wave_periods"))
     return Waves(domain, () if mesh == (0,) else mesh, limits, periods)
+
+
+def _wave_modes(stored: Stored, num_layers: int) -> Iterator[WaveModes]:
+    """Yields the modes of every layer; the last ones guide particles."""
+    guides = list(stored.tensor("guide", GUIDE)) if "guide" in stored else []
+    missing: list[Tensor | None] = [None] * (num_layers - len(guides))
+    for parts, guide in zip(_layers(stored, WAVES, num_layers), missing + guides, strict=True):
+        yield WaveModes(**parts, guides=guide)
 
 
 def _layers(stored: Stored, table: Table, num_layers: int) -> Iterator[dict[str, Tensor]]:

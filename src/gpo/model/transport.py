@@ -185,7 +185,7 @@ class Transport(nn.Module):
         self, content: RowTable, nodes: Tensor, weights: Tensor
     ) -> Float[Tensor, "points batch carried"]:
         batch, gaussians = nodes.shape[1:3]
-        if content.size > LARGEST_INT32:
+        if torch.compiler.is_compiling() or content.size > LARGEST_INT32:
             nodes = nodes.long()
         own = torch.arange(batch * gaussians, dtype=nodes.dtype, device=nodes.device)
         index = nodes * (batch * gaussians) + own.view(batch, gaussians, 1)

@@ -74,7 +74,9 @@ class _Store:
     def add_gradient(self, index: Tensor, weights: Tensor, grad: Tensor) -> None:
         """Adds what readers want changed to the gradient of the rows that they read."""
         if self.gradient is None:
-            self.gradient = torch.zeros_like(self.content)
+            # Sums of many: half precision would lose most of them.
+            dtype = torch.promote_types(self.content.dtype, torch.float32)
+            self.gradient = torch.zeros_like(self.content, dtype=dtype)
         by_rows = self.gradient.view(-1, grad.shape[1])
         if grad.device.type != "cpu":
             for column, weight in zip(index.unbind(1), weights.unbind(1), strict=True):
@@ -103,7 +105,7 @@ class _Shared(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns the gradient of the content: all readers have added theirs by now."""
         gradient, ctx.store.gradient = ctx.store.gradient, None
-        return gradient, None
+        return None if gradient is None else gradient.to(ctx.store.content), None
 
 
 class _Weighted(torch.autograd.Function):

@@ -16,7 +16,7 @@ from gpo.interpretation.results import Interpretation
 from gpo.report.contact_sheet import draw_panel, panel_height
 
 TITLES = {
-    "structures": "Do particles sit on structures?",
+    "structures": "Do particles follow structures?",
     "modes": "Which modes are used?",
     "faithfulness": "Do the strongest modes matter most?",
     "regions": "What depends on which region?",
@@ -55,7 +55,7 @@ def _draw_structures(structures: Mapping[str, Any]) -> Figure:
     # Never so narrow that next to nothing looks like something.
     reach = max(0.2, *(abs(entry[key]) for entry in entries.values() for key in ("low", "high", "value")))  # fmt: skip
     axes.axvline(0, color="0.3", linewidth=0.8)
-    axes.set(xlim=(-1.15 * reach, 1.15 * reach), xlabel="rank correlation over sites; mean cos 2θ")
+    axes.set(xlim=(-1.15 * reach, 1.15 * reach), xlabel="rank correlation over sites; mean cosine")
     axes.set_yticks(range(len(entries)), list(entries))
     axes.invert_yaxis()
     axes.grid(alpha=0.3, axis="x")
@@ -200,7 +200,9 @@ def banded(structures: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
         if "reason" not in entry
     }
     if "reason" not in structures["alignment"]:
-        entries["long axis – gradient direction"] = structures["alignment"]
+        entries[f"{structures['direction']} – gradient, cos 2θ"] = structures["alignment"]
+    if "reason" not in structures.get("along_flow", {"reason": ""}):
+        entries["displacement – velocity, cos θ"] = structures["along_flow"]
     return entries
 
 
@@ -214,9 +216,15 @@ def _about_structures(part: Mapping[str, Any]) -> str:
     return (
         f"Dots: measured; grey bars: 95 % of the null distribution ({part['null_means']}). Of them "
         f"{found}; one in twenty would by chance. The largest is {entries[strongest]['value']:+.2f} "
-        f"({strongest}), where 1 would be perfect. The basis of a site's own particles sums to "
-        f"{part['basis_at_site']:.2g} there, between 0 and 1.{_about_place(part['fraction_from_field'])}"
+        f"({strongest}), where 1 would be perfect.{_about_basis(part)}"
+        f"{_about_place(part['fraction_from_field'])}"
     )
+
+
+def _about_basis(part: Mapping[str, Any]) -> str:
+    if "basis_at_site" not in part:
+        return ""
+    return f" The basis of a site's own particles sums to {part['basis_at_site']:.2g} there, between 0 and 1."  # fmt: skip
 
 
 def _about_place(fractions: Mapping[str, float | None]) -> str:
@@ -252,10 +260,11 @@ def _about_faithfulness(part: Mapping[str, Any]) -> str:
     curve, about = part["faithfulness"], part["score_against_effect"]
     area = "no number: ablating all modes does not raise the error" if curve["area"] is None else f"{curve['area']:+.2f}"  # fmt: skip
     ranked = "" if about is None else f" Among the modes ablated one by one, energy and effect have a rank correlation of {about:+.2f}."  # fmt: skip
+    particles = part["particles"]
+    without = "" if "reason" in particles else f" Without any particle the prediction changes by {particles['all']['relative_l2']:.2g}."  # fmt: skip
     return (
         "Where the full line rises above the band, modes of much energy matter more than others. Area "
-        f"between both, 0 where energy predicts nothing: {area}.{ranked} Without any particle the "
-        f"prediction changes by {part['particles']['all']['relative_l2']:.2g}; the error of the "
+        f"between both, 0 where energy predicts nothing: {area}.{ranked}{without} The error of the "
         f"model is {part['error']:.2g}."
     )
 

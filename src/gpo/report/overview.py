@@ -10,6 +10,7 @@ from torch import Tensor
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.report.fields import draw_field
+from gpo.report.motion import draw_heaviest
 from gpo.report.particles import draw_particles
 
 
@@ -45,9 +46,10 @@ def draw_prediction(
         grid[0, 3], coords, error, domain, title="absolute error",
         limits=(0.0, max(error.max().item(), 1e-12)), color_map="cividis",
     )  # fmt: skip
-    if isinstance(trace.particles, Particles):
+    if trace.particles and isinstance(trace.particles[-1], Particles):
+        draw = draw_particles if trace.waves is None else draw_heaviest
         grid[1, 0].set_title("particles")
-        draw_particles(grid[1, 0], trace.particles, coords, domain)
+        draw(grid[1, 0], trace.particles[-1], coords, domain)
     last = len(trace.states) - 1
     for axes, layer in zip(grid[1, 1:3], (0, last), strict=True):
         # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.

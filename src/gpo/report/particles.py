@@ -1,4 +1,4 @@
-"""Gaussian particles as ellipses, and the field that is reconstructed from them.
+"""The Gaussian particles of an encoder as ellipses, and the field that is reconstructed from them.
 
 An ellipse has its center at mu, half axes proportional to sigma, and its weight as colour.
 """
@@ -25,6 +25,7 @@ from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
 from gpo.report.fields import label_plane
+from gpo.report.motion import draw_motion
 
 OTHER_DATA = "other-data"
 """Name of the picture that shows other data than that of training, too."""
@@ -113,7 +114,9 @@ def _outlines(cloud: ParticleCloud, fraction: float) -> np.ndarray:
 def draw_particle_panels(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]]
 ) -> Figure | None:
-    """Returns field, particle reconstruction, difference and particles; None without particles.
+    """Returns field, particle reconstruction, difference and particles; None where there is none.
+
+    On a line, and where particles move, no reconstruction is drawn.
 
     Args:
         forecaster: A trained model.
@@ -160,7 +163,7 @@ def save_other_data(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]], folder: Path
 ) -> None:
     """Writes the panels of test split and other data, for `write_report`; nothing without particles."""
-    figure = draw_particle_panels(forecaster, rows)
+    figure = draw_motion(forecaster, rows) or draw_particle_panels(forecaster, rows)
     if figure is None:
         return
     folder.mkdir(exist_ok=True)

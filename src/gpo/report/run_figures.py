@@ -139,7 +139,7 @@ def draw_layers(shown: ShownExample, geometry: Geometry, is_known: np.ndarray) -
     )
     what = "Σ z²" if has_windows else "Σ h²"
     for column, layer in enumerate(columns):
-        title = f"{what} of the encoder" if layer == 0 else f"{what} after layer {layer}"
+        title = f"{what} before layer 1" if layer == 0 else f"{what} after layer {layer}"
         activation = shown.activations[layer]
         _panel(grid[0, column], title, "activation", geometry, activation, is_known)
         if not has_windows:

@@ -22,7 +22,10 @@ from gpo.evaluation.results import Results
 from gpo.files import write_text
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.results import FILE_NAME, Interpretation
+from gpo.model.field import GaussianField
+from gpo.model.operator import GaussianParticleOperator
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
+from gpo.report.motion import draw_motion
 from gpo.report.particles import OTHER_DATA, draw_particle_panels
 from gpo.report.run_figures import (
     draw_forecast,
@@ -51,11 +54,26 @@ PARTICLES = (
     "shapes. On the right, the heaviest particle of some sites."
 )
 """Caption of the particle reconstruction."""
+MOTION = (
+    "The last input frame, and over it the particles of every site, a panel for each. An arrow "
+    "leads from the center of a particle, where what arrives at the site came from, to the site, "
+    "lengthened by a factor where the title names one; on the sphere it shows the components to the "
+    "east and to the north, on a line there is a curve. Titles give the fraction of "
+    "what arrives that a particle brings, by size, and the root mean square of its displacement, "
+    "both over the sites in view. These are motions that the model computed. How much arrives, and "
+    "whether the prediction needs it, the ablation of gpo interpret tells. Such particles carry no "
+    "values, so that no field is reconstructed from them."
+)
+"""Caption of the motion of particles."""
 OTHER = (
     "The same for the test split, above, and for the other data that gpo interpret was given, "
     "below: the particles of fields unlike those of training."
 )
-"""Caption of the particle reconstruction of other data."""
+"""Caption of the particles of other data."""
+NO_PARTICLES = "This run is the ablation without particles."
+"""In place of a picture of them."""
+LINE = "On a line no particle reconstruction is drawn."
+"""In place of that picture."""
 CONTENT_LAYERS = (
     "How the mass of a site is spread over its Gaussians (their sum does not change from layer to "
     "layer), and one of the windows through which a layer measures."
@@ -100,12 +118,13 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
         "forecast": draw_forecast(run.shown.predicted, forecaster.task, example, geometry),
         "layers": draw_layers(run.shown, geometry, is_known),
         "particles": draw_particle_panels(forecaster, {"test split": (example, geometry)}),
+        "motion": draw_motion(forecaster, {"test split": (example, geometry)}),
         "rollout": draw_rollout(results, forecaster.task.lead) if results.rollout else None,
         "spectrum": draw_spectrum(results),
         "training": draw_training(run.log),
     }
     images = _save({name: figure for name, figure in figures.items() if figure}, folder / "figures")
-    sections = [*_prediction_sections(run, images)]
+    sections = [*_prediction_sections(run, images, _particle_section(forecaster, images))]
     if (folder / FILE_NAME).exists():
         found = Interpretation.load(folder / FILE_NAME)
         first = run.data.geometry(owner(run.members[0]))
@@ -130,7 +149,20 @@ def _headline(run: ReportInputs) -> str:
     return html.escape(f"{model}, on {sites}: relative L2 {score:.4g}.")
 
 
-def _prediction_sections(run: ReportInputs, images: Mapping[str, str]) -> list[tuple[str, str]]:
+def _particle_section(forecaster: Forecaster, images: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the picture of particles, or in one sentence why there is none; nothing of baselines."""
+    if "motion" in images:
+        return "Motion of particles", _captioned(MOTION, images["motion"])
+    if "particles" in images:
+        return "Particle reconstruction", _captioned(PARTICLES, images["particles"])
+    if not isinstance(forecaster.model, GaussianParticleOperator | GaussianField):
+        return "Particles", ""
+    return "Particles", f"<p>{LINE if forecaster.model.config.has_particles else NO_PARTICLES}</p>"
+
+
+def _prediction_sections(
+    run: ReportInputs, images: Mapping[str, str], particles: tuple[str, str]
+) -> list[tuple[str, str]]:
     results = run.results
     units = f"<p>{results.num_examples} test examples, in the units of the data.</p>"
     layers = CONTENT_LAYERS if len(run.shown.windows) else WAVE_LAYERS
@@ -138,7 +170,7 @@ def _prediction_sections(run: ReportInputs, images: Mapping[str, str]) -> list[t
         ("Scores on the test split", units + _table(results.one_step)),
         ("Relative L2 of every variable", _table(results.per_variable)),
         ("A prediction of the test split", images["forecast"]),
-        ("Particle reconstruction", _captioned(PARTICLES, images.get("particles"))),
+        particles,
         ("Activation by layer", _captioned(layers, images.get("layers"))),
     ]
 

@@ -37,6 +37,9 @@ UNSEEN = 1e-3
 ENOUGH = 1.5
 """Sites per function; fewer are too few everywhere, not only behind a mask."""
 
+PLENTY = 16.0
+"""Sites per function, of which some may be at the same place, that are enough in any case."""
+
 HELD_BACK = 0.1
 """How much the shortest wave of an axis is held back where such sites miss some function."""
 
@@ -109,9 +112,29 @@ def _token_matrix(
         is_last = axis == len(waves.bases) - 1
         tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
         roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
-    num_sites = shard.sum((weights > 0).sum(-1).double())
+    num_sites = _count_places(positions, weights, shard, roughness.numel())
     inverse = _inverse(shard.sum(gram), roughness.to(gram), num_sites)
     return torch.cat([tokens.real, tokens.imag]).to(gram) @ inverse
+
+
+def _count_places(
+    positions: Tensor, weights: Tensor, shard: SpatialShard, num_functions: int
+) -> Float[Tensor, " sets"]:
+    """Returns at how many different places there are sites that count.
+
+    Sites at the same place are one. They are told apart only where that could matter: many times
+    more sites than functions are enough in any case.
+    """
+    is_counted = weights > 0
+    counts = shard.sum(is_counted.sum(-1).double())
+    if bool((counts > PLENTY * num_functions).all()):
+        return counts
+    everywhere = shard.gathered(positions, 1), shard.gathered(is_counted, 1)
+    different = [
+        len(torch.unique(places[counted], dim=0))
+        for places, counted in zip(*everywhere, strict=True)
+    ]
+    return counts.new_tensor(different)
 
 
 def _inverse(
@@ -155,8 +178,14 @@ class SiteGeometry:
 class CachedGeometry:
     """The geometry of the sites of a batch, found once for as long as sites stay."""
 
-    def __init__(self, waves: Waves, *, has_lattice: bool) -> None:
-        self.waves, self.has_lattice = waves, has_lattice
+    def __init__(self, waves: Waves, *, num_nodes: int | None) -> None:
+        """Knows nothing yet.
+
+        Args:
+            waves: The test functions.
+            num_nodes: Of the lattice of scattered sites; None where no particles look.
+        """
+        self.waves, self.num_nodes = waves, num_nodes
         self._last: _Fitted | None = None
 
     def at(
@@ -189,8 +218,9 @@ class CachedGeometry:
         coords, positions, weights = (part[sets].clone() for part in (coords, positions, weights))
         transform = fit_transform(self.waves, positions, weights, shard)
         points = None
-        if self.has_lattice:
-            points = fit_lattice(self.waves, coords, positions, weights > 0, shard)
+        if self.num_nodes is not None:
+            counted = weights > 0
+            points = fit_lattice(self.waves, self.num_nodes, coords, positions, counted, shard)
         return _Fitted(positions, weights, SiteGeometry(transform, points))
 
 

@@ -12,7 +12,6 @@ Beyond an open end lies the last node. Beyond a pole lies the other side of the 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -42,23 +41,31 @@ class LatticeAxis:
     """Whether the axis closes on itself."""
     poles: tuple[bool, bool] = (False, False)
     """Whether beyond its lower and its upper end the same nodes follow again, half way round."""
+    spacing: float | None = None
+    """The distance of neighbouring nodes; None where it varies."""
 
-    @cached_property
+    @classmethod
+    def through(
+        cls,
+        nodes: Float[Tensor, " nodes"],
+        *,
+        is_closed: bool = False,
+        poles: tuple[bool, bool] = (False, False),
+    ) -> "LatticeAxis":
+        """Returns the axis through some nodes, evenly spaced or not."""
+        axis = cls(nodes, is_closed, poles)
+        inner = slice(int(not poles[0]), axis.count + 1 + (is_closed or poles[1]))
+        gaps = axis.line[inner].diff()
+        mean = float(gaps.mean()) if len(gaps) else 1.0
+        is_even = len(gaps) == 0 or float((gaps - mean).abs().max()) < EVEN * mean
+        return replace(axis, spacing=mean if is_even else None)
+
+    @property
     def count(self) -> int:
         """How many nodes there are."""
-        return len(self.nodes)
+        return self.nodes.shape[0]
 
-    @cached_property
-    def spacing(self) -> float | None:
-        """The distance of neighbouring nodes; None where it varies."""
-        inner = slice(int(not self.poles[0]), self.count + 1 + (self.is_closed or self.poles[1]))
-        gaps = self.line[inner].diff()
-        if len(gaps) == 0:
-            return 1.0
-        mean = float(gaps.mean())
-        return mean if float((gaps - mean).abs().max()) < EVEN * mean else None
-
-    @cached_property
+    @property
     def line(self) -> Float[Tensor, " nodes_and_two"]:
         """The nodes and one more at either end: of the next turn, beyond a pole, or far away."""
         first, last = self.nodes[:1], self.nodes[-1:]
@@ -76,10 +83,16 @@ class LatticeAxis:
         offset = places.double() - self.nodes[0]
         cells, fractions = self.advance(origin, torch.zeros_like(offset), offset)
         # What lies on a node, but for rounding, lies there exactly.
-        nearest = fractions.round()
-        is_node = (fractions - nearest).abs() < ON_NODE * self.count * torch.finfo(places.dtype).eps
-        cells = cells + torch.where(is_node, nearest, 0.0).to(torch.int32)
-        return cells, torch.where(is_node, 0.0, fractions).to(places)
+        nearest, _ = self.resolve(cells + fractions.round().to(torch.int32))
+        distance = places.double() - self.nodes[nearest.long()]
+        if self.is_closed:
+            distance, cells = distance - distance.round(), cells.remainder(self.count)
+        is_node = distance.abs() < ON_NODE * torch.finfo(places.dtype).eps
+        cells, fractions = (
+            torch.where(is_node, nearest, cells),
+            torch.where(is_node, 0.0, fractions),
+        )
+        return cells, fractions.to(places)
 
     def advance(
         self,
@@ -165,7 +178,9 @@ class Lattice:
         """
         nodes = torch.arange(self.num_nodes, device=self.axes[0].nodes.device).view(1, -1, 1)
         sources = nodes if self.sources is None else self.sources
-        shares = torch.ones_like(sources, dtype=torch.double) if self.shares is None else self.shares
+        shares = (
+            torch.ones_like(sources, dtype=torch.double) if self.shares is None else self.shares
+        )
         is_here = (sources >= points.start) & (sources < points.stop)
         sources = torch.where(is_here, sources - points.start, 0)
         return replace(self, sources=sources, shares=torch.where(is_here, shares, 0.0))
@@ -279,7 +294,9 @@ def _mean_gap(nodes: Tensor) -> float:
 
 
 def great_circle(
-    latitude: Float[Tensor, "*#places"], east: Float[Tensor, "*places"], north: Float[Tensor, "*places"]
+    latitude: Float[Tensor, "*#places"],
+    east: Float[Tensor, "*places"],
+    north: Float[Tensor, "*places"],
 ) -> tuple[Float[Tensor, "*places"], Float[Tensor, "*places"]]:
     """Returns the change of latitude and longitude along a great circle, in radians.
 

@@ -25,15 +25,13 @@ RESOLUTION = 1e-5
 SPARSEST = 4
 """Nodes per site that a grid may have; sites on fewer of its nodes are scattered."""
 
-NODES_PER_SITE = 2
-"""Nodes of a regular lattice for every scattered site."""
-
 MARGIN = 6.0
 """Beyond a periodic end so many mean distances of sites are repeated, to triangulate across it."""
 
 
 def fit_lattice(
     waves: Waves,
+    num_nodes: int,
     coords: Float[Tensor, "sets points dim"],
     positions: Float[Tensor, "sets points axes"],
     is_counted: Bool[Tensor, "sets points"],
@@ -43,63 +41,71 @@ def fit_lattice(
 
     Args:
         waves: Whose axes the lattice has.
+        num_nodes: About how many nodes it has where sites form no grid.
         coords: The sites: one set for all samples, or one per sample.
         positions: Where they are along the axes.
         is_counted: False at masked sites, which nobody may see.
         shard: Which part of all sites this process holds.
     """
-    starts, mine = shard.starts(positions.shape[1]), slice(None)
-    if not shard.is_whole:
-        mine = slice(*starts[shard.rank : shard.rank + 2])
-        coords, positions = shard.gathered(coords, 1), shard.gathered(positions, 1)
-        is_counted = shard.gathered(is_counted, 1)
-    points = _fit_lattice(waves, coords, positions, is_counted)
     if shard.is_whole:
-        return points
+        return _fit_lattice(waves, num_nodes, coords, positions, is_counted)
+    starts = shard.starts(positions.shape[1])
+    mine = slice(*starts[shard.rank : shard.rank + 2])
+    everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_counted))
+    points = _fit_lattice(waves, num_nodes, *everywhere)
     return replace(points[mine], lattice=points.lattice.part(mine))
 
 
 def _fit_lattice(
-    waves: Waves, coords: Tensor, positions: Tensor, is_counted: Tensor
+    waves: Waves, num_nodes: int, coords: Tensor, positions: Tensor, is_counted: Tensor
 ) -> LatticePoints:
     exact = _inside(waves, positions.double())
-    found = [ascending_lines(along) for along in exact.flatten(0, 1).unbind(-1)]
-    shape = [len(nodes) for _, nodes in found]
     region = Region.of(waves.domain) if _is_spherical(waves) else None
-    if math.prod(shape) > SPARSEST * positions.shape[1]:
-        axes = _regular_axes(waves, positions.shape[1], exact)
+    found = [ascending_lines(along) for along in exact[is_counted].unbind(-1)]
+    shape = [len(nodes) for _, nodes in found]
+    if math.prod(shape) > SPARSEST * int(is_counted.sum(1).max()):
+        axes = _regular_axes(waves, num_nodes, exact)
         sources, shares = _interpolation(waves, axes, exact, is_counted)
         lattice = Lattice(axes, sources, shares.to(positions), False, region)
         return lattice.locate(positions, coords)
     axes = tuple(_axis(waves, number, nodes) for number, (_, nodes) in enumerate(found))
-    lines = [line.view(is_counted.shape) for line, _ in found]
-    number = torch.zeros_like(lines[0])
-    for line, count in zip(lines, shape, strict=True):
+    number = torch.zeros_like(found[0][0])
+    for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
     sites = _site_of_node(number, is_counted, math.prod(shape))
-    # A place that two sites share is the content of one of them only.
+    # Where two sites share a place, a node has the content of one of them only.
     holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
-    sources, shares = sites.unsqueeze(-1), torch.ones_like(sites, dtype=torch.double).unsqueeze(-1)
-    if bool((sites < 0).any()):
-        sources, shares = _interpolation(waves, axes, exact, is_counted)
-        is_site = (sites >= 0).unsqueeze(-1)
-        alone = torch.zeros_like(shares)
-        alone[..., 0] = 1
-        sources = torch.where(is_site, sites.clamp_min(0).unsqueeze(-1), sources)
-        shares = torch.where(is_site, alone, shares)
-    is_straight = sources.shape[-1] == 1 and bool(
-        (sites == torch.arange(sites.shape[1], device=sites.device)).all()
-    )
+    sources, shares = _sources(waves, axes, exact, is_counted, sites)
     lattice = Lattice(
-        axes,
-        None if is_straight else sources,
-        None if is_straight else shares.to(positions),
-        holds_sites,
-        region,
+        axes, sources, shares if shares is None else shares.to(positions), holds_sites, region
     )
-    cells = tuple(line.mT.unsqueeze(-1).to(torch.int32) for line in lines)
-    fractions = tuple(torch.zeros_like(line, dtype=positions.dtype) for line in cells)
-    return LatticePoints(lattice, cells, fractions, lattice.latitude(coords))
+    points = lattice.locate(positions, coords)
+    # Sites that count lie on their nodes, whatever the rounding.
+    for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
+        fractions.squeeze(-1).mT[is_counted] = 0
+        cells.squeeze(-1).mT[is_counted] = line.to(cells.dtype)
+    return points
+
+
+def _sources(
+    waves: Waves,
+    axes: tuple[LatticeAxis, ...],
+    positions: Tensor,
+    is_counted: Tensor,
+    sites: Tensor,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order."""
+    is_straight = sites.shape[1] == positions.shape[1]
+    if is_straight and bool((sites == torch.arange(sites.shape[1], device=sites.device)).all()):
+        return None, None
+    is_site = (sites >= 0).unsqueeze(-1)
+    if bool(is_site.all()):
+        return sites.unsqueeze(-1), torch.ones_like(sites, dtype=torch.double).unsqueeze(-1)
+    sources, shares = _interpolation(waves, axes, positions, is_counted)
+    alone = torch.zeros_like(shares)
+    alone[..., 0] = 1
+    sources = torch.where(is_site, sites.clamp_min(0).unsqueeze(-1), sources)
+    return sources, torch.where(is_site, alone, shares)
 
 
 def ascending_lines(
@@ -132,18 +138,21 @@ def _axis(waves: Waves, number: int, nodes: Tensor) -> LatticeAxis:
     poles = (False, False)
     if number == 0 and _is_spherical(waves):
         region = Region.of(waves.domain)
-        is_pole = region.is_round and region.north > 90 - 1e-3, region.is_round and region.south < -90 + 1e-3
+        is_pole = (
+            region.is_round and region.north > 90 - 1e-3,
+            region.is_round and region.south < -90 + 1e-3,
+        )
         poles = (
             is_pole[0] and float(nodes[0]) > RESOLUTION,
             is_pole[1] and float(nodes[-1]) < 1 - RESOLUTION,
         )
-    return LatticeAxis(nodes, waves.periods[number] == 1, poles)
+    return LatticeAxis.through(nodes, is_closed=waves.periods[number] == 1, poles=poles)
 
 
-def _regular_axes(waves: Waves, num_sites: int, like: Tensor) -> tuple[LatticeAxis, ...]:
-    """Returns the axes of a lattice with about as many nodes as sites have room for."""
+def _regular_axes(waves: Waves, num_nodes: int, like: Tensor) -> tuple[LatticeAxis, ...]:
+    """Returns the axes of a lattice whose cells are about as long as wide."""
     lengths = _lengths(waves)
-    spacing = (math.prod(lengths) / (NODES_PER_SITE * num_sites)) ** (1 / len(lengths))
+    spacing = (math.prod(lengths) / num_nodes) ** (1 / len(lengths))
     axes: list[LatticeAxis] = []
     for number, (length, period) in enumerate(zip(lengths, waves.periods, strict=True)):
         count = max(2, math.ceil(length / spacing))
@@ -165,14 +174,21 @@ def _lengths(waves: Waves) -> list[float]:
     return [region.north - region.south, region.width * max(0.1, math.cos(middle))]
 
 
-def _site_of_node(number: Tensor, is_counted: Tensor, num_nodes: int) -> Int[Tensor, "sets nodes"]:
-    """Returns the first site that counts at every node, -1 where there is none."""
-    num_sets, num_sites = number.shape
-    none = torch.full((num_sets, num_nodes), num_sites, device=number.device)
-    mine = torch.arange(num_sites, device=number.device).expand(num_sets, -1)
-    mine = torch.where(is_counted, mine, num_sites)
-    first = none.scatter_reduce(1, number, mine, "amin")
-    return torch.where(first == num_sites, -1, first)
+def _site_of_node(
+    number: Int[Tensor, " counted"], is_counted: Bool[Tensor, "sets points"], num_nodes: int
+) -> Int[Tensor, "sets nodes"]:
+    """Returns the first site that counts at every node, -1 where there is none.
+
+    Args:
+        number: The node of every site that counts, of all sets.
+        is_counted: Which these are.
+        num_nodes: How many nodes there are.
+    """
+    num_sets, num_sites = is_counted.shape
+    own, site = is_counted.nonzero(as_tuple=True)
+    first = torch.full((num_sets * num_nodes,), num_sites, device=number.device)
+    first = first.scatter_reduce(0, own * num_nodes + number, site, "amin")
+    return torch.where(first == num_sites, -1, first).view(num_sets, num_nodes)
 
 
 def _interpolation(
@@ -180,22 +196,28 @@ def _interpolation(
 ) -> tuple[Int[Tensor, "sets nodes sites"], Float[Tensor, "sets nodes sites"]]:
     """Returns the sites that make up every node, and how much each counts."""
     lengths = np.array(_lengths(waves))
-    nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes))
-    nodes = nodes.reshape(-1, len(axes)).numpy() * lengths
-    periods = np.where([period == 1 for period in waves.periods], lengths, 0.0)
+    nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
+    closed = np.array([period == 1 for period in waves.periods])
+    targets, known = (_within(part.cpu().numpy(), closed) for part in (nodes, positions))
+    periods = np.where(closed, lengths, 0.0)
     rows: list[np.ndarray] = []
     parts: list[np.ndarray] = []
-    for places, counts in zip(positions.cpu().numpy(), is_counted.cpu().numpy(), strict=True):
+    for places, counts in zip(known, is_counted.cpu().numpy(), strict=True):
         sites = np.flatnonzero(counts)
         sites = sites[np.unique(places[sites], axis=0, return_index=True)[1]]
-        chosen, weights = interpolate_between(nodes, places[sites] * lengths, periods)
+        chosen, weights = interpolate_between(targets * lengths, places[sites] * lengths, periods)
         rows.append(sites[chosen])
         parts.append(weights)
-    device = positions.device
+    device = is_counted.device
     return (
         torch.from_numpy(np.stack(rows)).to(device),
         torch.from_numpy(np.stack(parts)).to(device),
     )
+
+
+def _within(places: np.ndarray, closed: np.ndarray) -> np.ndarray:
+    """Returns places with those along closed axes from 0 to 1."""
+    return np.where(closed, places - np.floor(places), places)
 
 
 def interpolate_between(
