@@ -41,7 +41,7 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     run, other, seed = (str(runs / name) for name in ("run", "other.mat", "seed"))
     main(["evaluate", run])
     main(["report", run])
-    assert "Do particles sit on structures?" not in (runs / "run" / "report.html").read_text()
+    assert "Do particles follow structures?" not in (runs / "run" / "report.html").read_text()
     main(["interpret", run, "--examples", "2", "--other", other, "--same-as", seed])
     printed = capsys.readouterr().out
     for text in ("2 test examples", "density – gradient", "change without any particle", "interpret.json"):  # fmt: skip
@@ -52,7 +52,7 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     assert found["stability"]["other_data"]["degradation"] > 0
     main(["report", run])
     page = (runs / "run" / "report.html").read_text()
-    for title in ("Particles on other data", "Do particles sit on structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
+    for title in ("Particles on other data", "Do particles follow structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
         assert page.count(title) == 1
     assert (runs / "run" / "figures" / "interpret-regions.png").stat().st_size > 5_000
 

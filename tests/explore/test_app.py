@@ -69,7 +69,11 @@ def test_every_part_of_the_page_is_answered_on_every_geometry(kind, variant):
     held = ask(client, "particles", example=1).arrays
     assert held["centers"].shape == (known.sum(), 4, axes)
     assert held["states"].shape == (3, known.sum(), 4)
-    assert (held["scales"] > 0).all()
+    if variant == "paper":
+        assert (held["scales"] > 0).all()
+    else:
+        assert held["displacements"].shape == (known.sum(), 4, axes)
+        assert (held["displacements"] != 0).any()
     window = ask(client, "window", example=1, layer=1, mode=modes - 1).arrays["window"]
     assert window.shape == ((1 if variant == "paper" else 2), points)
     middle = places.arrays["positions"][known][3].tolist()
@@ -149,6 +153,17 @@ def test_drawn_particles_make_the_basis_of_their_sites():
     offset = (sites[:, None] - held["centers"]) / held["scales"]
     basis = held["weights"] * np.exp(-0.5 * (offset**2).sum(-1))
     np.testing.assert_allclose(basis, held["states"][0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["grid", "scattered", "cube"])
+def test_arrows_of_particles_lead_from_their_centers_to_their_sites(kind):
+    session = make_session(kind)
+    client, domain = client_of(session), session.plane(0).geometry.domain
+    held = ask(client, "particles").arrays
+    sites = ask(client, "sites").arrays["positions"][held["sites"]]
+    tails = domain.wrap(torch.from_numpy(sites[:, None] - held["displacements"]))
+    centers = torch.from_numpy(held["centers"].copy())
+    np.testing.assert_allclose(domain.offset(tails, centers), 0, atol=1e-5)
 
 
 def test_a_rollout_is_fed_with_itself_under_ablation(grid):
@@ -238,7 +253,7 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
 
 
 def test_a_field_that_is_only_reconstructed_shows_its_particles():
-    client = client_of(make_session("grid", phase="field", history=1))
+    client = client_of(make_session("grid", "paper", phase="field", history=1))
     run = client.get("/api/run").json()
     assert run["reasons"]["rollout"] == "This run reconstructs fields and forecasts nothing."
     assert ask(client, "particles").arrays["centers"].shape == (80, 4, 2)
@@ -246,8 +261,12 @@ def test_a_field_that_is_only_reconstructed_shows_its_particles():
     np.testing.assert_array_equal(frames["given"][0], frames["truth"])
 
 
-def test_without_particles_the_page_says_so():
-    client = client_of(make_session("grid", has_gaussian_field=False))
+@pytest.mark.parametrize(
+    ("variant", "changes"),
+    [("geometric", {"num_transports": 0}), ("paper", {"has_gaussian_field": False})],
+)
+def test_without_particles_the_page_says_so(variant, changes):
+    client = client_of(make_session("grid", variant, **changes))
     run = client.get("/api/run").json()
     assert run["reasons"]["particles"] == "This run is the ablation without particles."
     assert "without particles" in complaint(client, "particles")

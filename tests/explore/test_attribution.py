@@ -1,6 +1,7 @@
 """Shares in a prediction are what finite differences say."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -54,19 +55,21 @@ def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant
     assert found.modes is not None
     model = forecaster.model
     layer = model.layers[1]
-    coupling = layer.coupling if variant == "paper" else layer.filter
+    # A token is filtered twice where a layer transports: for the gate, and for its particles.
+    couplings = [layer.coupling] if variant == "paper" else [layer.filter, layer.transport.filter]
+    originals = [coupling.forward for coupling in couplings]
     mode = int(found.modes[1].abs().argmax())
-    original = coupling.forward
     changes = []
     for sign in (1, -1):
 
-        def grown(tokens, *others, sign=sign):
+        def grown(original, tokens, *others, sign=sign):
             tokens = tokens.clone()
             place = tokens[:, mode // 4, mode % 4] if variant == "paper" else tokens[:, mode]
             place *= 1 + sign * STEP
             return original(tokens, *others)
 
-        monkeypatch.setattr(coupling, "forward", grown)
+        for coupling, original in zip(couplings, originals, strict=True):
+            monkeypatch.setattr(coupling, "forward", partial(grown, original))
         changes.append(added(forecaster, example, 7, 0))
     slope = (changes[0] - changes[1]) / (2 * STEP)
     assert abs(slope) > 0

@@ -196,7 +196,7 @@ def test_layers_are_a_film_that_keys_can_step_through(page):
     assert text(page, "layer-text") == "2 of 2"
     page.keyboard.press("Home")
     settle(page)
-    assert text(page, "layer-text") == "encoder"
+    assert text(page, "layer-text") == "lift"
     page.click("#play-layer")
     playwright.expect(page.locator("#layer-text")).to_have_text("1 of 2")
     page.click("#play-layer")
@@ -324,7 +324,7 @@ def test_particles_are_drawn_and_tell_their_numbers(page):
     settle(page)
     assert pixels(page, "field") != before
     hover_over_a_particle(page)
-    assert re.search(r"particle \d of site \d+: center .*, scale .*, weight [\d.]+", text(page, "hover"))  # fmt: skip
+    assert re.search(r"particle \d of site \d+: center .*, displacement .*, weight [\d.]+", text(page, "hover"))  # fmt: skip
 
 
 def test_everything_can_be_done_with_keys(page):

@@ -24,6 +24,18 @@ def only_wave(forecaster, number):
     mode = model.waves.vectors.tolist().index(number)
     for layer in model.layers:
         only_mode(layer.filter, mode, 5.0)
+        if layer.transport is not None:
+            only_mode(layer.transport.filter, mode, 5.0)
+    return forecaster
+
+
+@torch.no_grad()
+def hold(forecaster):
+    """Keeps all particles at their sites."""
+    for layer in forecaster.model.layers:
+        if layer.transport is not None:
+            layer.transport.local.zero_()
+            layer.transport.filter.packets.zero_()
     return forecaster
 
 
@@ -62,7 +74,7 @@ def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.filter.packets.zero_()
-    rows = read(forecaster, data, members)["regions"]["effects"]
+    rows = read(hold(forecaster), data, members)["regions"]["effects"]
     assert len(rows) == 64
     for row in rows:
         assert row["fraction_inside"] == pytest.approx(1)
@@ -127,15 +139,59 @@ def test_the_one_head_that_is_read_out_comes_first():
 
 def test_particles_that_no_site_sees_cause_nothing():
     data = series()
-    forecaster, members = untrained(data, centers="absolute")
+    forecaster, members = untrained(data, variant="paper", centers="absolute")
+    encoder = forecaster.model.lift.encoder
     with torch.no_grad():
         # All in one place, between the sites.
-        forecaster.model.encoder.centers.out.weight.zero_()
-        forecaster.model.encoder.centers.out.bias.fill_(0.53)
-        forecaster.model.encoder.scales.out.bias.fill_(-7.0)
+        encoder.centers.out.weight.zero_()
+        encoder.centers.out.bias.fill_(0.53)
+        encoder.scales.out.bias.fill_(-7.0)
     found = read(forecaster, data, members)["particles"]
     assert found["all"]["relative_l2"] < 1e-6
     assert len(found["each"]) == 3
+
+
+def without_particles(forecaster, data, members, *numbers):
+    """How much predictions change when particles of some numbers bring nothing."""
+    effects = Effects.of(forecaster, make_batches(data, members[:2]))
+    return effects.without(Ablation(gaussians=frozenset(numbers)))["relative_l2"]
+
+
+def test_particles_at_rest_cause_nothing_and_moving_ones_do():
+    data = series()
+    forecaster, members = untrained(data)
+    assert without_particles(forecaster, data, members, 0, 1, 2) > 1e-3
+    assert without_particles(hold(forecaster), data, members, 0, 1, 2) < 1e-6
+
+
+def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
+    data = series()
+    forecaster, members = untrained(data)
+    transport = forecaster.model.layers[-1].transport
+    with torch.no_grad():
+        transport.arrive[transport.channels_each : 2 * transport.channels_each] = 0
+    assert without_particles(forecaster, data, members, 1) < 1e-9
+    assert without_particles(forecaster, data, members, 0) > 1e-3
+    assert without_particles(forecaster, data, members, 2) > 1e-3
+
+
+def test_particles_are_ablated_all_and_each():
+    data = series()
+    forecaster, members = untrained(data, num_layers=1, num_waves=1)
+    found = read(forecaster, data, members)["particles"]
+    assert found["all"]["relative_l2"] == without_particles(forecaster, data, members, 0, 1, 2)
+    each = [without_particles(forecaster, data, members, number) for number in range(3)]
+    assert [row["relative_l2"] for row in found["each"]] == each
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_transports": 0, "num_waves": 1}, {"variant": "paper", "has_gaussian_field": False}],
+)
+def test_a_model_without_particles_has_none_to_ablate(changes):
+    data = series()
+    forecaster, members = untrained(data, num_layers=1, **changes)
+    assert read(forecaster, data, members)["particles"] == {"reason": "the model has no particles"}
 
 
 PLACES = {

@@ -113,7 +113,7 @@ def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
     )
     loaded, _ = finished(found, data.geometry(), tmp_path)
     assert loaded.stability["other_seeds"]["twin"]["effects"]["shells"] == pytest.approx(1)
-    assert loaded.stability["other_data"]["drift"]["scale"]["distance"] > 0
+    assert loaded.stability["other_data"]["drift"]["displacement"]["distance"] > 0
     assert any("twin" in row[0] for row in loaded.summary())
 
 

@@ -20,6 +20,7 @@ from gpo.training.fit import new_forecaster
 from tests.conftest import random_points
 
 SMALL = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 3}
+PAPER = {"model": "gpo-paper", "num_heads": 2, **SMALL}
 
 
 def waves(is_flat=False):
@@ -37,23 +38,23 @@ def waves(is_flat=False):
 
 
 def forecaster_of(data, **settings):
-    config = RunConfig.of(data="x", **(settings if "model" in settings else {**SMALL, **settings}))
+    config = RunConfig.of(data="x", **settings)
     split = split_time_slices(data)
     example = make_examples(data, split.test[:1], reconstructs=config.task.phase == "field")[0]
     return new_forecaster(data, split, config).eval(), example
 
 
 def test_a_constant_field_is_reconstructed_exactly():
-    forecaster, example = forecaster_of(waves(is_flat=True))
+    forecaster, example = forecaster_of(waves(is_flat=True), **PAPER)
     found = reconstruct(forecaster, example)
     is_known = example.weights[0] > 0
     torch.testing.assert_close(found.reconstructed[is_known], found.field[is_known])
 
 
 def test_narrow_particles_reconstruct_the_field_without_masked_sites(monkeypatch):
-    forecaster, example = forecaster_of(waves())
+    forecaster, example = forecaster_of(waves(), **PAPER)
     with torch.no_grad():
-        forecaster.model.encoder.scales.out.bias.fill_(-5)
+        forecaster.model.lift.encoder.scales.out.bias.fill_(-5)
     found = reconstruct(forecaster, example)
     is_known = example.weights[0] > 0
     torch.testing.assert_close(found.reconstructed[is_known], found.field[is_known], rtol=0.05, atol=0.05)  # fmt: skip
@@ -65,13 +66,17 @@ def test_narrow_particles_reconstruct_the_field_without_masked_sites(monkeypatch
 
 
 def test_a_gaussian_field_shows_what_its_decoder_makes():
-    forecaster, example = forecaster_of(waves(), phase="field")
+    forecaster, example = forecaster_of(waves(), **PAPER, phase="field")
     expected = forecaster(example.frames, example.coords, weights=example.weights)[0]
     torch.testing.assert_close(reconstruct(forecaster, example).reconstructed, expected)
 
 
-@pytest.mark.parametrize("settings", [{"model": "fno"}, {**SMALL, "has_gaussian_field": False}])  # fmt: skip
-def test_a_model_without_particles_has_no_such_picture(settings):
+@pytest.mark.parametrize(
+    "settings",
+    [{"model": "fno"}, {**PAPER, "has_gaussian_field": False}, SMALL, {**SMALL, "num_transports": 0}],
+    ids=["baseline", "no Gaussians", "moving", "no transport"],
+)  # fmt: skip
+def test_a_model_without_particles_of_an_encoder_has_no_such_picture(settings):
     data = waves()
     forecaster, example = forecaster_of(data, **settings)
     assert reconstruct(forecaster, example) is None
@@ -80,7 +85,7 @@ def test_a_model_without_particles_has_no_such_picture(settings):
 
 def test_the_picture_has_a_row_for_every_kind_of_data():
     data = waves()
-    forecaster, example = forecaster_of(data)
+    forecaster, example = forecaster_of(data, **PAPER)
     rows = {"like training": (example, data.geometry()), "other data": (example, data.geometry())}
     figure = draw_particle_panels(forecaster, rows)
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]

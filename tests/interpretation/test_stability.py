@@ -11,27 +11,37 @@ from gpo.interpretation.batches import make_batches
 from gpo.interpretation.drift import drift, fraction_from_field, particle_quantities
 from gpo.interpretation.interpretation import compare_runs
 from gpo.interpretation.stability import half_resolution, other_data
-from tests.interpretation.readings import series, untrained
+from tests.interpretation.readings import TORUS, series, untrained
+
+QUANTITIES = {
+    "geometric": {"weight", "displacement"},
+    "paper": {"weight", "displacement", "scale", "anisotropy"},
+}
 
 
-def test_the_same_data_is_no_drift_and_no_degradation():
+@pytest.mark.parametrize("variant", QUANTITIES)
+def test_the_same_data_is_no_drift_and_no_degradation(variant):
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, members = untrained(data, variant=variant)
     batches = make_batches(data, members)
     found = other_data(forecaster, batches, batches)
     assert found["degradation"] == pytest.approx(1)
+    assert set(found["drift"]) == QUANTITIES[variant]
     for row in found["drift"].values():
         assert row["distance"] == 0
         assert row["ratio"] == 0
 
 
-def test_data_of_another_size_drifts_farther_than_halves_of_the_usual_are_apart():
+@pytest.mark.parametrize(
+    ("variant", "names"), [("geometric", ("displacement",)), ("paper", ("weight", "scale"))]
+)
+def test_data_of_another_size_drifts_farther_than_halves_of_the_usual_are_apart(variant, names):
     data = series()
     larger = replace(data, fetch=lambda number, times: 8 * data.frames(number, times))
-    forecaster, members = untrained(data)
+    forecaster, members = untrained(data, variant=variant)
     found = other_data(forecaster, make_batches(data, members), make_batches(larger, members))
-    assert found["drift"]["weight"]["ratio"] > 3
-    assert found["drift"]["scale"]["ratio"] > 3
+    for name in names:
+        assert found["drift"][name]["ratio"] > 3
     assert found["usual"]["last_frame"] == pytest.approx(found["other"]["last_frame"], rel=1e-5)
 
 
@@ -54,7 +64,7 @@ def test_what_differs_between_places_alone_is_not_due_to_the_field():
 def test_quantities_of_particles_are_in_unit_lengths():
     axis = np.arange(12) / 6
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
-    forecaster, members = untrained(data)
+    forecaster, members = untrained(data, variant="paper")
     (batch,) = make_batches(data, members[:1])
     found = particle_quantities(forecaster, [batch])
     particles = batch.particles(forecaster)
@@ -63,16 +73,39 @@ def test_quantities_of_particles_are_in_unit_lengths():
     np.testing.assert_allclose(found["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["geometric", "paper"])
-def test_particles_at_common_sites_do_not_depend_on_the_resolution(variant):
+def test_displacements_are_in_unit_lengths_and_never_beyond_the_reach():
+    axis = np.arange(12) / 6
+    data = series(Geometry.rectilinear([axis, axis], periodic=True))
+    forecaster, members = untrained(data)
+    with torch.no_grad():
+        forecaster.model.layers[-1].transport.local.mul_(1e3)
+    (batch,) = make_batches(data, members[:1])
+    found = particle_quantities(forecaster, [batch])
+    np.testing.assert_allclose(np.abs(found["displacement"][0]).max(), 0.25, rtol=1e-5)
+    np.testing.assert_allclose(found["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
+
+
+def test_encoded_particles_at_common_sites_do_not_depend_on_the_resolution():
     """The encoder reads one site at a time, so this must be exact; predictions may differ."""
     data = series()
-    forecaster, members = untrained(data, variant=variant)
+    forecaster, members = untrained(data, variant="paper")
     found = half_resolution(forecaster, data, members[:2], reconstructs=False)
     assert found["centers"] < 1e-5
     assert found["scales"] < 1e-5
     assert found["weights"] < 1e-6
     assert 0 < found["prediction"] < 1
+
+
+def test_displacements_in_a_field_that_both_grids_resolve_do_not_depend_on_the_resolution():
+    """They are read off modes and the state of their site; what is seen there may differ."""
+    data, x = series(), torch.from_numpy(TORUS.coords)
+    wave = torch.sin(2 * torch.pi * x[:, 0]) * torch.cos(2 * torch.pi * x[:, 1])
+    frames = np.broadcast_to(wave.numpy()[:, None], (4, 256, 1))
+    data = replace(data, fetch=lambda number, times: (1 + 0.1 * number) * frames[times])
+    forecaster, members = untrained(data, num_layers=1, num_waves=2, features="none")
+    found = half_resolution(forecaster, data, members[:2], reconstructs=False)
+    assert found["displacements"] < 1e-5
+    assert set(found) == {"prediction", "displacements", "weights"}
 
 
 def test_a_resolution_that_cannot_be_had_gives_the_reason():

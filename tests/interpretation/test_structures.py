@@ -32,10 +32,10 @@ def particles(centers, scales=(0.05, 0.05)):
     )
 
 
-def reading(planted, field, monkeypatch):
+def reading(planted, field, monkeypatch, variant="paper", names=("a",)):
     """What is said about planted particles in a given field."""
-    forecaster, _ = untrained(series())
-    frames = torch.from_numpy(field[None, None, :, None]).float()
+    forecaster, _ = untrained(series(names=names), variant=variant)
+    frames = torch.from_numpy(field.reshape(1, 1, SIDE**2, -1)).float()
     example = Example(
         frames, frames, torch.from_numpy(GRID.coords[None]).float(),
         torch.from_numpy(GRID.weights[None]).float(), (GRID.num_points,),
@@ -134,7 +134,7 @@ def test_on_the_sphere_a_footprint_is_cut_by_the_tangent_plane():
     fields = ParticleFields.of(planted, 0, geometry, fits)
     np.testing.assert_allclose(fields.anisotropy, np.log(4), atol=0.02)
     half = np.log(4) / 2
-    np.testing.assert_allclose(fields.stretch, np.broadcast_to(np.diag([half, -half]), (40, 2, 2)), atol=0.03)  # fmt: skip
+    np.testing.assert_allclose(fields.orientation, np.broadcast_to(np.diag([half, -half]), (40, 2, 2)), atol=0.03)  # fmt: skip
 
 
 def test_a_particle_far_from_its_site_is_hardly_seen_by_it():
@@ -147,17 +147,75 @@ def test_a_particle_far_from_its_site_is_hardly_seen_by_it():
     assert far < 1e-6
 
 
+def moving(ways):
+    """One particle for every site of the grid, displaced by so much."""
+    return particles((GRID.coords - ways) % 1)
+
+
+@pytest.mark.parametrize(("direction", "expected"), [((0.1, 0.0), 1), ((0.0, 0.1), -1)])
+def test_displacements_across_a_front_align_with_one_and_along_it_with_minus_one(
+    direction, expected, monkeypatch
+):
+    found = reading(moving(np.array(direction)), front(0.3), monkeypatch, "geometric")
+    assert found["direction"] == "displacement"
+    assert found["alignment"]["value"] == pytest.approx(expected, abs=1e-3)
+    # Ways that are the same everywhere tell nothing about this front: the null says the same.
+    assert found["alignment"]["p"] == 1
+
+
+def test_sites_that_look_farther_where_the_field_is_steep_are_found_out(monkeypatch):
+    field, way = ring((0.3, 0.8))
+    steep = np.stack([0.02 + 0.1 * np.exp(-((way / 0.1) ** 2)), 0 * way], -1)
+    found = reading(moving(steep), field, monkeypatch, "geometric")["correlations"]
+    assert set(found) == {"density", "displacement"}
+    entry = found["displacement"]["gradient"]
+    assert entry["value"] > max(0.5, entry["high"])
+    assert entry["p"] < 0.05
+    elsewhere = reading(moving(steep), ring((0.8, 0.3))[0], monkeypatch, "geometric")
+    assert elsewhere["correlations"]["displacement"]["gradient"]["value"] < entry["high"]
+
+
+def whirl(middle):
+    """The velocity around a point of the torus, and its vorticity."""
+    x, y = 2 * np.pi * (GRID.coords - middle).T
+    flow = np.stack([np.cos(x) * np.sin(y), -np.sin(x) * np.cos(y)], -1)
+    return flow, -4 * np.pi * np.cos(x) * np.cos(y)
+
+
+@pytest.mark.parametrize("names", [("u", "v"), ("vorticity",)])
+def test_particles_that_come_with_the_flow_are_told_from_others(names, monkeypatch):
+    flow, vorticity = whirl((0.3, 0.6))
+    field = flow if len(names) == 2 else vorticity
+    found = reading(moving(0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
+    assert found["value"] == pytest.approx(1, abs=1e-3)
+    assert found["value"] > found["high"]
+    against = reading(moving(-0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
+    assert against["value"] == pytest.approx(-1, abs=1e-3)
+    other = reading(moving(0.05 * whirl((0.55, 0.6))[0]), field, monkeypatch, "geometric", names)
+    assert abs(other["along_flow"]["value"]) < 1e-3
+
+
 def test_reasons_stand_where_nothing_can_be_said():
     line = Geometry.rectilinear([np.arange(24) / 24], periodic=True)
     data = series(line)
-    forecaster, members = untrained(data)
-    found = describe_structures(
-        forecaster, make_batches(data, members[:2]), np.random.default_rng(0)
-    )
-    assert "on a line" in found["correlations"]["anisotropy"]["gradient"]["reason"]
-    assert "on a line" in found["alignment"]["reason"]
-    assert "known by name" in found["correlations"]["density"]["vorticity"]["reason"]
-    plain, members = untrained(series(), has_gaussian_field=False)
+    for variant in ("geometric", "paper"):
+        forecaster, members = untrained(data, variant=variant)
+        found = describe_structures(
+            forecaster, make_batches(data, members[:2]), np.random.default_rng(0)
+        )
+        assert "on a line" in found["alignment"]["reason"]
+        assert "known by name" in found["correlations"]["density"]["vorticity"]["reason"]
+        if variant == "paper":
+            assert "on a line" in found["correlations"]["anisotropy"]["gradient"]["reason"]
+        else:
+            assert "known by name" in found["along_flow"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_transports": 0}, {"variant": "paper", "has_gaussian_field": False}]
+)
+def test_a_model_without_particles_says_so(changes):
+    plain, members = untrained(series(), **changes)
     found = describe_structures(
         plain, make_batches(series(), members[:1]), np.random.default_rng(0)
     )

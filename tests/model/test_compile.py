@@ -9,9 +9,9 @@ import torch
 from gpo import Domain, EncoderConfig, GaussianParticleOperator, GeometricConfig, PaperConfig
 
 torch.manual_seed(0)
-kind, more = (PaperConfig, {"num_heads": 2}) if VARIANT == "paper" else (GeometricConfig, {"num_waves": 3})
+paper = {"num_heads": 2, "encoder": EncoderConfig(num_gaussians=4)}
+kind, more = (PaperConfig, paper) if VARIANT == "paper" else (GeometricConfig, {"num_waves": 3})
 config = kind(in_channels=1, out_channels=1, hidden_dim=16, num_layers=1,
-              encoder=EncoderConfig(num_gaussians=4),
               domain=Domain.unit_box(2, periodic=True), **more)
 model = GaussianParticleOperator(config)
 values, coords = torch.randn(2, 64, 1), torch.rand(64, 2)

@@ -11,6 +11,7 @@ from gpo.report.overview import draw_prediction
 from tests.conftest import make_model, random_points
 from tests.processes import finish
 
+VARIANTS = ["geometric", "paper"]
 DOMAINS = [
     Domain.unit_box(2),
     Domain.unit_box(2, periodic=True),
@@ -19,9 +20,10 @@ DOMAINS = [
 ]
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("domain", DOMAINS, ids=["square", "torus", "sphere", "line"])
-def test_a_prediction_is_drawn_on(domain, tmp_path):
-    model = make_model(domain, in_channels=1, out_channels=1)
+def test_a_prediction_is_drawn_on(domain, variant, tmp_path):
+    model = make_model(domain, variant=variant, in_channels=1, out_channels=1)
     coords = random_points(domain, 80)
     values = torch.randn(1, 80, 1).double()
     path = draw_prediction(tmp_path / "deep" / "picture.png", model, values, coords, values)

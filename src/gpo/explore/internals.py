@@ -10,6 +10,7 @@ from torch import Tensor
 from gpo.explore.arrays import Packet
 from gpo.explore.requests import AblationRequest, WindowRequest
 from gpo.explore.session import Session
+from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.model.field import GaussianField
 from gpo.model.particles import Particles
 from gpo.model.trace import Trace
@@ -62,21 +63,21 @@ def particles(session: Session, request: AblationRequest) -> Packet:
     """Returns the particles of the last layer that has some, and the state of each after every layer.
 
     That is the basis of every Gaussian in the paper's variant, and the energy of the site's state
-    in the geometric one.
+    in the geometric one. Particles that move have displacements, from their centers to their sites
+    along the drawn axes; those of an encoder have scales.
     """
     held, states = _particles_and_states(session, request)
-    plane = session.plane(request.example)
-    is_known = session.example(request.example).weights[0].numpy() > 0
-    known = np.flatnonzero(is_known)
+    plane, example = session.plane(request.example), session.example(request.example)
+    known = np.flatnonzero(example.weights[0].numpy() > 0)
     chosen = np.sort(np.random.default_rng(0).permutation(known)[:MAX_SITES])
     sites = torch.from_numpy(chosen)
     centers = plane.flat(held.centers[0, sites].double().numpy())
-    arrays = {
-        "sites": chosen,
-        "centers": centers,
-        "scales": plane.flat_scales(held.scales[0, sites].double().numpy(), centers),
-        "weights": held.weights[0, sites].numpy(),
-    }
+    arrays = {"sites": chosen, "centers": centers, "weights": held.weights[0, sites].numpy()}
+    if has_moving_particles(session.forecaster.model):
+        ways = displacements(held, example.coords, plane.geometry.domain)[0, sites].numpy()
+        arrays["displacements"] = np.rad2deg(ways) if plane.geometry.domain.is_sphere else ways
+    else:
+        arrays["scales"] = plane.flat_scales(held.scales[0, sites].double().numpy(), centers)
     if states is not None:
         arrays["states"] = states[:, sites].numpy()
     return Packet(arrays)

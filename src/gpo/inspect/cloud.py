@@ -24,11 +24,12 @@ class ParticleCloud:
     """One row per particle: where it is, how far it reaches, what it weighs, and whose it is."""
 
     centers: Float[Tensor, "particles dim"]
-    """Where each Gaussian peaks, inside the box on periodic axes."""
+    """Where each Gaussian peaks, inside the box on periodic axes; where particles move, where what
+    arrives at its site came from."""
     scales: Float[Tensor, "particles dim"]
     """Standard deviation along every axis, in domain units."""
     weights: Float[Tensor, " particles"]
-    """Its share of its site's unit of mass."""
+    """Fraction of its site's unit of mass; where particles move, of what arrives at its site."""
     samples: Int64[Tensor, " particles"]
     """Number of the sample it is from; of the frame, where samples are frames of a series."""
     sites: Int64[Tensor, " particles"]

@@ -19,7 +19,7 @@ from gpo.numerics.domain import Domain, longitude_latitude
 
 SUFFIXES = (".nc", ".zarr")
 AXIS_NAMES = ("x", "y", "z")
-WEIGHT_MEANING = "share of the unit of mass of its site"
+WEIGHT_MEANING = "fraction of its site's unit of mass, or of what arrives at its site"
 
 
 def variable(

@@ -54,8 +54,8 @@ def describe_sites(
     coords: Float[Tensor, "#batch points dim"],
 ) -> SiteFeatures:
     """Returns values and position features of every site, these once where samples share sites."""
-    if not torch.compiler.is_compiling() and bool((coords == coords[:1]).all()):
-        coords = coords[:1]
+    if len(coords) > 1 and not torch.compiler.is_compiling():
+        coords = coords[:1] if bool((coords == coords[:1]).all()) else coords
     return SiteFeatures(values, features(coords))
 
 

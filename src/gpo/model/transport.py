@@ -155,7 +155,10 @@ class Transport(nn.Module):
             samples = torch.arange(batch, device=nodes.device).view(-1, 1, 1)
             corners = laid[nodes.long(), samples]
             centers = (weights.unsqueeze(-1) * corners).sum(-2)
-            return centers.transpose(0, 1), (corners.amax(-2) - corners.amin(-2)).transpose(0, 1)
+            widths = corners.amax(-2) - corners.amin(-2)
+            # Beyond an end all corners are one.
+            widths = widths.clamp_min(1e-3 * self.domain.unit_lengths(coords).min())
+            return centers.transpose(0, 1), widths.transpose(0, 1)
         centers = view.points.departures(displacement.transpose(0, 1), coords, self.domain)
         lengths = torch.tensor(view.points.lattice.spacings, dtype=centers.dtype)
         if self.domain.is_sphere:

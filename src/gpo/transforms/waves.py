@@ -109,7 +109,7 @@ class Waves:
                 f"`coords` must be the {' x '.join(map(str, self.mesh_shape))} nodes of the mesh "
                 f"that the model was built for, got {starts[-1]} sites."
             )
-        axes = [torch.linspace(0, 1, count).to(coords) for count in self.mesh_shape]
+        axes = [torch.linspace(0, 1, n, dtype=torch.double).to(coords) for n in self.mesh_shape]
         positions = torch.cartesian_prod(*axes).reshape(-1, len(axes))
         positions = positions[starts[shard.rank] : starts[shard.rank + 1]]
         return positions.expand(*coords.shape[:-2], -1, -1)

@@ -79,8 +79,12 @@ export class FieldPanel {
     show.addEventListener("change", () => store.set({ showsParticles: show.checked }));
     const count = operator?.num_gaussians ?? 0;
     const numbers = Array.from({ length: count }, (_, n) => n);
-    fill("gaussian", ["heaviest", ...numbers.map((n) => `Gaussian ${n + 1}`)], [-1, ...numbers]);
-    const layered = operator?.variant === "paper" ? "basis z" : "energy Σ h²";
+    const isMoving = operator?.variant === "geometric";
+    const kind = isMoving ? "particle" : "Gaussian";
+    fill("gaussian", ["heaviest", ...numbers.map((n) => `${kind} ${n + 1}`)], [-1, ...numbers]);
+    // Arrows are as long as displacements.
+    element("particle-size").disabled = isMoving;
+    const layered = isMoving ? "energy Σ h²" : "basis z";
     const colours = operator?.num_layers ? ["weight", layered] : ["weight"];
     fill("particle-colour", colours, ["weight", "layer"]);
     for (const [id, name] of [["gaussian", "gaussian"], ["particle-colour", "particleColour"], ["particle-size", "particleSize"]]) {
@@ -171,9 +175,12 @@ export class FieldPanel {
     if (store.cloud && this.cloudScale) {
       const [low, high] = this.cloudScale.limits.map(short);
       const layered = store.run.operator?.variant === "paper" ? "basis" : "energy of the site";
-      const where = store.layer ? `after layer ${store.layer}` : "of the encoder";
+      const where = store.layer ? `after layer ${store.layer}` : "before layer 1";
       const by = store.particleColour === "weight" ? "weight" : `${layered} ${where}`;
-      seen += ` Ellipses: ${store.particleSize} σ, ${by} ${low} (dark) to ${high} (light)`;
+      const drawn = store.cloud.displacements
+        ? "Arrows: from where what arrives came from to the site"
+        : `Ellipses: ${store.particleSize} σ`;
+      seen += ` ${drawn}, ${by} ${low} (dark) to ${high} (light)`;
       seen += store.geometry.numAxes === 1 ? ", as high as their weight." : ".";
     }
     element("field-seen").textContent = seen;

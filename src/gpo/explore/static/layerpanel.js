@@ -40,14 +40,16 @@ export class LayerPanel {
     const values = data.subarray(layer * shape[1], (layer + 1) * shape[1]);
     const [low, high] = endsOf(values, geometry.known);
     const scale = { limits: high > low ? [Math.min(0, low), high] : [low, low + 1], palette: SEQUENTIAL };
-    const symbol = store.run.operator.variant === "paper" ? "Σ z²" : "Σ h²";
+    const isPaper = store.run.operator.variant === "paper";
+    const symbol = isPaper ? "Σ z²" : "Σ h²";
     this.picture.show({ geometry, box, values, scale, units: symbol });
     element("layer").value = layer;
-    const text = layer === 0 ? "encoder" : `${layer} of ${shape[0] - 1}`;
+    const first = isPaper ? "encoder" : "lift";
+    const text = layer === 0 ? first : `${layer} of ${shape[0] - 1}`;
     element("layer-text").textContent = text;
     element("layer").setAttribute("aria-valuetext", text);
     element("layers-seen").textContent =
-      `${symbol} over the ${store.run.operator.variant === "paper" ? "basis" : "state"} of every site ` +
+      `${symbol} over the ${isPaper ? "basis" : "state"} of every site ` +
       `${layer === 0 ? "before the first layer" : `after layer ${layer}`}: where layers are at work.`;
     element("layers").setAttribute("aria-label", `Activation, ${text}: up to ${short(high)}`);
   }

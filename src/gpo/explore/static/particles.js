@@ -1,16 +1,19 @@
-// Gaussian particles as ellipses: center, half axes of some sigma, colour by weight or by a layer.
+// Gaussian particles, coloured by weight or by a layer: those of an encoder as ellipses with half axes
+// of some sigma, those that move as arrows from their centers to their sites.
 
 import { css, endsOf, SEQUENTIAL, short } from "./colours.js";
 
 const MOST = 200;
 const SIZES = [2, 1, 0.5, 0.15, 0.05];
+const HEAD = 5;
 
 export class ParticleCloud {
   constructor({ arrays }) {
     this.sites = arrays.sites.data;
     [this.count, this.numGaussians, this.dim] = arrays.centers.shape;
     this.centers = arrays.centers.data;
-    this.scales = arrays.scales.data;
+    this.scales = arrays.scales?.data;
+    this.displacements = arrays.displacements?.data;
     this.weights = arrays.weights.data;
     this.states = arrays.states?.data;
     this.drawn = [];
@@ -29,6 +32,7 @@ export class ParticleCloud {
 
   // Returns in how many sigma to draw, so that ellipses stay apart.
   suitableSize(geometry) {
+    if (!this.scales) return 1;
     const fractions = geometry.plane.map((axis) => {
       const reaches = [];
       for (let n = axis; n < this.scales.length; n += this.dim) reaches.push(this.scales[n]);
@@ -47,10 +51,8 @@ export class ParticleCloud {
     return best;
   }
 
-  // Draws the particles whose centers are in view; settings: {gaussian, by, layer, size}
+  // Draws the particles that are in view; settings: {gaussian, by, layer, size}
   draw(context, picture, { gaussian, by, layer, size }) {
-    const { geometry, box } = picture.content;
-    const [across, up] = geometry.plane;
     const values = this.colours(by, layer);
     const scale = { limits: ends(values), palette: SEQUENTIAL };
     this.drawn = [];
@@ -58,31 +60,54 @@ export class ParticleCloud {
       if (this.drawn.length >= MOST) break;
       const g = gaussian < 0 ? this.heaviest(n) : gaussian;
       const at = n * this.numGaussians + g;
-      const center = (axis) => this.centers[at * this.dim + axis];
-      const reach = (axis) => this.scales[at * this.dim + axis];
-      const x = center(across);
-      const y = up === undefined ? this.weights[at] : center(up);
-      if (x < box.left || x > box.right || y < box.bottom || y > box.top) continue;
-      if (geometry.numAxes === 3) {
-        const depth = Math.abs(center(geometry.slice.axis) - geometry.slice.at);
-        if (depth > reach(geometry.slice.axis)) continue;
-      }
-      const [px, py] = picture.toPixel(x, y);
-      const [ex] = picture.toPixel(x + size * reach(across), y);
-      const high = up === undefined ? 2 : Math.abs(picture.toPixel(x, y + size * reach(up))[1] - py);
-      this.drawn.push({ at, site: this.sites[n], g, px, py, rx: Math.max(1, ex - px), ry: Math.max(1, high), value: values[at] });
+      const placed = this.displacements ? this.arrow(picture, n, at) : this.ellipse(picture, at, size);
+      if (placed) this.drawn.push({ at, site: this.sites[n], g, value: values[at], ...placed });
     }
     for (const [width, stroke] of [[2.6, () => "#ffffffa0"], [1.3, ({ value }) => css(value, scale)]]) {
       context.lineWidth = width;
       for (const particle of this.drawn) {
         context.strokeStyle = stroke(particle);
         context.beginPath();
-        context.ellipse(particle.px, particle.py, particle.rx, particle.ry, 0, 0, 2 * Math.PI);
+        if (particle.tail) traceArrow(context, particle);
+        else context.ellipse(particle.px, particle.py, particle.rx, particle.ry, 0, 0, 2 * Math.PI);
         context.stroke();
       }
     }
     context.lineWidth = 1;
     return scale;
+  }
+
+  // Returns the ellipse of a particle in pixels; null where it is out of view.
+  ellipse(picture, at, size) {
+    const { geometry } = picture.content;
+    const [across, up] = geometry.plane;
+    const center = (axis) => this.centers[at * this.dim + axis];
+    const reach = (axis) => this.scales[at * this.dim + axis];
+    const x = center(across);
+    const y = up === undefined ? this.weights[at] : center(up);
+    const depth = reach(geometry.slice.axis);
+    if (!isSeen(picture, x, y, center(geometry.slice.axis), depth)) return null;
+    const [px, py] = picture.toPixel(x, y);
+    const [ex] = picture.toPixel(x + size * reach(across), y);
+    const high = up === undefined ? 2 : Math.abs(picture.toPixel(x, y + size * reach(up))[1] - py);
+    return { px, py, rx: Math.max(1, ex - px), ry: Math.max(1, high) };
+  }
+
+  // Returns the arrow of a particle in pixels, which ends at its site; null where that is out of view.
+  arrow(picture, n, at) {
+    const { geometry } = picture.content;
+    const [across, up] = geometry.plane;
+    const site = (axis) => geometry.positions[this.sites[n] * this.dim + axis];
+    const way = (axis) => this.displacements[at * this.dim + axis];
+    const x = site(across);
+    const y = up === undefined ? this.weights[at] : site(up);
+    const { axis } = geometry.slice;
+    const lines = geometry.kind === "axes" ? geometry.shape[geometry.file_axes[axis]] : Math.cbrt(geometry.numSites);
+    const depth = (geometry.upper[axis] - geometry.lower[axis]) / lines / 2;
+    if (!isSeen(picture, x, y, site(axis), depth)) return null;
+    const [px, py] = picture.toPixel(x, y);
+    const tail = picture.toPixel(x - way(across), up === undefined ? y : y - way(up));
+    return { px, py, rx: HEAD, ry: HEAD, tail };
   }
 
   // Returns the particle under the pointer in words, or "".
@@ -99,8 +124,30 @@ export class ParticleCloud {
     if (!best) return "";
     const numbers = (array) =>
       Array.from({ length: this.dim }, (_, axis) => short(array[best.at * this.dim + axis])).join(", ");
+    const extent = this.displacements
+      ? `displacement (${numbers(this.displacements)})`
+      : `scale (${numbers(this.scales)})`;
     return `particle ${best.g + 1} of site ${best.site}: center (${numbers(this.centers)}), ` +
-      `scale (${numbers(this.scales)}), weight ${short(this.weights[best.at])}`;
+      `${extent}, weight ${short(this.weights[best.at])}`;
+  }
+}
+
+// Returns whether a point of the plane is in view and, of three dimensions, near enough to the slice.
+function isSeen(picture, x, y, depth, reach) {
+  const { geometry, box } = picture.content;
+  if (x < box.left || x > box.right || y < box.bottom || y > box.top) return false;
+  return geometry.numAxes < 3 || Math.abs(depth - geometry.slice.at) <= reach;
+}
+
+// Adds an arrow from its tail to its site to the path; its head shrinks with it.
+function traceArrow(context, { px, py, tail: [x, y] }) {
+  const angle = Math.atan2(py - y, px - x);
+  const head = Math.min(HEAD, Math.hypot(px - x, py - y) / 2);
+  context.moveTo(x, y);
+  context.lineTo(px, py);
+  for (const side of [-0.5, 0.5]) {
+    context.moveTo(px, py);
+    context.lineTo(px - head * Math.cos(angle + side), py - head * Math.sin(angle + side));
   }
 }
 
