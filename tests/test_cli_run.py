@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
         (("run", "--data", "{file}", "--batch-size", "3", "--devices", "2", "--out", "odd"), "multiple of the 2 processes, got 3"),
         (("run", "--data", "{file}", "--config", "nowhere.yaml"), "nowhere.yaml"),
         (("run", "--data", "{file}", "--out", "{file}/run"), "Not a directory"),
-        (("train", "--data", "{file}", "--init", "nowhere", "--out", "begun"), "cannot be read (No such file or directory)"),
+        (("train", "--data", "{file}", "--model", "gpo-paper", "--init", "nowhere", "--out", "begun"), "cannot be read (No such file or directory)"),
         (("evaluate", "nowhere"), "nowhere is no run: it has no config.yaml"),
         (("report", "nowhere"), "nowhere is no run: it has no config.yaml"),
         (("predict", "nowhere", "--input", "{file}", "--output", "x.nc"), "nowhere holds no trained model: gpo train makes one"),

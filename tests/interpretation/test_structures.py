@@ -189,6 +189,7 @@ def test_particles_that_come_with_the_flow_are_told_from_others(names, monkeypat
     found = reading(moving(0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
     assert found["value"] == pytest.approx(1, abs=1e-3)
     assert found["value"] > found["high"]
+    assert found["each"] == [pytest.approx(1, abs=1e-3)]
     against = reading(moving(-0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
     assert against["value"] == pytest.approx(-1, abs=1e-3)
     other = reading(moving(0.05 * whirl((0.55, 0.6))[0]), field, monkeypatch, "geometric", names)
@@ -228,3 +229,26 @@ def test_chance_is_the_same_chance_again():
     batches = make_batches(data, members[:2])
     rows = [describe_structures(forecaster, batches, np.random.default_rng(7)) for _ in range(2)]
     assert rows[0] == rows[1]
+
+
+def test_a_motion_that_is_the_same_in_all_fields_agrees_with_the_flow_of_other_examples(
+    monkeypatch,
+):
+    """Two examples with opposite flows: particles follow their own, or always the first."""
+    flow = whirl((0.3, 0.6))[0]
+    forecaster, _ = untrained(series(names=("u", "v")))
+    frames = torch.from_numpy(np.stack([flow, -flow])[:, None]).float()
+    example = Example(
+        frames, frames, torch.from_numpy(GRID.coords[None]).float().expand(2, -1, -1),
+        torch.from_numpy(GRID.weights[None]).float().expand(2, -1), (GRID.num_points,) * 2,
+    )  # fmt: skip
+    for signs, own, other in (((1, -1), 1, -1), ((1, 1), 0, 0)):
+        both = [moving(0.05 * sign * flow) for sign in signs]
+        planted = Particles(
+            *(torch.cat([getattr(one, name) for one in both]) for name in ("centers", "scales", "weights"))
+        )  # fmt: skip
+        monkeypatch.setattr(Batch, "particles", lambda *_, found=planted: found)
+        batches = [Batch(example, GRID)]
+        found = describe_structures(forecaster, batches, np.random.default_rng(0))["along_flow"]
+        assert found["value"] == pytest.approx(own, abs=1e-3)
+        assert found["other_examples"] == pytest.approx(other, abs=1e-3)

@@ -24,7 +24,9 @@ def stretched(count, is_closed=False):
 
 
 def gaussian_latitudes(count):
-    return torch.from_numpy(np.degrees(np.arcsin(np.polynomial.legendre.leggauss(count)[0]))).flip(0)
+    return torch.from_numpy(np.degrees(np.arcsin(np.polynomial.legendre.leggauss(count)[0]))).flip(
+        0
+    )
 
 
 def grid_of(domain, *shape):
@@ -45,12 +47,16 @@ def kinds():
     torch.manual_seed(3)
     box = Domain.unit_box
     globe = tensor_grid(gaussian_latitudes(8), torch.arange(15, dtype=DOUBLE) * 24)
-    patch = tensor_grid(torch.linspace(60, 40, 7, dtype=DOUBLE), torch.linspace(170, 200, 6, dtype=DOUBLE))
+    patch = tensor_grid(
+        torch.linspace(60, 40, 7, dtype=DOUBLE), torch.linspace(170, 200, 6, dtype=DOUBLE)
+    )
     patch = unit_vectors(patch[:, 1], patch[:, 0])
     open_grid = grid_of(Domain.box([1, -2], [4, 0]), 7, 6)
     sea = torch.ones(42, dtype=DOUBLE)
     sea[torch.randperm(42)[:15]] = 0
-    angle, radius = tensor_grid(torch.linspace(0, 3, 8, dtype=DOUBLE), torch.linspace(1, 2, 5, dtype=DOUBLE)).unbind(-1)
+    angle, radius = tensor_grid(
+        torch.linspace(0, 3, 8, dtype=DOUBLE), torch.linspace(1, 2, 5, dtype=DOUBLE)
+    ).unbind(-1)
     fitted = torch.stack([radius * angle.cos(), radius * angle.sin()], -1)
     return {
         "circle": (box(1, periodic=True), grid_of(box(1, periodic=True), 9), None, ()),
@@ -73,7 +79,18 @@ def kinds():
 
 
 KINDS = list(kinds())
-GRIDS = ["circle", "line", "torus", "open", "uneven", "cube", "globe", "odd globe", "patch", "fitted"]
+GRIDS = [
+    "circle",
+    "line",
+    "torus",
+    "open",
+    "uneven",
+    "cube",
+    "globe",
+    "odd globe",
+    "patch",
+    "fitted",
+]
 
 
 class Look:
@@ -143,7 +160,10 @@ def hat(place, nodes, is_closed, poles=(False, False)):
 
 def loop_weights(look, site, displacement):
     """The weight of every node, by plain loops over axes and nodes."""
-    lattice, positions = look.lattice, look.model.waves.positions(look.coords.reshape(1, -1, look.domain.dim))
+    lattice, positions = (
+        look.lattice,
+        look.model.waves.positions(look.coords.reshape(1, -1, look.domain.dim)),
+    )
     start = positions[0, site]
     if lattice.region is None:
         place = start - displacement
@@ -161,7 +181,9 @@ def loop_weights(look, site, displacement):
     first = hat(float(place[0]), axes[0].nodes, axes[0].is_closed, axes[0].poles)
     for (node, is_across), weight in first.items():
         shifted = [float(part) + 0.5 * is_across for part in place[1:]]
-        others = [hat(at, axis.nodes, axis.is_closed) for at, axis in zip(shifted, axes[1:], strict=True)]
+        others = [
+            hat(at, axis.nodes, axis.is_closed) for at, axis in zip(shifted, axes[1:], strict=True)
+        ]
         for rest in itertools.product(*(one.items() for one in others)):
             index = (node, *(n for (n, _), _ in rest))
             weights[index] += weight * math.prod(share for _, share in rest)
@@ -264,7 +286,9 @@ def test_a_doubled_site_changes_nothing_where_sites_are_few(dim, count):
     twice = torch.cat([torch.arange(count), torch.arange(count // 2)])
     halved = torch.where(torch.arange(count) < count // 2, weights / 2, weights)
     doubled = model(values[:, twice], coords[twice], weights=halved[twice])[:, :count]
-    torch.testing.assert_close(doubled, model(values, coords, weights=weights), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(
+        doubled, model(values, coords, weights=weights), rtol=1e-9, atol=1e-10
+    )
 
 
 def test_scattered_sites_are_interpolated_in_their_triangles():
@@ -286,9 +310,13 @@ def test_particles_are_those_that_were_used(kind):
     (particles,) = look.model.particles(look.values, look.coords, weights=look.weights)
     assert particles.centers.shape == (2, look.coords.shape[-2], 3, look.domain.dim)
     assert (particles.scales > 0).all()
-    torch.testing.assert_close(particles.weights.sum(-1), torch.ones_like(particles.weights[..., 0]))
+    torch.testing.assert_close(
+        particles.weights.sum(-1), torch.ones_like(particles.weights[..., 0])
+    )
     if look.domain.is_sphere:
-        torch.testing.assert_close(particles.centers.norm(dim=-1), torch.ones_like(particles.weights))
+        torch.testing.assert_close(
+            particles.centers.norm(dim=-1), torch.ones_like(particles.weights)
+        )
     offset = look.domain.offset(particles.centers, look.coords.unsqueeze(-2))
     if look.domain.is_sphere:
         assert offset.norm(dim=-1).max() <= look.transport.reach * math.sqrt(2) + 1e-12
@@ -301,7 +329,9 @@ def test_particles_are_those_that_were_used(kind):
 def test_particles_that_bring_nothing_leave_the_gate_alone(kind):
     look = Look(kind)
     arguments = {"weights": look.weights}
-    silent = look.model(look.values, look.coords, **arguments, ablation=Ablation(gaussians=frozenset(range(3))))
+    silent = look.model(
+        look.values, look.coords, **arguments, ablation=Ablation(gaussians=frozenset(range(3)))
+    )
     with torch.no_grad():
         look.transport.arrive.zero_()
     still = look.model(look.values, look.coords, **arguments)
@@ -317,11 +347,15 @@ def vortex_error(num_sites, kind):
     if kind == "scattered":
         inner = torch.rand(num_sites**2, 2, dtype=DOUBLE)
         coords = torch.cat([inner, domain.grid(2, 2)[0].double()])
-    model = make_model(domain, variant="geometric", num_waves=2, num_gaussians=1, num_nodes=4 * num_sites**2)
+    model = make_model(
+        domain, variant="geometric", num_waves=2, num_gaussians=1, num_nodes=4 * num_sites**2
+    )
     sites = model.check(torch.zeros(1, len(coords), 2, dtype=DOUBLE), coords, None, None)
     (chunk,) = model._chunks(sites, is_whole=True)
     angle = 2 * math.pi / 16
-    turn = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=DOUBLE)
+    turn = torch.tensor(
+        [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=DOUBLE
+    )
     away = coords - 0.5
     # Far from the middle nothing turns, so that nobody looks beyond the ends.
     is_near = (away.norm(dim=-1) < 0.49)[:, None]
@@ -358,14 +392,20 @@ def test_a_blob_goes_across_both_poles_with_second_order():
         # A turn of the whole globe around an axis through the equator, seen in tangent planes.
         angle = 2 * math.pi / 16
         axis = torch.tensor([1.0, 0.0, 0.0], dtype=DOUBLE)
-        back = coords * math.cos(angle) - torch.linalg.cross(axis.expand_as(coords), coords) * math.sin(angle)
+        back = coords * math.cos(angle) - torch.linalg.cross(
+            axis.expand_as(coords), coords
+        ) * math.sin(angle)
         back = back + axis * (coords @ axis)[:, None] * (1 - math.cos(angle))
         longitude, _ = longitude_latitude(coords)
         east = unit_vectors(longitude + 90, torch.zeros_like(longitude))
         north = torch.linalg.cross(coords, east)
         along = (coords * back).sum(-1, keepdim=True)
-        way = torch.nn.functional.normalize(back - along * coords, dim=-1) * torch.acos(along.clamp(-1, 1))
-        displacement = -torch.stack([(way * east).sum(-1), (way * north).sum(-1)], -1)[:, None, None]
+        way = torch.nn.functional.normalize(back - along * coords, dim=-1) * torch.acos(
+            along.clamp(-1, 1)
+        )
+        displacement = -torch.stack([(way * east).sum(-1), (way * north).sum(-1)], -1)[
+            :, None, None
+        ]
         blob = torch.exp(-(coords - torch.tensor([0.0, 1.0, 0.0])).square().sum(-1) / (2 * 0.25**2))
         errors.append(carried_error(chunk.on_lattice, displacement, blob, 16))
     assert errors[-1] < 0.1

@@ -35,7 +35,10 @@ def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
         ({"ema": 1.0}, "`ema` must be at least 0 and below 1, got 1.0"),
         ({"noise": -0.1}, "`noise` must be zero or more"),
         ({"noise_fraction": 0.0}, "`noise_fraction` must be above 0 and at most 1, got 0.0"),
-        ({"model": "fno", "phase": "field"}, "`phase` must be operator for baselines, got field"),
+        (
+            {"model": "fno", "phase": "field"},
+            "`phase` must be operator, but for --model gpo-paper, got field",
+        ),
         ({"model": "fno", "init": "runs/x"}, "`init` is no setting of a run of fno"),
     ],
 )

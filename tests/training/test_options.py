@@ -148,19 +148,24 @@ def test_a_number_of_steps_ends_the_run(tmp_path):
 
 def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     data = decaying_waves()
-    field = trained(tmp_path / "field", data, phase="field", epochs=30, learning_rate=5e-3)
-    split = split_of(data, RunConfig.of(**TINY))
+    paper = {"model": "gpo-paper"}
+    field = trained(tmp_path / "field", data, **paper, phase="field", epochs=30, learning_rate=5e-3)
+    split = split_of(data, RunConfig.of(**TINY, **paper))
     results = evaluate(field, data, split)
     assert results.one_step["model"]["vrmse"] < 0.5 * results.one_step["climatology"]["vrmse"]
     assert "persistence" not in results.one_step
     assert results.rollout == {}
-    config = RunConfig.of(**TINY, init=str(tmp_path / "field"))
+    config = RunConfig.of(**TINY, **paper, init=str(tmp_path / "field"))
     operator = new_forecaster(data, split, config).model
-    for name, value in field.model.operator.encoder.state_dict().items():
-        assert torch.equal(operator.encoder.state_dict()[name], value)
+    for part in ("lift", "decoder"):
+        learned = getattr(field.model.operator, part).state_dict()
+        for name, value in learned.items():
+            assert torch.equal(getattr(operator, part).state_dict()[name], value)
     with pytest.raises(CheckpointError, match="other settings of num_gaussians; both phases need"):
         new_forecaster(
-            data, split, RunConfig.of(**{**TINY, "num_gaussians": 5}, init=str(tmp_path / "field"))
+            data,
+            split,
+            RunConfig.of(**{**TINY, **paper, "num_gaussians": 5}, init=str(tmp_path / "field")),
         )
 
 

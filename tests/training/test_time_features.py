@@ -22,7 +22,6 @@ from gpo.forecast.examples import WindowExamples, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.rollout import rollout
-from gpo.interpretation.reconstruction import reconstruct
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.objective import draw_noise, training_losses
@@ -71,7 +70,7 @@ def cosines(data, frames):
 def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
     errors = {}
     for clock in ("none", "day"):
-        config = RunConfig.of(**TINY, time_features=clock, steps=100, epochs=1000)
+        config = RunConfig.of(**TINY, time_features=clock, steps=400, epochs=1000)
         data = days(clock=clock)
         forecaster = train(data, config, tmp_path / clock, is_quiet=True)
         results = evaluate(forecaster, data, split_of(data, config))
@@ -159,10 +158,6 @@ def test_what_is_shown_of_a_frame_is_its_field():
     given = answers.frames(session, ExampleRequest()).arrays["given"]
     frames = data.frames(0, slice(members[0].first, members[0].target))
     np.testing.assert_allclose(given, frames, rtol=1e-6)
-    found = reconstruct(forecaster, session.example(0))
-    assert found is not None
-    assert found.field.shape == found.reconstructed.shape == (16, 1)
-    assert found.reconstructed.min() > 200
     regions = answers.dependence(session, PointRequest(point=(0.5,))).arrays["regions"]
     assert regions.shape == (16,)
 

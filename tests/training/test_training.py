@@ -119,7 +119,7 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     assert results.per_variable["model"]["b"] < 0.7 * results.per_variable["persistence"]["b"]
     log = read_log(run)
     assert len(log) == 40
-    assert {"train/prediction", "train/center", "validation/relative_l2"} <= set(log[0])
+    assert {"train/prediction", "validation/relative_l2"} <= set(log[0])
     spent = [row["cpu_seconds"] for row in log]
     assert 0 < spent[0] < spent[-1]
     again = Forecaster.load(run.model_folder)

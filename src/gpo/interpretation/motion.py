@@ -5,6 +5,7 @@ geometric variant the center is where what arrives at the site came from, so tha
 that the model computed; whether it is one of the field is for comparisons to tell.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +22,9 @@ from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
+
+AT_REACH = 0.99
+"""Fraction of the reach from which on a displacement counts as being as far as it may be."""
 
 
 def has_moving_particles(model: nn.Module) -> bool:
@@ -62,6 +66,8 @@ class MotionFields:
     """Mean distance of a site from the centers of its particles."""
     mean: Float[np.ndarray, "points axes"]
     """Mean displacement of the particles of a site."""
+    each: Float[np.ndarray, "points gaussians axes"]
+    """Displacement of every particle."""
     orientation: Float[np.ndarray, "points axes axes"] | None
     """Mean of displacements as a traceless tensor: the line along which they lie; None on a line."""
     fraction_outside: float
@@ -99,6 +105,21 @@ class MotionFields:
             assigned.density,
             at_sites(distance),
             at_sites(np.einsum("ng,nga->na", weights, ways)),
+            at_sites(ways),
             at_sites(along) if num_axes > 1 else None,
             assigned.fraction_outside,
         )
+
+
+def fraction_at_reach(moving: Sequence[MotionFields], config: GeometricConfig) -> float | None:
+    """Returns the fraction of displacements as long along some axis as they may be.
+
+    Such a particle says that its site looks far away, not where to, and learns nothing any more.
+    None on a mesh fitted to a body, where a reach is counted in nodes.
+    """
+    if config.mesh_shape:
+        return None
+    sides = np.subtract(config.domain.upper, config.domain.lower)
+    most = AT_REACH * config.reach * (sides.max() if config.domain.is_sphere else sides)
+    rows = [one.each[np.isfinite(one.displacement)] for one in moving]
+    return float(np.mean([(np.abs(ways) > most).any(-1).mean() for ways in rows]))

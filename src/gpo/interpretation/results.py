@@ -75,6 +75,11 @@ def _structure_rows(part: Mapping[str, Any]) -> Iterator[Row]:
     if "reason" not in part.get("along_flow", {"reason": ""}):
         entry = part["along_flow"]
         yield "cos θ of displacement, velocity", f"{entry['value']:+.3f}", _band(entry)
+        if entry["other_examples"] is not None:
+            control = f"{entry['other_examples']:+.3f}"
+            yield "cos θ, velocity of other examples", control, "0: no fixed motion"
+    if part.get("fraction_at_reach") is not None:
+        yield "displacements at their reach", f"{part['fraction_at_reach']:.1%}", "0 %"
     if "basis_at_site" in part:
         yield "own particles seen by a site", f"{part['basis_at_site']:.2g}", "0 to 1"
     for name, fraction in part["fraction_from_field"].items():

@@ -5,6 +5,7 @@ several variables the first two are taken of all of them, each normalised. Displ
 are compared with the velocity, too.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,9 +18,10 @@ from gpo.interpretation.batches import Batch
 from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.drift import fraction_from_field, particle_quantities
 from gpo.interpretation.flow import velocity, vorticity
-from gpo.interpretation.motion import MotionFields, has_moving_particles
+from gpo.interpretation.motion import MotionFields, fraction_at_reach, has_moving_particles
 from gpo.interpretation.null import MEANINGS, Comparison, Null, rank_test
 from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
+from gpo.model.config import GeometricConfig
 
 MISSING = {
     "footprints": "too many pairs of site and particle",
@@ -47,6 +49,7 @@ def describe_structures(
     tensors: list[np.ndarray] = []
     flows: list[np.ndarray | None] = []
     nulls: list[Null] = []
+    has_same_sites = all(batch.geometry is batches[0].geometry for batch in batches)
     names = forecaster.task.fields
     for batch in batches:
         try:
@@ -81,20 +84,26 @@ def describe_structures(
         "direction": kind.DIRECTION,
         "alignment": _alignment([one.orientation for one in particles], tensors, nulls),
         "fraction_outside": float(np.mean([one.fraction_outside for one in particles])),
-        **_of_kind(particles, flows, nulls),
+        **_of_kind(forecaster, particles, flows, nulls, has_same_sites),
         "fraction_from_field": fraction_from_field(particle_quantities(forecaster, batches)),
     }
 
 
 def _of_kind(
+    forecaster: Forecaster,
     particles: Sequence[ParticleFields | MotionFields],
     flows: Sequence[np.ndarray | None],
     nulls: Sequence[Null],
+    has_same_sites: bool,
 ) -> dict[str, Any]:
     """Returns what is told of one kind of particles alone."""
-    moving = [one.mean for one in particles if isinstance(one, MotionFields)]
-    if moving:
-        return {"along_flow": _along_flow(moving, flows, nulls)}
+    moving = [one for one in particles if isinstance(one, MotionFields)]
+    config = forecaster.model.config
+    if isinstance(config, GeometricConfig):
+        return {
+            "along_flow": _along_flow(moving, flows, nulls, has_same_sites),
+            "fraction_at_reach": fraction_at_reach(moving, config),
+        }
     encoded = [one.basis_at_site for one in particles if isinstance(one, ParticleFields)]
     return {"basis_at_site": float(np.mean(encoded))}
 
@@ -156,16 +165,34 @@ def _alignment(
 
 
 def _along_flow(
-    means: Sequence[np.ndarray], flows: Sequence[np.ndarray | None], nulls: Sequence[Null]
+    moving: Sequence[MotionFields],
+    flows: Sequence[np.ndarray | None],
+    nulls: Sequence[Null],
+    has_same_sites: bool,
 ) -> dict[str, Any]:
     """Returns the mean cosine of the angle between displacements and the velocity of the input.
 
-    1: particles come from where the flow comes from; 0: no relation.
+    1: what arrives came with the flow; 0: no relation. That of the mean displacement of a site has
+    a null, and the velocity of other examples at the same sites as a control: a motion that is the
+    same in all fields agrees with both. `each` is that of every particle.
     """
     known = [flow for flow in flows if flow is not None]
     if len(known) < len(flows):
         return {"reason": MISSING["vorticity"]}
-    return _compared([_cosine_with(*pair) for pair in zip(means, known, strict=True)], nulls)
+    means = [one.mean for one in moving]
+    found = _compared([_cosine_with(*pair) for pair in zip(means, known, strict=True)], nulls)
+    if "reason" in found:
+        return found
+    others = None
+    if has_same_sites and len(moving) > 1:
+        pairs = itertools.permutations(range(len(moving)), 2)
+        others = float(np.mean([_cosine(means[one], known[other]) for one, other in pairs]))
+    numbers = range(moving[0].each.shape[1])
+    each = [
+        float(np.mean([_cosine(one.each[:, n], flow) for one, flow in zip(moving, known, strict=True)]))
+        for n in numbers
+    ]  # fmt: skip
+    return {**found, "other_examples": others, "each": each}
 
 
 def _compared(
@@ -179,6 +206,10 @@ def _compared(
     if not np.isfinite(values).all() or not np.isfinite(draws).all():
         return {"reason": "the same at all sites"}
     return asdict(Comparison.of(float(np.mean(values)), np.mean(draws, axis=0)))
+
+
+def _cosine(ways: np.ndarray, flow: np.ndarray) -> float:
+    return _cosine_with(ways, flow)(np.arange(len(flow)))
 
 
 def _cosine_with(ways: np.ndarray, flow: np.ndarray) -> Callable[[np.ndarray], float]:

@@ -63,11 +63,13 @@ def save(
 
 def model_type(folder: str | Path) -> str:
     """Returns how the model in a folder is known."""
-    found = str(_read_config(folder).get("model_type"))
-    if found in FORMER_TYPES:
+    stored = _read_config(folder)
+    found, made_by = str(stored.get("model_type")), str(stored.get("gpo_version"))
+    former = "0.1.0" if found in FORMER_TYPES else made_by
+    if found in FORMER_TYPES or (found in MODEL_TYPES and made_by.startswith("0.2.")):
         raise CheckpointError(
-            f"{Path(folder) / CONFIG_NAME}: this {found} was written by gpo 0.1, and its weights "
-            "have other names since. gpo 0.1.0 loads it; train it anew with this version."
+            f"{Path(folder) / CONFIG_NAME}: this {found} was written by gpo {former}, and its "
+            f"weights have other names since. gpo {former} loads it; train it anew with this version."
         )
     return found
 

@@ -216,9 +216,16 @@ def _about_structures(part: Mapping[str, Any]) -> str:
     return (
         f"Dots: measured; grey bars: 95 % of the null distribution ({part['null_means']}). Of them "
         f"{found}; one in twenty would by chance. The largest is {entries[strongest]['value']:+.2f} "
-        f"({strongest}), where 1 would be perfect.{_about_basis(part)}"
+        f"({strongest}), where 1 would be perfect.{_about_flow(part)}{_about_basis(part)}"
         f"{_about_place(part['fraction_from_field'])}"
     )
+
+
+def _about_flow(part: Mapping[str, Any]) -> str:
+    control = part.get("along_flow", {}).get("other_examples")
+    if control is None:
+        return ""
+    return f" With the velocity of other examples at the same sites the cosine is {control:+.2f}."
 
 
 def _about_basis(part: Mapping[str, Any]) -> str:

@@ -320,6 +320,12 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(
             f"{path} was written by gpo 0.1.0, which can open it; this version cannot."
         )
+    model = stored.get("model")
+    if isinstance(model, dict) and model.get("name", "gpo") == "gpo" and "loss_center" in model:
+        raise ValueError(
+            f"{path} was written by gpo 0.2.0, which can open it; this version cannot: its default "
+            "model has particles that move, and no encoder."
+        )
     parts = RunConfig()._fields()
     for name, given in stored.items():
         homes = [part for part, known in parts.items() if name in known]

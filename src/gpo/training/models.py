@@ -23,6 +23,9 @@ from gpo.training.config import RunConfig
 from gpo.training.settings import OperatorSettings, PaperSettings
 from gpo.transforms.waves import resolved_waves
 
+NODES_PER_SITE = 2
+"""Nodes of the lattice that particles look at, for every scattered site."""
+
 
 def build_model(
     config: RunConfig,
@@ -32,6 +35,7 @@ def build_model(
     domain: Domain,
     grid_shape: tuple[int, ...] = (),
     is_fitted: bool = False,
+    num_points: int | None = None,
 ) -> Model:
     """Returns a new model that maps normalised values to normalised values.
 
@@ -42,6 +46,7 @@ def build_model(
         domain: Where the field lives.
         grid_shape: Sites along every axis of a structured grid; empty for scattered sites.
         is_fitted: Whether the grid is a mesh that follows a body.
+        num_points: How many sites there are, where that is known.
     """
     settings = config.model.settings
     if not isinstance(settings, OperatorSettings):
@@ -54,6 +59,7 @@ def build_model(
         domain=domain,
         grid_shape=grid_shape,
         is_fitted=is_fitted,
+        num_points=num_points,
         seed=config.optimizer.seed,
     )
     if config.task.phase == "field":
@@ -75,6 +81,7 @@ def operator_config(
     domain: Domain,
     grid_shape: tuple[int, ...] = (),
     is_fitted: bool = False,
+    num_points: int | None = None,
     seed: int = 0,
 ) -> OperatorConfig:
     """Returns the architecture of our operator for some data.
@@ -86,6 +93,7 @@ def operator_config(
         domain: Where the field lives.
         grid_shape: Sites along every axis of a structured grid; empty for scattered sites.
         is_fitted: Whether the grid is a mesh that follows a body.
+        num_points: How many sites there are, where that is known.
         seed: Of the Fourier features.
     """
     given = {"in_channels": in_channels, "out_channels": out_channels, "domain": domain}
@@ -100,6 +108,8 @@ def operator_config(
     sizes = _named(settings, GeometricConfig, *given, "fourier_seed")
     if sizes["num_waves"] is None and grid_shape and not is_fitted:
         sizes["num_waves"] = resolved_waves(domain, grid_shape)
+    if num_points is not None and not grid_shape:
+        sizes["num_nodes"] = NODES_PER_SITE * num_points
     mesh_shape = grid_shape if is_fitted else ()
     return GeometricConfig(fourier_seed=seed, mesh_shape=mesh_shape, **given, **sizes)
 

@@ -34,6 +34,7 @@ def new_forecaster(
         domain=geometry.domain,
         grid_shape=geometry.grid_shape,
         is_fitted=bool(geometry.grid_shape) and not geometry.axes,
+        num_points=geometry.num_points,
     )
     return Forecaster(model, task, means)
 
