@@ -42,6 +42,10 @@ def velocity(
         channels = [known[name] for name in components[:num_axes] if name in known]
         if num_axes > 1 and len(channels) == num_axes:
             return raw[:, channels]
+    if geometry.domain.is_sphere and {"velocity_theta", "velocity_phi"} <= known.keys():
+        # Theta is the colatitude, which grows to the south.
+        south, east = (raw[:, known[f"velocity_{angle}"]] for angle in ("theta", "phi"))
+        return np.stack([east, -south], axis=-1)
     if "vorticity" in known and _is_even_torus(geometry):
         return _from_vorticity(raw[:, known["vorticity"]], geometry)
     return None
