@@ -41,7 +41,10 @@ class Row:
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the vector correlation of fields of vectors, a mean over examples."""
-    products, squares = (first * second).sum((1, 2)), (first**2).sum((1, 2)) * (second**2).sum((1, 2))
+    products, squares = (
+        (first * second).sum((1, 2)),
+        (first**2).sum((1, 2)) * (second**2).sum((1, 2)),
+    )
     return float(np.mean(products / np.sqrt(squares)))
 
 
@@ -79,19 +82,21 @@ def rows_of(run: Path) -> list[Row] | None:
     return sorted(rows, key=lambda row: -row.weight)
 
 
-def main(runs: Positional[tuple[Path, ...]], out: Annotated[Path, tyro.conf.arg(name="out")]) -> None:
+def main(
+    runs: Positional[tuple[Path, ...]], out: Annotated[Path, tyro.conf.arg(name="out")]
+) -> None:
     """Writes a table of all runs."""
     lines = ["| run | particle | weight | correlation | another example's velocity | velocity moved by half the grid | rms displacement |", "|---|---|---|---|---|---|---|"]  # fmt: skip
     for run in runs:
         rows = rows_of(run)
         if rows is None:
             lines.append(f"| {run.parent.parent.name} | - | no velocity is known | | | | |")
-        for row in rows or ():
-            lines.append(
-                f"| {run.parent.parent.name} | {row.particle} | {row.weight:.2f} | "
-                f"{row.correlation:+.3f} | {row.other_example:+.3f} | {row.moved:+.3f} | "
-                f"{row.size:.3g} |"
-            )
+        lines += [
+            f"| {run.parent.parent.name} | {row.particle} | {row.weight:.2f} | "
+            f"{row.correlation:+.3f} | {row.other_example:+.3f} | {row.moved:+.3f} | "
+            f"{row.size:.3g} |"
+            for row in rows or ()
+        ]
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))

@@ -14,7 +14,7 @@ modes and state as $p$ and $r$ are. The filter $\hat d$ is in `mode_filter.py`, 
 in `transforms/waves.py`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,10 +36,10 @@ from gpo.model.layer import (
     State,
     Variant,
 )
-from gpo.model.memory import Memory
+from gpo.model.memory import Deferred, Memory
 from gpo.model.mode_filter import ModeFilter
 from gpo.model.particles import AbstractLatent, Particles
-from gpo.model.transport import Transport, View
+from gpo.model.transport import Content, Transport, View
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SpatialShard
@@ -148,13 +148,40 @@ class GatedLayer(AbstractLayer):
         return WaveModes(tokens, transfer, self.filter(tokens, transfer), guides)
 
     def carry(
-        self, states: list[State], chunks: list[Chunk], *, memory: Memory, shard: SpatialShard
-    ) -> RowTable | None:
+        self,
+        modes: AbstractModes,
+        states: list[State],
+        transforms: Sequence[object],
+        chunks: list[Chunk],
+        *,
+        memory: Memory,
+        shard: SpatialShard,
+    ) -> Content | None:
         """Returns the content of all sites, laid on the nodes of their lattice."""
         if self.transport is None or chunks[0].on_lattice is None:
             return None
+        lattice = chunks[0].on_lattice.lattice
         content = torch.cat(memory.map(self.transport, self._carried, states))
-        return RowTable.of(shard.sum(chunks[0].on_lattice.lattice.lay(content)))
+        if shard.is_whole or lattice.sources is not None:
+            return Content(RowTable.of(shard.sum(lattice.lay(content))))
+        # Of a grid that several processes share, only what is looked at travels.
+        measured = zip(chunks, states, transforms, strict=True)
+        lines = max(self._farthest(modes, *chunk) for chunk in measured)
+        lines = int(shard.gathered(torch.tensor([lines], device=content.device), 0).max())
+        reach, is_closed = lines * lattice.nodes_per_line, lattice.axes[0].is_closed
+        laid = shard.with_neighbours(content, reach, is_closed=is_closed)
+        return Content(RowTable.of(laid), content, shard)
+
+    @torch.no_grad()
+    def _farthest(self, modes: AbstractModes, chunk: Chunk, state: State, transform: object) -> int:
+        """Returns how many lines of the lattice away the particles of a chunk look."""
+        transform = transform() if isinstance(transform, Deferred) else transform
+        assert self.transport is not None
+        assert chunk.on_lattice is not None
+        assert isinstance(transform, AbstractTransform)
+        scattered = transform.synthesise(modes.outgoing)
+        displacement = self.transport.read(state.channels, scattered[..., self.fields :])
+        return chunk.on_lattice.lines_to(displacement)
 
     def particles(
         self, modes: Tensor, state: State, transform: AbstractTransform, view: View, chunk: Chunk

@@ -18,9 +18,8 @@ from gpo.model.ablation import Ablation
 from gpo.model.encoder import Decoder
 from gpo.model.memory import Memory
 from gpo.model.particles import AbstractLatent, Particles
-from gpo.model.transport import View
+from gpo.model.transport import Content, View
 from gpo.numerics.neighbours import Neighbours
-from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SpatialShard
 from gpo.transforms.lattice import LatticePoints
 from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
@@ -113,7 +112,7 @@ class LayerOutput:
     """Of all chunks, after the layer."""
     modes: AbstractModes
     """Measured, coupled, and scattered back."""
-    content: RowTable | None
+    content: Content | None
     """What particles looked at; none where the layer does not transport."""
     transforms: Sequence[object]
     """Test functions at the chunks, or how to compute them again."""
@@ -147,7 +146,7 @@ class AbstractLayer(nn.Module, ABC):
         modes = self.couple(total(moments), shard)
         ablated = ablation.modes_of(number)
         modes = modes.without(ablated) if ablated else modes
-        content = self.carry(states, chunks, memory=memory, shard=shard)
+        content = self.carry(modes, states, transforms, chunks, memory=memory, shard=shard)
         views = [view_from(chunk, content, ablation) for chunk in chunks]
         outgoing = [modes.outgoing] * len(chunks)
         updated = memory.map(self, self.scatter, outgoing, states, transforms, views)
@@ -160,8 +159,15 @@ class AbstractLayer(nn.Module, ABC):
         return self.update(state, transform.synthesise(modes), view)
 
     def carry(
-        self, states: list[State], chunks: list[Chunk], *, memory: Memory, shard: SpatialShard
-    ) -> RowTable | None:
+        self,
+        modes: AbstractModes,
+        states: list[State],
+        transforms: Sequence[object],
+        chunks: list[Chunk],
+        *,
+        memory: Memory,
+        shard: SpatialShard,
+    ) -> Content | None:
         """Returns what particles may look at, of all sites; nothing where a layer has none."""
         return None
 
@@ -207,12 +213,13 @@ Regularizer = Callable[[AbstractLatent, Chunk], Tensor]
 """Says something of what the sites of a chunk own that adds up over sites."""
 
 
-def view_from(chunk: Chunk, content: RowTable | None, ablation: Ablation) -> View | None:
+def view_from(chunk: Chunk, content: Content | None, ablation: Ablation) -> View | None:
     """Returns what particles of some points look at, where there is content to look at."""
     if content is None:
         return None
     assert chunk.on_lattice is not None
-    return View(content, chunk.on_lattice, chunk.are_sites, ablation.within(chunk.points))
+    table = content.within_reach if chunk.are_sites else content.everywhere()
+    return View(table, chunk.on_lattice, chunk.are_sites, ablation.within(chunk.points))
 
 
 def total(portions: list[Tensor]) -> Tensor:

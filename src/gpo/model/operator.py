@@ -38,8 +38,8 @@ from gpo.model.paper import ContentTransform, build_paper
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
+from gpo.model.transport import Content
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
-from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.fit import CachedGeometry, SiteGeometry, synthesis_at
 from gpo.transforms.transform import AbstractTransform
@@ -313,7 +313,7 @@ class OperatorOutput:
     """Of all chunks, before the first layer and after the last; after every layer in a trace."""
     modes: list[AbstractModes] = field(default_factory=list)
     """Of every layer, measured and coupled."""
-    contents: list[RowTable | None] = field(default_factory=list)
+    contents: list[Content | None] = field(default_factory=list)
     """Of every layer, what particles look at."""
     transforms: list[AbstractTransform] = field(default_factory=list)
     """Test functions of every layer at the sites; in a trace only."""

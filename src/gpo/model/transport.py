@@ -22,10 +22,29 @@ from gpo.model.config import GeometricConfig
 from gpo.model.mode_filter import ModeFilter
 from gpo.model.particles import Particles
 from gpo.numerics.weighted_rows import LARGEST_INT32, RowTable
+from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.lattice import LatticePoints
 
 NEAR = 0.1
 """How large the numbers of particles are at the start, beside those of gates: they begin near their sites."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What sites hold for particles to look at, on the nodes of their lattice."""
+
+    within_reach: RowTable
+    """Complete where the sites of this process look; elsewhere too, if it is the only one."""
+    own: Float[Tensor, "points batch carried"] | None = None
+    """Of the sites of this process, where others hold the rest of a grid."""
+    shard: SpatialShard = SINGLE_PROCESS
+
+    def everywhere(self) -> RowTable:
+        """Returns the content of all sites, for those who may look from anywhere."""
+        if self.own is None:
+            return self.within_reach
+        num_sites = self.shard.starts(len(self.own))[-1]
+        return RowTable.of(self.shard.with_neighbours(self.own, num_sites, is_closed=False))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +32,18 @@ class SpatialShard(ABC):
         """
 
     @abstractmethod
+    def with_neighbours(self, part: Tensor, reach: int, *, is_closed: bool) -> Tensor:
+        """Returns all sites, of which those of this process and those within reach are filled in.
+
+        Gradients go back to where the sites are held.
+
+        Args:
+            part: What the sites of this process hold, sites first.
+            reach: How many sites before its first and after its last one are wanted.
+            is_closed: Whether the first site of all follows the last one.
+        """
+
+    @abstractmethod
     def starts(self, num_sites: int) -> list[int]:
         """Returns where the sites of every process begin among all, and last how many there are.
 
@@ -54,6 +67,10 @@ class SingleProcess(SpatialShard):
         return part
 
     def gathered(self, part: Tensor, dim: int) -> Tensor:
+        """Returns the same."""
+        return part
+
+    def with_neighbours(self, part: Tensor, reach: int, *, is_closed: bool) -> Tensor:
         """Returns the same."""
         return part
 
@@ -111,6 +128,23 @@ class DistributedShard(SpatialShard):
         whole = torch.cat([one[:length] for one, length in zip(others, lengths, strict=True)])
         return (whole.bool() if is_claim else whole).transpose(0, dim)
 
+    def with_neighbours(self, part: Tensor, reach: int, *, is_closed: bool) -> Tensor:
+        """Returns all sites, of which those of this process and those within reach are filled in."""
+        starts = self.starts(len(part))
+        return WithNeighbours.apply(part, self, Halo(starts, reach, is_closed))
+
+    def swapped(self, sent: dict[int, Tensor], received: dict[int, Tensor]) -> None:
+        """Sends tensors to other processes and receives others from them, and counts bytes."""
+        group = self.group
+        operations = [
+            dist.P2POp(action, tensor, dist.get_global_rank(group, rank), group)
+            for action, parts in ((dist.isend, sent), (dist.irecv, received))
+            for rank, tensor in parts.items()
+        ]
+        self.num_bytes += sum(part.numel() * part.element_size() for part in sent.values())
+        for request in dist.batch_isend_irecv(operations) if operations else []:
+            request.wait()
+
     def starts(self, num_sites: int) -> list[int]:
         """Returns where the sites of every process begin among all, and last how many there are."""
         device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
@@ -140,6 +174,69 @@ class SumOfAll(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         """Returns the sum of what all processes want changed."""
         return ctx.shards.reduced(grads[0]), None
+
+
+@dataclass(frozen=True)
+class Halo:
+    """Which sites of others a process wants, where sites are numbered along all processes."""
+
+    starts: list[int]
+    """Where the sites of every process begin, and last how many there are."""
+    reach: int
+    is_closed: bool
+
+    def wanted(self, rank: int, owner: int) -> Tensor:
+        """Returns the sites of one process that another wants, numbered from the owner's first on."""
+        begin, end = self.starts[rank : rank + 2]
+        wanted = torch.arange(begin - self.reach, end + self.reach)
+        wanted = wanted[: self.starts[-1] + 2 * self.reach]
+        if self.is_closed:
+            wanted = wanted.remainder(self.starts[-1])
+        first, last = self.starts[owner : owner + 2]
+        return wanted[(wanted >= first) & (wanted < last)].unique() - first
+
+
+class WithNeighbours(torch.autograd.Function):
+    """Takes over the sites next to those of a process, and gives their gradients back."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, shard: DistributedShard, halo: Halo) -> Tensor:
+        """Returns all sites; those that are out of reach are zero."""
+        ctx.shard, ctx.halo, mine = shard, halo, shard.rank
+        others = [rank for rank in range(shard.count) if rank != mine]
+        sent = {rank: part[halo.wanted(rank, mine).to(part.device)].contiguous() for rank in others}
+        wanted = {rank: halo.wanted(mine, rank).to(part.device) for rank in others}
+        received = {
+            rank: part.new_empty(len(rows), *part.shape[1:]) for rank, rows in wanted.items()
+        }
+        shard.swapped(*(_filled(parts) for parts in (sent, received)))
+        whole = part.new_zeros(halo.starts[-1], *part.shape[1:])
+        whole[halo.starts[mine] : halo.starts[mine + 1]] = part
+        for rank, rows in wanted.items():
+            whole[halo.starts[rank] + rows] = received[rank]
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """Returns what all processes want changed at the sites of this one."""
+        (grad,), shard, halo, mine = grads, ctx.shard, ctx.halo, ctx.shard.rank
+        others = [rank for rank in range(shard.count) if rank != mine]
+        sent = {
+            rank: grad[halo.starts[rank] + halo.wanted(mine, rank).to(grad.device)].contiguous()
+            for rank in others
+        }
+        rows = {rank: halo.wanted(rank, mine).to(grad.device) for rank in others}
+        received = {rank: grad.new_empty(len(one), *grad.shape[1:]) for rank, one in rows.items()}
+        shard.swapped(*(_filled(parts) for parts in (sent, received)))
+        own = grad[halo.starts[mine] : halo.starts[mine + 1]].clone()
+        for rank, one in rows.items():
+            own[one] += received[rank]
+        return own, None, None
+
+
+def _filled(parts: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Returns the parts that hold anything: nothing need not be sent."""
+    return {rank: part for rank, part in parts.items() if len(part)}
 
 
 def join_neighbours(device: str, world_size: int, num_shards: int) -> DistributedShard:

@@ -147,6 +147,11 @@ class Lattice:
         return math.prod(axis.count for axis in self.axes)
 
     @property
+    def nodes_per_line(self) -> int:
+        """Nodes in a line across the first axis."""
+        return math.prod(axis.count for axis in self.axes[1:])
+
+    @property
     def spacings(self) -> list[float]:
         """How far neighbouring nodes are from each other, on average; on a sphere in radii."""
         gaps = [1 / axis.count if axis.is_closed else _mean_gap(axis.nodes) for axis in self.axes]
@@ -245,6 +250,17 @@ class LatticePoints:
         offsets = self._offsets(displacement)
         nodes, weights = zip(*self._taps(0, offsets, None), strict=True)
         return torch.stack(nodes, dim=-1), torch.stack(weights, dim=-1)
+
+    def lines_to(self, displacement: Float[Tensor, "points batch gaussians axes"]) -> int:
+        """Returns how many lines across the first axis any corner is away from its point, at most."""
+        axis, region = self.lattice.axes[0], self.lattice.region
+        gap = float(axis.line[1:-1].diff().min()) if axis.count > 1 else 1.0
+        if region is None:
+            farthest = displacement[..., 0].abs().max()
+        else:
+            # No way leads to another latitude faster than straight there.
+            farthest = displacement.norm(dim=-1).max() / math.radians(region.north - region.south)
+        return math.ceil(float(farthest) / gap) + 1
 
     def departures(
         self,

@@ -53,6 +53,8 @@ def fit_lattice(
     mine = slice(*starts[shard.rank : shard.rank + 2])
     everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_counted))
     points = _fit_lattice(waves, num_nodes, *everywhere)
+    if points.lattice.sources is None:
+        return points[mine]
     return replace(points[mine], lattice=points.lattice.part(mine))
 
 
