@@ -10,7 +10,9 @@ from scipy.interpolate import LinearNDInterpolator
 
 from gpo import Ablation, Domain
 from gpo.model.layer import view_from
+from gpo.model.transport import Content
 from gpo.numerics.domain import longitude_latitude, unit_vectors
+from gpo.numerics.weighted_rows import RowTable
 from gpo.transforms.lattice import great_circle
 from tests.conftest import make_model, random_points
 
@@ -115,15 +117,10 @@ class Look:
             num_sites, batch, 3, self.transport.num_axes, dtype=DOUBLE
         )
 
-    def view(self, state, ablation=Ablation()):
-        content = self.lattice.lay(self.transport.carry(state))
-        return view_from(self.chunk, type(self)._table(content), ablation)
-
-    @staticmethod
-    def _table(content):
-        from gpo.numerics.weighted_rows import RowTable
-
-        return RowTable.of(content)
+    def view(self, state):
+        """What particles look at where sites are in some state."""
+        laid = self.lattice.lay(self.transport.carry(state))
+        return view_from(self.chunk, Content(RowTable.of(laid)), Ablation())
 
     def brought(self, state, displacement):
         return self.transport.brought(state, displacement, self.view(state))
