@@ -91,7 +91,8 @@ def test_the_hubs_own_client_loads_the_weights(folder):
         ({"num_layers": 1}, r"model.safetensors: tensor `layers.1\.\S+` is not part of this config"),
         ({"hidden_dim": 16}, r"model.safetensors: tensor `\S+` must have shape .*16.*, got .*8"),
         ({"model_type": ...}, "field `model_type` must be that of a GaussianParticleOperator, got 'None'"),
-        ({"model_type": "GaussianParticleOperator"}, "was written by gpo 0.1, .*gpo 0.1.0 loads it"),
+        ({"model_type": "GaussianParticleOperator"}, "was written by gpo 0.1.0, .*gpo 0.1.0 loads it"),
+        ({"gpo_version": "0.2.0"}, "was written by gpo 0.2.0, .*gpo 0.2.0 loads it"),
     ],
 )  # fmt: skip
 def test_a_changed_configuration_is_refused_by_field(folder, changes, message):
