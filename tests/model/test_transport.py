@@ -187,6 +187,7 @@ def loop_weights(look, site, displacement):
     return weights.flatten()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("own sites",)])
 def test_a_look_equals_the_plain_loop_forward_and_backward(kind):
     look = Look(kind)
@@ -217,6 +218,7 @@ def test_a_look_equals_the_plain_loop_forward_and_backward(kind):
     torch.testing.assert_close(by_look, by_loop, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_look_passes_gradcheck(kind):
     look = Look(kind, batch=2 if kind == "own sites" else 1)
@@ -370,6 +372,7 @@ def carried_error(points, displacement, blob, num_steps):
     return ((field.flatten() - blob).norm() / blob.norm()).item()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["grid", "scattered"])
 def test_a_blob_goes_around_a_vortex_with_second_order(kind):
     errors = [vortex_error(num_sites, kind) for num_sites in (24, 48, 96)]
@@ -378,6 +381,7 @@ def test_a_blob_goes_around_a_vortex_with_second_order(kind):
     assert orders[-1] > 1.6, (errors, orders)
 
 
+@pytest.mark.thorough
 def test_a_blob_goes_across_both_poles_with_second_order():
     domain = Domain.sphere()
     errors = []
