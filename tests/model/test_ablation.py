@@ -57,7 +57,7 @@ def test_without_a_wave_the_fields_of_a_layer_lose_that_wave_and_no_other():
         model.trace(values, coords, weights=weights, ablation=how).modes[0].scattered
         for how in (Ablation(), ablation)
     )
-    geometry = model._geometry.at(
+    geometry = model.chunker.geometry.at(
         coords[None].expand(len(values), -1, -1), weights.expand(len(values), -1)
     )
     windows = geometry.transform

@@ -165,7 +165,7 @@ def test_nodes_of_a_grid_may_come_in_any_order():
     torch.testing.assert_close(
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
-    assert isinstance(model._geometry._last.geometry.transform, GridTransform)
+    assert isinstance(model.chunker.geometry._last.geometry.transform, GridTransform)
 
 
 def test_a_patch_may_lie_anywhere():
@@ -302,7 +302,7 @@ def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
     model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
     coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
     model(values, coords)
-    assert isinstance(model._geometry._last.geometry.transform, GridTransform)
+    assert isinstance(model.chunker.geometry._last.geometry.transform, GridTransform)
     torch.testing.assert_close(
         model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
     )
@@ -391,11 +391,11 @@ def test_windows_that_were_placed_while_scoring_serve_in_training():
     coords, values = random_points(domain, 40), torch.randn(3, 40, 2, dtype=torch.double)
     with torch.inference_mode():
         model(values, coords)
-    placed = model._geometry._last
+    placed = model.chunker.geometry._last
     model(values[:2], coords).sum().backward()
-    assert model._geometry._last is placed, "another number of samples has the same sites"
+    assert model.chunker.geometry._last is placed, "another number of samples has the same sites"
     model.float()(values.float(), coords.float())
-    assert model._geometry._last is not placed
+    assert model.chunker.geometry._last is not placed
 
 
 def test_the_bounded_update_has_the_derivative_of_tanh():
@@ -419,7 +419,7 @@ def test_a_globe_from_north_to_south_is_a_grid_in_order():
         places = torch.cartesian_prod(north_to_south, longitudes)
         coords = unit_vectors(places[:, 1], places[:, 0]).float()
         model.float()(torch.randn(1, 108, 2), coords)
-        projection = model._geometry._last.geometry.transform
+        projection = model.chunker.geometry._last.geometry.transform
         assert projection.shape == (9, 12)
         assert projection.order is None
 

@@ -88,7 +88,7 @@ def test_windows_that_are_computed_when_needed_are_the_same(domain, has_sets, mo
         coords, weights = coords[0], weights[0]
     expected = gradients(model, values, coords, weights)
     monkeypatch.setattr(fit, "KEPT_NUMBERS", 0)
-    model._geometry._last = None
+    model.chunker.geometry._last = None
     for chunk_size in (None, 14):
         model.chunk_size = chunk_size
         actual = gradients(model, values, coords, weights)

@@ -109,7 +109,7 @@ class Look:
         self.transport, num_sites = self.layer.transport, self.coords.shape[-2]
         self.values = torch.randn(batch, num_sites, 2, dtype=DOUBLE)
         sites = self.model.check(self.values, self.coords, self.weights, None)
-        (self.chunk,) = self.model._chunks(sites, is_whole=True)
+        (self.chunk,) = self.model.chunker.split(sites, None, is_whole=True)
         self.lattice = self.chunk.on_lattice.lattice
         self.is_counted = sites.weights[0] > 0
         self.state = torch.randn(num_sites, batch, 6, dtype=DOUBLE)
@@ -350,7 +350,7 @@ def vortex_error(num_sites, kind):
         domain, variant="geometric", num_waves=2, num_gaussians=1, num_nodes=4 * num_sites**2
     )
     sites = model.check(torch.zeros(1, len(coords), 2, dtype=DOUBLE), coords, None, None)
-    (chunk,) = model._chunks(sites, is_whole=True)
+    (chunk,) = model.chunker.split(sites, None, is_whole=True)
     angle = 2 * math.pi / 16
     turn = torch.tensor(
         [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=DOUBLE
@@ -389,7 +389,7 @@ def test_a_blob_goes_across_both_poles_with_second_order():
         coords = domain.grid(count, 2 * count)[0].double()
         model = make_model(domain, variant="geometric", num_waves=2, num_gaussians=1)
         sites = model.check(torch.zeros(1, len(coords), 2, dtype=DOUBLE), coords, None, None)
-        (chunk,) = model._chunks(sites, is_whole=True)
+        (chunk,) = model.chunker.split(sites, None, is_whole=True)
         # A turn of the whole globe around an axis through the equator, seen in tangent planes.
         angle = 2 * math.pi / 16
         axis = torch.tensor([1.0, 0.0, 0.0], dtype=DOUBLE)

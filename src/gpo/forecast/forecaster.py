@@ -280,7 +280,7 @@ class Forecast:
         self, queries: Float[Tensor, "*#batch queries dim"]
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
-        sites, search = self.sites, self.output.model.find_neighbours
+        sites, search = self.sites, self.output.model.chunker.find_neighbours
         queries = check_queries(queries, sites.values, search.domain)
         neighbours = search(queries, sites.coords, sites.is_counted, sites.shard)
         return self.forecaster.at_queries(self.output.at(queries), sites.values, neighbours)

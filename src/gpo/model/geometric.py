@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from gpo.model.ablation import Ablation, without
+from gpo.model.chunks import Chunk
 from gpo.model.config import GeometricConfig
 from gpo.model.encoder import Decoder, describe_sites
 from gpo.model.features import make_features
@@ -31,7 +32,6 @@ from gpo.model.layer import (
     AbstractLayer,
     AbstractLift,
     AbstractModes,
-    Chunk,
     Lifted,
     State,
     Variant,

@@ -15,34 +15,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.model.ablation import Ablation
+from gpo.model.chunks import Chunk
 from gpo.model.encoder import Decoder
 from gpo.model.memory import Memory
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.transport import Content, View
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.shard import SpatialShard
-from gpo.transforms.lattice import LatticePoints
-from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
+from gpo.transforms.transform import AbstractTransform
 from gpo.transforms.waves import Waves
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Some points that are worked on together."""
-
-    values: Float[Tensor, "batch points channels"]
-    """The input field there."""
-    coords: Float[Tensor, "#batch points dim"]
-    weights: Float[Tensor, "#batch points"] | None
-    """Quadrature weights of sites; none at queries, where nothing is measured."""
-    transform: AbstractWaveTransform | None
-    """Waves at these points; none where test functions depend on the field."""
-    points: slice
-    """Which sites these are."""
-    on_lattice: LatticePoints | None = None
-    """Where particles look from; none where no layer transports."""
-    are_sites: bool = True
-    """False for queries, which only receive."""
 
 
 @dataclass(frozen=True)

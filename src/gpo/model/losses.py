@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gpo.model.chunks import Chunk
 from gpo.model.config import OperatorConfig, PaperConfig
 from gpo.model.field import GaussianField
-from gpo.model.layer import Chunk, Regularizer
+from gpo.model.layer import Regularizer
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import MASK_ADVICE, check_finite

@@ -4,8 +4,8 @@ $\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\
 
 `GaussianParticleOperator.run` is the method. Lift and layers of the default variant are in
 `geometric.py`, its particles in `transport.py`; those of the paper's variant in `paper.py`, its
-encoder in `encoder.py`. What a layer is stands in `layer.py`, and how sites fit into memory in
-`memory.py`.
+encoder in `encoder.py`. What a layer is stands in `layer.py`, how sites come in chunks in
+`chunks.py`, and how they fit into memory in `memory.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from gpo.model import checkpoint
 from gpo.model.ablation import Ablation
+from gpo.model.chunks import Chunk, Chunker
 from gpo.model.config import GeometricConfig, OperatorConfig, PaperConfig
 from gpo.model.geometric import build_geometric
 from gpo.model.layer import (
     AbstractLayer,
     AbstractModes,
-    Chunk,
     LayerOutput,
     Lifted,
     Regularizer,
@@ -39,9 +39,8 @@ from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
 from gpo.model.transport import Content
-from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import CachedGeometry, SiteGeometry, synthesis_at
+from gpo.transforms.fit import SiteGeometry
 from gpo.transforms.transform import AbstractTransform
 
 VARIANTS: dict[type, Callable[..., Variant]] = {
@@ -65,15 +64,12 @@ class GaussianParticleOperator(nn.Module):
         variant = VARIANTS[type(config)](config)
         self.lift, self.decoder, self.waves = variant.lift, variant.decoder, variant.waves
         self.layers = nn.ModuleList(variant.layers)
-        self._geometry = None
-        if self.waves is not None:
-            self._geometry = CachedGeometry(self.waves, num_nodes=variant.num_nodes)
+        self.chunker = Chunker(config, variant.waves, num_nodes=variant.num_nodes)
         self.num_modes = activation_sizes(config).modes
         """Modes of a layer, of all its heads."""
         self.shard: SpatialShard = SINGLE_PROCESS
         self.chunk_size: int | None = None
         """Sites, of all samples together, that are worked on at a time; as fit the cache where None."""
-        self.find_neighbours = NeighbourSearch(config.domain, config.query_neighbours)
 
     def forward(
         self,
@@ -118,7 +114,7 @@ class GaussianParticleOperator(nn.Module):
         """
         sites = self._ablate(sites, ablation)
         memory = Memory() if keeps_trace else choose_memory(self.config, sites)
-        chunks = self._chunks(sites, is_whole=keeps_trace)
+        chunks = self.chunker.split(sites, self.chunk_size, is_whole=keeps_trace)
         lift = partial(self._lift, ablation, regularizer, memory)
         lifted = memory.map(self, lift, chunks)
         states = [one.state for one, _ in lifted]
@@ -192,10 +188,10 @@ class GaussianParticleOperator(nn.Module):
         sites = self.check(values, coords, weights, queries)
         has_mask = not bool(sites.is_counted.all())
         fixed = FixedGeometry(sites.coords, sites.weights, has_mask, sites.queries)
-        fixed = replace(fixed, geometry=self._geometry_at(sites))
+        fixed = replace(fixed, geometry=self.chunker.geometry_at(sites))
         if sites.queries is None:
             return fixed
-        chunk, neighbours = self.query_chunk(sites, sites.queries)
+        chunk, neighbours = self.chunker.at_queries(sites, sites.queries)
         fixed = replace(fixed, neighbours=neighbours)
         if chunk.transform is None:
             return fixed
@@ -220,38 +216,6 @@ class GaussianParticleOperator(nn.Module):
         """Returns the model that `save_pretrained` wrote."""
         return checkpoint.load(cls, folder)
 
-    def query_chunk(
-        self, sites: Sites, queries: Float[Tensor, "#batch queries dim"]
-    ) -> tuple[Chunk, Neighbours]:
-        """Returns queries as points that only receive, and the sites next to them."""
-        fixed, geometry = sites.fixed, None
-        if fixed is not None and fixed.neighbours is not None:
-            neighbours, geometry = fixed.neighbours, fixed.query_geometry
-        else:
-            neighbours = self.find_neighbours(queries, sites.coords, sites.is_counted, sites.shard)
-        if geometry is None:
-            geometry = self._query_geometry(sites, queries, neighbours)
-        transform, points = (None, None) if geometry is None else vars(geometry).values()
-        values = neighbours.blend(neighbours.gather(sites.values))
-        chunk = Chunk(values, queries, None, transform, slice(None), points, are_sites=False)
-        return chunk, neighbours
-
-    def _query_geometry(
-        self, sites: Sites, queries: Tensor, neighbours: Neighbours
-    ) -> SiteGeometry | None:
-        """Returns waves at queries, and where these are on the lattice of the sites."""
-        if self.waves is None:
-            return None
-        if self.waves.mesh_shape:
-            positions = self.waves.positions(sites.coords, sites.shard)
-            positions = neighbours.blend(neighbours.gather(positions))
-        else:
-            positions = self.waves.positions(queries)
-        there, points = self._geometry_at(sites), None
-        if there is not None and there.on_lattice is not None:
-            points = there.on_lattice.lattice.locate(positions, queries)
-        return SiteGeometry(synthesis_at(self.waves, positions), points)
-
     def _lift(
         self, ablation: Ablation, regularizer: Regularizer | None, memory: Memory, chunk: Chunk
     ) -> tuple[Lifted, Tensor | None]:
@@ -270,32 +234,6 @@ class GaussianParticleOperator(nn.Module):
         config, num_sites = self.config, sites.values.shape[1]
         ablation.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
         return replace(sites, values=ablation.at_sites(sites.values))
-
-    def _geometry_at(self, sites: Sites) -> SiteGeometry | None:
-        if self._geometry is None:
-            return None
-        if sites.fixed is not None:
-            return sites.fixed.geometry
-        return self._geometry.at(sites.coords, sites.weights, sites.shard)
-
-    def _chunks(self, sites: Sites, *, is_whole: bool) -> list[Chunk]:
-        """Returns the sites in chunks that fit the cache, or in one."""
-        geometry, num_points = self._geometry_at(sites), sites.values.shape[1]
-        transform, points = (None, None) if geometry is None else vars(geometry).values()
-        size = num_points
-        if not (is_whole or sites.fixed is not None or torch.compiler.is_compiling()):
-            size = chunk_points(self.config, sites, self.chunk_size, transform)
-        if transform is None:
-            starts = range(0, num_points, size)
-            parts = [(slice(start, min(start + size, num_points)), None) for start in starts]
-        else:
-            parts = transform.split(size)
-        lengths = [points.stop - points.start for points, _ in parts]
-        given = (part.split(lengths, 1) for part in (sites.values, sites.coords, sites.weights))
-        return [
-            Chunk(values, coords, weights, transform, part, points and points[part])
-            for values, coords, weights, (part, transform) in zip(*given, parts, strict=True)
-        ]
 
 
 @dataclass(frozen=True)
@@ -369,7 +307,7 @@ class OperatorOutput:
 
     def _at(self, queries: Tensor) -> Tensor:
         model = self.model
-        chunk, neighbours = model.query_chunk(self.sites, queries)
+        chunk, neighbours = model.chunker.at_queries(self.sites, queries)
         state = model.lift.at_queries(chunk, neighbours, lambda: self.latent)
         passed = zip(model.applied_layers, self.modes, self.contents, strict=False)
         for number, (layer, modes, content) in enumerate(passed):

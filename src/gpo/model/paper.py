@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from gpo.model.ablation import Ablation, without
+from gpo.model.chunks import Chunk
 from gpo.model.config import PaperConfig
 from gpo.model.encoder import Decoder, make_encoder
 from gpo.model.layer import (
     AbstractLayer,
     AbstractLift,
     AbstractModes,
-    Chunk,
     Lifted,
     State,
     Variant,
