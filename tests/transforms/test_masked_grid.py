@@ -42,7 +42,9 @@ def grids():
     round_the_globe = globe(
         torch.linspace(82.5, -82.5, 12, dtype=DOUBLE), 15 * torch.arange(24, dtype=DOUBLE)
     )
-    patch = globe(torch.linspace(46, 31, 14, dtype=DOUBLE), torch.linspace(-5, 36, 19, dtype=DOUBLE))
+    patch = globe(
+        torch.linspace(46, 31, 14, dtype=DOUBLE), torch.linspace(-5, 36, 19, dtype=DOUBLE)
+    )
     fitted = torch.rand(12 * 9, 2, dtype=DOUBLE)
     return {
         "circle": (*grid_of(Domain.unit_box(1, periodic=True), 24), (5,), ()),
@@ -89,18 +91,14 @@ def dense_transform(waves, positions, weights):
 @pytest.mark.parametrize("kind", GRIDS)
 def test_behind_a_mask_a_grid_has_the_tokens_of_dense_least_squares(kind, mask):
     waves, positions, weights = masked_sites(kind, mask)
-    transform, dense = (
-        fit(waves, positions, weights) for fit in (fit_transform, dense_transform)
-    )
+    transform, dense = (fit(waves, positions, weights) for fit in (fit_transform, dense_transform))
     # Along a single axis any weights factor.
     expected = GridTransform if positions.shape[-1] == 1 else MaskedGridTransform
     assert isinstance(transform, expected)
     field = torch.randn(positions.shape[1], 2, 3, dtype=DOUBLE)
     tokens = transform.tokens(transform.analyse(field))
     torch.testing.assert_close(tokens, dense.analyse(field), **EXACT)
-    torch.testing.assert_close(
-        transform.synthesise(tokens), dense.synthesise(tokens), **EXACT
-    )
+    torch.testing.assert_close(transform.synthesise(tokens), dense.synthesise(tokens), **EXACT)
 
 
 def test_the_products_of_functions_on_a_grid_are_the_sums_over_its_nodes():

@@ -89,7 +89,9 @@ def fit_grid(waves: Waves, grid: TensorGrid, like: Tensor) -> AbstractGridTransf
     functions = [basis.at(axis) for basis, axis in zip(waves.bases, grid.axes, strict=True)]
     gram = grid_gram(functions, grid.node_weights)
     num_sites = (grid.node_weights > 0).sum().to(gram)
-    matrix = tokens_of_functions(waves, gram) @ inverse_gram(gram, waves.roughness.to(gram), num_sites)
+    matrix = tokens_of_functions(waves, gram) @ inverse_gram(
+        gram, waves.roughness.to(gram), num_sites
+    )
     return MaskedGridTransform(
         shape, grid.order, syntheses,
         tuple(along.mT.contiguous().to(like) for along in functions),
