@@ -107,7 +107,7 @@ def check_sites(
     else:
         weights = _batched_weights(weights, batch, points).to(values)
         if checks_contents:
-            _check_weights(weights, shard)
+            check_weights("weights", weights, shard)
         is_counted = weights > 0
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
@@ -186,15 +186,16 @@ def _batched_weights(weights: Tensor, batch: int, points: int) -> Tensor:
     return weights.expand(batch, -1)
 
 
-def _check_weights(weights: Tensor, shard: SpatialShard) -> None:
+def check_weights(name: str, weights: Tensor, shard: SpatialShard) -> None:
+    """Raises a `ValueError` where weights are no numbers, negative, or all zero in some sample."""
     if not bool(weights.isfinite().all()):
-        raise ValueError("`weights` must be finite, got NaN or infinity.")
+        raise ValueError(f"`{name}` must be finite, got NaN or infinity.")
     if bool((weights < 0).any()):
-        raise ValueError(f"`weights` must not be negative, got {weights.min().item():g}.")
+        raise ValueError(f"`{name}` must not be negative, got {weights.min().item():g}.")
     empty = (shard.sum(weights.sum(1)) == 0).nonzero().flatten().tolist()
     if empty:
         raise ValueError(
-            "`weights` must leave at least one site of every sample, "
+            f"`{name}` must leave at least one site of every sample, "
             f"got only zeros (all sites masked) in sample {empty[0]}."
         )
 

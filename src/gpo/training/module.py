@@ -99,7 +99,7 @@ class TrainingModule(lightning.LightningModule):
 
     def validation_step(self, batch: Example, index: int) -> None:
         """Takes the relative L2 error after inverse normalisation."""
-        prediction = self.forecaster(batch.frames, batch.coords, weights=batch.weights)
+        prediction = self.forecaster(batch.frames, batch.coords, weights=batch.site_weights)
         score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.shard)
         self._scores.add({SCORE: score}, len(batch.target))
 
