@@ -41,7 +41,7 @@ from gpo.model.trace import Trace
 from gpo.model.transport import Content
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import CachedGeometry, SiteGeometry, synthesis_at
+from gpo.transforms.fit import CachedGeometry, CountedSites, SiteGeometry, synthesis_at
 from gpo.transforms.transform import AbstractTransform
 
 VARIANTS: dict[type, Callable[..., Variant]] = {
@@ -117,12 +117,14 @@ class GaussianParticleOperator(nn.Module):
             keeps_trace: Whether every intermediate is kept.
         """
         sites = self._ablate(sites, ablation)
-        memory = Memory() if keeps_trace else choose_memory(self.config, sites)
-        chunks = self._chunks(sites, is_whole=keeps_trace)
+        counted = None if keeps_trace or ablation.sites else self._counted(sites)
+        worked_on = sites if counted is None else sites.chosen(counted)
+        memory = Memory() if keeps_trace else choose_memory(self.config, worked_on)
+        chunks = self._chunks(worked_on, is_whole=keeps_trace)
         lift = partial(self._lift, ablation, regularizer, memory)
         lifted = memory.map(self, lift, chunks)
         states = [one.state for one, _ in lifted]
-        output = OperatorOutput(self, sites, ablation, memory, chunks, lifted, [states])
+        output = OperatorOutput(self, sites, counted, ablation, memory, chunks, lifted, [states])
         for number, layer in enumerate(self.applied_layers[:num_layers]):
             passed: LayerOutput = layer(
                 states, chunks, memory=memory, shard=sites.shard, ablation=ablation, number=number
@@ -231,7 +233,8 @@ class GaussianParticleOperator(nn.Module):
             neighbours = self.find_neighbours(queries, sites.coords, sites.is_counted, sites.shard)
         if geometry is None:
             geometry = self._query_geometry(sites, queries, neighbours)
-        transform, points = (None, None) if geometry is None else vars(geometry).values()
+        transform = None if geometry is None else geometry.transform
+        points = None if geometry is None else geometry.on_lattice
         values = neighbours.blend(neighbours.gather(sites.values))
         chunk = Chunk(values, queries, None, transform, slice(None), points, are_sites=False)
         return chunk, neighbours
@@ -276,12 +279,20 @@ class GaussianParticleOperator(nn.Module):
             return None
         if sites.fixed is not None:
             return sites.fixed.geometry
+        if sites.geometry is not None:
+            return sites.geometry
         return self._geometry.at(sites.coords, sites.weights, sites.shard)
+
+    def _counted(self, sites: Sites) -> CountedSites | None:
+        """Returns the sites at which alone anything has to be done; None where that is all."""
+        geometry = None if sites.fixed is not None else self._geometry_at(sites)
+        return None if geometry is None else geometry.counted
 
     def _chunks(self, sites: Sites, *, is_whole: bool) -> list[Chunk]:
         """Returns the sites in chunks that fit the cache, or in one."""
         geometry, num_points = self._geometry_at(sites), sites.values.shape[1]
-        transform, points = (None, None) if geometry is None else vars(geometry).values()
+        transform = None if geometry is None else geometry.transform
+        points = None if geometry is None else geometry.on_lattice
         size = num_points
         if not (is_whole or sites.fixed is not None or torch.compiler.is_compiling()):
             size = chunk_points(self.config, sites, self.chunk_size, transform)
@@ -304,6 +315,8 @@ class OperatorOutput:
 
     model: GaussianParticleOperator
     sites: Sites
+    counted: CountedSites | None
+    """Those that states and chunks hold; all where None."""
     ablation: Ablation
     memory: Memory
     chunks: list[Chunk]
@@ -335,8 +348,15 @@ class OperatorOutput:
         return self.decoded(-1) if self.sites.queries is None else self.at(self.sites.queries)
 
     def decoded(self, number: int) -> Float[Tensor, "batch points out_channels"]:
-        """Returns what the decoder makes of a state of the sites; 0 is the first, -1 the last."""
-        return join(self.memory.map(self.model.decoder, self.model.decode, self.states[number]))
+        """Returns what the decoder makes of a state of the sites; 0 is the first, -1 the last.
+
+        It is zero at masked sites where nothing was done there.
+        """
+        found = join(self.memory.map(self.model.decoder, self.model.decode, self.states[number]))
+        if self.counted is None:
+            return found
+        nothing = found.new_zeros(len(found), self.sites.values.shape[1], found.shape[2])
+        return nothing.index_copy(1, self.counted.index, found)
 
     def state(self, number: int) -> Float[Tensor, "batch points channels"]:
         """Returns a state of all sites as the decoder reads it; 0 is the first, -1 the last."""

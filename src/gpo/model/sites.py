@@ -10,7 +10,7 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.norms import normalised_weights
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import SiteGeometry
+from gpo.transforms.fit import CountedSites, SiteGeometry
 
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""
@@ -56,6 +56,13 @@ class Sites:
     """Which part of all sites this process holds."""
     fixed: FixedGeometry | None = None
     """What was computed for these sites already; they are then one set for all samples."""
+    geometry: SiteGeometry | None = None
+    """Waves there and their lattice, where they are some of the sites that these were found for."""
+
+    def chosen(self, counted: CountedSites) -> "Sites":
+        """Returns the sites that count alone."""
+        parts = (part[:, counted.index] for part in (self.values, self.coords, self.weights))
+        return Sites(*parts, self.queries, self.shard, geometry=counted.geometry)
 
     @classmethod
     def at(cls, fixed: FixedGeometry, values: Float[Tensor, "batch points channels"]) -> "Sites":

@@ -8,10 +8,10 @@ tensor grid it is one small matrix product per axis.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
@@ -22,6 +22,7 @@ from gpo.transforms.lattice_fit import fit_lattice
 from gpo.transforms.transform import (
     AbstractGridTransform,
     AbstractWaveTransform,
+    MaskedGridTransform,
     PointTransform,
     StreamedTransform,
     functions_at,
@@ -34,6 +35,9 @@ PLENTY = 16.0
 
 KEPT_NUMBERS = 2**26
 """Transforms of more numbers than this are computed whenever they are needed."""
+
+MANY_COUNTED = 0.8
+"""Where a larger part of the nodes of a grid counts, masked ones are worked on too."""
 
 PORTION = 2**13
 """Points at a time while a transform is fitted."""
@@ -131,6 +135,38 @@ class SiteGeometry:
     """Waves there."""
     on_lattice: LatticePoints | None = None
     """Where the sites are on the lattice that particles look at; none where no layer transports."""
+    counted: "CountedSites | None" = None
+    """Those of a masked grid that count, where it is worth to leave out the others."""
+
+
+@dataclass(frozen=True)
+class CountedSites:
+    """The sites of a masked grid that count: what is done at a site is done there alone."""
+
+    index: Int[Tensor, " counted"]
+    geometry: SiteGeometry
+    """Theirs alone, on the grid and the lattice of all."""
+
+    @classmethod
+    def of(
+        cls,
+        weights: Float[Tensor, " points"],
+        transform: AbstractWaveTransform,
+        points: LatticePoints | None,
+    ) -> "CountedSites | None":
+        """Returns those of a grid in order, None where there is no such grid or few are masked."""
+        if not isinstance(transform, MaskedGridTransform) or transform.order is not None:
+            return None
+        counted = (weights > 0).nonzero().flatten()
+        if len(counted) > MANY_COUNTED * len(weights):
+            return None
+        if points is not None:
+            sources = points.lattice.sources
+            if sources is None or sources.nodes is None:
+                return None
+            lattice = replace(points.lattice, sources=sources.at_sites(counted))
+            points = replace(points[counted], lattice=lattice)
+        return cls(counted, SiteGeometry(transform.at_nodes(counted), points))
 
 
 class CachedGeometry:
@@ -179,7 +215,10 @@ class CachedGeometry:
         if self.num_nodes is not None:
             counted = weights > 0
             points = fit_lattice(self.waves, self.num_nodes, coords, positions, counted, shard)
-        return _Fitted(positions, weights, SiteGeometry(transform, points))
+        counted = None
+        if shard.is_whole and len(weights) == 1:
+            counted = CountedSites.of(weights[0], transform, points)
+        return _Fitted(positions, weights, SiteGeometry(transform, points, counted))
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ class NodeSources:
     """How much each of them counts."""
     nodes: Int[Tensor, " made"] | None = None
     """Which nodes these are, where the others are the sites of the same number; None for all."""
+    others: Int[Tensor, " points"] | None = None
+    """Which nodes the others are, site by site, where sites have other numbers."""
 
     def lay(
         self, content: Float[Tensor, "points batch channels"]
@@ -151,7 +153,16 @@ class NodeSources:
         index, shares = (part.transpose(0, 1).reshape(-1, taps) for part in (index, shares))
         laid = RowTable.of(content).weighted(index, shares, width)
         laid = laid.view(num_made, batch, channels)
-        return laid if self.nodes is None else content.index_copy(0, self.nodes, laid)
+        if self.nodes is None:
+            return laid
+        if self.others is not None:
+            nothing = content.new_zeros(len(self.others) + num_made, batch, channels)
+            content = nothing.index_copy(0, self.others, content)
+        return content.index_copy(0, self.nodes, laid)
+
+    def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeSources":
+        """Returns the same where only some sites are there, all those that make up nodes among them."""
+        return replace(self, index=torch.searchsorted(kept, self.index), others=kept)
 
     def of_all(self, num_nodes: int) -> "NodeSources":
         """Returns the same for every node, those that are sites included."""
@@ -252,7 +263,7 @@ class LatticePoints:
     latitude: Float[Tensor, "points sets 1"] | None
     """On a sphere, in radians."""
 
-    def __getitem__(self, points: slice) -> "LatticePoints":
+    def __getitem__(self, points: slice | Int[Tensor, " chosen"]) -> "LatticePoints":
         """Returns some of the points."""
         return LatticePoints(
             self.lattice,

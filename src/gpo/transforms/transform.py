@@ -133,10 +133,12 @@ class MaskedGridTransform(AbstractGridTransform):
 
     functions: tuple[Tensor, ...]
     """What fields are measured in along every axis: one row per function, one column per node."""
-    weights: Float[Tensor, " nodes"]
-    """Of all nodes, in the grid's order; zero where they are masked."""
+    weights: Float[Tensor, " points"]
+    """Of all sites, in the grid's order; zero where they are masked."""
     matrix: Float[Tensor, "rows functions"]
     """Takes the sums of a field times functions to tokens."""
+    nodes: Int[Tensor, " points"] | None = None
+    """Node of every site, ascending, where only some nodes are sites; None where all are."""
 
     def analyse(
         self, field: Float[Tensor, "points batch channels"]
@@ -145,6 +147,9 @@ class MaskedGridTransform(AbstractGridTransform):
         if self.order is not None:
             field = field[self.order]
         part = field * self.weights.view(-1, 1, 1)
+        if self.nodes is not None:
+            nothing = part.new_zeros(math.prod(self.shape), *part.shape[1:])
+            part = nothing.index_copy(0, self.nodes, part)
         for axis in range(len(self.shape) - 1, -1, -1):
             lines = part.reshape(*self.shape[: axis + 1], -1)
             part = self.functions[axis] @ lines
@@ -157,15 +162,49 @@ class MaskedGridTransform(AbstractGridTransform):
         found = self.matrix @ moments.flatten(1)
         return found.view(2, -1, *moments.shape[1:])
 
+    def synthesise(
+        self, modes: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens, first axis first."""
+        field = super().synthesise(modes)
+        return field if self.nodes is None else field.index_select(0, self.nodes)
+
+    def at_nodes(self, nodes: Int[Tensor, " points"]) -> "MaskedGridTransform":
+        """Returns the same for some of the nodes alone, where these are in the grid's order."""
+        return replace(self, weights=self.weights[nodes], nodes=nodes)
+
+    def split(self, size: int) -> Sequence[tuple[slice, AbstractWaveTransform]]:
+        """Returns chunks of whole lines; of some nodes those that hold any, which are as many sites."""
+        if self.nodes is None:
+            return super().split(size)
+        count = self.shape[0]
+        num_lines = max(1, int(size / len(self.nodes) * count))
+        if num_lines >= count:
+            return [(slice(0, len(self.nodes)), self)]
+        parts = [
+            (self._sites_of_lines(*step), self.lines(*step)) for step in _steps(count, num_lines)
+        ]
+        return [(points, part) for points, part in parts if points.stop > points.start]
+
     def lines(self, start: int, stop: int) -> "MaskedGridTransform":
         """Returns some of the lines across the first axis."""
-        per_line = math.prod(self.shape[1:])
+        points, nodes = self._sites_of_lines(start, stop), self.nodes
+        if nodes is not None:
+            nodes = nodes[points] - start * math.prod(self.shape[1:])
         return replace(
             self, shape=(stop - start, *self.shape[1:]),
             syntheses=self._synthesis_of_lines(start, stop),
             functions=(self.functions[0][:, start:stop].contiguous(), *self.functions[1:]),
-            weights=self.weights[start * per_line : stop * per_line],
+            weights=self.weights[points], nodes=nodes,
         )  # fmt: skip
+
+    def _sites_of_lines(self, start: int, stop: int) -> slice:
+        per_line = math.prod(self.shape[1:])
+        ends = start * per_line, stop * per_line
+        if self.nodes is None:
+            return slice(*ends)
+        found = torch.searchsorted(self.nodes, torch.tensor(ends, device=self.nodes.device))
+        return slice(*found.tolist())
 
 
 @dataclass(frozen=True)
