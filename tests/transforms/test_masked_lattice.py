@@ -42,6 +42,25 @@ def test_a_masked_grid_is_its_own_lattice_and_nobody_sees_what_is_masked(kind, m
     assert torch.equal(at_rest[is_counted], content[is_counted])
 
 
+def test_a_grid_from_south_to_north_is_laid_as_one_from_north_to_south():
+    """Latitudes of a patch go down along their axis: nodes have other numbers than sites."""
+    waves, positions, weights = masked_sites("patch", "land")
+    coords, is_counted = grids()["patch"][1][None], weights > 0
+    order = torch.arange(14 * 19).view(14, 19).flip(0).flatten()
+    down = fit_lattice(waves, 100, coords, positions, is_counted)
+    up = fit_lattice(waves, 100, coords[:, order], positions[:, order], is_counted[:, order])
+    assert up.lattice.sources.nodes is not None
+    content = torch.randn(14 * 19, 2, 3, dtype=DOUBLE)
+    laid = down.lattice.lay(content)
+    torch.testing.assert_close(up.lattice.lay(content[order]), laid)
+    # So it is of the sites that count alone, and of all nodes one by one.
+    kept = is_counted[0, order].nonzero().flatten()
+    some = up.lattice.sources.at_sites(kept)
+    torch.testing.assert_close(some.lay(content[order][kept], 14 * 19), laid)
+    every = up.lattice.sources.of_all(14 * 19)
+    torch.testing.assert_close(every.lay(content[order], 14 * 19), laid)
+
+
 def test_a_gap_of_one_node_is_the_mean_of_its_neighbours():
     domain = Domain.unit_box(2, periodic=True)
     coords = domain.grid(8, 8)[0].double()

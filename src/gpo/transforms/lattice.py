@@ -136,12 +136,12 @@ class NodeSources:
     shares: Float[Tensor, "sets made sites"]
     """How much each of them counts."""
     nodes: Int[Tensor, " made"] | None = None
-    """Which nodes these are, where the others are the sites of the same number; None for all."""
-    others: Int[Tensor, " points"] | None = None
-    """Which nodes the others are, site by site, where sites have other numbers."""
+    """Which nodes these are, where the others are sites; None for all."""
+    own: Int[Tensor, " points"] | None = None
+    """The node of every site, where some nodes are sites and these have other numbers than their nodes."""
 
     def lay(
-        self, content: Float[Tensor, "points batch channels"]
+        self, content: Float[Tensor, "points batch channels"], num_nodes: int
     ) -> Float[Tensor, "nodes batch channels"]:
         """Returns the content of all nodes."""
         batch, channels = content.shape[1:]
@@ -155,21 +155,24 @@ class NodeSources:
         laid = laid.view(num_made, batch, channels)
         if self.nodes is None:
             return laid
-        if self.others is not None:
-            nothing = content.new_zeros(len(self.others) + num_made, batch, channels)
-            content = nothing.index_copy(0, self.others, content)
+        if self.own is not None:
+            nothing = content.new_zeros(num_nodes, batch, channels)
+            content = nothing.index_copy(0, self.own, content)
         return content.index_copy(0, self.nodes, laid)
 
     def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeSources":
         """Returns the same where only some sites are there, all those that make up nodes among them."""
-        return replace(self, index=torch.searchsorted(kept, self.index), others=kept)
+        own = kept if self.own is None else self.own[kept]
+        return replace(self, index=torch.searchsorted(kept, self.index), own=own)
 
     def of_all(self, num_nodes: int) -> "NodeSources":
         """Returns the same for every node, those that are sites included."""
         if self.nodes is None:
             return self
-        own = torch.arange(num_nodes, device=self.index.device)
-        index = own.view(1, -1, 1).expand(1, -1, self.index.shape[2])
+        site = torch.arange(num_nodes, device=self.index.device)
+        if self.own is not None:
+            site = torch.empty_like(site).index_copy(0, self.own, site)
+        index = site.view(1, -1, 1).expand(1, -1, self.index.shape[2])
         shares = self.shares.new_zeros(index.shape)
         shares[..., 0] = 1
         return NodeSources(
@@ -213,7 +216,7 @@ class Lattice:
         self, content: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "nodes batch channels"]:
         """Returns the content of all nodes."""
-        return content if self.sources is None else self.sources.lay(content)
+        return content if self.sources is None else self.sources.lay(content, self.num_nodes)
 
     def part(self, points: slice) -> "Lattice":
         """Returns the lattice as a process sees it that holds some of the sites.

@@ -66,7 +66,8 @@ def _fit_lattice(
     exact = _inside(waves, positions.double())
     region = Region.of(waves.domain) if _is_spherical(waves) else None
     # A grid behind a mask keeps its lines, those on land too.
-    is_node = torch.ones_like(is_counted) if _is_whole_grid(exact) else is_counted
+    is_whole = _is_whole_grid(exact)
+    is_node = torch.ones_like(is_counted) if is_whole else is_counted
     found = [ascending_lines(along) for along in exact[is_node].unbind(-1)]
     shape = [len(nodes) for _, nodes in found]
     if math.prod(shape) > max(SPARSEST * int(is_counted.sum(1).max()), int(is_node.sum(1).max())):
@@ -81,7 +82,7 @@ def _fit_lattice(
     sites = _site_of_node(number[is_counted[is_node]], is_counted, math.prod(shape))
     # Where two sites share a place, a node has the content of one of them only.
     holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
-    sources = _sources(waves, axes, sites, positions)
+    sources = _sources(waves, axes, sites, positions, number if is_whole else None)
     points = Lattice(axes, sources, holds_sites, region).locate(positions, coords)
     # Sites that count lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
@@ -107,6 +108,7 @@ def _sources(
     axes: tuple[LatticeAxis, ...],
     sites: Int[Tensor, "sets nodes"],
     positions: Float[Tensor, "sets points axes"],
+    number: Int[Tensor, " all_points"] | None,
 ) -> NodeSources | None:
     """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order.
 
@@ -115,6 +117,7 @@ def _sources(
         axes: Of the grid.
         sites: The site that counts at every node, -1 where there is none.
         positions: Of all sites.
+        number: The node of every site, masked or not, where all of them are nodes.
     """
     num_sets, num_nodes = sites.shape
     is_site = sites >= 0
@@ -132,10 +135,10 @@ def _sources(
     ):
         own[~has_site, : chosen.shape[1]] = chosen
         own_shares[~has_site, : chosen.shape[1]] = weights.to(shares)
-    if not has_order or num_sets > 1:
+    if number is None or num_sets > 1 or bool(is_site.all()):
         return NodeSources(index, shares)
     nodes = (~is_site[0]).nonzero().flatten()
-    return NodeSources(index[:, nodes], shares[:, nodes], nodes)
+    return NodeSources(index[:, nodes], shares[:, nodes], nodes, None if has_order else number)
 
 
 def _nearest_sites(
