@@ -11,7 +11,7 @@ from gpo.forecast.statistics import SiteMeans
 from tests.conftest import DOMAINS, make_model, random_points
 
 VARIANTS = ("geometric", "paper")
-PLACES = ("torus", "shuffled", "patch", "cube", "scattered", "masked")
+PLACES = ("torus", "shuffled", "patch", "cube", "scattered", "masked", "masked grid")
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def make_case(
     variant: str, places: str, *, asks: bool = False, predict: str = "increment", **changes
 ) -> Case:
     domain = DOMAINS.get(places, DOMAINS["channel"])
-    if places in ("torus", "shuffled", "cube"):
+    if places in ("torus", "shuffled", "cube", "masked grid"):
         coords, weights = domain.grid(*{2: (6, 5), 3: (3, 4, 5)}[domain.dim])
     else:
         coords, weights = random_points(domain, 40).float(), 0.5 + torch.rand(40)
     if places == "shuffled":
         coords = coords.flip(0).roll(7, 0)
-    if places == "masked":
+    if places.startswith("masked"):
         weights[::3] = 0
     channels = {"in_channels": 4, "out_channels": 2}
     model = make_model(domain, variant=variant, num_waves=2, **channels, **changes).float()

@@ -38,7 +38,7 @@ def reading(planted, field, monkeypatch, variant="paper", names=("a",)):
     frames = torch.from_numpy(field.reshape(1, 1, SIDE**2, -1)).float()
     example = Example(
         frames, frames, torch.from_numpy(GRID.coords[None]).float(),
-        torch.from_numpy(GRID.weights[None]).float(), (GRID.num_points,),
+        *[torch.from_numpy(GRID.weights[None]).float()] * 2, (GRID.num_points,),
     )  # fmt: skip
     monkeypatch.setattr(Batch, "particles", lambda *_: planted)
     return describe_structures(forecaster, [Batch(example, GRID)], np.random.default_rng(0))
@@ -240,7 +240,7 @@ def test_a_motion_that_is_the_same_in_all_fields_agrees_with_the_flow_of_other_e
     frames = torch.from_numpy(np.stack([flow, -flow])[:, None]).float()
     example = Example(
         frames, frames, torch.from_numpy(GRID.coords[None]).float().expand(2, -1, -1),
-        torch.from_numpy(GRID.weights[None]).float().expand(2, -1), (GRID.num_points,) * 2,
+        *[torch.from_numpy(GRID.weights[None]).float().expand(2, -1)] * 2, (GRID.num_points,) * 2,
     )  # fmt: skip
     for signs, own, other in (((1, -1), 1, -1), ((1, 1), 0, 0)):
         both = [moving(0.05 * sign * flow) for sign in signs]

@@ -65,17 +65,22 @@ def test_any_chunk_size_will_do(variant, chunk_size):
     torch.testing.assert_close(model(values, coords, weights=weights), expected, **CLOSE)
 
 
-def test_a_grid_is_cut_along_whole_lines_and_gives_the_same():
+@pytest.mark.parametrize("is_masked", [False, True], ids=["whole", "masked"])
+def test_a_grid_is_cut_along_whole_lines_and_gives_the_same(is_masked):
     domain = DOMAINS["cube"]
     model = make_model(domain, variant="geometric", num_waves=2)
     axes = [torch.arange(count, dtype=torch.double) / count for count in (5, 6, 7)]
     coords = domain.from_unit(torch.cartesian_prod(*axes))
     values = torch.randn(2, len(coords), 2, dtype=torch.double)
-    expected = gradients(model, values, coords, None)
+    weights = None
+    if is_masked:
+        weights = torch.ones(len(coords), dtype=torch.double)
+        weights[torch.randperm(len(coords))[:30]] = 0
+    expected = gradients(model, values, coords, weights)
     model.chunk_size = 2 * 2 * 42
-    output = model.run(model.check(values, coords, None, None))
+    output = model.run(model.check(values, coords, weights, None))
     assert [chunk.points.stop - chunk.points.start for chunk in output.chunks] == [42, 84, 84]
-    for actual, reference in zip(gradients(model, values, coords, None), expected, strict=True):
+    for actual, reference in zip(gradients(model, values, coords, weights), expected, strict=True):
         torch.testing.assert_close(actual, reference, **CLOSE)
 
 

@@ -21,13 +21,14 @@ def small_run(variant, **settings):
     }
 
 
-def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None):
+def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None, values=None):
     x = np.arange(num_points) / num_points
     generator = np.random.default_rng(0)
     first, second, phase = generator.normal(size=(3, num_trajectories, 1, 1))
     t = np.arange(num_times)[None, :, None]
     waves = first * 0.9**t * np.sin(2 * np.pi * x + phase) + second * 0.7**t * np.cos(4 * np.pi * x)
-    values = np.stack([10 + 3 * waves, 0.1 * waves], -1)
+    if values is None:
+        values = np.stack([10 + 3 * waves, 0.1 * waves], -1)
     if missing is not None:
         values[:, :, missing] = np.nan
     geometry = Geometry.rectilinear([x], periodic=True, bounds=[(0.0, 1.0)])

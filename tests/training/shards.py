@@ -93,6 +93,8 @@ def grids():
     values, weights = torch.randn(2, 30, 2, dtype=torch.double), torch.ones(2, 30).double()
     model = make_model(DOMAINS["torus"], variant="geometric", num_waves=2)
     compare(model, values, coords, weights, queries)
+    weights[:, [3, 7, 8, 19]] = 0
+    compare(model, values, coords, weights, queries)
 
 
 def meshes():

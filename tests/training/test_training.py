@@ -211,6 +211,16 @@ def test_a_budget_ends_with_whatever_comes_first():
     assert budget.progress(50, 60.0) == 1.0
 
 
+def test_a_budget_that_was_exceeded_by_more_than_a_twentieth_is_said_to_be():
+    budget = Budget(RunConfig.of(data="x", budget_cpu=60.0), num_steps=1000)
+    assert budget.overshoot(2, 62.9) is None
+    said = budget.overshoot(2, 105.0)
+    assert said is not None
+    assert "75% more than --budget-cpu 60" in said
+    assert "2 steps took 52.5 s each" in said
+    assert Budget(RunConfig.of(data="x"), num_steps=1000).overshoot(2, 1e6) is None
+
+
 def test_a_rollout_grows_until_half_of_the_budget():
     budget = Budget(RunConfig.of(data="x", rollout=4), num_steps=1000)
     assert [budget.rollout(part) for part in (0.0, 0.2, 0.3, 0.5, 1.0)] == [1, 2, 3, 4, 4]

@@ -164,7 +164,7 @@ def _measure_here(workload: Workload) -> Cost:
 
     def infer() -> None:
         with torch.no_grad():
-            forecaster(batch.frames, batch.coords, weights=batch.weights)
+            forecaster(batch.frames, batch.coords, weights=batch.site_weights)
 
     def train() -> None:
         optimizer.zero_grad()
@@ -226,6 +226,7 @@ def _random_batch(workload: Workload) -> Example:
         targets=torch.randn(batch, 1, len(coords), 1),
         coords=coords.repeat(batch, 1, 1),
         weights=weights.repeat(batch, 1),
+        site_weights=weights.repeat(batch, 1),
         num_sites=(len(coords),) * batch,
     )
     return example.to(workload.device)

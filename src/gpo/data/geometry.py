@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from gpo.numerics.domain import Domain, unit_vectors
+
+NUM_NEIGHBOURS = 9
+"""Sites around a site that a gap is filled from: itself and, on a plane grid, those next to it."""
 
 FOCUS_EXTENT = 0.2
 """The focus is used where it covers at most this fraction of every axis."""
@@ -41,6 +45,22 @@ class Geometry:
     def is_masked(self) -> np.ndarray:
         """True at masked sites."""
         return self.weights == 0
+
+    @cached_property
+    def nearest_sites(self) -> np.ndarray:
+        """Points by neighbours: the sites around every site, none of them masked."""
+        from scipy.spatial import KDTree
+
+        counted, coords, periods = np.flatnonzero(~self.is_masked), self.coords, None
+        if not self.domain.is_sphere:
+            lower, upper = np.array(self.domain.lower), np.array(self.domain.upper)
+            wraps = np.array(self.domain.periodic)
+            periods = np.where(wraps, upper - lower, 0.0)
+            coords = coords - lower
+            coords = np.where(wraps, coords % np.where(wraps, periods, 1.0), coords)
+        count = min(NUM_NEIGHBOURS, len(counted))
+        found = KDTree(coords[counted], boxsize=periods).query(coords, k=count)[1]
+        return counted[np.reshape(found, (self.num_points, count))]
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
         """Returns the sites with some of them masked; refuses to mask all."""

@@ -39,7 +39,7 @@ class ShownExample:
     @torch.no_grad()
     def of(cls, forecaster: Forecaster, example: Example) -> "ShownExample":
         """Predicts an example; its first sample is kept."""
-        coords, weights = example.coords, example.weights
+        coords, weights = example.coords, example.site_weights
         predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
         nothing = np.zeros((0, len(predicted)), dtype=np.float32)
         if not isinstance(forecaster.model, GaussianParticleOperator):

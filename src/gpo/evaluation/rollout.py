@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from gpo.data.dataset import Trajectories
+from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.references import Climatology
@@ -85,9 +86,11 @@ def make_rollouts(
         truth = later[..., known:]
         is_known = np.asarray(np.isfinite(frames).all((0, 2)))
         weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
+        site_weights = torch.from_numpy(geometry.weights.astype(np.float32))
         coords = torch.from_numpy(geometry.coords.astype(np.float32))
-        start = torch.from_numpy(np.where(is_known[:, None], given, 0))[None]
-        forecast = rollout(forecaster, start, coords, num_steps, weights=weights)[0]
+        filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(given, geometry))
+        start = torch.from_numpy(filled)[None]
+        forecast = rollout(forecaster, start, coords, num_steps, weights=site_weights)[0]
         guesses = {"model": forecast, "persistence": start[0, -1, :, known:].expand_as(forecast)}
         if climatology is not None:
             guesses["climatology"] = climatology.at(range(window.last + lead, stop, lead))

@@ -66,7 +66,7 @@ def evaluate(
     reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
     climatology = None
     contenders: dict[str, Contender] = {
-        "model": lambda batch, _: forecaster(batch.frames, batch.coords, weights=batch.weights)
+        "model": lambda batch, _: forecaster(batch.frames, batch.coords, weights=batch.site_weights)
     }
     if isinstance(data, StaticMaps):
         mean = training_mean(data, split.training, forecaster.output_mean)

@@ -105,7 +105,7 @@ def between_sites(
         is_queried[kept] = False
         is_queried &= example.weights[0].numpy() > 0
         queried = torch.from_numpy(is_queried)
-        given = torch.from_numpy(weights.astype(np.float32)) * (example.weights[0, kept] > 0)
+        given = torch.from_numpy(weights.astype(np.float32)) * (example.site_weights[0, kept] > 0)
         forecast = QueryForecast(
             forecaster, example.frames[0, :, kept], example.coords[0, kept], given
         )
@@ -150,6 +150,6 @@ def _score(
     examples = make_examples(data, evenly(members, MAX_EXAMPLES))
     for number in range(len(examples)):
         example = examples[number]
-        guess = forecaster(example.frames, example.coords, weights=example.weights)
+        guess = forecaster(example.frames, example.coords, weights=example.site_weights)
         _add_errors(totals, example, guess, everywhere)
     return {name: float(np.mean(errors)) for name, errors in totals.items()}

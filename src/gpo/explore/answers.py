@@ -65,7 +65,7 @@ def value(session: Session, request: PointRequest) -> Packet:
     query = torch.from_numpy(coords.astype(np.float32))[None]
     with torch.no_grad():
         values = session.forecaster(
-            example.frames, example.coords, weights=example.weights, queries=query,
+            example.frames, example.coords, weights=example.site_weights, queries=query,
             ablation=_ablation_of(request),
         )[0, 0]  # fmt: skip
     return Packet({}, {"values": values.tolist()})
@@ -105,7 +105,7 @@ def rollout(session: Session, request: RolloutRequest) -> Packet:
     with session.rollout_lock:
         forecast = forecasts.rollout(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.weights, ablation=_ablation_of(request),
+            weights=example.site_weights, ablation=_ablation_of(request),
         )[0]  # fmt: skip
     errors = [
         _errors(guess, true, example)

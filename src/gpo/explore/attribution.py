@@ -50,7 +50,7 @@ def attribute(
     """
     model = forecaster.model
     values = forecaster.normalised_input(example.frames).detach().requires_grad_()
-    places = {"coords": example.coords, "weights": example.weights}
+    places = {"coords": example.coords, "weights": example.site_weights}
     tokens: tuple[Tensor, ...] = ()
     other_axes = (0, 3)
     if isinstance(model, GaussianParticleOperator):

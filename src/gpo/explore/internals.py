@@ -91,7 +91,7 @@ def _particles_and_states(
         example = session.example(request.example)
         values = session.forecaster.normalised_input(example.frames)
         with torch.no_grad():
-            return model.particles(values, example.coords, weights=example.weights), None
+            return model.particles(values, example.coords, weights=example.site_weights), None
     trace = session.trace(request.example, request.ablation)
     if not trace.particles or not isinstance(trace.particles[-1], Particles):
         raise ValueError("This run is the ablation without particles.")

@@ -112,7 +112,7 @@ class Session:
         with torch.no_grad():
             given = None if ablation == Ablation() else ablation
             return forecaster(
-                example.frames, example.coords, weights=example.weights, ablation=given
+                example.frames, example.coords, weights=example.site_weights, ablation=given
             )[0]
 
     def _trace(self, number: int, ablation: Ablation) -> Trace:
@@ -120,5 +120,5 @@ class Session:
         values = self.forecaster.normalised_input(example.frames)
         with torch.no_grad():
             return self.operator.trace(
-                values, example.coords, weights=example.weights, ablation=ablation
+                values, example.coords, weights=example.site_weights, ablation=ablation
             )

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
+from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice
 from gpo.parallel.partition import SitePartition
@@ -21,7 +22,7 @@ MAX_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Example:
-    """Some examples of one size; missing values are zero and have weight zero."""
+    """Some examples of one size; what is missing is filled in where it is given, and never scored."""
 
     frames: Float[Tensor, "batch history points inputs"]
     """What is given; a static map has a history of one."""
@@ -29,6 +30,9 @@ class Example:
     """What follows, `lead` steps apart; one frame unless a rollout is trained."""
     coords: Float[Tensor, "batch points dim"]
     weights: Float[Tensor, "batch points"]
+    """Quadrature weights of what is scored; zero wherever a value of the example is missing."""
+    site_weights: Float[Tensor, "batch points"]
+    """Those that a model is given; zero at masked sites alone, because gaps in time are filled."""
     num_sites: tuple[int, ...]
     """Sites of every example, those that other processes hold included."""
     num_forcings: int = 0
@@ -46,7 +50,10 @@ class Example:
 
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
-        parts = {name: getattr(self, name) for name in ("frames", "targets", "coords", "weights")}
+        parts = {
+            name: getattr(self, name)
+            for name in ("frames", "targets", "coords", "weights", "site_weights")
+        }
         return replace(self, **{name: part.to(device) for name, part in parts.items()})
 
 
@@ -189,9 +196,12 @@ def _example(
     frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice, num_forcings: int = 0
 ) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
-    weights = np.where(is_known, geometry.weights[sites], 0.0)
-    zeroed = (np.where(is_known[:, None], part, 0.0) for part in (frames, targets))
-    parts = (*zeroed, geometry.coords[sites], weights)
+    weights = geometry.weights[sites]
+    given = np.where(weights[:, None] > 0, fill_gaps(frames, geometry, sites), 0.0)
+    scored = np.where(is_known, weights, 0.0)
+    parts = (
+        given, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights
+    )  # fmt: skip
     tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
     return Example(*tensors, num_sites=(geometry.num_points,), num_forcings=num_forcings)
 
@@ -263,6 +273,7 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.targets, 2) for example in examples]),
         torch.cat([padded(example.coords, 1) for example in examples]),
         torch.cat([padded(example.weights, 1) for example in examples]),
+        torch.cat([padded(example.site_weights, 1) for example in examples]),
         tuple(number for example in examples for number in example.num_sites),
         examples[0].num_forcings,
     )

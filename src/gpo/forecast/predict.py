@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.forcings import day_angle
+from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
@@ -23,7 +24,7 @@ from gpo.forecast.queries import QueryForecast
 
 @dataclass(frozen=True)
 class Start:
-    """What a forecast starts from, as a model takes it; what is missing has weight zero."""
+    """What a forecast starts from, as a model takes it; masked sites have weight zero."""
 
     frames: Float[Tensor, "history points inputs"]
     coords: Float[Tensor, "points dim"]
@@ -31,17 +32,14 @@ class Start:
 
     @classmethod
     def of(cls, frames: np.ndarray, geometry: Geometry) -> "Start":
-        """Returns the last frames on their sites; refuses where every site is missing."""
+        """Returns the last frames, gaps in them filled; refuses where every site is missing."""
         is_known = np.isfinite(frames).all((0, 2)) & ~geometry.is_masked
         if not is_known.any():
             raise ValueError(
                 "every site of the last frames is missing: there is nothing to start from."
             )
-        parts = (
-            np.where(is_known[:, None], frames, 0),
-            geometry.coords,
-            np.where(is_known, geometry.weights, 0),
-        )
+        given = np.where(geometry.is_masked[:, None], 0, fill_gaps(frames, geometry))
+        parts = given, geometry.coords, geometry.weights
         return cls(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
 
 

@@ -42,7 +42,7 @@ class Batch:
         example = self.example
         with torch.no_grad():
             return forecaster(
-                example.frames, example.coords, weights=example.weights, ablation=ablation
+                example.frames, example.coords, weights=example.site_weights, ablation=ablation
             )
 
     def traced(self, forecaster: Forecaster) -> Trace:
@@ -51,7 +51,7 @@ class Batch:
         assert isinstance(model, GaussianParticleOperator)
         values = forecaster.normalised_input(example.frames)
         with torch.no_grad():
-            return model.trace(values, example.coords, weights=example.weights)
+            return model.trace(values, example.coords, weights=example.site_weights)
 
     def particles(self, forecaster: Forecaster) -> Particles:
         """Returns the particles, those of the last layer that has some; none raise a `ValueError`."""
@@ -59,7 +59,7 @@ class Batch:
         assert isinstance(model, GaussianParticleOperator | GaussianField)
         values = forecaster.normalised_input(example.frames)
         with torch.no_grad():
-            found = model.particles(values, example.coords, weights=example.weights)
+            found = model.particles(values, example.coords, weights=example.site_weights)
         return found if isinstance(found, Particles) else found[-1]
 
     def errors(self, prediction: Tensor) -> list[float]:

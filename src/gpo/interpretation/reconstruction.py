@@ -46,11 +46,11 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
     if isinstance(model.config, GeometricConfig) or not model.config.has_particles:
         return None
     values = forecaster.normalised_input(example.frames)
-    found = model.particles(values, example.coords, weights=example.weights)
+    found = model.particles(values, example.coords, weights=example.site_weights)
     particles = found if isinstance(found, Particles) else found[0]
     field = example.fields[0, -1]
     if isinstance(model, GaussianField):
-        reconstructed = forecaster(example.frames, example.coords, weights=example.weights)[0]
+        reconstructed = forecaster(example.frames, example.coords, weights=example.site_weights)[0]
         return ParticleReconstruction(particles, field, reconstructed)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
     reconstructed = _reconstructed(particles, amounts, example, model)

@@ -17,7 +17,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.components import shells, wave_energies
 from gpo.model.operator import GaussianParticleOperator
-from gpo.transforms.fit import HARDLY_SEEN
+from gpo.transforms.gram import HARDLY_SEEN
 from gpo.transforms.waves import Waves
 
 CHUNK = 4096

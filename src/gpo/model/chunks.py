@@ -14,7 +14,7 @@ from gpo.model.config import OperatorConfig
 from gpo.model.memory import chunk_points
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
-from gpo.transforms.fit import CachedGeometry, SiteGeometry, synthesis_at
+from gpo.transforms.fit import CachedGeometry, CountedSites, SiteGeometry, synthesis_at
 from gpo.transforms.lattice import LatticePoints
 from gpo.transforms.transform import AbstractWaveTransform
 from gpo.transforms.waves import Waves
@@ -62,7 +62,14 @@ class Chunker:
             return None
         if sites.fixed is not None:
             return sites.fixed.geometry
+        if sites.geometry is not None:
+            return sites.geometry
         return self.geometry.at(sites.coords, sites.weights, sites.shard)
+
+    def counted(self, sites: Sites) -> CountedSites | None:
+        """Returns the sites at which alone anything has to be done; None where that is all."""
+        geometry = None if sites.fixed is not None else self.geometry_at(sites)
+        return None if geometry is None else geometry.counted
 
     def split(self, sites: Sites, chunk_size: int | None, *, is_whole: bool) -> list[Chunk]:
         """Returns the sites in chunks.
@@ -73,7 +80,8 @@ class Chunker:
             is_whole: Whether all sites are to be one chunk.
         """
         geometry, num_points = self.geometry_at(sites), sites.values.shape[1]
-        transform, points = (None, None) if geometry is None else vars(geometry).values()
+        transform = None if geometry is None else geometry.transform
+        points = None if geometry is None else geometry.on_lattice
         size = num_points
         if not (is_whole or sites.fixed is not None or torch.compiler.is_compiling()):
             size = chunk_points(self.config, sites, chunk_size, transform)
@@ -100,7 +108,8 @@ class Chunker:
             neighbours = self.find_neighbours(queries, sites.coords, sites.is_counted, sites.shard)
         if geometry is None:
             geometry = self._query_geometry(sites, queries, neighbours)
-        transform, points = (None, None) if geometry is None else vars(geometry).values()
+        transform = None if geometry is None else geometry.transform
+        points = None if geometry is None else geometry.on_lattice
         values = neighbours.blend(neighbours.gather(sites.values))
         chunk = Chunk(values, queries, None, transform, slice(None), points, are_sites=False)
         return chunk, neighbours

@@ -140,10 +140,14 @@ class GatedLayer(AbstractLayer):
         return chunk.transform
 
     def couple(
-        self, moments: Float[Tensor, "2 modes batch channels"], shard: SpatialShard
+        self,
+        moments: Float[Tensor, "*moments batch channels"],
+        shard: SpatialShard,
+        waves: AbstractWaveTransform | None,
     ) -> WaveModes:
         """Returns the tokens of all sites, and what the filters make of them."""
-        tokens, transfer = shard.sum(moments), self.filter.transfer()
+        assert waves is not None
+        tokens, transfer = waves.tokens(shard.sum(moments)), self.filter.transfer()
         guides = None if self.transport is None else self.transport.guides(tokens)
         return WaveModes(tokens, transfer, self.filter(tokens, transfer), guides)
 

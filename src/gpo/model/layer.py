@@ -124,7 +124,7 @@ class AbstractLayer(nn.Module, ABC):
         """
         transforms = memory.defer(self, self.transform, states, chunks)
         moments = memory.map(self, _analyse, transforms, states)
-        modes = self.couple(total(moments), shard)
+        modes = self.couple(total(moments), shard, chunks[0].transform)
         ablated = ablation.modes_of(number)
         modes = modes.without(ablated) if ablated else modes
         content = self.carry(modes, states, transforms, chunks, memory=memory, shard=shard)
@@ -163,12 +163,16 @@ class AbstractLayer(nn.Module, ABC):
         """Returns the test functions at some points."""
 
     @abstractmethod
-    def couple(self, moments: Tensor, shard: SpatialShard) -> AbstractModes:
+    def couple(
+        self, moments: Tensor, shard: SpatialShard, waves: AbstractWaveTransform | None
+    ) -> AbstractModes:
         """Returns the coupled modes.
 
         Args:
             moments: What the test functions measured at the sites of this process.
             shard: Adds what other processes measured.
+            waves: Those that measured it, which make tokens of what adds up; none where test
+                functions depend on the field.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from gpo.model.field import GaussianField
 from gpo.model.layer import Regularizer
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
 from gpo.model.particles import AbstractLatent, Particles
-from gpo.model.sites import MASK_ADVICE, check_finite
+from gpo.model.sites import MASK_ADVICE, check_finite, check_weights
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 
@@ -72,6 +72,7 @@ def losses_of(
     target: Float[Tensor, "batch points out_channels"],
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
+    target_weights: Float[Tensor, "batch points"] | None = None,
     apply_increment: Callable[[Tensor], Tensor] = lambda output: output,
     loss_weights: LossWeights = LossWeights(),
     origin: Float[Tensor, "batch points out_channels"] | None = None,
@@ -84,6 +85,7 @@ def losses_of(
         coords: The sites.
         target: The field to be predicted, at the same sites.
         weights: Quadrature weights of the sites; 0 masks a site here too.
+        target_weights: Those of the target, where they are others: 0 where it is missing.
         apply_increment: Makes the predicted field of the model's output, which may be an increment.
         loss_weights: How the terms add up.
         origin: What the size of the target is counted from; zero when not given.
@@ -91,18 +93,23 @@ def losses_of(
     operator = model.operator if isinstance(model, GaussianField) else model
     if not isinstance(operator, GaussianParticleOperator):
         prediction = apply_increment(operator(values, coords, weights=weights))
-        terms = {"prediction": relative_l2(prediction, target, weights, origin=origin)}
+        scored = weights if target_weights is None else target_weights
+        terms = {"prediction": relative_l2(prediction, target, scored, origin=origin)}
         return with_total(terms, loss_weights), prediction
     _check_reconstruction(operator.config, loss_weights)
     sites = operator.check(values, coords, weights, None)
-    check_finite("target", target, sites.is_counted, MASK_ADVICE)
+    scored = sites.weights
+    if target_weights is not None:
+        check_weights("target_weights", target_weights, sites.shard)
+        scored = target_weights
+    check_finite("target", target, scored > 0, MASK_ADVICE)
     output = operator.run(sites, regularizer=particle_regularizer(operator.config, loss_weights))
     prediction = output.decoded(-1)
     if operator is model:
         prediction = apply_increment(prediction)
-    error = relative_l2(prediction, target, sites.weights, sites.shard, origin)
+    error = relative_l2(prediction, target, scored, sites.shard, origin)
     terms = {"prediction": error, **particle_losses(output, loss_weights)}
-    terms |= reconstruction_losses(output, target, loss_weights)
+    terms |= reconstruction_losses(output, target, loss_weights, scored)
     return with_total(terms, loss_weights), prediction
 
 
@@ -154,6 +161,7 @@ def reconstruction_losses(
     output: OperatorOutput,
     target: Float[Tensor, "batch points out_channels"],
     loss_weights: LossWeights,
+    target_weights: Float[Tensor, "batch points"],
 ) -> dict[str, Tensor]:
     """Returns how well encoder and decoder alone carry the input and the target."""
     model, sites = output.model, output.sites
@@ -162,7 +170,8 @@ def reconstruction_losses(
         error = relative_l2(output.decoded(0), sites.values, q, shard)
         terms["input_reconstruction"] = error
     if loss_weights.target_reconstruction or loss_weights.basis:
-        wanted = model.run(model.check(target, sites.coords, q, None), num_layers=0)
+        wanted = model.run(model.check(target, sites.coords, target_weights, None), num_layers=0)
+        q = wanted.sites.weights
         if loss_weights.target_reconstruction:
             error = relative_l2(wanted.decoded(-1), wanted.sites.values, q, shard)
             terms["target_reconstruction"] = error

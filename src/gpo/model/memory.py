@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from gpo.model.config import GeometricConfig, ModelConfig, PaperConfig
 from gpo.model.sites import Sites
 from gpo.numerics.trees import tensors_of, with_tensors
-from gpo.transforms.transform import AbstractWaveTransform, GridTransform
+from gpo.transforms.transform import AbstractGridTransform, AbstractWaveTransform
 
 KEPT_BYTES = 3 * 2**30
 """What training keeps for the backward pass at most, where it can be computed again."""
@@ -182,7 +182,7 @@ def chunk_points(
         transform: Waves at the sites, if any; on a grid they take next to nothing.
     """
     sizes = activation_sizes(config)
-    written = 4 * sizes.state if isinstance(transform, GridTransform) else sizes.modes
+    written = 4 * sizes.state if isinstance(transform, AbstractGridTransform) else sizes.modes
     return max(1, (chunk_size or CACHED_NUMBERS // written) // len(sites.values))
 
 

@@ -113,12 +113,14 @@ class GaussianParticleOperator(nn.Module):
             keeps_trace: Whether every intermediate is kept.
         """
         sites = self._ablate(sites, ablation)
-        memory = Memory() if keeps_trace else choose_memory(self.config, sites)
-        chunks = self.chunker.split(sites, self.chunk_size, is_whole=keeps_trace)
+        counted = None if keeps_trace or ablation.sites else self.chunker.counted(sites)
+        worked_on = sites if counted is None else sites.chosen(counted)
+        memory = Memory() if keeps_trace else choose_memory(self.config, worked_on)
+        chunks = self.chunker.split(worked_on, self.chunk_size, is_whole=keeps_trace)
         lift = partial(self._lift, ablation, regularizer, memory)
         lifted = memory.map(self, lift, chunks)
         states = [one.state for one, _ in lifted]
-        output = OperatorOutput(self, sites, ablation, memory, chunks, lifted, [states])
+        output = OperatorOutput(self, sites, counted, ablation, memory, chunks, lifted, [states])
         for number, layer in enumerate(self.applied_layers[:num_layers]):
             passed: LayerOutput = layer(
                 states, chunks, memory=memory, shard=sites.shard, ablation=ablation, number=number
@@ -242,6 +244,8 @@ class OperatorOutput:
 
     model: GaussianParticleOperator
     sites: Sites
+    counted: CountedSites | None
+    """Those that states and chunks hold; all where None."""
     ablation: Ablation
     memory: Memory
     chunks: list[Chunk]
@@ -273,8 +277,15 @@ class OperatorOutput:
         return self.decoded(-1) if self.sites.queries is None else self.at(self.sites.queries)
 
     def decoded(self, number: int) -> Float[Tensor, "batch points out_channels"]:
-        """Returns what the decoder makes of a state of the sites; 0 is the first, -1 the last."""
-        return join(self.memory.map(self.model.decoder, self.model.decode, self.states[number]))
+        """Returns what the decoder makes of a state of the sites; 0 is the first, -1 the last.
+
+        It is zero at masked sites where nothing was done there.
+        """
+        found = join(self.memory.map(self.model.decoder, self.model.decode, self.states[number]))
+        if self.counted is None:
+            return found
+        nothing = found.new_zeros(len(found), self.sites.values.shape[1], found.shape[2])
+        return nothing.index_copy(1, self.counted.index, found)
 
     def state(self, number: int) -> Float[Tensor, "batch points channels"]:
         """Returns a state of all sites as the decoder reads it; 0 is the first, -1 the last."""

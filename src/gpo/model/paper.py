@@ -30,7 +30,7 @@ from gpo.model.particles import AbstractLatent
 from gpo.model.transport import View
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.transform import AbstractTransform
+from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
 
 
 def build_paper(config: PaperConfig) -> Variant:
@@ -147,6 +147,7 @@ class PGGaussianAttention(AbstractLayer):
         self,
         moments: Float[Tensor, "batch heads modes gaussians_and_mass"],
         shard: SpatialShard = SINGLE_PROCESS,
+        waves: AbstractWaveTransform | None = None,
     ) -> ContentModes:
         """Returns the modes of the field, from what was measured of it here and elsewhere."""
         projected = torch.cat([moments[..., :-1] @ self.project, moments[..., -1:]], dim=-1)

@@ -10,7 +10,7 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.norms import normalised_weights
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import SiteGeometry
+from gpo.transforms.fit import CountedSites, SiteGeometry
 
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""
@@ -56,6 +56,13 @@ class Sites:
     """Which part of all sites this process holds."""
     fixed: FixedGeometry | None = None
     """What was computed for these sites already; they are then one set for all samples."""
+    geometry: SiteGeometry | None = None
+    """Waves there and their lattice, where they are some of the sites that these were found for."""
+
+    def chosen(self, counted: CountedSites) -> "Sites":
+        """Returns the sites that count alone."""
+        parts = (part[:, counted.index] for part in (self.values, self.coords, self.weights))
+        return Sites(*parts, self.queries, self.shard, geometry=counted.geometry)
 
     @classmethod
     def at(cls, fixed: FixedGeometry, values: Float[Tensor, "batch points channels"]) -> "Sites":
@@ -107,7 +114,7 @@ def check_sites(
     else:
         weights = _batched_weights(weights, batch, points).to(values)
         if checks_contents:
-            _check_weights(weights, shard)
+            check_weights("weights", weights, shard)
         is_counted = weights > 0
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
@@ -186,15 +193,16 @@ def _batched_weights(weights: Tensor, batch: int, points: int) -> Tensor:
     return weights.expand(batch, -1)
 
 
-def _check_weights(weights: Tensor, shard: SpatialShard) -> None:
+def check_weights(name: str, weights: Tensor, shard: SpatialShard) -> None:
+    """Raises a `ValueError` where weights are no numbers, negative, or all zero in some sample."""
     if not bool(weights.isfinite().all()):
-        raise ValueError("`weights` must be finite, got NaN or infinity.")
+        raise ValueError(f"`{name}` must be finite, got NaN or infinity.")
     if bool((weights < 0).any()):
-        raise ValueError(f"`weights` must not be negative, got {weights.min().item():g}.")
+        raise ValueError(f"`{name}` must not be negative, got {weights.min().item():g}.")
     empty = (shard.sum(weights.sum(1)) == 0).nonzero().flatten().tolist()
     if empty:
         raise ValueError(
-            "`weights` must leave at least one site of every sample, "
+            f"`{name}` must leave at least one site of every sample, "
             f"got only zeros (all sites masked) in sample {empty[0]}."
         )
 

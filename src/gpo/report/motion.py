@@ -220,7 +220,7 @@ def draw_motion(
     for name, (example, geometry) in rows.items():
         values = forecaster.normalised_input(example.frames)
         with torch.no_grad():
-            found = model.particles(values, example.coords, weights=example.weights)
+            found = model.particles(values, example.coords, weights=example.site_weights)
         for layer, held in enumerate(found, start=model.config.num_layers - len(found) + 1):
             where = f", layer {layer}" if len(found) > 1 else ""
             motion = Motion.of(held, example.coords, example.weights, geometry)

@@ -10,6 +10,8 @@ WARM_UP = 50
 """Steps over which the learning rate rises."""
 LONGEST_WARM_UP = 0.1
 """Part of the budget at which it has risen in any case: a slow model makes few steps."""
+OVERSHOOT = 0.05
+"""Part of the budget beyond its end that goes without saying."""
 RISE = 0.3
 """Part of a one-cycle schedule in which the learning rate rises."""
 
@@ -50,6 +52,22 @@ class Budget:
         if self.config.budget.budget_cpu is not None:
             used = max(used, spent / self.config.budget.budget_cpu)
         return min(used, 1.0)
+
+    def overshoot(self, step: int, spent: float) -> str | None:
+        """Returns a sentence about a budget of CPU seconds that was exceeded, None where it was kept.
+
+        Args:
+            step: Optimiser steps made.
+            spent: CPU seconds of all processes, the last validation included.
+        """
+        given = self.config.budget.budget_cpu
+        if given is None or spent <= (1 + OVERSHOOT) * given:
+            return None
+        return (
+            f"Training took {spent:.0f} CPU seconds, {spent / given - 1:.0%} more than "
+            f"--budget-cpu {given:g}: a step or a validation that has begun is finished, and the "
+            f"{step} steps took {spent / max(1, step):.1f} s each, validation included."
+        )
 
     def learning_rate(self, step: int, progress: float) -> float:
         """Returns the learning rate for a step: a short warm-up, then the schedule."""

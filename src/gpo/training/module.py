@@ -1,5 +1,6 @@
 """The task as Lightning sees it; Lightning does the loop."""
 
+import logging
 from typing import Any
 
 import lightning
@@ -99,7 +100,7 @@ class TrainingModule(lightning.LightningModule):
 
     def validation_step(self, batch: Example, index: int) -> None:
         """Takes the relative L2 error after inverse normalisation."""
-        prediction = self.forecaster(batch.frames, batch.coords, weights=batch.weights)
+        prediction = self.forecaster(batch.frames, batch.coords, weights=batch.site_weights)
         score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.shard)
         self._scores.add({SCORE: score}, len(batch.target))
 
@@ -139,6 +140,12 @@ class TrainingModule(lightning.LightningModule):
         self._measure_progress()
         if self.progress >= 1:
             self.trainer.should_stop = True
+
+    def on_train_end(self) -> None:
+        """Says so where the budget was not kept."""
+        sentence = self.budget.overshoot(self.global_step, self._spent())
+        if sentence is not None and self.trainer.is_global_zero:
+            logging.getLogger(__name__).warning(sentence)
 
     def _measure_progress(self) -> None:
         self.progress = self.budget.progress(self.global_step, self._spent())

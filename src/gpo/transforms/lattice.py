@@ -1,8 +1,8 @@
 r"""How departure points find their sites: a lattice over the axes of the waves.
 
 A particle looks at the content around its center $\mu$, wherever that is. So content is laid on
-the nodes of a lattice: the grid of the sites where they form one, else a regular one, whose nodes
-interpolate between sites (`lattice_fit.py`). A point is a cell of the lattice and a fraction along
+the nodes of a lattice: the grid of the sites where they form one, else a regular one; nodes that are
+no sites, or masked ones, are made of the sites around (`lattice_fit.py`). A point is a cell of the lattice and a fraction along
 every axis, and content there is the multilinear blend of the cell's corners: exact where content
 is linear, at the price of a gather and without any search.
 
@@ -128,14 +128,66 @@ class LatticeAxis:
 
 
 @dataclass(frozen=True)
+class NodeSources:
+    """Which sites make up the nodes of a lattice, some of them or all."""
+
+    index: Int[Tensor, "sets made sites"]
+    """Sites that make up each of these nodes."""
+    shares: Float[Tensor, "sets made sites"]
+    """How much each of them counts."""
+    nodes: Int[Tensor, " made"] | None = None
+    """Which nodes these are, where the others are sites; None for all."""
+    own: Int[Tensor, " points"] | None = None
+    """The node of every site, where some nodes are sites and these have other numbers than their nodes."""
+
+    def lay(
+        self, content: Float[Tensor, "points batch channels"], num_nodes: int
+    ) -> Float[Tensor, "nodes batch channels"]:
+        """Returns the content of all nodes."""
+        batch, channels = content.shape[1:]
+        num_sets, num_made, taps = self.index.shape
+        index, shares, width = self.index, self.shares.to(content), batch * channels
+        if num_sets > 1:
+            samples = torch.arange(batch, device=content.device).view(-1, 1, 1)
+            index, width = index * batch + samples, channels
+        index, shares = (part.transpose(0, 1).reshape(-1, taps) for part in (index, shares))
+        laid = RowTable.of(content).weighted(index, shares, width)
+        laid = laid.view(num_made, batch, channels)
+        if self.nodes is None:
+            return laid
+        if self.own is not None:
+            nothing = content.new_zeros(num_nodes, batch, channels)
+            content = nothing.index_copy(0, self.own, content)
+        return content.index_copy(0, self.nodes, laid)
+
+    def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeSources":
+        """Returns the same where only some sites are there, all those that make up nodes among them."""
+        own = kept if self.own is None else self.own[kept]
+        return replace(self, index=torch.searchsorted(kept, self.index), own=own)
+
+    def of_all(self, num_nodes: int) -> "NodeSources":
+        """Returns the same for every node, those that are sites included."""
+        if self.nodes is None:
+            return self
+        site = torch.arange(num_nodes, device=self.index.device)
+        if self.own is not None:
+            site = torch.empty_like(site).index_copy(0, self.own, site)
+        index = site.view(1, -1, 1).expand(1, -1, self.index.shape[2])
+        shares = self.shares.new_zeros(index.shape)
+        shares[..., 0] = 1
+        return NodeSources(
+            index.index_copy(1, self.nodes, self.index),
+            shares.index_copy(1, self.nodes, self.shares),
+        )
+
+
+@dataclass(frozen=True)
 class Lattice:
     """Nodes that content is laid on, to be looked at from anywhere."""
 
     axes: tuple[LatticeAxis, ...]
-    sources: Int[Tensor, "sets nodes sites"] | None
-    """Sites that make up every node; None where node and site are one and the same."""
-    shares: Float[Tensor, "sets nodes sites"] | None
-    """How much each of them counts."""
+    sources: NodeSources | None
+    """What makes up the nodes; None where node and site are one and the same."""
     holds_sites: bool
     """Whether every site that counts is a node, whose content is its own."""
     region: Region | None = None
@@ -164,31 +216,18 @@ class Lattice:
         self, content: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "nodes batch channels"]:
         """Returns the content of all nodes."""
-        if self.sources is None or self.shares is None:
-            return content
-        batch, channels = content.shape[1:]
-        num_sets, num_nodes, taps = self.sources.shape
-        index, shares, width = self.sources, self.shares.to(content), batch * channels
-        if num_sets > 1:
-            samples = torch.arange(batch, device=content.device).view(-1, 1, 1)
-            index, width = index * batch + samples, channels
-        index, shares = (part.transpose(0, 1).reshape(-1, taps) for part in (index, shares))
-        laid = RowTable.of(content).weighted(index, shares, width)
-        return laid.view(num_nodes, batch, channels)
+        return content if self.sources is None else self.sources.lay(content, self.num_nodes)
 
     def part(self, points: slice) -> "Lattice":
         """Returns the lattice as a process sees it that holds some of the sites.
 
         What it lays is its part of a sum over processes.
         """
-        nodes = torch.arange(self.num_nodes, device=self.axes[0].nodes.device).view(1, -1, 1)
-        sources = nodes if self.sources is None else self.sources
-        shares = (
-            torch.ones_like(sources, dtype=torch.double) if self.shares is None else self.shares
-        )
-        is_here = (sources >= points.start) & (sources < points.stop)
-        sources = torch.where(is_here, sources - points.start, 0)
-        return replace(self, sources=sources, shares=torch.where(is_here, shares, 0.0))
+        assert self.sources is not None
+        whole = self.sources.of_all(self.num_nodes)
+        is_here = (whole.index >= points.start) & (whole.index < points.stop)
+        index = torch.where(is_here, whole.index - points.start, 0)
+        return replace(self, sources=NodeSources(index, torch.where(is_here, whole.shares, 0.0)))
 
     def locate(
         self,
@@ -227,7 +266,7 @@ class LatticePoints:
     latitude: Float[Tensor, "points sets 1"] | None
     """On a sphere, in radians."""
 
-    def __getitem__(self, points: slice) -> "LatticePoints":
+    def __getitem__(self, points: slice | Int[Tensor, " chosen"]) -> "LatticePoints":
         """Returns some of the points."""
         return LatticePoints(
             self.lattice,

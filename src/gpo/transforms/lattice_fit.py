@@ -1,9 +1,11 @@
 """Fits a lattice to sites, once per geometry.
 
 Where sites are nodes of a tensor grid, some of which may be missing or masked, that grid is the
-lattice. Any other sites get a regular lattice. A node without a site of its own interpolates
-linearly between the sites around it, in the triangles of Delaunay; outside all triangles the
-nearest site takes its place. Masked sites are in no triangle.
+lattice. A node without a site that counts has the content of the nearest sites that do, the mean
+where several are equally near: the hat then looks no farther than the coast, and a gap of one node
+is interpolated between its neighbours. Any other sites get a regular lattice, whose nodes
+interpolate linearly between the sites around them, in the triangles of Delaunay; outside all
+triangles the nearest site takes its place. Masked sites are seen nowhere.
 """
 
 import math
@@ -16,7 +18,7 @@ from scipy.spatial import Delaunay, KDTree, QhullError
 from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints
+from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeSources
 from gpo.transforms.waves import Region, Waves
 
 RESOLUTION = 1e-5
@@ -63,51 +65,107 @@ def _fit_lattice(
 ) -> LatticePoints:
     exact = _inside(waves, positions.double())
     region = Region.of(waves.domain) if _is_spherical(waves) else None
-    found = [ascending_lines(along) for along in exact[is_counted].unbind(-1)]
+    # A grid behind a mask keeps its lines, those on land too.
+    is_whole = _is_whole_grid(exact)
+    is_node = torch.ones_like(is_counted) if is_whole else is_counted
+    found = [ascending_lines(along) for along in exact[is_node].unbind(-1)]
     shape = [len(nodes) for _, nodes in found]
-    if math.prod(shape) > SPARSEST * int(is_counted.sum(1).max()):
+    if math.prod(shape) > max(SPARSEST * int(is_counted.sum(1).max()), int(is_node.sum(1).max())):
         axes = _regular_axes(waves, num_nodes, exact)
         sources, shares = _interpolation(waves, axes, exact, is_counted)
-        lattice = Lattice(axes, sources, shares.to(positions), False, region)
+        lattice = Lattice(axes, NodeSources(sources, shares.to(positions)), False, region)
         return lattice.locate(positions, coords)
     axes = tuple(_axis(waves, number, nodes) for number, (_, nodes) in enumerate(found))
     number = torch.zeros_like(found[0][0])
     for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
-    sites = _site_of_node(number, is_counted, math.prod(shape))
+    sites = _site_of_node(number[is_counted[is_node]], is_counted, math.prod(shape))
     # Where two sites share a place, a node has the content of one of them only.
     holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
-    sources, shares = _sources(waves, axes, exact, is_counted, sites)
-    lattice = Lattice(
-        axes, sources, shares if shares is None else shares.to(positions), holds_sites, region
-    )
-    points = lattice.locate(positions, coords)
+    sources = _sources(waves, axes, sites, positions, number if is_whole else None)
+    points = Lattice(axes, sources, holds_sites, region).locate(positions, coords)
     # Sites that count lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
-        fractions.squeeze(-1).mT[is_counted] = 0
-        cells.squeeze(-1).mT[is_counted] = line.to(cells.dtype)
+        fractions.squeeze(-1).mT[is_node] = 0
+        cells.squeeze(-1).mT[is_node] = line.to(cells.dtype)
     return points
+
+
+def _is_whole_grid(positions: Float[Tensor, "sets points axes"]) -> bool:
+    """Returns whether the sites of every set, masked ones too, are all nodes of one tensor grid."""
+    number, num_nodes = torch.zeros_like(positions[..., 0], dtype=torch.long), 1
+    for along in positions.unbind(-1):
+        lines, places = ascending_lines(along.flatten())
+        number = number * len(places) + lines.view_as(number)
+        num_nodes *= len(places)
+    if num_nodes != positions.shape[1]:
+        return False
+    return bool((number.sort(1).values == torch.arange(num_nodes, device=number.device)).all())
 
 
 def _sources(
     waves: Waves,
     axes: tuple[LatticeAxis, ...],
-    positions: Tensor,
-    is_counted: Tensor,
-    sites: Tensor,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order."""
-    is_straight = sites.shape[1] == positions.shape[1]
-    if is_straight and bool((sites == torch.arange(sites.shape[1], device=sites.device)).all()):
-        return None, None
-    is_site = (sites >= 0).unsqueeze(-1)
-    if bool(is_site.all()):
-        return sites.unsqueeze(-1), torch.ones_like(sites, dtype=torch.double).unsqueeze(-1)
-    sources, shares = _interpolation(waves, axes, positions, is_counted)
-    alone = torch.zeros_like(shares)
-    alone[..., 0] = 1
-    sources = torch.where(is_site, sites.clamp_min(0).unsqueeze(-1), sources)
-    return sources, torch.where(is_site, alone, shares)
+    sites: Int[Tensor, "sets nodes"],
+    positions: Float[Tensor, "sets points axes"],
+    number: Int[Tensor, " all_points"] | None,
+) -> NodeSources | None:
+    """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order.
+
+    Args:
+        waves: Whose axes the grid has.
+        axes: Of the grid.
+        sites: The site that counts at every node, -1 where there is none.
+        positions: Of all sites.
+        number: The node of every site, masked or not, where all of them are nodes.
+    """
+    num_sets, num_nodes = sites.shape
+    is_site = sites >= 0
+    is_own = sites == torch.arange(num_nodes, device=sites.device)
+    has_order = num_nodes == positions.shape[1] and bool((is_own | ~is_site).all())
+    if has_order and bool(is_site.all()):
+        return None
+    nearest = [_nearest_sites(waves, axes, one) for one in sites]
+    taps = max(index.shape[1] for index, _ in nearest)
+    index = sites.new_zeros(num_sets, num_nodes, taps)
+    shares = positions.new_zeros(num_sets, num_nodes, taps)
+    index[..., 0], shares[..., 0] = sites, 1
+    for own, own_shares, has_site, (chosen, weights) in zip(
+        index, shares, is_site, nearest, strict=True
+    ):
+        own[~has_site, : chosen.shape[1]] = chosen
+        own_shares[~has_site, : chosen.shape[1]] = weights.to(shares)
+    if number is None or num_sets > 1 or bool(is_site.all()):
+        return NodeSources(index, shares)
+    nodes = (~is_site[0]).nonzero().flatten()
+    return NodeSources(index[:, nodes], shares[:, nodes], nodes, None if has_order else number)
+
+
+def _nearest_sites(
+    waves: Waves, axes: tuple[LatticeAxis, ...], sites: Int[Tensor, " nodes"]
+) -> tuple[Int[Tensor, "missing taps"], Float[Tensor, "missing taps"]]:
+    """Returns the sites that are nearest to every node without one, and equal weights.
+
+    Args:
+        waves: Whose axes the grid has.
+        axes: Of the grid.
+        sites: The site at every node, -1 where there is none.
+    """
+    nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
+    lengths, closed = np.array(_lengths(waves)), np.array([period == 1 for period in waves.periods])
+    places = _within(nodes.numpy(), closed) * lengths
+    owners, is_site = sites.cpu().numpy(), (sites >= 0).cpu().numpy()
+    tree = KDTree(places[is_site], boxsize=np.where(closed, lengths, 0.0))
+    # The neighbours of a node on a grid, in both directions along every axis.
+    count = min(2 * len(axes), int(is_site.sum()))
+    distances, rows = (
+        np.reshape(part, (-1, count)) for part in tree.query(places[~is_site], k=count)
+    )
+    is_nearest = distances <= distances[:, :1] * (1 + RESOLUTION)
+    taps = int(is_nearest.sum(1).max(initial=1))
+    weights = (is_nearest / is_nearest.sum(1, keepdims=True))[:, :taps]
+    chosen = owners[is_site][np.where(is_nearest, rows, rows[:, :1])[:, :taps]]
+    return torch.from_numpy(chosen).to(sites.device), torch.from_numpy(weights).to(sites.device)
 
 
 def ascending_lines(

@@ -7,6 +7,7 @@ all samples share then need no copies. Real and imaginary parts are an axis of l
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,8 +35,14 @@ class AbstractWaveTransform(AbstractTransform):
     @abstractmethod
     def analyse(
         self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "*moments batch channels"]:
+        """Returns what test functions measure of a field; it adds up over sites."""
+
+    def tokens(
+        self, moments: Float[Tensor, "*moments batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
-        """Returns the tokens of a field."""
+        """Returns the tokens of a field, from what was measured at all sites: the same, or least squares."""
+        return moments
 
     @abstractmethod
     def synthesise(
@@ -44,33 +51,19 @@ class AbstractWaveTransform(AbstractTransform):
         """Returns the field of tokens."""
 
     @abstractmethod
-    def split(self, size: int) -> list[tuple[slice, "AbstractWaveTransform"]]:
-        """Returns chunks of about `size` sites; what all of them measure adds up to the tokens."""
+    def split(self, size: int) -> Sequence[tuple[slice, "AbstractWaveTransform"]]:
+        """Returns chunks of about `size` sites; what all of them measure adds up."""
 
 
 @dataclass(frozen=True)
-class GridTransform(AbstractWaveTransform):
+class AbstractGridTransform(AbstractWaveTransform):
     """Waves on a tensor grid, which factor into waves along its axes."""
 
     shape: tuple[int, ...]
     order: Int[Tensor, " points"] | None
     """Site at every node of the grid; None where they are in the grid's order."""
-    analyses: tuple[Tensor, ...]
-    """One matrix per axis: complex numbers in, but for the last axis, and complex numbers out."""
     syntheses: tuple[Tensor, ...]
-    """The same in the other direction."""
-
-    def analyse(
-        self, field: Float[Tensor, "points batch channels"]
-    ) -> Float[Tensor, "2 modes batch channels"]:
-        """Returns the tokens of a field, last axis first."""
-        if self.order is not None:
-            field = field[self.order]
-        part = self.analyses[-1] @ field.reshape(*self.shape, -1)
-        for axis in range(len(self.shape) - 2, -1, -1):
-            lines = part.reshape(*self.shape[:axis], 2 * self.shape[axis], -1)
-            part = self.analyses[axis] @ lines
-        return part.reshape(2, -1, *field.shape[1:])
+    """One matrix per axis: complex numbers in and, but for the last axis, complex numbers out."""
 
     def synthesise(
         self, modes: Float[Tensor, "2 modes batch channels"]
@@ -84,7 +77,7 @@ class GridTransform(AbstractWaveTransform):
             return field
         return torch.empty_like(field).index_copy(0, self.order, field)
 
-    def split(self, size: int) -> list[tuple[slice, AbstractWaveTransform]]:
+    def split(self, size: int) -> Sequence[tuple[slice, AbstractWaveTransform]]:
         """Returns chunks of whole lines across the first axis, where sites are in the grid's order."""
         count, per_line = self.shape[0], math.prod(self.shape[1:])
         num_lines = max(1, size // per_line)
@@ -95,15 +88,123 @@ class GridTransform(AbstractWaveTransform):
             for start, stop in _steps(count, num_lines)
         ]
 
+    @abstractmethod
+    def lines(self, start: int, stop: int) -> "AbstractGridTransform":
+        """Returns some of the lines across the first axis."""
+
+    def _synthesis_of_lines(self, start: int, stop: int) -> tuple[Tensor, ...]:
+        rows = 1 if len(self.shape) == 1 else 2
+        return self.syntheses[0][rows * start : rows * stop], *self.syntheses[1:]
+
+
+@dataclass(frozen=True)
+class GridTransform(AbstractGridTransform):
+    """Waves on a tensor grid whose weights factor too."""
+
+    analyses: tuple[Tensor, ...]
+    """One matrix per axis: complex numbers in, but for the last axis, and complex numbers out."""
+
+    def analyse(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens of a field, last axis first."""
+        if self.order is not None:
+            field = field[self.order]
+        part = self.analyses[-1] @ field.reshape(*self.shape, -1)
+        for axis in range(len(self.shape) - 2, -1, -1):
+            lines = part.reshape(*self.shape[:axis], 2 * self.shape[axis], -1)
+            part = self.analyses[axis] @ lines
+        return part.reshape(2, -1, *field.shape[1:])
+
     def lines(self, start: int, stop: int) -> "GridTransform":
         """Returns some of the lines across the first axis."""
-        numbers = 1 if len(self.shape) == 1 else 2
-        chosen = slice(numbers * start, numbers * stop)
+        columns = 1 if len(self.shape) == 1 else 2
+        chosen = slice(columns * start, columns * stop)
         return replace(
             self, shape=(stop - start, *self.shape[1:]),
+            syntheses=self._synthesis_of_lines(start, stop),
             analyses=(self.analyses[0][:, chosen].contiguous(), *self.analyses[1:]),
-            syntheses=(self.syntheses[0][chosen], *self.syntheses[1:]),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MaskedGridTransform(AbstractGridTransform):
+    """Waves on a tensor grid whose weights do not factor, because some of its nodes are masked."""
+
+    functions: tuple[Tensor, ...]
+    """What fields are measured in along every axis: one row per function, one column per node."""
+    weights: Float[Tensor, " points"]
+    """Of all sites, in the grid's order; zero where they are masked."""
+    matrix: Float[Tensor, "rows functions"]
+    """Takes the sums of a field times functions to tokens."""
+    nodes: Int[Tensor, " points"] | None = None
+    """Node of every site, ascending, where only some nodes are sites; None where all are."""
+
+    def analyse(
+        self, field: Float[Tensor, "points batch channels"]
+    ) -> Float[Tensor, "functions batch channels"]:
+        """Returns the sums of a field times functions, last axis first."""
+        if self.order is not None:
+            field = field[self.order]
+        part = field * self.weights.view(-1, 1, 1)
+        if self.nodes is not None:
+            nothing = part.new_zeros(math.prod(self.shape), *part.shape[1:])
+            part = nothing.index_copy(0, self.nodes, part)
+        for axis in range(len(self.shape) - 1, -1, -1):
+            lines = part.reshape(*self.shape[: axis + 1], -1)
+            part = self.functions[axis] @ lines
+        return part.reshape(-1, *field.shape[1:])
+
+    def tokens(
+        self, moments: Float[Tensor, "functions batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens that come closest to a field where nodes count."""
+        found = self.matrix @ moments.flatten(1)
+        return found.view(2, -1, *moments.shape[1:])
+
+    def synthesise(
+        self, modes: Float[Tensor, "2 modes batch channels"]
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns the field of tokens, first axis first."""
+        field = super().synthesise(modes)
+        return field if self.nodes is None else field.index_select(0, self.nodes)
+
+    def at_nodes(self, nodes: Int[Tensor, " points"]) -> "MaskedGridTransform":
+        """Returns the same for some of the nodes alone, where these are in the grid's order."""
+        return replace(self, weights=self.weights[nodes], nodes=nodes)
+
+    def split(self, size: int) -> Sequence[tuple[slice, AbstractWaveTransform]]:
+        """Returns chunks of whole lines; of some nodes those that hold any, which are as many sites."""
+        if self.nodes is None:
+            return super().split(size)
+        count = self.shape[0]
+        num_lines = max(1, int(size / len(self.nodes) * count))
+        if num_lines >= count:
+            return [(slice(0, len(self.nodes)), self)]
+        parts = [
+            (self._sites_of_lines(*step), self.lines(*step)) for step in _steps(count, num_lines)
+        ]
+        return [(points, part) for points, part in parts if points.stop > points.start]
+
+    def lines(self, start: int, stop: int) -> "MaskedGridTransform":
+        """Returns some of the lines across the first axis."""
+        points, nodes = self._sites_of_lines(start, stop), self.nodes
+        if nodes is not None:
+            nodes = nodes[points] - start * math.prod(self.shape[1:])
+        return replace(
+            self, shape=(stop - start, *self.shape[1:]),
+            syntheses=self._synthesis_of_lines(start, stop),
+            functions=(self.functions[0][:, start:stop].contiguous(), *self.functions[1:]),
+            weights=self.weights[points], nodes=nodes,
+        )  # fmt: skip
+
+    def _sites_of_lines(self, start: int, stop: int) -> slice:
+        per_line = math.prod(self.shape[1:])
+        ends = start * per_line, stop * per_line
+        if self.nodes is None:
+            return slice(*ends)
+        found = torch.searchsorted(self.nodes, torch.tensor(ends, device=self.nodes.device))
+        return slice(*found.tolist())
 
 
 @dataclass(frozen=True)
@@ -125,7 +226,7 @@ class PointTransform(AbstractWaveTransform):
         """Returns the field of tokens."""
         return _by_set(self.synthesis, modes.flatten(0, 1))
 
-    def split(self, size: int) -> list[tuple[slice, AbstractWaveTransform]]:
+    def split(self, size: int) -> Sequence[tuple[slice, AbstractWaveTransform]]:
         """Returns chunks of sites."""
         count = self.synthesis.shape[1]
         if size >= count:
@@ -143,15 +244,21 @@ class StreamedTransform(AbstractWaveTransform):
     waves: Waves
     positions: Float[Tensor, "sets points axes"]
     weights: Float[Tensor, "sets points"]
-    tokens: Float[Tensor, "sets rows functions"]
+    matrix: Float[Tensor, "sets rows functions"]
     """Takes the sums of a field times functions to tokens."""
 
     def analyse(
         self, field: Float[Tensor, "points batch channels"]
-    ) -> Float[Tensor, "2 modes batch channels"]:
-        """Returns the tokens of a field."""
+    ) -> Float[Tensor, "functions batch channels"]:
+        """Returns the sums of a field times functions."""
         tested = functions_at(self.waves, self.positions) * self.weights.unsqueeze(-1)
-        return _by_set(self.tokens, _by_set(tested.mT, field)).unflatten(0, (2, -1))
+        return _by_set(tested.mT, field)
+
+    def tokens(
+        self, moments: Float[Tensor, "functions batch channels"]
+    ) -> Float[Tensor, "2 modes batch channels"]:
+        """Returns the tokens that come closest to a field."""
+        return _by_set(self.matrix, moments).unflatten(0, (2, -1))
 
     def synthesise(
         self, modes: Float[Tensor, "2 modes batch channels"]
@@ -159,7 +266,7 @@ class StreamedTransform(AbstractWaveTransform):
         """Returns the field of tokens."""
         return _by_set(waves_at(self.waves, self.positions), modes.flatten(0, 1))
 
-    def split(self, size: int) -> list[tuple[slice, AbstractWaveTransform]]:
+    def split(self, size: int) -> Sequence[tuple[slice, AbstractWaveTransform]]:
         """Returns chunks of sites."""
         steps = (slice(*step) for step in _steps(self.positions.shape[1], size))
         return [

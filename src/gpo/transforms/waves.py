@@ -53,6 +53,14 @@ class Waves:
         return tuple(AxisBasis.of(limit, period) for limit, period in pairs)
 
     @property
+    def roughness(self) -> Float[Tensor, " functions"]:
+        """Of the products of functions along the axes, the sum of theirs."""
+        roughness = torch.zeros(1, dtype=torch.double)
+        for basis in self.bases:
+            roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
+        return roughness
+
+    @property
     def num_modes(self) -> int:
         """How many there are: of every pair of opposite wave vectors one, on an axis both."""
         return math.prod(self.shape)

@@ -1,0 +1,154 @@
+"""Fits a transform to sites that form a tensor grid: one small matrix product per axis.
+
+Where the weights of its nodes are products of weights along the axes, so are the tokens. Behind a
+mask they are not, but fields still are products of functions: what these measure is found axis by
+axis, and one matrix, functions by modes, makes tokens of it. It is found once per mask.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpo.transforms.axis_basis import AxisBasis
+from gpo.transforms.gram import grid_gram, inverse_gram
+from gpo.transforms.lattice_fit import ascending_lines
+from gpo.transforms.transform import AbstractGridTransform, GridTransform, MaskedGridTransform
+from gpo.transforms.waves import Waves
+
+SEPARABLE = 1e-3
+"""How far, relatively, weights may be from a product of weights along the axes."""
+
+
+@dataclass(frozen=True)
+class TensorGrid:
+    """Sites that are all nodes of a grid."""
+
+    axes: tuple[Tensor, ...]
+    """Where its lines are along every axis, in the order in which sites meet them."""
+    weights: tuple[Tensor, ...]
+    """Of the lines across every axis; they sum to one."""
+    node_weights: Float[Tensor, "*nodes"] | None
+    """Of every node, where they are not the products of these: some are masked, or none factors."""
+    order: Int[Tensor, " points"] | None
+    """Site at every node; None where sites are in the grid's order."""
+
+
+def find_tensor_grid(
+    positions: Float[Tensor, "points axes"], weights: Float[Tensor, " points"]
+) -> TensorGrid | None:
+    """Returns the grid that sites form in whatever order, None where they form none."""
+    axes: list[Tensor] = []
+    shares: list[Tensor] = []
+    number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
+    expected = torch.ones_like(weights)
+    for along in positions.unbind(-1):
+        lines = _lines(along)
+        nothing = along.new_zeros(int(lines.max()) + 1)
+        axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
+        shares.append(nothing.index_add(0, lines, weights))
+        expected = expected * shares[-1][lines]
+        number = number * len(nothing) + lines
+    shape = [len(axis) for axis in axes]
+    if math.prod(shape) != len(positions):
+        return None
+    order = torch.argsort(number)
+    straight = torch.arange(len(positions), device=positions.device)
+    if not bool((number[order] == straight).all()):
+        return None
+    factors = torch.allclose(expected, weights, rtol=SEPARABLE, atol=0)
+    is_straight = bool((order == straight).all())
+    return TensorGrid(
+        tuple(axes),
+        tuple(shares),
+        None if factors else weights[order].view(shape),
+        None if is_straight else order,
+    )
+
+
+def _lines(along: Tensor) -> Tensor:
+    """Returns the number of the line that every place along an axis lies on, as sites meet them.
+
+    Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
+    """
+    lines, places = ascending_lines(along)
+    first = torch.full_like(lines[: len(places)], len(lines))
+    first.scatter_reduce_(0, lines, torch.arange(len(lines), device=lines.device), "amin")
+    return first.argsort().argsort()[lines]
+
+
+def fit_grid(waves: Waves, grid: TensorGrid, like: Tensor) -> AbstractGridTransform:
+    """Returns analysis and synthesis on a tensor grid, in the type of a tensor."""
+    shape = tuple(len(axis) for axis in grid.axes)
+    syntheses = tuple(matrix.to(like) for matrix in _syntheses(waves, grid))
+    if grid.node_weights is None:
+        analyses = tuple(matrix.to(like) for matrix in _analyses(waves, grid))
+        return GridTransform(shape, grid.order, syntheses, analyses)
+    functions = [basis.at(axis) for basis, axis in zip(waves.bases, grid.axes, strict=True)]
+    gram = grid_gram(functions, grid.node_weights)
+    num_sites = (grid.node_weights > 0).sum().to(gram)
+    matrix = tokens_of_functions(waves, gram) @ inverse_gram(
+        gram, waves.roughness.to(gram), num_sites
+    )
+    return MaskedGridTransform(
+        shape, grid.order, syntheses,
+        tuple(along.mT.contiguous().to(like) for along in functions),
+        grid.node_weights.flatten().to(like), matrix.to(like),
+    )  # fmt: skip
+
+
+def tokens_of_functions(waves: Waves, like: Tensor) -> Float[Tensor, "rows functions"]:
+    """Returns the tokens of every function that fields are measured in, real parts first."""
+    tokens = torch.ones(1, 1, dtype=torch.cdouble)
+    for axis, basis in enumerate(waves.bases):
+        is_last = axis == len(waves.bases) - 1
+        tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
+    return torch.cat([tokens.real, tokens.imag]).to(like)
+
+
+def _analyses(waves: Waves, grid: TensorGrid) -> list[Tensor]:
+    """Returns the matrix along every axis that takes a field to tokens."""
+    analyses: list[Tensor] = []
+    for basis, along, weights in zip(waves.bases, grid.axes, grid.weights, strict=True):
+        fit = _least_squares(basis, along, weights).to(torch.cdouble)
+        analyses.append(basis.tokens.to(along.device) @ fit)
+    *others, last = analyses
+    last = last[waves.bases[-1].limit :]
+    blocks = [_complex_block(matrix, is_analysis=True) for matrix in others]
+    return [*blocks, torch.cat([last.real, last.imag])]
+
+
+def _syntheses(waves: Waves, grid: TensorGrid) -> list[Tensor]:
+    """Returns the matrix along every axis that takes tokens to a field."""
+    turns: list[Tensor] = []
+    for numbers, period, along in zip(waves.numbers, waves.periods, grid.axes, strict=True):
+        phase = along.unsqueeze(-1) * numbers.to(along) / period
+        turns.append(torch.exp(2j * math.pi * phase))
+    *others, last = turns
+    twice = torch.where(waves.numbers[-1] == 0, 1.0, 2.0).to(grid.axes[-1])
+    blocks = [_complex_block(matrix, is_analysis=False) for matrix in others]
+    return [*blocks, torch.cat([twice * last.real, -twice * last.imag], dim=1)]
+
+
+def _least_squares(basis: AxisBasis, along: Tensor, weights: Tensor) -> Tensor:
+    """Returns the matrix that takes values on an axis to coefficients of its functions."""
+    functions = basis.at(along)
+    measured = functions.mT * weights.unsqueeze(-2)
+    num_sites = (weights > 0).sum(-1).to(along)
+    return inverse_gram(measured @ functions, basis.roughness.to(along), num_sites) @ measured
+
+
+def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:
+    """Returns a complex matrix as a real one.
+
+    Its columns are (positions, parts) and its rows (parts, waves) where a field is measured, the
+    other way round where it is made; the arrays between two axes then need no copies.
+    """
+    rows, columns = matrix.shape
+    parts = torch.stack(
+        [torch.stack([matrix.real, -matrix.imag]), torch.stack([matrix.imag, matrix.real])]
+    )
+    order = (0, 2, 3, 1) if is_analysis else (2, 0, 1, 3)
+    return parts.permute(order).reshape(2 * rows, 2 * columns)
