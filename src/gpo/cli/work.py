@@ -9,7 +9,7 @@ from rich.table import Table
 from gpo.cli.data import make_data
 from gpo.data.dataset import StaticMaps
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
-from gpo.evaluation.results import Results, Scope
+from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
 from gpo.evaluation.score import evaluate
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
@@ -99,11 +99,18 @@ def evaluate_run(
     if shards is None and scope == "all":
         example = last_example(forecaster, run.data, run.split.test)
         ShownExample.of(forecaster, example).save(run.folder.folder)
-    Console().print(_table(results))
-    if results.diverged_at:
-        count, first = len(results.diverged_at), min(results.diverged_at)
-        say(f"{count} of {results.num_rollouts} rollouts diverged, the first at step {first}")
+    print_results(results)
     say(f"results: {run.folder.results_file}")
+
+
+def print_results(results: Results) -> None:
+    """Prints the errors of every variable and, last, the verdict."""
+    Console().print(_table(results))
+    if results.num_unknown:
+        say(f"{results.num_unknown} more test examples have no value at any site")
+    if results.diverged_at:
+        say(told_divergence(results))
+    say(f"verdict: {results.verdict}")
 
 
 def report_run(run: OpenRun) -> None:
@@ -156,9 +163,18 @@ def _summary(run: OpenRun) -> str:
 
 def _table(results: Results) -> Table:
     table = Table(title=f"{results.num_examples} test examples")
-    table.add_column("")
-    for name in results.one_step["model"]:
-        table.add_column(name, justify="right")
-    for who, scores in results.one_step.items():
-        table.add_row(who, *(f"{value:.4g}" for value in scores.values()))
+    for column in ("variable", ""):
+        table.add_column(column)
+    for column in COLUMNS.values():
+        table.add_column(column, justify="right")
+    references = [who for who in results.one_step if who != "model"]
+    for who in references:
+        table.add_column(f"skill over {who}", justify="right")
+    for name, scores in results.variables.items():
+        units = results.units.get(name, "")
+        for who, numbers in scores.items():
+            label = (f"{name} ({units})" if units else name) if who == "model" else ""
+            keys = [*COLUMNS, *(f"skill_{reference}" for reference in references)]
+            shown = (shown_number(numbers[key]) if key in numbers else "" for key in keys)
+            table.add_row(label, who, *shown)
     return table
