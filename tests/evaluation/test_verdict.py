@@ -69,7 +69,8 @@ def test_equal_errors_are_tied_and_a_reference_without_error_cannot_be_beaten():
     assert (tied.ratio, tied.interval, tied.outcome) == (1.0, (1.0, 1.0), "tied")
     perfect = compare(errors, np.zeros(20), [np.arange(20)])
     assert perfect.outcome == "worse"
-    assert "worse than persistence (infinitely many times its error" in verdict({"persistence": perfect}, 20)  # fmt: skip
+    told = verdict({"persistence": perfect}, 20)
+    assert told == "Worse than persistence, which makes no error, over 20 test examples."
 
 
 def test_three_examples_are_too_few_for_an_interval():

@@ -1,5 +1,6 @@
 """What the commands of a run do: train, evaluate and report, with words for a terminal."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -8,14 +9,16 @@ from rich.table import Table
 
 from gpo.cli.data import make_data
 from gpo.data.dataset import StaticMaps
+from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
 from gpo.evaluation.score import evaluate
+from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
-from gpo.runs import OpenRun, open_run, read_data
+from gpo.runs import OpenRun, open_run, read_data, read_other
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, read_log
 from gpo.training.setup import split_of
@@ -61,14 +64,43 @@ def train_run(
     return run
 
 
-def evaluate_folder(path: Path) -> None:
-    """Scores the run in a folder; processes that `torchrun` starts share the sites."""
+def evaluate_folder(path: Path, other: Path | None = None) -> None:
+    """Scores the run in a folder; processes that `torchrun` starts share the sites.
+
+    Args:
+        path: The run folder.
+        other: A file to score on, all of it, in place of the test split.
+    """
     run = open_run(path)
+    if other is not None:
+        evaluate_on(run, other)
+        return
     if world_size(1) == 1:
         evaluate_run(run)
         return
     with all_processes() as shard:
         evaluate_run(run, shard)
+
+
+def evaluate_on(run: OpenRun, path: Path) -> None:
+    """Scores a trained run on all of another file; writes `on-NAME/results.json` in its folder."""
+    forecaster = run.forecaster()
+    task = forecaster.task
+    names = run.config.data.var if task.lead == 0 else task.fields
+    data, notes = as_trained(read_other(run.config, path, names), task.trained_on)
+    for note in notes:
+        say(note)
+    if isinstance(data, StaticMaps):
+        members = tuple(range(data.num_samples))
+    else:
+        members = all_time_slices(data, history=task.history, lead=max(task.lead, 1))
+    split = replace(run.split, test=members)
+    results = evaluate(forecaster, data, split, trained_on=run.data, is_quiet=False)
+    folder = run.folder.folder / f"on-{path.stem}"
+    folder.mkdir(exist_ok=True)
+    results.save(folder)
+    print_results(results)
+    say(f"results: {folder / run.folder.results_file.name}")
 
 
 def evaluate_run(

@@ -1,6 +1,6 @@
 """The sites of a data set: coordinates, quadrature weights, and the box to show first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +31,8 @@ class Geometry:
     """Sites along every axis of a structured grid; empty for scattered points."""
     triangles: np.ndarray | None = None
     """Corners of mesh cells as site numbers, cells by 3 (or 4, tetrahedra)."""
+    axis_attributes: tuple[Mapping[str, str], ...] = ()
+    """CF attributes of every axis beside its units, such as a standard name; empty where unknown."""
 
     @property
     def num_points(self) -> int:

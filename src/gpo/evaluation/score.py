@@ -46,6 +46,7 @@ def evaluate(
     finer: Trajectories | StaticMaps | None = None,
     scope: Scope = "all",
     is_quiet: bool = True,
+    trained_on: Trajectories | StaticMaps | None = None,
 ) -> Results:
     """Returns errors over the whole test split, and how they depend on step, scale and sites.
 
@@ -58,8 +59,10 @@ def evaluate(
         finer: The same data at double resolution, where there is such.
         scope: Whether anything is scored beside one step.
         is_quiet: Without progress bars.
+        trained_on: The data of the training split, where the test split is of other data.
     """
     forecaster.eval()
+    source = data if trained_on is None else trained_on
 
     def tracked(items: Sequence[Any], what: str) -> Iterable[Any]:
         return items if is_quiet else track(items, what, transient=True)
@@ -69,11 +72,15 @@ def evaluate(
     contenders: dict[str, Contender] = {
         "model": lambda batch, _: forecaster(batch.frames, batch.coords, weights=batch.weights)
     }
-    if isinstance(data, StaticMaps):
-        mean = training_mean(data, split.training, forecaster.output_mean)
+    if isinstance(source, StaticMaps):
+        mean = training_mean(source, split.training, forecaster.output_mean)
+        if mean.ndim > 1 and len(mean) != data.geometry().num_points:
+            mean = mean.mean(0)
         contenders["training mean"] = lambda batch, _: mean.expand_as(batch.target)
-    else:
-        climatology = Climatology.of(data, split.training)
+    elif isinstance(data, Trajectories):
+        climatology = Climatology.of(source, split.training)
+        if climatology is not None and source is not data:
+            climatology = climatology.for_data(source, data)
         if not reconstructs:
             contenders["persistence"] = lambda batch, _: batch.fields[:, -1]
         if climatology is not None:

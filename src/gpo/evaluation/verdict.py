@@ -37,7 +37,7 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
-        """better or worse where the interval excludes equal errors."""
+        """Better or worse where the interval excludes equal errors."""
         if self.interval is None:
             return "unproven"
         low, high = self.interval
@@ -127,6 +127,8 @@ def verdict(
 def _told(name: str, found: Comparison) -> str:
     if found.interval is None:
         return f"too few test examples to tell from {name} ({_times(found.ratio)} its error)"
+    if math.isinf(found.ratio):
+        return f"worse than {name}, which makes no error"
     word = {"better": "better than", "worse": "worse than", "tied": "tied with"}[found.outcome]
     low, high = (_number(end) for end in found.interval)
     interval = f"{CONFIDENCE:.0%} interval {low} to {high}"
@@ -150,7 +152,7 @@ def _times(ratio: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "infinitely many"
+    return f"{value:.3g}" if math.isfinite(value) else "infinity"
 
 
 def _ratio(model: float, reference: float) -> float:

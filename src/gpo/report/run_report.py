@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner
+from gpo.data.splits import owner, touched_frames
 from gpo.evaluation.example import ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, shown_number, told_divergence
 from gpo.files import write_text
@@ -121,11 +121,15 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
     example = last_example(forecaster, run.data, run.members)
     is_known = example.weights[0].numpy() > 0
     figures = {
-        "forecast": draw_forecast(run.shown.predicted, forecaster.task, example, geometry),
+        "forecast": draw_forecast(
+            run.shown.predicted, forecaster.task, example, geometry, _times(run, forecaster)
+        ),
         "layers": draw_layers(run.shown, geometry, is_known),
         "particles": draw_particle_panels(forecaster, {"test split": (example, geometry)}),
         "motion": draw_motion(forecaster, {"test split": (example, geometry)}),
-        "rollout": draw_rollout(results, forecaster.task.lead) if results.rollout else None,
+        "rollout": draw_rollout(results, forecaster.task.lead, _step(run.data))
+        if results.rollout
+        else None,
         "spectrum": draw_spectrum(results),
         "training": draw_training(run.log),
     }
@@ -152,7 +156,33 @@ def _headline(run: ReportInputs) -> str:
     model = f"{run.results.model['name']}, {run.results.model['parameters']:,} parameters"
     sites = f"{run.data.geometry().num_points:,} sites of {run.data.source.name}"
     told = f"<p><strong>{html.escape(run.results.verdict)}</strong></p>\n"
-    return f"{told}<p>{html.escape(f'{model}, on {sites}.')}</p>"
+    return f"{told}<p>{html.escape(f'{model}, on {sites}{_dates(run)}.')}</p>"
+
+
+def _dates(run: ReportInputs) -> str:
+    """Returns from when to when the test split goes, where frames have dates."""
+    if not isinstance(run.data, Trajectories) or run.data.origin is None:
+        return ""
+    frames = [frame for frames in touched_frames(run.members).values() for frame in frames]
+    first, last = run.data.time_labels([min(frames), max(frames)])
+    calendar = run.data.origin.calendar
+    return f", scored from {first} to {last} ({calendar} calendar)"
+
+
+def _times(run: ReportInputs, forecaster: Forecaster) -> tuple[str, str] | None:
+    """Returns the times of the last input and of the target of the example that is shown."""
+    if not isinstance(run.data, Trajectories):
+        return None
+    member = run.members[-1]
+    target = member.last if forecaster.task.lead == 0 else member.target
+    before, after = run.data.time_labels([member.last, target])
+    return before, after
+
+
+def _step(data: Trajectories | StaticMaps) -> str:
+    """Returns the time from frame to frame in words; nothing where frames are only numbered."""
+    is_timed = isinstance(data, Trajectories) and bool(data.time_units)
+    return f"{data.time_step:g} {data.time_units}" if is_timed else ""
 
 
 def _particle_section(forecaster: Forecaster, images: Mapping[str, str]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users w
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,21 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.cf import (
+    axis_attributes,
+    build_geometry,
+    find_time,
+    is_auxiliary,
+    read_levels,
+    read_origin,
+    read_times,
+    site_dims,
+)
 from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
 
+ATTRIBUTES = ("units", "long_name", "standard_name")
+"""What is kept of a variable's attributes, in the order of `Variable`."""
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
 GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
 NETCDF_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05", b"\x89HDF")
@@ -55,7 +66,12 @@ class GriddedReader(AbstractReader):
         try:
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
+            origin = read_origin(path, dataset, plan.time)
+            levels = read_levels(dataset, plan.sites, plan.chosen)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
+            if geometry.axes:
+                attributes = axis_attributes(dataset, plan.sites)
+                geometry = replace(geometry, axis_attributes=attributes)
             frames = _looks(path, dataset, plan, geometry.num_points)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
@@ -68,13 +84,15 @@ class GriddedReader(AbstractReader):
             layout=self.name,
             source=path,
             variables=tuple(
-                Variable(name, str(dataset[there].attrs.get("units", "")))
+                Variable(name, *(str(dataset[there].attrs.get(key, "")) for key in ATTRIBUTES))
                 for name, there in zip(names, plan.names, strict=True)
             ),
             geometries=(geometry,),
             time=time,
             time_units=units,
             first_hour=first_hour,
+            origin=origin,
+            levels=levels,
             num_trajectories=1,
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
