@@ -40,6 +40,12 @@ class Geometry:
         return len(self.coords)
 
     @property
+    def faces(self) -> np.ndarray | None:
+        """Corners of the triangles of a mesh; none of other sites, and of tetrahedra."""
+        cells = self.triangles
+        return cells if cells is not None and cells.shape[1] == 3 else None
+
+    @property
     def is_masked(self) -> np.ndarray:
         """True at masked sites."""
         return self.weights == 0

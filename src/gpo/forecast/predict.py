@@ -113,8 +113,7 @@ class Forecasts:
     @property
     def _cells(self) -> np.ndarray | None:
         """Cells of a mesh in the plane, at whose nodes forecasts are."""
-        cells = self.data.geometry().triangles
-        return cells if self.places is None and cells is not None and cells.shape[1] == 3 else None
+        return self.data.geometry().faces if self.places is None else None
 
     def write(
         self, writer: AbstractForecastWriter, blocks: Sequence[Block]

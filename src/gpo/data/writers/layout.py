@@ -36,7 +36,7 @@ class ForecastLayout:
     levels: Mapping[str, str] = field(default_factory=dict)
     """The level on which variables are, by name of the vertical axis."""
     cells: np.ndarray | None = None
-    """Corners of the cells of a mesh, whose nodes the points are."""
+    """Corners of the triangles of a mesh, whose nodes the points are."""
 
     @property
     def num_steps(self) -> int:
@@ -98,7 +98,7 @@ class ForecastLayout:
         """Returns the attributes of the variable that describes a mesh, as UGRID names them."""
         return {
             "cf_role": "mesh_topology",
-            "topology_dimension": self.points.domain.dim,
+            "topology_dimension": 2,
             "node_coordinates": " ".join(self.points.names),
             "face_node_connectivity": CELLS,
         }

@@ -90,7 +90,7 @@ def write_forecast(
     points = QueryPoints.of(geometry)
     layout = ForecastLayout(
         points, tuple(variables), len(forecast), times, time_units, origin,
-        cells=None if points.is_grid else geometry.triangles,
+        cells=None if points.is_grid else geometry.faces,
     )  # fmt: skip
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)
