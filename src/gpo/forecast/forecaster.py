@@ -253,6 +253,11 @@ class Forecaster(nn.Module):
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        if "trained_on" not in stored:
+            raise CheckpointError(
+                f"{path}: is of a version before 0.4.0, which did not write what a run was trained "
+                "on. Train the run again."
+            )
         task = build(Task, dict(stored), str(path))
         means = SiteMeans.load(folder) if task.is_per_site else None
         return cls(load_model(folder), task, means)
