@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpo.cli.data import make_data
-from gpo.data.dataset import StaticMaps
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
@@ -90,6 +90,7 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     data, notes = as_trained(read_other(run.config, path, names), task.trained_on)
     for note in notes:
         say(note)
+    _check_kind(data, run.data)
     if isinstance(data, StaticMaps):
         members = tuple(range(data.num_samples))
     else:
@@ -101,6 +102,24 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     results.save(folder)
     print_results(results)
     say(f"results: {folder / run.folder.results_file.name}")
+
+
+def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | StaticMaps) -> None:
+    """Refuses static maps for a time series, and the other way round; other variables, too."""
+    kinds = [
+        "static maps" if isinstance(each, StaticMaps) else "a time series"
+        for each in (trained_on, data)
+    ]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            data.source, "file", f"must hold {kinds[0]}, as in training, got {kinds[1]}."
+        )
+    if isinstance(data, StaticMaps) and isinstance(trained_on, StaticMaps):
+        for side in ("inputs", "outputs"):
+            wanted, got = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
+            if wanted != got:
+                problem = f"must be {', '.join(wanted)}, as in training, got {', '.join(got)}."
+                raise DataError(data.source, side, problem)
 
 
 def evaluate_run(

@@ -1,6 +1,7 @@
 """Dates of frames in the calendar of their file: standard, noleap, 360_day and the others of CF."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +63,5 @@ class TimeOrigin:
 
 def _to_minute(date: "cftime.datetime") -> "cftime.datetime":
     """Returns the nearest minute: hours in floating point miss it by a little."""
-    from datetime import timedelta
-
     later = date + timedelta(seconds=30)
     return later.replace(second=0, microsecond=0)

@@ -4,7 +4,7 @@ Attributes decide first (`standard_name`, `units`, `axis`), then the names in co
 Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
 from gpo.files import require
@@ -37,8 +36,6 @@ EXTRA_STANDARD_NAMES = (
     *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),
     *("forecast_period", "forecast_reference_time"),
 )
-LEVEL_NAMES = EXTRA_NAMES[: EXTRA_NAMES.index("number")]
-LEVEL_STANDARD_NAMES = EXTRA_STANDARD_NAMES[: EXTRA_STANDARD_NAMES.index("realization")]
 DURATIONS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
     **dict.fromkeys(("min", "minute", "minutes"), "min"),
@@ -90,41 +87,6 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     if units.lower() not in DURATIONS:
         raise DataError(path, name, f"has units {units!r}, which we cannot turn into times.")
     return values.astype(np.float64), DURATIONS[units.lower()], None
-
-
-def read_origin(path: Path, dataset: xr.Dataset, dim: str) -> TimeOrigin | None:
-    """Returns the date of the first frame, from which `read_times` counts; none without dates."""
-    coordinate = _time_coordinate(dataset, dim)
-    if coordinate is None or " since " not in str(coordinate.attrs.get("units", "")):
-        return None
-    cftime = require("cftime", "data", "Reading dates")
-    units = str(coordinate.attrs["units"]).strip()
-    calendar = str(coordinate.attrs.get("calendar", "standard"))
-    try:
-        first = cftime.num2date(coordinate.values[0].item(), units, calendar)
-    except ValueError as error:
-        problem = f"has units {units!r} in calendar {calendar!r}, which we cannot decode: {error}."
-        raise DataError(path, str(coordinate.name), problem) from error
-    return TimeOrigin(first.strftime("%Y-%m-%d %H:%M:%S"), calendar)
-
-
-def read_levels(dataset: xr.Dataset, dims: Sequence[str], at: Mapping[str, int]) -> dict[str, str]:
-    """Returns the one value that is read of every vertical axis, be it a dimension or a scalar.
-
-    Args:
-        dataset: The file.
-        dims: Dimensions of the sites.
-        at: Position along other dimensions.
-    """
-    levels: dict[str, str] = {}
-    for name, variable in dataset.variables.items():
-        name = str(name)
-        is_chosen = variable.dims == (name,) and name in at
-        is_scalar = variable.ndim == 0 and name not in dims
-        if (is_chosen or is_scalar) and variable.dtype.kind in "iuf" and _is_level(dataset, name):
-            value = variable.values[at[name]] if is_chosen else variable.values
-            levels[name] = f"{float(value):g}"
-    return levels
 
 
 def site_dims(dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
@@ -196,16 +158,6 @@ def rotated_to_true(
     turn = np.arctan2(-np.cos(up) * np.sin(along), real)
     true_longitude = (np.rad2deg(turn) + pole[1] + 180) % 360 - 180
     return np.rad2deg(np.arcsin(north.clip(-1, 1))), true_longitude
-
-
-def axis_attributes(dataset: xr.Dataset, dims: Sequence[str]) -> tuple[dict[str, str], ...]:
-    """Returns what a file says of every axis beside its units: names and the letter of its axis."""
-    found = [_coordinate(dataset, dim) for dim in dims]
-    keys = ("standard_name", "long_name", "axis")
-    return tuple(
-        {} if one is None else {key: str(one.attrs[key]) for key in keys if key in one.attrs}
-        for one in found
-    )
 
 
 def is_auxiliary(dataset: xr.Dataset, name: str) -> bool:
@@ -392,14 +344,6 @@ def _is_extra(dataset: xr.Dataset, dim: str) -> bool:
         return False
     is_vertical = "positive" in coordinate.attrs or coordinate.attrs.get("axis") == "Z"
     return is_vertical or _standard_name(coordinate) in EXTRA_STANDARD_NAMES
-
-
-def _is_level(dataset: xr.Dataset, name: str) -> bool:
-    """Returns whether a coordinate is a height, a depth, a pressure or a number of a level."""
-    array = dataset[name]
-    if "positive" in array.attrs or array.attrs.get("axis") == "Z":
-        return True
-    return name.lower() in LEVEL_NAMES or _standard_name(array) in LEVEL_STANDARD_NAMES
 
 
 def _hours(

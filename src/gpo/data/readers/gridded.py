@@ -15,22 +15,17 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
-from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.cf import (
+from gpo.data.readers.attributes import (
+    VARIABLE_ATTRIBUTES,
     axis_attributes,
-    build_geometry,
-    find_time,
-    is_auxiliary,
     read_levels,
     read_origin,
-    read_times,
-    site_dims,
 )
+from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
+from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
 
-ATTRIBUTES = ("units", "long_name", "standard_name")
-"""What is kept of a variable's attributes, in the order of `Variable`."""
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
 GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
 NETCDF_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05", b"\x89HDF")
@@ -67,7 +62,7 @@ class GriddedReader(AbstractReader):
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
             origin = read_origin(path, dataset, plan.time)
-            levels = read_levels(dataset, plan.sites, plan.chosen)
+            levels = read_levels(dataset, plan.chosen)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
@@ -84,7 +79,7 @@ class GriddedReader(AbstractReader):
             layout=self.name,
             source=path,
             variables=tuple(
-                Variable(name, *(str(dataset[there].attrs.get(key, "")) for key in ATTRIBUTES))
+                _variable(name, dataset[there])
                 for name, there in zip(names, plan.names, strict=True)
             ),
             geometries=(geometry,),
@@ -341,6 +336,10 @@ def _looks(path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int) -> Iter
         starts = np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist()
     for start in starts:
         yield plan.frames(path, dataset, slice(start, start + portion))
+
+
+def _variable(name: str, array: xr.DataArray) -> Variable:
+    return Variable(name, *(str(array.attrs.get(key, "")) for key in VARIABLE_ATTRIBUTES))
 
 
 def _num_bytes(path: Path) -> int:
