@@ -102,7 +102,7 @@ class Results:
         """Reads the JSON file that `save` wrote."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
-            for part in ("one_step", "per_variable", "variables"):
+            for part in ("one_step", "per_variable", "variables", "resolution", "between_sites"):
                 stored[part] = _with_nan(stored.get(part, {}))
             return cls(**stored)
         except (TypeError, ValueError) as error:

@@ -96,9 +96,12 @@ class Forecasts:
     def layout(self) -> ForecastLayout:
         """What a file of these forecasts holds."""
         data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
+        task = self.forecaster.task
         if isinstance(data, StaticMaps):
             return ForecastLayout(places, data.outputs, data.num_samples, cells=self._cells)
-        ahead = self.forecaster.task.lead * data.time_step * np.arange(1, self.num_steps + 1)
+        # A single frame does not tell its step; training did.
+        step = data.time_step if len(data.time) > 1 else task.trained_on.step or 1.0
+        ahead = task.lead * step * np.arange(1, self.num_steps + 1)
         return ForecastLayout(
             places, data.variables, data.num_trajectories, data.time[self._last] + ahead,
             data.time_units, data.origin, data.levels, self._cells,
@@ -128,15 +131,15 @@ class Forecasts:
         kept = writer.kept()
         for case in range(writer.num_done // per_case, layout.num_cases):
             start = self._start(case)
+            is_masked = nearest_is_masked(start, self.data.geometry(case))
             frames, first = start.frames, 0
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
             for step in range(first, self.num_steps):
                 answers = QueryForecast(self.forecaster, frames, start.coords, start.weights)
-                is_land = nearest_is_masked(start, self.data.geometry(case))
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
-                        values = self._answer(answers, block, layout.points, is_land)
+                        values = self._answer(answers, block, layout.points, is_masked)
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
                 if step + 1 < self.num_steps:
@@ -149,7 +152,7 @@ class Forecasts:
         answers: QueryForecast,
         block: Block,
         places: QueryPoints,
-        is_land: Callable[[np.ndarray], np.ndarray],
+        is_masked: Callable[[np.ndarray], np.ndarray],
     ) -> np.ndarray:
         """Returns a block of the grid of places by variables; NaN where the nearest site is masked."""
         num_outputs = len(self.forecaster.task.outputs)
@@ -157,7 +160,7 @@ class Forecasts:
             return answers.at_sites.reshape(*places.shape, num_outputs)[block].numpy()
         coords = places.coords(block)
         found = answers.at(torch.from_numpy(coords.astype(np.float32))).numpy()
-        found[is_land(coords)] = np.nan
+        found[is_masked(coords)] = np.nan
         shape = [part.stop - part.start for part in block]
         return found.reshape(*shape, num_outputs)
 
