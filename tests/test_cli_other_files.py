@@ -279,6 +279,13 @@ def test_another_level_is_refused_and_the_answer_tells_its_own(tmp_path, capsys)
     assert "`level` must be 500, the level of training, got 850." in message
 
 
+def test_a_single_frame_is_followed_after_the_step_of_training(sea, tmp_path):
+    write_sea(tmp_path / "one.nc", num_frames=1)
+    predict(sea, tmp_path / "a.nc", given=tmp_path / "one.nc")
+    data = open_data(tmp_path / "a.nc", ReadOptions())
+    assert data.time_labels([0]) == ["1987-02-26 12:00"]
+
+
 def test_longitudes_of_another_turn_are_the_same_region(sea, tmp_path):
     write_sea(tmp_path / "turned.nc", longitude=(370.0, 380.0))
     predict(sea, tmp_path / "a.nc", given=tmp_path / "turned.nc")
