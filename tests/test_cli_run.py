@@ -201,7 +201,9 @@ def test_a_baseline_that_cannot_take_the_sites_says_why_and_leaves_no_model(tmp_
 def test_training_on_coarse_sites_is_scored_on_the_finer_ones(tmp_path, capsys):
     path = ns2d(tmp_path)
     main(["run", "--data", str(path), "--coarsen", "2", *SIZES, "--out", str(tmp_path / "run")])
-    assert ": 16 sites" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert ": 16 sites" in printed
+    assert f"verdict: {Results.load(tmp_path / 'run' / 'results.json').verdict}\n" in printed
     text = (tmp_path / "run" / "results.csv").read_text()
     assert "resolution,2x,model," in text
 

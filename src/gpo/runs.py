@@ -1,6 +1,7 @@
 """Opens a run folder together with the data it was made from."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,21 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
     options = ReadOptions(variables=variables, select=assignments("select", source.select))
     data = with_time_features(open_data(path, options), config.task.time_features)
     return coarsen(data, factor or source.coarsen)
+
+
+def read_other(
+    config: RunConfig, path: Path, variables: Sequence[str]
+) -> Trajectories | StaticMaps:
+    """Returns the data of another file, read and coarsened as those of a run.
+
+    Args:
+        config: What of the file.
+        path: The file.
+        variables: Names of the variables.
+    """
+    select = assignments("select", config.data.select)
+    data = open_data(path, ReadOptions(variables=tuple(variables), select=select))
+    return coarsen(with_time_features(data, config.task.time_features), config.data.coarsen)
 
 
 def with_time_features(

@@ -1,9 +1,12 @@
 """The page of a run, from stored results and data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.example import ShownExample, last_example
@@ -79,3 +82,26 @@ def test_a_report_says_why_a_picture_of_particles_is_missing(geometry, changes, 
     page = write_report(tmp_path, inputs_of(forecaster, data, members), forecaster).read_text()
     assert f"<h2>Particles</h2>\n<p>{sentence}</p>" in page
     assert not {"motion", "particles"} & {path.stem for path in (tmp_path / "figures").iterdir()}
+
+
+def test_a_report_begins_with_the_verdict_and_shows_dates(tmp_path):
+    origin = TimeOrigin("1987-02-28 00:00:00", "360_day")
+    data = replace(series(num_frames=6), time=24.0 * np.arange(6), time_units="h", origin=origin)
+    forecaster, members = untrained(data)
+    inputs = inputs_of(forecaster, data, members)
+    page = write_report(tmp_path, inputs, forecaster).read_text()
+    head, _, rest = page.partition("<h2>")
+    assert f"<strong>{inputs.results.verdict}</strong>" in head
+    assert "scored from 1987-02-28 to 1987-03-03 (360_day calendar)" in head
+    assert "<td>a, model</td>" in rest
+    assert "skill over persistence" in rest
+
+
+def test_a_score_that_is_not_finite_is_called_so(tmp_path):
+    data = series()
+    forecaster, members = untrained(data)
+    inputs = inputs_of(forecaster, data, members)
+    scores = {"a": {"model": {"rmse": float("nan")}}}
+    results = replace(inputs.results, variables=scores)
+    page = write_report(tmp_path, replace(inputs, results=results), forecaster).read_text()
+    assert "<td>not finite</td>" in page

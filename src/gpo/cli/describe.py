@@ -101,6 +101,9 @@ def _series(data: Trajectories) -> str:
         uneven = int((~even_steps(data.time)).sum())
         if uneven:
             text += f"; {uneven} steps of another length are left out of training"
+    if data.origin is not None:
+        first, last = data.time_labels([0, len(data.time) - 1])
+        text += f"; from {first} to {last} ({data.origin.calendar} calendar)"
     if data.first_hour is not None:
         text += f"; dated, the first at {data.first_hour:g} h (--time-features day gives a model the hour)"
     return text

@@ -25,25 +25,31 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
+from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
+from gpo.forecast.compatibility import as_trained, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
 from gpo.training.run_folder import Run
 
+SUFFIXES = (".nc", ".nc4", ".cdf", ".csv", ".zarr")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictCommand:
-    """Continues a time series, or maps fields, with a trained run; writes NetCDF or Zarr."""
+    """Continues a time series, or maps fields, with a trained run; writes NetCDF, Zarr or CSV."""
 
     folder: Positional[Path]
     """A run folder."""
     input: Path
     """File with the variables of the run; a time series ends where the forecast shall begin."""
     output: Path
-    """NetCDF file, or Zarr store NAME.zarr, which the same command continues after a kill; one that is there is not overwritten."""
+    """NetCDF file NAME.nc, table NAME.csv, or Zarr store NAME.zarr, which the same command continues after a kill; one that is there is not overwritten."""
     steps: int = 1
     """Forecasts to make, each a lead after the one before."""
+    start: str | None = None
+    """Date of the frame to start from, such as 2019-03-01T06:00, or its time where frames have no dates; the last frame when not given."""
     queries: Path | None = None
     """Points to predict at, one per row: x y z, or longitude latitude; text or .npy."""
     grid: tuple[int, ...] = ()
@@ -60,11 +66,17 @@ class PredictCommand:
                 raise ValueError(f"--{name} must be at least 1, got {value}.")
         if self.queries and self.grid:
             raise ValueError("Give either --queries or --grid, not both.")
+        if self.output.suffix not in SUFFIXES:
+            raise ValueError(
+                f"--output must be NetCDF, a table or Zarr, named {', '.join(SUFFIXES)}, got "
+                f"{self.output.name}."
+            )
         forecasts = self._forecasts(Run(self.folder))
         if self.output.suffix == ".zarr":
             self._store(forecasts)
         else:
-            with new_forecast_file(self.output, forecasts.layout) as writer:
+            new_file = new_table if self.output.suffix == ".csv" else new_forecast_file
+            with new_file(self.output, forecasts.layout) as writer:
                 self._write(forecasts, writer)
         _say(f"forecast: {self.output}")
 
@@ -79,14 +91,19 @@ class PredictCommand:
                 select=assignments("select", trained_on.data.select),
             ),
         )
+        data, notes = as_trained(data, task.trained_on)
+        for note in notes:
+            _say(note)
         places = self._places(data.geometry())
         if isinstance(data, StaticMaps):
+            if self.start is not None:
+                raise ValueError(f"--start needs a time series; {self.input} holds static maps.")
             return Forecasts(forecaster, data, 1, places)
         if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
-        return Forecasts(
-            forecaster, data.with_time_features(task.time_features), self.steps, places
-        )
+        start = -1 if self.start is None else frame_at(data, self.start)
+        data = data.with_time_features(task.time_features)
+        return Forecasts(forecaster, data, self.steps, places, start)
 
     def _places(self, geometry: Geometry) -> QueryPoints | None:
         if self.queries:
@@ -109,6 +126,7 @@ class PredictCommand:
             "run": _digest([*sorted(self.folder.glob("model/*")), self.folder / "config.yaml"]),
             "input": _identity(self.input),
             "steps": forecasts.num_steps,
+            "start": forecasts.start,
             "places": _digest_places(forecasts.places),
             "chunk size": list(self._block(forecasts)),
             "version of gpo": version("gpo"),

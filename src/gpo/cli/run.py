@@ -76,12 +76,16 @@ class EvaluateCommand:
 
     folder: Positional[Path]
     """A run folder."""
+    data: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: the test split)")
+    ] = None
+    """Scores on all of another file with the same variables; results go to on-NAME."""
 
     def run(self) -> None:
         """Writes results.json and prints it as a table."""
         from gpo.cli.work import evaluate_folder
 
-        evaluate_folder(self.folder)
+        evaluate_folder(self.folder, self.data)
 
 
 @dataclass(frozen=True)

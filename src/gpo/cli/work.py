@@ -1,5 +1,6 @@
 """What the commands of a run do: train, evaluate and report, with words for a terminal."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -7,15 +8,17 @@ from rich.console import Console
 from rich.table import Table
 
 from gpo.cli.data import make_data
-from gpo.data.dataset import StaticMaps
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
-from gpo.evaluation.results import Results, Scope
+from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
 from gpo.evaluation.score import evaluate
+from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
-from gpo.runs import OpenRun, open_run, read_data
+from gpo.runs import OpenRun, open_run, read_data, read_other
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, read_log
 from gpo.training.setup import split_of
@@ -61,14 +64,62 @@ def train_run(
     return run
 
 
-def evaluate_folder(path: Path) -> None:
-    """Scores the run in a folder; processes that `torchrun` starts share the sites."""
+def evaluate_folder(path: Path, other: Path | None = None) -> None:
+    """Scores the run in a folder; processes that `torchrun` starts share the sites.
+
+    Args:
+        path: The run folder.
+        other: A file to score on, all of it, in place of the test split.
+    """
     run = open_run(path)
+    if other is not None:
+        evaluate_on(run, other)
+        return
     if world_size(1) == 1:
         evaluate_run(run)
         return
     with all_processes() as shard:
         evaluate_run(run, shard)
+
+
+def evaluate_on(run: OpenRun, path: Path) -> None:
+    """Scores a trained run on all of another file; writes `on-NAME/results.json` in its folder."""
+    forecaster = run.forecaster()
+    task = forecaster.task
+    names = run.config.data.var if task.lead == 0 else task.fields
+    data, notes = as_trained(read_other(run.config, path, names), task.trained_on)
+    for note in notes:
+        say(note)
+    _check_kind(data, run.data)
+    if isinstance(data, StaticMaps):
+        members = tuple(range(data.num_samples))
+    else:
+        members = all_time_slices(data, history=task.history, lead=max(task.lead, 1))
+    split = replace(run.split, test=members)
+    results = evaluate(forecaster, data, split, trained_on=run.data, is_quiet=False)
+    folder = run.folder.folder / f"on-{path.stem}"
+    folder.mkdir(exist_ok=True)
+    results.save(folder)
+    print_results(results)
+    say(f"results: {folder / run.folder.results_file.name}")
+
+
+def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | StaticMaps) -> None:
+    """Refuses static maps for a time series, and the other way round; other variables, too."""
+    kinds = [
+        "static maps" if isinstance(each, StaticMaps) else "a time series"
+        for each in (trained_on, data)
+    ]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            data.source, "file", f"must hold {kinds[0]}, as in training, got {kinds[1]}."
+        )
+    if isinstance(data, StaticMaps) and isinstance(trained_on, StaticMaps):
+        for side in ("inputs", "outputs"):
+            wanted, got = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
+            if wanted != got:
+                problem = f"must be {', '.join(wanted)}, as in training, got {', '.join(got)}."
+                raise DataError(data.source, side, problem)
 
 
 def evaluate_run(
@@ -99,11 +150,18 @@ def evaluate_run(
     if shards is None and scope == "all":
         example = last_example(forecaster, run.data, run.split.test)
         ShownExample.of(forecaster, example).save(run.folder.folder)
-    Console().print(_table(results))
-    if results.diverged_at:
-        count, first = len(results.diverged_at), min(results.diverged_at)
-        say(f"{count} of {results.num_rollouts} rollouts diverged, the first at step {first}")
+    print_results(results)
     say(f"results: {run.folder.results_file}")
+
+
+def print_results(results: Results) -> None:
+    """Prints the errors of every variable and, last, the verdict."""
+    Console().print(_table(results))
+    if results.num_unknown:
+        say(f"{results.num_unknown} more test examples have no value at any site")
+    if results.diverged_at:
+        say(told_divergence(results))
+    say(f"verdict: {results.verdict}")
 
 
 def report_run(run: OpenRun) -> None:
@@ -156,9 +214,18 @@ def _summary(run: OpenRun) -> str:
 
 def _table(results: Results) -> Table:
     table = Table(title=f"{results.num_examples} test examples")
-    table.add_column("")
-    for name in results.one_step["model"]:
-        table.add_column(name, justify="right")
-    for who, scores in results.one_step.items():
-        table.add_row(who, *(f"{value:.4g}" for value in scores.values()))
+    for column in ("variable", ""):
+        table.add_column(column)
+    for column in COLUMNS.values():
+        table.add_column(column, justify="right")
+    references = [who for who in results.one_step if who != "model"]
+    for who in references:
+        table.add_column(f"skill over {who}", justify="right")
+    for name, scores in results.variables.items():
+        units = results.units.get(name, "")
+        for who, numbers in scores.items():
+            label = (f"{name} ({units})" if units else name) if who == "model" else ""
+            keys = [*COLUMNS, *(f"skill_{reference}" for reference in references)]
+            shown = (shown_number(numbers[key]) if key in numbers else "" for key in keys)
+            table.add_row(label, who, *shown)
     return table

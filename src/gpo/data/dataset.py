@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpo.data.dates import TimeOrigin
 from gpo.data.forcings import DAY_CYCLE, TimeFeatures, day_cycle
 from gpo.data.geometry import Geometry
 
@@ -27,6 +28,16 @@ class Variable:
     name: str
     units: str = ""
     """Units as the file has them; empty where it has none."""
+    long_name: str = ""
+    """What the file calls it, for people; empty where it does not."""
+    standard_name: str = ""
+    """Its name in the CF conventions; empty where the file has none."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """CF attributes of the variable, as far as they are known."""
+        names = ("units", "long_name", "standard_name")
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,10 @@ class Trajectories:
     """Time of day of the first frame, where frames have dates; times are hours then."""
     time_features: TimeFeatures = "none"
     """Which forcings `input_frames` puts before the variables."""
+    origin: TimeOrigin | None = None
+    """The date of time zero, where frames have dates; times are hours then."""
+    levels: Mapping[str, str] = field(default_factory=dict)
+    """The one value that was read of a vertical axis, by name: 500 of level, say."""
 
     def __post_init__(self) -> None:
         """Refuses empty or unsorted times, and missing samples, variables or geometries."""
@@ -91,6 +106,14 @@ class Trajectories:
         if values.shape != shape:
             raise DataError(self.source, "values", f"must have shape {shape}, got {values.shape}.")
         return values
+
+    def time_labels(self, numbers: Sequence[int]) -> list[str]:
+        """Returns the times of some frames as they are shown: dates where the file has them."""
+        times = self.time[list(numbers)]
+        if self.origin is not None:
+            return self.origin.labels(times)
+        units = f" {self.time_units}" if self.time_units else ""
+        return [f"{time:g}{units}" for time in times]
 
     @property
     def time_step(self) -> float:

@@ -1,6 +1,6 @@
 """The sites of a data set: coordinates, quadrature weights, and the box to show first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -35,11 +35,19 @@ class Geometry:
     """Sites along every axis of a structured grid; empty for scattered points."""
     triangles: np.ndarray | None = None
     """Corners of mesh cells as site numbers, cells by 3 (or 4, tetrahedra)."""
+    axis_attributes: tuple[Mapping[str, str], ...] = ()
+    """CF attributes of every axis beside its units, such as a standard name; empty where unknown."""
 
     @property
     def num_points(self) -> int:
         """Number of sites, masked ones included."""
         return len(self.coords)
+
+    @property
+    def faces(self) -> np.ndarray | None:
+        """Corners of the triangles of a mesh; none of other sites, and of tetrahedra."""
+        cells = self.triangles
+        return cells if cells is not None and cells.shape[1] == 3 else None
 
     @property
     def is_masked(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Points at which a model is queried: from a file, or a regular grid over the domain."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,23 @@ class QueryPoints:
     numbers: tuple[np.ndarray, ...]
     """Coordinates along every axis of the grid, or one column each; degrees on the sphere."""
     is_grid: bool
+    attributes: tuple[Mapping[str, str], ...] = ()
+    """CF attributes of every axis beside its units; empty where unknown."""
+    curvilinear_shape: tuple[int, ...] = ()
+    """Points along both axes of a curvilinear grid, whose columns are flattened."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of points along every axis."""
         lengths = tuple(len(numbers) for numbers in self.numbers)
-        return lengths if self.is_grid else lengths[:1]
+        return lengths if self.is_grid else self.curvilinear_shape or lengths[:1]
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the dimensions: those of the grid, or `point`."""
-        return self.names if self.is_grid else ("point",)
+        """Names of the dimensions: those of the grid, `y` and `x` of a curvilinear one, or `point`."""
+        if self.is_grid:
+            return self.names
+        return ("y", "x") if self.curvilinear_shape else ("point",)
 
     @property
     def whole(self) -> Block:
@@ -63,10 +69,12 @@ class QueryPoints:
         """Returns the sites of a geometry as query points."""
         if geometry.axes:
             names, units = geometry.axis_names, geometry.axis_units
-            return cls(geometry.domain, names, units, geometry.axes, True)
+            attributes = geometry.axis_attributes
+            return cls(geometry.domain, names, units, geometry.axes, True, attributes)
         if geometry.domain.is_sphere:
             degrees = longitude_latitude(torch.from_numpy(geometry.coords))
-            return _points(geometry.domain, tuple(part.numpy() for part in degrees))
+            points = _points(geometry.domain, tuple(part.numpy() for part in degrees))
+            return replace(points, curvilinear_shape=geometry.grid_shape)
         return _points(geometry.domain, tuple(geometry.coords.T))
 
 
@@ -119,7 +127,7 @@ def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
         )
         names = like.axis_names if like.axes else ("x", "y", "z")[:num_axes]
         units = like.axis_units if like.axes else ("",) * num_axes
-        return QueryPoints(domain, names, units, axes, True)
+        return QueryPoints(domain, names, units, axes, True, like.axis_attributes)
     if domain.lower == (-1.0,) * 3:
         latitude = 90 - (np.arange(shape[0]) + 0.5) * 180 / shape[0]
         longitude = np.arange(shape[1]) * 360 / shape[1]

@@ -111,6 +111,18 @@ def split_time_slices(
     return Split(parts[0], parts[1], parts[2], kind)
 
 
+def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[TimeSlice, ...]:
+    """Returns the time slices of a whole series, none of which crosses a gap in time."""
+    frames = range(len(data.time))
+    found = _time_slices(range(data.num_trajectories), frames, even_steps(data.time), history, lead)
+    if not found:
+        raise ValueError(
+            f"{data.source} must have more than {history * lead} frames in a row for "
+            f"history={history} and lead={lead}, got {len(data.time)}."
+        )
+    return found
+
+
 def split_samples(
     data: StaticMaps, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> Split[int]:

@@ -1,7 +1,7 @@
 """Reference predictions without a model: the climatology of a series, the mean of static maps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,6 +43,24 @@ class Climatology:
                 known[phase] += is_known
         total /= np.maximum(known, 1)
         return cls(torch.from_numpy(total.astype(np.float32)), phases)
+
+    def for_data(self, trained: Trajectories, other: Trajectories) -> "Climatology | None":
+        """Returns the same means for the frames of other data; None where sites or days do not match.
+
+        Args:
+            trained: What the means are of.
+            other: What they are compared with.
+        """
+        if len(other.geometries) > 1 or other.geometry().num_points != self.means.shape[1]:
+            return None
+        if len(self.means) == 1:
+            return replace(self, phases=np.zeros(len(other.time), dtype=int))
+        if trained.first_hour is None or other.first_hour is None:
+            return None
+        hours = other.first_hour - trained.first_hour + other.time - other.time[0]
+        return replace(
+            self, phases=np.round(hours / trained.time_step).astype(int) % len(self.means)
+        )
 
     def at(self, frames: Sequence[int]) -> Float[Tensor, "frames points variables"]:
         """Returns the means that belong to frames of these numbers."""

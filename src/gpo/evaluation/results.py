@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,10 @@ from gpo.files import write_text
 
 Scope = Literal["all", "one-step"]
 """What is scored: everything, or one step alone, which is quick."""
+
+
+COLUMNS = {"relative_l2": "relative L2", "rmse": "RMSE", "rmse_over_std": "RMSE / std"}
+"""Titles of the errors of a variable."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +30,27 @@ class Results:
     series, the mean output of the training split for static maps."""
     per_variable: dict[str, dict[str, float]]
     """Relative L2 of every variable alone, likewise."""
+    verdict: str = ""
+    """What the scores say, in one sentence."""
+    comparisons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By reference: `ratio` of the model's error to its own, both in standard deviations of the
+    training data, the `interval` of the ratio at 95 %, and the `outcome`: better, worse, tied or
+    unproven."""
+    variables: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    """By variable and who: `relative_l2`; `rmse` in the units of the variable; `rmse_over_std`, in
+    standard deviations of the training data; of the model also `skill_PERSISTENCE` and so on, one
+    minus the ratio of its root mean square error to that of a reference."""
+    units: dict[str, str] = field(default_factory=dict)
+    """Units of every variable."""
+    num_unknown: int = 0
+    """Test examples of which every site is missing; they are not scored."""
     rollout: dict[str, list[float | None]] = field(default_factory=dict)
     """Relative L2 after every step, likewise; null once a forecast is not finite."""
     num_rollouts: int = 0
+    lost_after: dict[str, int] = field(default_factory=dict)
+    """By reference that a rollout loses to on the mean: the last step at which it does not."""
     diverged_at: list[int] = field(default_factory=list)
-    """The first step of every rollout whose error exceeded ten times the norm of the truth."""
+    """The first step of every rollout whose error exceeded five times the largest of references."""
     spectrum: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By variable: energy by wave number of truth and model, after one step and at the end of
     the rollout, and the error in bins; or the reason why there is none."""
@@ -44,7 +65,8 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Writes `results.json` and, one number per line, `results.csv`."""
-        write_text(folder / "results.json", json.dumps(asdict(self), indent=2) + "\n")
+        text = json.dumps(_without_nan(asdict(self)), indent=2, allow_nan=False)
+        write_text(folder / "results.json", text + "\n")
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(("part", "who", "what", "value"))
@@ -55,6 +77,11 @@ class Results:
         for part in ("one_step", "per_variable", "resolution"):
             for who, scores in getattr(self, part).items():
                 yield from ((part, who, what, value) for what, value in scores.items())
+        yield "verdict", "model", "sentence", self.verdict
+        for name, scores in self.variables.items():
+            for who, numbers in scores.items():
+                part = f"variable {name}"
+                yield from ((part, who, what, value) for what, value in numbers.items())
         for who, errors in self.rollout.items():
             yield from (("rollout", who, step, error) for step, error in enumerate(errors, 1))
         yield from (("diverged_at", "model", n, step) for n, step in enumerate(self.diverged_at))
@@ -74,8 +101,41 @@ class Results:
     def load(cls, path: Path) -> "Results":
         """Reads the JSON file that `save` wrote."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            for part in ("one_step", "per_variable", "variables", "resolution", "between_sites"):
+                stored[part] = _with_nan(stored.get(part, {}))
+            return cls(**stored)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{path}: must be results that gpo evaluate wrote, got {error}"
             ) from error
+
+
+def shown_number(value: float) -> str:
+    """Returns a score as it is printed; says of one that is not finite that it is not."""
+    return f"{value:.4g}" if math.isfinite(value) else "not finite"
+
+
+def told_divergence(results: Results) -> str:
+    """Returns in words how many rollouts diverged."""
+    count, first = len(results.diverged_at), min(results.diverged_at)
+    return (
+        f"{count} of {results.num_rollouts} rollouts diverged, the first at step {first}: their "
+        "error exceeds five times the largest of persistence and climatology"
+    )
+
+
+def _without_nan(content: Any) -> Any:
+    """Returns the same with null for what is not finite, which JSON cannot say."""
+    if isinstance(content, dict):
+        return {name: _without_nan(part) for name, part in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(part) for part in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _with_nan(content: Any) -> Any:
+    """Returns scores with NaN for null."""
+    if isinstance(content, dict):
+        return {name: _with_nan(part) for name, part in content.items()}
+    return math.nan if content is None else content

@@ -13,12 +13,12 @@ from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.references import Climatology
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.rollout import rollout
-from gpo.numerics.norms import relative_l2
+from gpo.numerics.norms import channel_errors, relative_l2
 
 MAX_ROLLOUTS = 32
 """Rollouts that are made, their starts evenly chosen."""
-DIVERGED = 10.0
-"""A forecast whose error is this many times the norm of the truth has diverged."""
+DIVERGED = 5.0
+"""A forecast whose error is this many times the largest of the references has diverged."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Rollouts:
 
     errors: dict[str, np.ndarray]
     """Relative L2 by rollout and step, of the model and of every reference."""
+    scaled: dict[str, np.ndarray]
+    """Errors in standard deviations of the training data, likewise: free of units."""
     truth: list[np.ndarray]
     """The true last frame of every rollout, points by variables."""
     forecast: list[np.ndarray]
@@ -36,8 +38,13 @@ class Rollouts:
 
     @property
     def diverged_at(self) -> list[int]:
-        """The first step, counted from 1, of every rollout that left all bounds; for `results`."""
-        is_wild = ~(self.errors["model"] <= DIVERGED)
+        """The first step, counted from 1, of every rollout that left all bounds; for `results`.
+
+        A rollout is bounded by the largest error that a reference makes in it.
+        """
+        references = [errors for who, errors in self.scaled.items() if who != "model"]
+        bound = DIVERGED * np.max(references, axis=(0, 2))
+        is_wild = ~(self.scaled["model"] <= bound[:, None])
         return [int(row.argmax()) + 1 for row in is_wild if row.any()]
 
     def mean_errors(self) -> dict[str, list[float | None]]:
@@ -59,6 +66,8 @@ def make_rollouts(
 ) -> Rollouts:
     """Rolls out from evenly chosen starts; all of them stay in the test split.
 
+    A start is left out where every site is missing in one of the frames.
+
     Args:
         forecaster: The trained model.
         data: The time series.
@@ -75,7 +84,9 @@ def make_rollouts(
     num_steps = min(num_steps, reach if data.num_trajectories > 2 else max(1, reach // 2))
     starts = [w for w in windows if w.last + num_steps * lead <= end[w.trajectory]]
     rows: dict[str, list[list[float]]] = {}
-    rollouts = Rollouts({}, [], [], [])
+    scaled: dict[str, list[np.ndarray]] = {}
+    rollouts = Rollouts({}, {}, [], [], [])
+    std = np.array(forecaster.task.output_std)
     for window in track(evenly(starts, MAX_ROLLOUTS)):
         geometry = data.geometry(window.trajectory)
         stop = window.last + num_steps * lead + 1
@@ -87,6 +98,9 @@ def make_rollouts(
         is_known = np.asarray(np.isfinite(frames).all((0, 2)))
         weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
         site_weights = torch.from_numpy(geometry.weights.astype(np.float32))
+        if not bool(weights.any()):
+            # Every site is missing in some frame.
+            continue
         coords = torch.from_numpy(geometry.coords.astype(np.float32))
         filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(given, geometry))
         start = torch.from_numpy(filled)[None]
@@ -100,8 +114,11 @@ def make_rollouts(
                 for g, u in zip(guess, torch.from_numpy(truth), strict=True)
             ]
             rows.setdefault(who, []).append(errors)
+            each = channel_errors(guess, torch.from_numpy(truth), weights[None]).numpy()
+            scaled.setdefault(who, []).append(np.sqrt(np.square(each / std).mean(-1)))
         rollouts.truth.append(np.where(is_known[:, None], truth[-1], np.nan))
         rollouts.forecast.append(forecast[-1].numpy())
         rollouts.geometries.append(geometry)
     rollouts.errors.update({who: np.array(errors) for who, errors in rows.items()})
+    rollouts.scaled.update({who: np.array(errors) for who, errors in scaled.items()})
     return rollouts

@@ -101,7 +101,7 @@ def rollout(session: Session, request: RolloutRequest) -> Packet:
     if not 1 <= request.steps <= MAX_STEPS:
         raise ValueError(f"`steps` must be from 1 to {MAX_STEPS}, got {request.steps}.")
     with session.lock:
-        example, truth, times = _series(session, request)
+        example, truth, times, labels = _series(session, request)
     with session.rollout_lock:
         forecast = forecasts.rollout(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
@@ -112,7 +112,7 @@ def rollout(session: Session, request: RolloutRequest) -> Packet:
         for guess, true in zip(forecast, torch.from_numpy(truth), strict=True)
     ]
     arrays = {"forecast": forecast.numpy(), "truth": truth}
-    return Packet(arrays, {"errors": errors, "times": times})
+    return Packet(arrays, {"errors": errors, "times": times, "labels": labels})
 
 
 def netcdf(session: Session, request: AblationRequest) -> bytes:
@@ -145,14 +145,18 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
         if isinstance(member, TimeSlice) and isinstance(data, Trajectories):
             number = member.last if task.lead == 0 else member.target
             times = data.time[number : number + 1]
-            write_forecast(path, rows[None, None], geometry, variables, times, data.time_units)
+            write_forecast(
+                path, rows[None, None], geometry, variables, times, data.time_units, data.origin
+            )
         else:
             write_forecast(path, rows[None], geometry, variables)
         return path.read_bytes()
 
 
-def _series(session: Session, request: RolloutRequest) -> tuple[Example, np.ndarray, list[float]]:
-    """Returns the initial condition of a rollout, the true frames after it, and their times."""
+def _series(
+    session: Session, request: RolloutRequest
+) -> tuple[Example, np.ndarray, list[float], list[str]]:
+    """Returns the initial condition of a rollout, the true frames after it, their times and dates."""
     example = session.example(request.example)
     member, data, task = session.members[request.example], session.data, session.forecaster.task
     if not isinstance(member, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
@@ -161,8 +165,9 @@ def _series(session: Session, request: RolloutRequest) -> tuple[Example, np.ndar
     num_steps = min(request.steps, (max(ends) - member.last) // task.lead)
     stop = member.last + num_steps * task.lead + 1
     read = data.frames(member.trajectory, slice(member.first, stop, task.lead))
-    times = data.time[member.last + task.lead : stop : task.lead]
-    return example, read[task.history :].astype(np.float32), times.astype(float).tolist()
+    later = range(member.last + task.lead, stop, task.lead)
+    times, labels = data.time[list(later)].astype(float).tolist(), data.time_labels(later)
+    return example, read[task.history :].astype(np.float32), times, labels
 
 
 def _errors(

@@ -63,6 +63,7 @@ def _example(session: Session, member: TimeSlice | int) -> dict[str, Any]:
         "trajectory": member.trajectory,
         "given": [float(time[number]) for number in member.inputs],
         "time": float(time[target]),
+        "label": " → ".join(session.data.time_labels([member.last, target])),
     }
 
 

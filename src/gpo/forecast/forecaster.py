@@ -6,7 +6,7 @@ all samples correspond, it is learned relative to their means (`site_means.py`).
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gpo.data.forcings import DAY_CYCLE, TimeFeatures
 from gpo.files import write_text
+from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.models import Model, load_model, particle_operator
 from gpo.forecast.statistics import SiteMeans
 from gpo.model.ablation import Ablation
@@ -55,6 +56,8 @@ class Task:
     """Whether every input frame begins with cosine and sine of the time of day."""
     day_angle: float = 0.0
     """By how much that angle grows in `lead` steps, in radians."""
+    trained_on: TrainedOn = field(default_factory=TrainedOn)
+    """What the training data were, so that other data are told from them."""
 
     @property
     def num_forcings(self) -> int:
@@ -250,6 +253,11 @@ class Forecaster(nn.Module):
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        if "trained_on" not in stored:
+            raise CheckpointError(
+                f"{path}: is of a version before 0.4.0, which did not write what a run was trained "
+                "on. Train the run again."
+            )
         task = build(Task, dict(stored), str(path))
         means = SiteMeans.load(folder) if task.is_per_site else None
         return cls(load_model(folder), task, means)

@@ -4,12 +4,13 @@ No more is in memory than the frames a step starts from, its answer at the sites
 answers elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
@@ -52,7 +53,9 @@ class Forecasts:
     num_steps: int = 1
     """Forecasts of every series, each a lead after the one before; one for static maps."""
     places: QueryPoints | None = None
-    """Where; at the sites when not given."""
+    """Where; at the sites when not given. A place whose nearest site is masked is NaN."""
+    start: int = -1
+    """Number of the last frame that a forecast starts from."""
 
     def __post_init__(self) -> None:
         """Refuses data that the forecaster cannot start from."""
@@ -64,9 +67,9 @@ class Forecasts:
             if names != task.inputs:
                 problem = f"must be {', '.join(task.inputs)}, got {', '.join(names)}."
                 raise DataError(data.source, "inputs", problem)
-        elif len(data.time) < self._num_needed:
+        elif self._last + 1 < self._num_needed:
             problem = f"must have at least {self._num_needed} frames to start from, got"
-            raise DataError(data.source, "time", f"{problem} {len(data.time)}.")
+            raise DataError(data.source, "time", f"{problem} {self._last + 1}.")
         else:
             self._check_time_features(data)
         counts = {geometry.num_points for geometry in data.geometries}
@@ -91,11 +94,27 @@ class Forecasts:
     def layout(self) -> ForecastLayout:
         """What a file of these forecasts holds."""
         data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
+        task = self.forecaster.task
         if isinstance(data, StaticMaps):
-            return ForecastLayout(places, data.outputs, data.num_samples)
-        ahead = self.forecaster.task.lead * data.time_step * np.arange(1, self.num_steps + 1)
-        times = data.time[-1] + ahead
-        return ForecastLayout(places, data.variables, data.num_trajectories, times, data.time_units)
+            return ForecastLayout(places, data.outputs, data.num_samples, cells=self._cells)
+        # A single frame does not tell its step; training did.
+        step = data.time_step if len(data.time) > 1 else task.trained_on.step or 1.0
+        ahead = task.lead * step * np.arange(1, self.num_steps + 1)
+        return ForecastLayout(
+            places, data.variables, data.num_trajectories, data.time[self._last] + ahead,
+            data.time_units, data.origin, data.levels, self._cells,
+        )  # fmt: skip
+
+    @property
+    def _last(self) -> int:
+        """Number of the last frame that a forecast starts from, counted from the first."""
+        assert isinstance(self.data, Trajectories)
+        return range(len(self.data.time))[self.start]
+
+    @property
+    def _cells(self) -> np.ndarray | None:
+        """Cells of a mesh in the plane, at whose nodes forecasts are."""
+        return self.data.geometry().faces if self.places is None else None
 
     def write(
         self, writer: AbstractForecastWriter, blocks: Sequence[Block]
@@ -110,6 +129,7 @@ class Forecasts:
         kept = writer.kept()
         for case in range(writer.num_done // per_case, layout.num_cases):
             start = self._start(case)
+            is_masked = nearest_is_masked(start, self.data.geometry(case))
             frames, first = start.frames, 0
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
@@ -117,7 +137,7 @@ class Forecasts:
                 answers = QueryForecast(self.forecaster, frames, start.coords, start.weights)
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
-                        values = self._answer(answers, block, layout.points)
+                        values = self._answer(answers, block, layout.points, is_masked)
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
                 if step + 1 < self.num_steps:
@@ -125,23 +145,55 @@ class Forecasts:
                     frames = self.forecaster.advance(frames[None], found[None])[0]
                     writer.keep(case, step + 1, frames.numpy())
 
-    def _answer(self, answers: QueryForecast, block: Block, places: QueryPoints) -> np.ndarray:
-        """Returns a block of the grid of places by variables."""
+    def _answer(
+        self,
+        answers: QueryForecast,
+        block: Block,
+        places: QueryPoints,
+        is_masked: Callable[[np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """Returns a block of the grid of places by variables; NaN where the nearest site is masked."""
         num_outputs = len(self.forecaster.task.outputs)
         if self.places is None:
             return answers.at_sites.reshape(*places.shape, num_outputs)[block].numpy()
-        queries = torch.from_numpy(places.coords(block).astype(np.float32))
+        coords = places.coords(block)
+        found = answers.at(torch.from_numpy(coords.astype(np.float32))).numpy()
+        found[is_masked(coords)] = np.nan
         shape = [part.stop - part.start for part in block]
-        return answers.at(queries).reshape(*shape, num_outputs).numpy()
+        return found.reshape(*shape, num_outputs)
 
     def _start(self, case: int) -> Start:
         geometry = self.data.geometry(case)
         if isinstance(self.data, StaticMaps):
             return Start.of(self.data.sample(case)[0][None], geometry)
-        times = slice(-self._num_needed, None, self.forecaster.task.lead)
+        first = self._last + 1 - self._num_needed
+        times = slice(first, self._last + 1, self.forecaster.task.lead)
         return Start.of(self.data.input_frames(case, times), geometry)
 
     @property
     def _num_needed(self) -> int:
         task = self.forecaster.task
         return (task.history - 1) * task.lead + 1
+
+
+def nearest_is_masked(start: Start, geometry: Geometry) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that tells of points whether the nearest of all sites is masked.
+
+    Args:
+        start: Which sites are known.
+        geometry: The sites.
+    """
+    is_masked = (start.weights == 0).numpy()
+    if not is_masked.any():
+        return lambda coords: np.zeros(len(coords), dtype=bool)
+    domain = geometry.domain
+    lower, wraps = np.array(domain.lower), np.array(domain.periodic)
+    sides = np.where(wraps, np.array(domain.upper) - lower, 0.0)
+
+    def moved(coords: np.ndarray) -> np.ndarray:
+        # A tree of a periodic box wants coordinates within one period.
+        offset = coords - lower
+        return np.where(wraps, np.mod(offset, np.where(wraps, sides, 1.0)), offset)
+
+    tree = KDTree(moved(geometry.coords), boxsize=sides if wraps.any() else None)
+    return lambda coords: is_masked[tree.query(moved(coords))[1]]

@@ -22,7 +22,7 @@ from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.transport import Content, View
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.shard import SpatialShard
-from gpo.transforms.transform import AbstractTransform
+from gpo.transforms.transform import AbstractTransform, AbstractWaveTransform
 from gpo.transforms.waves import Waves
 
 

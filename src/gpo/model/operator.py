@@ -40,7 +40,7 @@ from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
 from gpo.model.transport import Content
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import SiteGeometry
+from gpo.transforms.fit import CountedSites, SiteGeometry
 from gpo.transforms.transform import AbstractTransform
 
 VARIANTS: dict[type, Callable[..., Variant]] = {

@@ -52,6 +52,17 @@ def rmse(
     return (q * (prediction - target).square()).sum(1).clamp_min(_tiny(q)).sqrt().mean()
 
 
+def channel_errors(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, "batch channels"]:
+    r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}$ of every sample and channel, in double precision."""
+    pair = prediction.double(), target.double()
+    prediction, target, q = _counted(*pair, weights)
+    return (q * (prediction - target).square()).sum(1).sqrt()
+
+
 def nrmse(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],

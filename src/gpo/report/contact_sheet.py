@@ -139,19 +139,20 @@ def _frames(data: Trajectories) -> list[list[tuple]]:
     lines = []
     for trajectory in range(num_shown):
         frames = np.concatenate([data.frames(trajectory, slice(n, n + 1)) for n in numbers])
+        labels = data.time_labels(numbers)
         whose = f" of trajectory {trajectory}" if num_shown > 1 else ""
         for channel, variable in enumerate(data.variables[:MAX_ROWS]):
             limits = color_limits(frames[..., channel])
             lines.append(
                 [
                     (
-                        f"{variable.name}{whose}, t = {data.time[number]:g} {data.time_units}",
+                        f"{variable.name}{whose}, t = {labels[position]}",
                         variable.units or variable.name,
                         data.geometry(trajectory),
                         frames[position, :, channel],
                         limits,
                     )
-                    for position, number in enumerate(numbers)
+                    for position in range(len(numbers))
                 ]
             )
     return lines

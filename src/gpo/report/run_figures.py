@@ -26,6 +26,7 @@ def draw_forecast(
     task: Task,
     example: Example,
     geometry: Geometry,
+    times: tuple[str, str] | None = None,
 ) -> Figure:
     """Returns input, truth, prediction and error of one example, a row per variable.
 
@@ -34,7 +35,9 @@ def draw_forecast(
         task: Names and units of inputs and outputs.
         example: The example that was predicted.
         geometry: Its sites.
+        times: Times or dates of the last input and of the target; none for static maps.
     """
+    earlier, later = (f", {time}" for time in times) if times else ("", "")
     is_known = example.weights[0].numpy() > 0
     given, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
     outputs = task.outputs[:4]
@@ -47,8 +50,8 @@ def draw_forecast(
         error = np.abs(predicted[:, channel] - truth[:, channel])
         given_limits = color_limits(given[is_known, before])
         panels = [
-            (f"given: {task.fields[before]}", given[:, before], given_limits),
-            (f"truth: {name}", truth[:, channel], limits),
+            (f"given: {task.fields[before]}{earlier}", given[:, before], given_limits),
+            (f"truth: {name}{later}", truth[:, channel], limits),
             (f"predicted: {name}", predicted[:, channel], limits),
             ("absolute error", error, (0.0, float(error[is_known].max()) or 1.0)),
         ]
@@ -58,14 +61,21 @@ def draw_forecast(
     return figure
 
 
-def draw_rollout(results: Results, lead: int) -> Figure:
-    """Returns the error against the step; lines end where a forecast is no longer finite."""
+def draw_rollout(results: Results, lead: int, step: str = "") -> Figure:
+    """Returns the error against the step; lines end where a forecast is no longer finite.
+
+    Args:
+        results: With a rollout.
+        lead: Frames from step to step.
+        step: The time from frame to frame, in words; empty where frames have none.
+    """
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for who, errors in results.rollout.items():
         steps = lead * np.arange(1, len(errors) + 1)
         heights = [np.nan if error is None else error for error in errors]
         axes.semilogy(steps, heights, "o-", color=STYLES.get(who), label=who, markersize=3)
-    axes.set(xlabel="frames ahead", ylabel=f"relative L2, mean of {results.num_rollouts}")
+    every = f" (one every {step})" if step else ""
+    axes.set(xlabel=f"frames ahead{every}", ylabel=f"relative L2, mean of {results.num_rollouts}")
     return _finished(figure)
 
 

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner
+from gpo.data.splits import owner, touched_frames
 from gpo.evaluation.example import ShownExample, last_example
-from gpo.evaluation.results import Results
+from gpo.evaluation.results import COLUMNS, Results, shown_number, told_divergence
 from gpo.files import write_text
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.results import FILE_NAME, Interpretation
@@ -47,6 +47,12 @@ img { max-width: 100%; } pre { background: #f4f4f4; padding: 1rem; overflow-x: a
   pre { background: #222; } img { background: #fff; } th, td { border-color: #444; } }
 """
 
+SCORES = (
+    "RMSE is in the units of the variable; RMSE / std in standard deviations of the variable in the "
+    "training data, which no unit enters. Skill is one minus the ratio of the model's RMSE to that "
+    "of a reference: 1 is perfect, 0 as good as the reference, below 0 worse."
+)
+"""What the columns of the scores are."""
 PARTICLES = (
     "The last input frame, and its reconstruction from particles: at every point the mean of the "
     "values of their sites, weighted with their Gaussians. Fine structure that is missing in the "
@@ -115,11 +121,15 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
     example = last_example(forecaster, run.data, run.members)
     is_known = example.weights[0].numpy() > 0
     figures = {
-        "forecast": draw_forecast(run.shown.predicted, forecaster.task, example, geometry),
+        "forecast": draw_forecast(
+            run.shown.predicted, forecaster.task, example, geometry, _times(run, forecaster)
+        ),
         "layers": draw_layers(run.shown, geometry, is_known),
         "particles": draw_particle_panels(forecaster, {"test split": (example, geometry)}),
         "motion": draw_motion(forecaster, {"test split": (example, geometry)}),
-        "rollout": draw_rollout(results, forecaster.task.lead) if results.rollout else None,
+        "rollout": draw_rollout(results, forecaster.task.lead, _step(run.data))
+        if results.rollout
+        else None,
         "spectrum": draw_spectrum(results),
         "training": draw_training(run.log),
     }
@@ -145,8 +155,34 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
 def _headline(run: ReportInputs) -> str:
     model = f"{run.results.model['name']}, {run.results.model['parameters']:,} parameters"
     sites = f"{run.data.geometry().num_points:,} sites of {run.data.source.name}"
-    score = run.results.one_step["model"]["relative_l2"]
-    return html.escape(f"{model}, on {sites}: relative L2 {score:.4g}.")
+    told = f"<p><strong>{html.escape(run.results.verdict)}</strong></p>\n"
+    return f"{told}<p>{html.escape(f'{model}, on {sites}{_dates(run)}.')}</p>"
+
+
+def _dates(run: ReportInputs) -> str:
+    """Returns from when to when the test split goes, where frames have dates."""
+    if not isinstance(run.data, Trajectories) or run.data.origin is None:
+        return ""
+    frames = [frame for frames in touched_frames(run.members).values() for frame in frames]
+    first, last = run.data.time_labels([min(frames), max(frames)])
+    calendar = run.data.origin.calendar
+    return f", scored from {first} to {last} ({calendar} calendar)"
+
+
+def _times(run: ReportInputs, forecaster: Forecaster) -> tuple[str, str] | None:
+    """Returns the times of the last input and of the target of the example that is shown."""
+    if not isinstance(run.data, Trajectories):
+        return None
+    member = run.members[-1]
+    target = member.last if forecaster.task.lead == 0 else member.target
+    before, after = run.data.time_labels([member.last, target])
+    return before, after
+
+
+def _step(data: Trajectories | StaticMaps) -> str:
+    """Returns the time from frame to frame in words; nothing where frames are only numbered."""
+    is_timed = isinstance(data, Trajectories) and bool(data.time_units)
+    return f"{data.time_step:g} {data.time_units}" if is_timed else ""
 
 
 def _particle_section(forecaster: Forecaster, images: Mapping[str, str]) -> tuple[str, str]:
@@ -164,25 +200,34 @@ def _prediction_sections(
     run: ReportInputs, images: Mapping[str, str], particles: tuple[str, str]
 ) -> list[tuple[str, str]]:
     results = run.results
-    units = f"<p>{results.num_examples} test examples, in the units of the data.</p>"
+    unknown = f", and {results.num_unknown} without a value" * (results.num_unknown > 0)
+    count = f"<p>{results.num_examples} test examples{unknown}. {html.escape(SCORES)}</p>"
     layers = CONTENT_LAYERS if len(run.shown.windows) else WAVE_LAYERS
     return [
-        ("Scores on the test split", units + _table(results.one_step)),
-        ("Relative L2 of every variable", _table(results.per_variable)),
+        ("Scores on the test split", count + _table(_variable_rows(results), "variable")),
         ("A prediction of the test split", images["forecast"]),
         particles,
         ("Activation by layer", _captioned(layers, images.get("layers"))),
     ]
 
 
+def _variable_rows(results: Results) -> dict[str, dict[str, float | str]]:
+    """Returns the errors of every variable, of the model and of references, a row each."""
+    rows: dict[str, dict[str, float | str]] = {}
+    for name, scores in results.variables.items():
+        units = results.units.get(name, "")
+        for who, numbers in scores.items():
+            titles = (COLUMNS.get(key, key.replace("skill_", "skill over ")) for key in numbers)
+            label = f"{name} ({units})" if units else name
+            rows[f"{label}, {who}"] = dict(zip(titles, numbers.values(), strict=True))
+    return rows
+
+
 def _score_sections(run: ReportInputs, images: Mapping[str, str]) -> list[tuple[str, str]]:
     results = run.results
     diverged = ""
     if results.diverged_at:
-        diverged = (
-            f'<p class="warning">{len(results.diverged_at)} of {results.num_rollouts} rollouts '
-            f"diverged, the first at step {min(results.diverged_at)}.</p>"
-        )
+        diverged = f'<p class="warning">{html.escape(told_divergence(results))}.</p>'
     between = {"between the sites": results.between_sites} if results.between_sites else {}
     settings = html.escape(yaml.safe_dump(dict(run.settings), sort_keys=False))
     return [
@@ -238,7 +283,7 @@ def _table(rows: Mapping[str, Mapping[str, float | str]], corner: str = "") -> s
 
 
 def _number(value: float | str | None) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else html.escape(str(value or "-"))
+    return shown_number(value) if isinstance(value, int | float) else html.escape(str(value or "-"))
 
 
 def _spectrum(results: Results, image: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.forcings import day_angle
 from gpo.data.splits import Split, split_samples, split_time_slices
+from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import SiteMeans, training_statistics
 from gpo.training.config import RunConfig
@@ -75,6 +76,7 @@ def make_task(
         output_std=tuple(outputs.std.tolist()),
         increment_std=tuple(changes.tolist()),
         is_per_site=means is not None,
+        trained_on=TrainedOn.of(data),
         **told,
     )
     if config.task.phase == "field":

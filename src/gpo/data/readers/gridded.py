@@ -7,7 +7,7 @@ ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users w
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,12 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.readers.attributes import (
+    VARIABLE_ATTRIBUTES,
+    axis_attributes,
+    read_levels,
+    read_origin,
+)
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.sites import mask_missing
@@ -55,7 +61,12 @@ class GriddedReader(AbstractReader):
         try:
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
+            origin = read_origin(path, dataset, plan.time)
+            levels = read_levels(dataset, plan.chosen)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
+            if geometry.axes:
+                attributes = axis_attributes(dataset, plan.sites)
+                geometry = replace(geometry, axis_attributes=attributes)
             frames = _looks(path, dataset, plan, geometry.num_points)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
@@ -68,13 +79,15 @@ class GriddedReader(AbstractReader):
             layout=self.name,
             source=path,
             variables=tuple(
-                Variable(name, str(dataset[there].attrs.get("units", "")))
+                _variable(name, dataset[there])
                 for name, there in zip(names, plan.names, strict=True)
             ),
             geometries=(geometry,),
             time=time,
             time_units=units,
             first_hour=first_hour,
+            origin=origin,
+            levels=levels,
             num_trajectories=1,
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
@@ -323,6 +336,10 @@ def _looks(path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int) -> Iter
         starts = np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist()
     for start in starts:
         yield plan.frames(path, dataset, slice(start, start + portion))
+
+
+def _variable(name: str, array: xr.DataArray) -> Variable:
+    return Variable(name, *(str(array.attrs.get(key, "")) for key in VARIABLE_ATTRIBUTES))
 
 
 def _num_bytes(path: Path) -> int:

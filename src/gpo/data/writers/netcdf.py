@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpo.data.dataset import Variable
+from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
-from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
+from gpo.data.writers.layout import (
+    ATTRIBUTES,
+    CELLS,
+    MESH,
+    AbstractForecastWriter,
+    ForecastLayout,
+)
 from gpo.files import require, whole_file
 
 if TYPE_CHECKING:
@@ -37,14 +44,26 @@ def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractFo
         file.setncatts(ATTRIBUTES)
         for name, length in zip(layout.dims, layout.shape, strict=True):
             file.createDimension(name, length)
-        for name, axis, numbers, attributes in layout.coordinates():
-            coordinate = file.createVariable(name, numbers.dtype, (axis,))
+        for name, dims, numbers, attributes in layout.coordinates():
+            coordinate = file.createVariable(name, numbers.dtype, dims)
             coordinate.setncatts(attributes)
-            coordinate[:] = numbers
+            coordinate[...] = numbers
+        if layout.cells is not None:
+            _write_mesh(file, layout, layout.cells)
         for variable in layout.variables:
             content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
-            content.setncatts({"units": variable.units} if variable.units else {})
+            content.setncatts(layout.attributes(variable))
         yield _FileWriter(file, layout)
+
+
+def _write_mesh(file: "netCDF4.Dataset", layout: ForecastLayout, cells: np.ndarray) -> None:
+    """Writes the cells of a mesh as UGRID has them, so that readers know it from loose points."""
+    file.createDimension("mesh_face", cells.shape[0])
+    file.createDimension("mesh_corner", cells.shape[1])
+    corners = file.createVariable(CELLS, "i4", ("mesh_face", "mesh_corner"))
+    corners.setncatts({"cf_role": "face_node_connectivity", "start_index": 0})
+    corners[:] = cells
+    file.createVariable(MESH, "i4", ()).setncatts(layout.mesh_attributes())
 
 
 def write_forecast(
@@ -54,6 +73,7 @@ def write_forecast(
     variables: Sequence[Variable],
     times: np.ndarray | None = None,
     time_units: str = "",
+    origin: TimeOrigin | None = None,
 ) -> None:
     """Writes complete forecasts at the sites of a geometry.
 
@@ -65,9 +85,13 @@ def write_forecast(
         variables: Names and units.
         times: Times of the frames; none for static maps.
         time_units: Units of these.
+        origin: The date of time zero, where times are dates.
     """
     points = QueryPoints.of(geometry)
-    layout = ForecastLayout(points, tuple(variables), len(forecast), times, time_units)
+    layout = ForecastLayout(
+        points, tuple(variables), len(forecast), times, time_units, origin,
+        cells=None if points.is_grid else geometry.faces,
+    )  # fmt: skip
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)
         writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

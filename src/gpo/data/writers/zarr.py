@@ -14,8 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.query_points import blocks
-from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
+from gpo.data.query_points import block_shape, blocks
+from gpo.data.writers.layout import (
+    ATTRIBUTES,
+    CELLS,
+    MESH,
+    AbstractForecastWriter,
+    ForecastLayout,
+)
 from gpo.files import require, whole_file, write_text
 
 AXES = "_ARRAY_DIMENSIONS"
@@ -102,20 +108,32 @@ class ForecastStore(AbstractForecastWriter):
         self._store.mkdir(parents=True)
         layout = self._layout
         group = self._zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
-        for name, axis, numbers, attributes in layout.coordinates():
-            chunk = (min(len(numbers), COORDINATES_AT_ONCE),)
+        for name, dims, numbers, attributes in layout.coordinates():
+            chunk = block_shape(numbers.shape, COORDINATES_AT_ONCE)
             array = group.create_array(
                 name, shape=numbers.shape, chunks=chunk, dtype=numbers.dtype, fill_value=None,
-                attributes={AXES: [axis], **attributes},
+                attributes={AXES: list(dims), **attributes},
             )  # fmt: skip
-            for (part,) in blocks(numbers.shape, chunk):
+            for part in blocks(numbers.shape, chunk):
                 array[part] = np.ascontiguousarray(numbers[part])
+        if layout.cells is not None:
+            corners = group.create_array(
+                CELLS, shape=layout.cells.shape, dtype="i4", chunks=layout.cells.shape,
+                attributes={
+                    AXES: ["mesh_face", "mesh_corner"],
+                    "cf_role": "face_node_connectivity", "start_index": 0,
+                },
+            )  # fmt: skip
+            corners[:] = layout.cells
+            group.create_array(
+                MESH, shape=(), dtype="i4", chunks=(), fill_value=None,
+                attributes={AXES: [], **layout.mesh_attributes()},
+            )  # fmt: skip
         before = (1,) * (len(layout.shape) - len(block))
         for variable in layout.variables:
-            units = {"units": variable.units} if variable.units else {}
             group.create_array(
                 variable.name, shape=layout.shape, chunks=(*before, *block), dtype="f4",
-                fill_value=np.nan, attributes={AXES: list(layout.dims), **units},
+                fill_value=np.nan, attributes={AXES: list(layout.dims), **layout.attributes(variable)},
             )  # fmt: skip
         self._zarr.consolidate_metadata(self._store)
         self._count(0)

@@ -1,6 +1,5 @@
 // The settings at the top and in the panels, and buttons that play a slider.
 
-import { short } from "./colours.js";
 import { element } from "./store.js";
 
 export function setUpControls(store) {
@@ -100,9 +99,8 @@ function setUpTime(store) {
   };
   const follow = () => {
     const example = numbers[Number(slider.value)];
-    const { given, time, sample } = run.examples[example];
-    const units = run.time_units ? ` ${run.time_units}` : "";
-    const text = isSeries(run) ? `${short(given.at(-1))} → ${short(time)}${units}` : `sample ${sample}`;
+    const { label, sample } = run.examples[example];
+    const text = isSeries(run) ? label : `sample ${sample}`;
     element("time-text").textContent = text;
     slider.setAttribute("aria-valuetext", text);
     store.set({ example });

@@ -70,8 +70,8 @@ export class RolloutPanel {
     all.forEach(([values, how], n) =>
       this.pictures[n].show({ geometry, box, values, scale: how, units, curves: n ? [] : curves }),
     );
-    const { times, errors } = this.rollout.metadata;
-    const text = `${step + 1} of ${times.length}, t = ${short(times[step])} ${run.time_units}`;
+    const { labels, errors } = this.rollout.metadata;
+    const text = `${step + 1} of ${labels.length}, t = ${labels[step]}`;
     element("step-text").textContent = text;
     element("step").setAttribute("aria-valuetext", text);
     this.drawCurve(errors.map(({ relative_l2: error_ }) => error_), step);

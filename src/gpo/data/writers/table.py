@@ -1,0 +1,76 @@
+"""Forecasts as CSV: a line per trajectory, time and point; the file is complete or absent.
+
+Dates are those of the calendar of the input. The first line, which begins with #, names calendar and
+units; missing values are empty.
+"""
+
+import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from gpo.data.query_points import Block
+from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
+from gpo.files import whole_file
+
+
+class _TableWriter(AbstractForecastWriter):
+    """Writes lines into an open file."""
+
+    def __init__(self, file: TextIO, layout: ForecastLayout) -> None:
+        self._lines, self._layout = csv.writer(file, lineterminator="\n"), layout
+        file.write(f"# {_units(layout)}\n")
+        case = "sample" if layout.times is None else "trajectory"
+        names = [variable.name for variable in layout.variables]
+        times = [] if layout.times is None else ["time"]
+        self._lines.writerow([case, *times, *layout.points.names, *names])
+        self._times = _times(layout)
+
+    def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
+        layout = self._layout
+        num_before = 1 if layout.times is None else 2
+        before = [index[0], *(self._times[step] for step in index[1:num_before])]
+        places = _places(layout, tuple(part for part in index[num_before:]))
+        for place, numbers in zip(places, values.reshape(len(places), -1), strict=True):
+            shown = ("" if np.isnan(number) else f"{number:.7g}" for number in numbers)
+            self._lines.writerow([*before, *(f"{part:.9g}" for part in place), *shown])
+
+
+@contextmanager
+def new_table(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
+    """Opens a file to write forecasts into; it appears when all of them are written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
+        yield _TableWriter(file, layout)
+
+
+def _units(layout: ForecastLayout) -> str:
+    parts = []
+    if layout.origin is not None:
+        parts.append(f"time: dates of the {layout.origin.calendar} calendar")
+    elif layout.times is not None:
+        parts.append(f"time: {layout.time_units or 'frames'}")
+    named = [*zip(layout.points.names, layout.points.units, strict=True)]
+    named += [(variable.name, variable.units) for variable in layout.variables]
+    return "; ".join([*parts, *(f"{name}: {units}" for name, units in named if units)])
+
+
+def _times(layout: ForecastLayout) -> list[str]:
+    if layout.times is None:
+        return []
+    if layout.origin is not None:
+        return layout.origin.texts(layout.times)
+    return [f"{time:.9g}" for time in layout.times]
+
+
+def _places(layout: ForecastLayout, block: Block) -> np.ndarray:
+    """Returns points by coordinates, in the units of the file."""
+    points = layout.points
+    if points.is_grid:
+        axes = [numbers[part] for numbers, part in zip(points.numbers, block, strict=True)]
+        return np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], -1)
+    columns = [np.asarray(numbers).reshape(points.shape)[block] for numbers in points.numbers]
+    return np.stack([column.ravel() for column in columns], -1)
