@@ -8,6 +8,7 @@ from rich.table import Table
 
 from gpo.cli.data import make_data
 from gpo.data.dataset import StaticMaps
+from gpo.data.inputs import notes
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.score import evaluate
@@ -52,6 +53,8 @@ def train_run(
     if global_rank() == 0:
         folder.claim(config)
         say(_summary(run))
+        for note in notes(data):
+            say(f"note: {note}")
     train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
@@ -141,7 +144,7 @@ def _summary(run: OpenRun) -> str:
         what = f"{wanted} from {given}"
     else:
         names = ", ".join(variable.name for variable in data.variables)
-        told = " and the time of day" * (task.time_features == "day")
+        told = "".join(f" and {one.name}" for one in data.forcings)
         step = f"{task.history} frame(s){told} predict the one {task.lead} step(s) later"
         what = f"{names}; {step} (as {task.predict})"
         if task.phase == "field":

@@ -101,11 +101,11 @@ def rollout(session: Session, request: RolloutRequest) -> Packet:
     if not 1 <= request.steps <= MAX_STEPS:
         raise ValueError(f"`steps` must be from 1 to {MAX_STEPS}, got {request.steps}.")
     with session.lock:
-        example, truth, times = _series(session, request)
+        example, truth, forcings, times = _series(session, request)
     with session.rollout_lock:
         forecast = forecasts.rollout(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.weights, ablation=_ablation_of(request),
+            weights=example.weights, forcings=forcings, ablation=_ablation_of(request),
         )[0]  # fmt: skip
     errors = [
         _errors(guess, true, example)
@@ -151,8 +151,10 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
         return path.read_bytes()
 
 
-def _series(session: Session, request: RolloutRequest) -> tuple[Example, np.ndarray, list[float]]:
-    """Returns the initial condition of a rollout, the true frames after it, and their times."""
+def _series(
+    session: Session, request: RolloutRequest
+) -> tuple[Example, np.ndarray, Tensor, list[float]]:
+    """Returns the initial condition of a rollout, the true frames, forcings and times after it."""
     example = session.example(request.example)
     member, data, task = session.members[request.example], session.data, session.forecaster.task
     if not isinstance(member, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
@@ -162,7 +164,10 @@ def _series(session: Session, request: RolloutRequest) -> tuple[Example, np.ndar
     stop = member.last + num_steps * task.lead + 1
     read = data.frames(member.trajectory, slice(member.first, stop, task.lead))
     times = data.time[member.last + task.lead : stop : task.lead]
-    return example, read[task.history :].astype(np.float32), times.astype(float).tolist()
+    ahead = np.arange(member.last + 2 * task.lead, stop, task.lead)
+    forcings = torch.from_numpy(data.forcing_frames(member.trajectory, ahead))[None]
+    truth = read[task.history :].astype(np.float32)
+    return example, truth, forcings, times.astype(float).tolist()
 
 
 def _errors(

@@ -20,6 +20,11 @@ class ReadOptions:
     select: Mapping[str, str] = field(default_factory=dict)
     """One value of every extra dimension by name, such as level=500 or number=0; for named
     arrays whose shapes leave it open, axes=time,y,x."""
+    beside: tuple[str, ...] = ()
+    """Names that are inputs beside the variables, and need not be time series of fields."""
+    inputs: tuple[str, ...] = ()
+    """Names that are given in a static map, fields or one number per sample; the variables are
+    what it predicts then."""
 
 
 class AbstractReader(ABC):

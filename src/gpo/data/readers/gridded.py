@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
+from gpo.data.readers.candidates import find_candidates, first_date
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
@@ -56,6 +58,9 @@ class GriddedReader(AbstractReader):
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
             geometry = build_geometry(path, dataset, plan.sites, plan.time)
+            date = first_date(dataset, plan.time, first_hour)
+            reopen = partial(_open, path, options.variables)
+            candidates = find_candidates(dataset, plan.time, plan.sites, plan.chosen, reopen)
             frames = _looks(path, dataset, plan, geometry.num_points)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
@@ -75,6 +80,8 @@ class GriddedReader(AbstractReader):
             time=time,
             time_units=units,
             first_hour=first_hour,
+            first_date=date,
+            candidates=candidates,
             num_trajectories=1,
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )

@@ -1,0 +1,77 @@
+"""Variables of a gridded file that are no time series of fields, but may be inputs beside them."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from gpo.data.dataset import InputCandidate, Variable
+from gpo.data.dates import FirstDate
+from gpo.data.readers.cf import is_auxiliary
+from gpo.files import require
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Reads one variable whole; the file is open only meanwhile."""
+
+    open: Callable[[], xr.Dataset]
+    name: str
+    dims: tuple[str, ...]
+    chosen: Mapping[str, int]
+
+    def __call__(self) -> np.ndarray:
+        dataset = self.open()
+        try:
+            array = dataset[self.name]
+            at = {str(dim): self.chosen.get(str(dim), 0)
+                  for dim in array.dims if dim not in self.dims}  # fmt: skip
+            part = array.isel(at).transpose(*self.dims)
+            return part.values.reshape(math.prod(part.shape)).astype(np.float64)
+        finally:
+            dataset.close()
+
+
+def find_candidates(
+    dataset: xr.Dataset,
+    time: str,
+    sites: Sequence[str],
+    chosen: Mapping[str, int],
+    open_file: Callable[[], xr.Dataset],
+) -> tuple[InputCandidate, ...]:
+    """Returns fields without a time axis, and variables with one number per time.
+
+    Args:
+        dataset: The file.
+        time: Name of the time dimension.
+        sites: Dimensions along which sites lie, in the order of points.
+        chosen: Position along every other dimension.
+        open_file: Opens the file again.
+    """
+    found: list[InputCandidate] = []
+    for name, array in dataset.data_vars.items():
+        if array.dtype.kind not in "iuf" or is_auxiliary(dataset, str(name)):
+            continue
+        dims = {str(dim) for dim in array.dims if dim not in chosen and dataset.sizes[dim] > 1}
+        dims |= {str(dim) for dim in array.dims if dim == time or dim in sites}
+        for kind, wanted in (("static", tuple(sites)), ("series", (time,))):
+            if dims == set(wanted):
+                units = str(array.attrs.get("units", ""))
+                read = _Read(open_file, str(name), wanted, dict(chosen))
+                found.append(InputCandidate(Variable(str(name), units), kind, read))
+    return tuple(found)
+
+
+def first_date(dataset: xr.Dataset, time: str, first_hour: float | None) -> FirstDate | None:
+    """Returns the date of the first frame, where frames have dates."""
+    if first_hour is None:
+        return None
+    along = [dataset[name] for name, part in dataset.variables.items() if part.dims == (time,)]
+    dated = [array for array in along if " since " in str(array.attrs.get("units", ""))]
+    own = [array for array in dated if array.name == time] or dated
+    calendar = str(own[0].attrs.get("calendar", "standard"))
+    cftime = require("cftime", "data", "Reading dates")
+    date = cftime.num2date(own[0].values[0].item(), own[0].attrs["units"], calendar)
+    return FirstDate(date.strftime("%Y-%m-%d %H:%M:%S").strip(), calendar)
