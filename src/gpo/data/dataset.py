@@ -241,6 +241,21 @@ class StaticMaps:
         return given, wanted
 
 
+def with_numbers(
+    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]], values: np.ndarray, number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns input and output of a static map with numbers of the sample before the input.
+
+    Args:
+        fetch: Reads a sample.
+        values: Samples by numbers.
+        number: Which sample.
+    """
+    given, wanted = fetch(number)
+    more = np.broadcast_to(values[number], (len(wanted), values.shape[1]))
+    return np.concatenate([more, given], -1), wanted
+
+
 @dataclass(frozen=True)
 class RowReader:
     """Reads frames at a range of sites in grid order.

@@ -177,6 +177,7 @@ class FieldForcing(AbstractForcing):
     length: int
     """Frames of the file."""
     transforms: tuple[SiteTransform, ...] = ()
+    note: str = ""
 
     def num_frames(self) -> int | None:
         """Returns how many frames there are."""

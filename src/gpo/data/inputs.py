@@ -1,13 +1,13 @@
 """Opens a file together with the inputs that a model gets beside the state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable, with_numbers
 from gpo.data.forcing_config import ForcingConfig
 from gpo.data.forcings import (
     AbstractForcing,
@@ -110,7 +110,11 @@ class _Source:
         other, numbers = self._series(name, "--forcing")
         if len(other.time) != len(self.data.time) or not np.allclose(other.time, self.data.time):
             raise DataError(self.path, name, "must have the times of the other variables.")
-        return FieldForcing(other.variables, _Fields(other, numbers), len(other.time))
+        note = ""
+        num_missing = int(other.geometry().is_masked[numbers].sum())
+        if num_missing:
+            note = f"{name} is missing at {num_missing:,} sites, where its mean at each time stands"
+        return FieldForcing(other.variables, _Fields(other, numbers), len(other.time), note=note)
 
     def _candidate(self, name: str, kind: str) -> tuple[Variable, np.ndarray] | None:
         if self.path != self.data.source:
@@ -130,7 +134,7 @@ class _Source:
             if any(not np.array_equal(frame, frames[0], equal_nan=True) for frame in frames):
                 problem = f"changes in time. Prescribe it at every time: --forcing {name}"
                 raise DataError(self.path, name, problem)
-            rows.append(frames[0][numbers].astype(np.float64))
+            rows.append(frames[0][numbers].astype(np.float32))
         if other.num_trajectories not in (1, self.data.num_trajectories):
             problem = f"must be one field or {self.data.num_trajectories}, one per trajectory."
             raise DataError(self.path, name, problem)
@@ -241,16 +245,8 @@ def _with_more_inputs(data: StaticMaps, chosen: ForcingConfig) -> StaticMaps:
     given = [_parameter(data, name) for name in chosen.parameters]
     values = np.concatenate([one.values for one in given], 1)
     variables = tuple(variable for one in given for variable in one.variables)
-    fetch = partial(_fetch_more, data.fetch, values)
+    fetch = partial(with_numbers, data.fetch, values)
     return replace(data, inputs=(*variables, *data.inputs), fetch=fetch)
-
-
-def _fetch_more(
-    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]], values: np.ndarray, number: int
-) -> tuple[np.ndarray, np.ndarray]:
-    given, wanted = fetch(number)
-    more = np.broadcast_to(values[number], (len(wanted), values.shape[1]))
-    return np.concatenate([more, given], -1), wanted
 
 
 def notes(data: Trajectories | StaticMaps) -> Sequence[str]:

@@ -34,6 +34,8 @@ class AbstractReader(ABC):
     """Name of the layout, as in `READERS` and `Trajectories.layout`."""
     layout: ClassVar[str]
     """The layout in a few words, for messages."""
+    takes_inputs: ClassVar[bool] = False
+    """Whether the inputs of static maps can be named."""
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.candidates import find_candidates, first_date
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
 
@@ -46,13 +47,20 @@ class GriddedReader(AbstractReader):
 
     name = "gridded"
     layout = "NetCDF, GRIB or Zarr with CF attributes, such as ERA5 and CARRA"
+    takes_inputs = True
 
     def recognises(self, path: Path) -> bool:
         """Looks for a Zarr folder, the first bytes of NetCDF or GRIB, or their suffixes."""
         return _format(path) is not None
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
-        """Returns the chosen variables, named as they were asked for."""
+    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
+        """Returns the chosen variables, named as they were asked for; maps where inputs are."""
+        if options.inputs:
+            named = (*options.inputs, *options.variables)
+            return read_gridded_maps(path, options, partial(_open, path, named))
+        return self._read_series(path, options)
+
+    def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
         dataset = _open(path, options.variables)
         try:
             plan = _make_plan(path, dataset, options)

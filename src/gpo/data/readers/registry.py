@@ -40,6 +40,9 @@ def open_data(
         raise DataError(path, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
     try:
         found = load_reader(reader) if reader is not None else _recognise(path)
+        if options.inputs and not found.takes_inputs:
+            problem = f"has the layout {found.name}, whose inputs are fixed: leave out --inputs."
+            raise DataError(path, "file", problem)
         return found.read(path, options)
     except (DataError, MissingPackageError):
         raise
