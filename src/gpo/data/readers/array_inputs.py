@@ -15,13 +15,14 @@ from gpo.data.readers.axis_order import Axes, Field, Order, common_length
 from gpo.data.readers.stores import Stored
 
 
-def is_static(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
-    """Returns whether an array has the axes of the sites, and none of time."""
+def is_beside(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
+    """Returns whether an array has the axes of sites or of times, and not of both."""
     if axes.is_bare or axes.stated or stored.is_vector:
         return False
     if any(axes.fits(order, stored.shape) for order in axes.orders(patterns)):
         return False
-    return any(axes.fits(order, stored.shape) for order in axes.orders(("sites", "sample sites")))
+    others = ["sites", "sample sites", *(["sample time"] if "time" in axes.lengths else [])]
+    return any(axes.fits(order, stored.shape) for order in axes.orders(others))
 
 
 def find_array_candidates(

@@ -40,7 +40,7 @@ from gpo.data.dataset import (
     with_numbers,
 )
 from gpo.data.geometry import Geometry
-from gpo.data.readers.array_inputs import find_array_candidates, is_static, split_map_inputs
+from gpo.data.readers.array_inputs import find_array_candidates, is_beside, split_map_inputs
 from gpo.data.readers.axis_order import (
     BARE_SERIES,
     MAPS,
@@ -109,7 +109,7 @@ class ArraysReader(AbstractReader):
         rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
         state = {name: stored for name, stored in rest.items() if name not in options.beside}
         found = _candidates(path, state, options.variables)
-        changing = {name: one for name, one in found.items() if not is_static(axes, one, patterns)}
+        changing = {name: one for name, one in found.items() if not is_beside(axes, one, patterns)}
         fields = [
             match(path, name, stored, axes, patterns)
             for name, stored in (changing or found).items()
@@ -323,11 +323,13 @@ def _parameters(
         if stored.size in (1, count):
             parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
         elif not is_choice and name not in told:
+            alike = " ".join(n for n, one in rest.items() if one.shape == stored.shape)
+            length = fields[0].length("time")
+            advice = f" `--forcing {alike}` where they belong to the {length} frames, `--inputs {alike}` where frames are samples."  # fmt: skip
             problem = (
                 f"has shape {stored.shape}, which is neither a field nor one number for each of "
                 f"{count} samples. Leave it out by naming the variables to read: `--var "
-                f"{fields[0].name}`. A number for each of {fields[0].length('time')} frames is "
-                f"`--forcing {name}`; where these frames are samples, `--inputs {name}`."
+                f"{fields[0].name}`.{advice if stored.size == length else ''}"
             )
             raise DataError(path, name, problem)
     return parameters
