@@ -8,10 +8,11 @@ from typing import Any
 from gpo.assignments import assignments
 from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
 from gpo.data.coarsen import coarsen
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.generate import generate
 from gpo.data.inputs import open_with_forcings
 from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.numbers import maps_of_numbers
 from gpo.data.splits import Split
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.parallel.processes import global_rank
@@ -86,9 +87,19 @@ def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | Stati
     # Of static maps, the reader itself tells inputs from outputs.
     variables = config.data.var if task.lead == 0 else task.fields
     reserve = Path(config.data.data) if config.data.data else None
-    return open_with_forcings(
-        path, read_options(config, variables), config.forcings, reserve=reserve
-    )
+    try:
+        return open_with_forcings(
+            path, read_options(config, variables), config.forcings, reserve=reserve
+        )
+    except DataError:
+        # New parameters come without fields: their sites are those of the run.
+        maps = read_data(config) if config.data.inputs else None
+        if not isinstance(maps, StaticMaps):
+            raise
+        found = maps_of_numbers(path, config.data.inputs, maps)
+        if found is None:
+            raise
+        return found
 
 
 def benchmark_file(benchmark: str, preset: str) -> Path:

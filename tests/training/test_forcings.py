@@ -188,7 +188,7 @@ def test_a_field_with_a_time_axis_is_static_where_it_never_changes(file):
     np.testing.assert_allclose(
         found, opened(file, static=("depth",)).forcing_frames(0, np.array([7]))
     )
-    with pytest.raises(DataError, match="`flux` changes in time.*--forcing flux"):
+    with pytest.raises(DataError, match=r"`flux` changes in time.*--forcing flux"):
         opened(file, static=("flux",))
 
 
@@ -252,9 +252,26 @@ def test_static_fields_come_from_a_larger_grid_at_the_same_places(tmp_path):
     found = data.forcing_frames(0, np.array([0]))[0, :, 0].reshape(5, 5)
     np.testing.assert_allclose(found[:, 2:], [[100 * up + along for along in (0, 5, 10)] for up in range(20, -1, -5)])  # fmt: skip
     np.testing.assert_allclose(found[:, 0], [100 * up + 350 for up in range(20, -1, -5)])
+    world = grid(range(-60, 61, 5), range(0, 360, 5), 1, 0.0)
+    world.isel(time=0, drop=True).to_netcdf(tmp_path / "timeless.nc")
+    same = opened(tmp_path / "part.nc", var=("t",), static=("z",), static_from=str(tmp_path / "timeless.nc"))  # fmt: skip
+    np.testing.assert_allclose(same.forcing_frames(0, np.array([0]))[0, :, 0], found.ravel())
     grid(range(-60, 61, 5), range(2, 360, 5), 1, 0.0).to_netcdf(tmp_path / "shifted.nc")
     with pytest.raises(DataError, match=r"`z` must be known at the sites of the data; 25 of 25"):
         opened(tmp_path / "part.nc", var=("t",), static=("z",), static_from=str(tmp_path / "shifted.nc"))  # fmt: skip
+
+
+def test_static_fields_that_a_file_lacks_are_those_of_the_run(file, tmp_path):
+    stored = xr.load_dataset(file, decode_times=False)
+    stored.drop_vars(["depth", "same"]).to_netcdf(tmp_path / "bare.nc")
+    chosen = ForcingConfig(static=("depth",))
+    with pytest.raises(DataError, match="`depth` cannot be given with --static"):
+        open_with_forcings(tmp_path / "bare.nc", ReadOptions(variables=("u",)), chosen)
+    data = open_with_forcings(
+        tmp_path / "bare.nc", ReadOptions(variables=("u",)), chosen, reserve=file
+    )
+    found = data.forcing_frames(0, np.array([0]))[0, :, 0]
+    np.testing.assert_allclose(found, stored["depth"], rtol=1e-6)
 
 
 def test_coarser_and_finer_sites_have_their_own_forcings(file):

@@ -18,7 +18,7 @@ from gpo.data.forcings import (
 )
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
+from gpo.data.readers.registry import open_data, open_static
 
 MAX_BYTES = 2**29
 """Prescribed fields up to this size are kept in memory."""
@@ -82,6 +82,8 @@ class _Source:
     def static(self, name: str) -> StaticFields:
         """Returns a field that does not change in time."""
         here = self._candidate(name, "static")
+        if here is None and self.path != self.data.source:
+            here = self._elsewhere(name)
         if here is not None:
             variable, values = here
             values = values.reshape(-1, self.data.geometry().num_points)
@@ -123,6 +125,15 @@ class _Source:
             if one.variable.name == name and one.kind == kind:
                 return one.variable, np.array(one.read(), dtype=np.float64)
         return None
+
+    def _elsewhere(self, name: str) -> tuple[Variable, np.ndarray] | None:
+        """Returns a field without a time axis of another file, at the sites of the data."""
+        found = open_static(self.path, name, self.options)
+        if found is None:
+            return None
+        variable, values, geometry = found
+        numbers = _same_sites(self.path, name, geometry, self.data.geometry())
+        return variable, np.array(values[..., numbers], dtype=np.float64)
 
     def _constant(self, name: str) -> tuple[tuple[Variable, ...], list[np.ndarray]]:
         """Returns a variable with a time axis along which nothing changes."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,12 @@ class AbstractReader(ABC):
     @abstractmethod
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
         """Returns the data; raises `DataError`, naming file and field, where it cannot."""
+
+    def read_static(
+        self, path: Path, name: str, options: ReadOptions
+    ) -> tuple[Variable, np.ndarray, Geometry] | None:
+        """Returns a field of a file without times, and its sites; None where there is none."""
+        return None
 
 
 def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:

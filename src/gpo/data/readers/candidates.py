@@ -3,13 +3,15 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import InputCandidate, Variable
 from gpo.data.dates import FirstDate
-from gpo.data.readers.cf import is_auxiliary
+from gpo.data.geometry import Geometry
+from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, site_dims
 from gpo.files import require
 
 
@@ -62,6 +64,28 @@ def find_candidates(
                 read = _Read(open_file, str(name), wanted, dict(chosen))
                 found.append(InputCandidate(Variable(str(name), units), kind, read))
     return tuple(found)
+
+
+def read_static_field(
+    path: Path, dataset: xr.Dataset, name: str
+) -> tuple[Variable, np.ndarray, Geometry] | None:
+    """Returns a variable without a time axis, and its sites.
+
+    Args:
+        path: The file, for messages.
+        dataset: The same, open.
+        name: The variable.
+    """
+    if name not in dataset.variables:
+        return None
+    array = dataset[name].squeeze(drop=True)
+    dims = [str(dim) for dim in array.dims]
+    if not dims or find_time(dataset, dims) is not None:
+        return None
+    sites = site_dims(dataset, dims, "")
+    geometry = build_geometry(path, dataset, sites, "")
+    values = array.transpose(*sites).values.ravel().astype(np.float64)
+    return Variable(name, str(array.attrs.get("units", ""))), values, geometry
 
 
 def first_date(dataset: xr.Dataset, time: str, first_hour: float | None) -> FirstDate | None:

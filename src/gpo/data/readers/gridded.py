@@ -16,8 +16,9 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.candidates import find_candidates, first_date
+from gpo.data.readers.candidates import find_candidates, first_date, read_static_field
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
@@ -59,6 +60,16 @@ class GriddedReader(AbstractReader):
             named = (*options.inputs, *options.variables)
             return read_gridded_maps(path, options, partial(_open, path, named))
         return self._read_series(path, options)
+
+    def read_static(
+        self, path: Path, name: str, options: ReadOptions
+    ) -> tuple[Variable, np.ndarray, Geometry] | None:
+        """Returns a variable without a time axis."""
+        dataset = _open(path, (name,))
+        try:
+            return read_static_field(path, dataset, name)
+        finally:
+            dataset.close()
 
     def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
         dataset = _open(path, options.variables)

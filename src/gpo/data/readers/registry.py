@@ -5,9 +5,13 @@ contract tests cover it as soon as `tests/contracts/samples.py` lists a file of 
 imported when a reader is first tried, so a package is needed only for the layouts that use it.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+import numpy as np
+
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.files import MissingPackageError, require
 
@@ -50,6 +54,27 @@ def open_data(
         # File libraries raise errors of many kinds for a broken file; users meet one kind.
         problem = f"cannot be read: {type(error).__name__}: {error}"
         raise DataError(path, "file", problem) from error
+
+
+def open_static(
+    path: Path, name: str, options: ReadOptions
+) -> tuple[Variable, np.ndarray, Geometry] | None:
+    """Returns a field that has no time axis, and its sites; None where a file has none.
+
+    Args:
+        path: The file.
+        name: The variable.
+        options: How the file is read.
+    """
+    try:
+        data = open_data(path, replace(options, beside=(name,)))
+    except DataError:
+        # A file of static fields alone has no times.
+        return _recognise(path).read_static(path, name, options) if path.exists() else None
+    for one in data.candidates if isinstance(data, Trajectories) else ():
+        if one.variable.name == name and one.kind == "static":
+            return one.variable, one.read(), data.geometry()
+    return None
 
 
 def load_reader(name: str) -> AbstractReader:
