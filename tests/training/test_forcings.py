@@ -261,6 +261,17 @@ def test_static_fields_come_from_a_larger_grid_at_the_same_places(tmp_path):
         opened(tmp_path / "part.nc", var=("t",), static=("z",), static_from=str(tmp_path / "shifted.nc"))  # fmt: skip
 
 
+def test_what_is_selected_of_the_state_need_not_be_a_dimension_of_a_forcing(file, tmp_path):
+    stored = xr.load_dataset(file, decode_times=False)
+    levels = xr.DataArray([500.0, 850.0], dims="level", name="level")
+    stored["u"] = stored["u"] * (1 + 0 * levels)
+    stored.assign_coords(level=levels).to_netcdf(tmp_path / "levels.nc")
+    options = ReadOptions(variables=("u",), select={"level": "500"})
+    data = open_with_forcings(tmp_path / "levels.nc", options, ForcingConfig(**ALL))
+    found = data.forcing_frames(0, np.array([4]))
+    np.testing.assert_allclose(found, opened(file, **ALL).forcing_frames(0, np.array([4])))
+
+
 def test_static_fields_that_a_file_lacks_are_those_of_the_run(file, tmp_path):
     stored = xr.load_dataset(file, decode_times=False)
     stored.drop_vars(["depth", "same"]).to_netcdf(tmp_path / "bare.nc")

@@ -157,13 +157,25 @@ class _Source:
             problem = "lies on sites that differ from trajectory to trajectory: not supported."
             raise DataError(self.path, name, problem)
         try:
-            other = open_data(self.path, replace(self.options, variables=(name,), beside=()))
+            other = self._open(name)
         except DataError as error:
             problem = f"cannot be given with {flag}: {error.problem} {self._told()}"
             raise DataError(self.path, name, problem.strip()) from error
         if isinstance(other, StaticMaps):
             raise DataError(self.path, name, "is part of a static map, not a time series.")
         return other, _same_sites(self.path, name, other.geometry(), self.data.geometry())
+
+    def _open(self, name: str) -> Trajectories | StaticMaps:
+        """Opens one variable; what is selected of the state may be no dimension of it."""
+        select = dict(self.options.select)
+        while True:
+            options = replace(self.options, variables=(name,), beside=(), select=select)
+            try:
+                return open_data(self.path, options)
+            except DataError as error:
+                if error.field not in select:
+                    raise
+                select = {dim: text for dim, text in select.items() if dim != error.field}
 
     def _told(self) -> str:
         """Returns the flags that would give what there is."""

@@ -95,6 +95,8 @@ def first_date(dataset: xr.Dataset, time: str, first_hour: float | None) -> Firs
     along = [dataset[name] for name, part in dataset.variables.items() if part.dims == (time,)]
     dated = [array for array in along if " since " in str(array.attrs.get("units", ""))]
     own = [array for array in dated if array.name == time] or dated
+    if not own:
+        return None
     calendar = str(own[0].attrs.get("calendar", "standard"))
     cftime = require("cftime", "data", "Reading dates")
     date = cftime.num2date(own[0].values[0].item(), own[0].attrs["units"], calendar)

@@ -5,7 +5,7 @@ sample, else the first one of the first variable.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,9 @@ from gpo.data.dataset import DataError, StaticMaps, Variable, with_numbers
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, is_auxiliary, site_dims
 from gpo.data.readers.sites import mask_missing
+
+MAX_BYTES = 2**28
+"""Samples up to this size are kept in memory."""
 
 
 def read_gridded_maps(
@@ -36,7 +39,7 @@ def read_gridded_maps(
             if array.dtype.kind in "iuf" and not is_auxiliary(dataset, str(name))
         ]
         inputs = choose_variables(path, options.inputs, numeric)
-        sample = _sample_dim(dataset, inputs)
+        sample = _sample_dim(path, dataset, inputs)
         fields = [
             name
             for name in numeric
@@ -79,33 +82,43 @@ def read_gridded_maps(
         dataset.close()
 
 
-def _sample_dim(dataset: xr.Dataset, inputs: list[str]) -> str:
-    dims = [dataset[name].dims for name in inputs]
-    return str(min(dims, key=len)[0])
+def _sample_dim(path: Path, dataset: xr.Dataset, inputs: list[str]) -> str:
+    shortest = min(inputs, key=lambda name: dataset[name].ndim)
+    if dataset[shortest].ndim == 0:
+        raise DataError(path, shortest, "is one number for all samples: it decides nothing.")
+    return str(dataset[shortest].dims[0])
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Reads one sample; the file is open only meanwhile."""
+    """Reads one sample; the file is open only meanwhile, or read once where it is small."""
 
     open: Callable[[], xr.Dataset]
     given: tuple[str, ...]
     wanted: tuple[str, ...]
     sample: str
     sites: tuple[str, ...]
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
+    """All samples of every variable, where they are small."""
 
     def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        names = (*self.given, *self.wanted)
+        if self.kept:
+            parts = [self.kept[name][number] for name in names]
+        else:
+            parts = self._read(names, number)
+        values = np.stack(parts, -1)
+        values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
+        return values[:, : len(self.given)], values[:, len(self.given) :]
+
+    def _read(self, names: tuple[str, ...], number: int) -> list[np.ndarray]:
         dataset = self.open()
         try:
-            return self._side(dataset, self.given, number), self._side(dataset, self.wanted, number)
+            arrays = {name: dataset[name].transpose(self.sample, *self.sites) for name in names}
+            if sum(array.nbytes for array in arrays.values()) > MAX_BYTES:
+                return [array[number].values.ravel() for array in arrays.values()]
+            for name, array in arrays.items():
+                self.kept[name] = array.values.reshape(len(array), -1)
+            return [self.kept[name][number] for name in names]
         finally:
             dataset.close()
-
-    def _side(self, dataset: xr.Dataset, names: tuple[str, ...], number: int) -> np.ndarray:
-        parts = [
-            dataset[name].isel({self.sample: number}).transpose(*self.sites).values.ravel()
-            for name in names
-        ]
-        num_points = int(np.prod([dataset.sizes[dim] for dim in self.sites]))
-        values = np.stack(parts, -1) if parts else np.zeros((num_points, 0))
-        return values.astype(np.result_type(values.dtype, np.float32), copy=False)
