@@ -82,10 +82,9 @@ def test_the_time_of_year_follows_the_calendar(tmp_path, calendar, date, fractio
 def test_the_sun_stands_where_almanacs_say():
     # Equinox, solstices and their noons; the true sun is up to a quarter of an hour off the clock.
     def degrees(latitude, longitude, day, hour):
-        fraction = np.array((day + hour / 24) / 365)
-        up, along = np.deg2rad(latitude), np.deg2rad(longitude)
-        cosine = solar_zenith_cosine(np.array(up), np.array(along), fraction, np.array(hour))
-        return np.rad2deg(np.arccos(cosine))
+        fraction, hours = np.array([(day + hour / 24) / 365]), np.array([hour])
+        up, along = (np.deg2rad(np.array([angle])) for angle in (latitude, longitude))
+        return np.rad2deg(np.arccos(solar_zenith_cosine(up, along, fraction, hours)))[0]
 
     assert degrees(0, 0, 79, 12.12) == pytest.approx(0, abs=0.7)
     assert degrees(51.5, 0, 171, 12.03) == pytest.approx(51.5 - 23.44, abs=0.2)

@@ -130,7 +130,7 @@ def _time_features(data: Trajectories) -> str:
     # The hour is the same in all frames that are whole days apart.
     day = ["day"] if data.time_step % 24 else []
     year = ["year"] if data.first_date is not None else []
-    solar = ["solar"] if data.geometry().domain.is_sphere and year else []
+    solar = ["solar"] if data.geometry().true_degrees() is not None and year else []
     return " ".join([*day, *year, *solar]) or "day"
 
 

@@ -132,7 +132,7 @@ class Trajectories:
             if self.first_date is None:
                 problem = f"has no year, which the time feature {feature} needs."
                 raise DataError(self.source, "time", f"{problem} Train with --time-features day.")
-            if feature == "solar" and not self.geometry().domain.is_sphere:
+            if feature == "solar" and self.geometry().true_degrees() is None:
                 problem = "are not on a sphere: the time feature solar needs latitudes and"
                 raise DataError(self.source, "coords", f"{problem} longitudes. Leave it out.")
             made = YearCycle if feature == "year" else SolarZenith

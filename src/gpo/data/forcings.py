@@ -105,10 +105,12 @@ class SolarZenith(AbstractForcing):
 
     def at(self, frames: Frames) -> np.ndarray:
         """Returns it for the dates of the frames."""
-        x, y, z = frames.geometry.coords.T
+        degrees = frames.geometry.true_degrees()
+        assert degrees is not None
+        longitude, latitude = np.deg2rad(degrees).T
         cosines = solar_zenith_cosine(
-            np.arcsin(z.clip(-1, 1)),
-            np.arctan2(y, x),
+            latitude,
+            longitude,
             self.first.year_fraction(frames.elapsed)[:, None],
             self.first.day_hours(frames.elapsed)[:, None],
         )

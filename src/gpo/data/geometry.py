@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gpo.numerics.domain import Domain, unit_vectors
+from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 FOCUS_EXTENT = 0.2
 """The focus is used where it covers at most this fraction of every axis."""
@@ -41,6 +41,12 @@ class Geometry:
     def is_masked(self) -> np.ndarray:
         """True at masked sites."""
         return self.weights == 0
+
+    def true_degrees(self) -> np.ndarray | None:
+        """Returns points by true longitude and latitude; None where these are not known."""
+        if not self.domain.is_sphere:
+            return None
+        return torch.stack(longitude_latitude(torch.from_numpy(self.coords)), -1).numpy()
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
         """Returns the sites with some of them masked; refuses to mask all."""

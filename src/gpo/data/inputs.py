@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable, with_numbers
 from gpo.data.forcing_config import ForcingConfig
@@ -19,6 +20,7 @@ from gpo.data.forcings import (
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data, open_static
+from gpo.numerics.domain import unit_vectors
 
 MAX_BYTES = 2**29
 """Prescribed fields up to this size are kept in memory."""
@@ -231,8 +233,9 @@ def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.
         raise DataError(path, name, f"{problem} {there.coords.shape[1]}.")
     from scipy.spatial import KDTree
 
-    distances, numbers = KDTree(there.coords).query(wanted.coords)
-    spacing = KDTree(wanted.coords).query(wanted.coords[:64], k=min(2, wanted.num_points))[0].max()
+    places = _places(there), _places(wanted)
+    distances, numbers = KDTree(places[0]).query(places[1])
+    spacing = KDTree(places[1]).query(places[1][:64], k=min(2, wanted.num_points))[0].max()
     num_off = int(np.sum(distances > 0.01 * spacing))
     if num_off:
         problem = (
@@ -241,6 +244,14 @@ def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.
         )
         raise DataError(path, name, problem)
     return numbers
+
+
+def _places(geometry: Geometry) -> np.ndarray:
+    """Returns where sites are in a frame that files share: true positions, where they are known."""
+    degrees = geometry.true_degrees()
+    if degrees is None:
+        return geometry.coords
+    return unit_vectors(*torch.from_numpy(degrees).unbind(-1)).numpy()
 
 
 def _parameter(data: Trajectories | StaticMaps, name: str) -> Parameters:
