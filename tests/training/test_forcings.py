@@ -296,3 +296,15 @@ def test_coarser_and_finer_sites_have_their_own_forcings(file):
     closed = replace(geometry, domain=replace(geometry.domain, periodic=(True,)))
     finer = refined(replace(data, geometries=(closed,))).forcing_frames(0, np.array([3, 9]))
     np.testing.assert_allclose(finer[:, ::2], whole, atol=1e-5)
+
+
+def test_time_features_of_earlier_runs_are_refused_with_their_new_place(tmp_path):
+    (tmp_path / "config.yaml").write_text("task: {time_features: day}\n")
+    with pytest.raises(ValueError, match="gpo 0.3.0, whose runs.*`forcings: {time_features: .day"):
+        RunConfig.load(tmp_path / "config.yaml")
+
+
+def test_settings_of_forcings_survive_a_file(tmp_path):
+    config = RunConfig.of(data="a.nc", **ALL, time_features=("day", "year"), parameters=("nu",))
+    config.save(tmp_path / "config.yaml")
+    assert RunConfig.load(tmp_path / "config.yaml") == config

@@ -226,14 +226,14 @@ class _Fields:
 
 def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.ndarray:
     """Returns the numbers of the sites of a file at which data lie; refuses other places."""
-    if there.coords.shape == wanted.coords.shape and np.array_equal(there.coords, wanted.coords):
+    places = _places(there), _places(wanted)
+    if np.array_equal(*places):
         return np.arange(there.num_points)
-    if there.coords.shape[1] != wanted.coords.shape[1]:
-        problem = f"must have sites of {wanted.coords.shape[1]} coordinates as the data, got"
-        raise DataError(path, name, f"{problem} {there.coords.shape[1]}.")
+    if places[0].shape[1] != places[1].shape[1]:
+        problem = f"must have sites of {places[1].shape[1]} coordinates as the data, got"
+        raise DataError(path, name, f"{problem} {places[0].shape[1]}.")
     from scipy.spatial import KDTree
 
-    places = _places(there), _places(wanted)
     distances, numbers = KDTree(places[0]).query(places[1])
     spacing = KDTree(places[1]).query(places[1][:64], k=min(2, wanted.num_points))[0].max()
     num_off = int(np.sum(distances > 0.01 * spacing))

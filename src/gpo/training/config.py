@@ -328,6 +328,12 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
             f"{path} was written by gpo 0.2.0, which can open it; this version cannot: its default "
             "model has particles that move, and no encoder."
         )
+    task = stored.get("task")
+    if isinstance(task, dict) and "time_features" in task:
+        raise ValueError(
+            f"{path}: field `task.time_features` is that of gpo 0.3.0, whose runs this version "
+            "cannot open. It is now `forcings: {time_features: [day]}`."
+        )
     parts = RunConfig()._fields()
     for name, given in stored.items():
         homes = [part for part, known in parts.items() if name in known]
