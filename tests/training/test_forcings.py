@@ -300,7 +300,7 @@ def test_coarser_and_finer_sites_have_their_own_forcings(file):
 
 def test_time_features_of_earlier_runs_are_refused_with_their_new_place(tmp_path):
     (tmp_path / "config.yaml").write_text("task: {time_features: day}\n")
-    with pytest.raises(ValueError, match="gpo 0.3.0, whose runs.*`forcings: {time_features: .day"):
+    with pytest.raises(ValueError, match=r"gpo 0.3.0, whose runs.*`forcings: {time_features: .day"):
         RunConfig.load(tmp_path / "config.yaml")
 
 
