@@ -64,10 +64,13 @@ def open_with_forcings(
     for name in chosen.static:
         try:
             known.append(elsewhere.static(name))
-        except DataError:
+        except DataError as error:
             if reserve is None or chosen.static_from is not None:
                 raise
-            known.append(replace(source, path=reserve).static(name))
+            try:
+                known.append(replace(source, path=reserve).static(name))
+            except DataError:
+                raise error from None
     known += [source.forcing(name) for name in chosen.forcing]
     known += [_parameter(data, name) for name in chosen.parameters]
     return replace(data, known=tuple(known)).with_time_features(chosen.time_features)
