@@ -1,7 +1,6 @@
 """Opens a run folder together with the data it was made from."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,13 @@ from typing import Any
 from gpo.assignments import assignments
 from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
 from gpo.data.coarsen import coarsen
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.forcings import TimeFeatures
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.generate import generate
+from gpo.data.inputs import open_with_forcings
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
+from gpo.data.readers.numbers import maps_of_numbers
 from gpo.data.splits import Split
-from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.forecaster import Forecaster, Task
 from gpo.parallel.processes import global_rank
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run
@@ -60,37 +59,58 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
     if source.benchmark is not None:
         path = benchmark_file(source.benchmark, source.preset)
         variables = variables or DATA_SETS[source.benchmark].variables
-    options = ReadOptions(variables=variables, select=assignments("select", source.select))
-    data = with_time_features(open_data(path, options), config.task.time_features)
-    return coarsen(data, factor or source.coarsen)
+    return coarsen(
+        open_with_forcings(path, read_options(config, variables), config.forcings),
+        factor or source.coarsen,
+    )
 
 
-def read_other(
-    config: RunConfig, path: Path, variables: Sequence[str]
-) -> Trajectories | StaticMaps:
-    """Returns the data of another file, read and coarsened as those of a run.
+def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
+    """Returns how the data of a run are read, and other files for it.
 
     Args:
-        config: What of the file.
-        path: The file.
-        variables: Names of the variables.
+        config: The run.
+        variables: The variables to read.
     """
     select = assignments("select", config.data.select)
-    data = open_data(path, ReadOptions(variables=tuple(variables), select=select))
-    return coarsen(with_time_features(data, config.task.time_features), config.data.coarsen)
+    return ReadOptions(variables=variables, inputs=config.data.inputs, select=select)
 
 
-def with_time_features(
-    data: Trajectories | StaticMaps, time_features: TimeFeatures
-) -> Trajectories | StaticMaps:
-    """Returns data whose frames have time features; refuses them for static maps."""
-    if isinstance(data, Trajectories):
-        return data.with_time_features(time_features)
-    if time_features != "none":
-        raise ValueError(
-            f"`time_features` must be none, got {time_features}: {data.source} holds static maps."
+def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
+    """Returns another file, read as the data of a run were, with the forcings of the run.
+
+    Args:
+        path: The file.
+        config: The run.
+        task: What its model predicts.
+    """
+    # Of static maps, the reader itself tells inputs from outputs.
+    variables = config.data.var if task.lead == 0 else task.fields
+    reserve = Path(config.data.data) if config.data.data else None
+    try:
+        return open_with_forcings(
+            path, read_options(config, variables), config.forcings, reserve=reserve
         )
-    return data
+    except DataError:
+        # New parameters come without fields: their sites are those of the run.
+        maps = read_data(config) if config.data.inputs else None
+        if not isinstance(maps, StaticMaps):
+            raise
+        found = maps_of_numbers(path, config.data.inputs, maps)
+        if found is None:
+            raise
+        return found
+
+
+def read_other(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
+    """Returns another file, read and coarsened as the data of a run were.
+
+    Args:
+        path: The file.
+        config: The run.
+        task: What its model predicts.
+    """
+    return coarsen(open_like(path, config, task), config.data.coarsen)
 
 
 def benchmark_file(benchmark: str, preset: str) -> Path:

@@ -9,7 +9,7 @@ import torch
 
 from gpo.baselines import BASELINES, UnsupportedGeometryError
 from gpo.data.dataset import DataError, Trajectories, Variable
-from gpo.data.forcings import day_cycle
+from gpo.data.forcings import cycle
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts
@@ -31,7 +31,7 @@ from tests.training.series import squares
 TINY = {"data": "days", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
 
 
-def days(num_days=24, first_hour=5.0, clock="day"):
+def days(num_days=24, first_hour=5.0, clock=("day",)):
     """Weather whose next change the hour alone decides; its level, which wanders, does not tell it."""
     generator, hours = np.random.default_rng(0), np.arange(0, 24 * num_days, 3.0)
     level = generator.normal(size=num_days).repeat(8)[:, None]
@@ -63,31 +63,36 @@ def telling(data, config):
     return Forecaster(Telling(), replace(task, **one))
 
 
+def day_cycle(hours):
+    return cycle(hours / 24)
+
+
 def cosines(data, frames):
     return day_cycle(data.first_hour + data.time[frames])[..., 0]
 
 
 def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
     errors = {}
-    for clock in ("none", "day"):
+    for clock in ((), ("day",)):
         config = RunConfig.of(**TINY, time_features=clock, steps=400, epochs=1000)
         data = days(clock=clock)
-        forecaster = train(data, config, tmp_path / clock, is_quiet=True)
+        forecaster = train(data, config, tmp_path / "".join(clock or ("none",)), is_quiet=True)
         results = evaluate(forecaster, data, split_of(data, config))
         errors[clock] = results.one_step["model"]["rmse"]
         persistence = results.one_step["persistence"]["rmse"]
     # Every eighth step goes to another day, whose level nobody can know.
-    assert errors["day"] < 0.6 * errors["none"]
-    assert errors["day"] < 0.8 * persistence
+    assert errors["day",] < 0.6 * errors[()]
+    assert errors["day",] < 0.8 * persistence
 
 
 def test_the_clock_of_a_rollout_goes_on_with_the_lead():
     data, config = days(), RunConfig.of(**TINY, history=2, lead=2)
     forecaster = telling(data, config)
-    frames = torch.from_numpy(data.input_frames(0, slice(3, 6, 2)).astype(np.float32))[None]
+    frames = torch.from_numpy(data.input_frames(0, slice(3, 6, 2), 2).astype(np.float32))[None]
     coords = torch.from_numpy(data.geometry().coords.astype(np.float32))
-    found = rollout(forecaster, frames, coords, 6)[0, :, 0, 0]
-    np.testing.assert_allclose(found, cosines(data, np.arange(5, 17, 2)), atol=1e-5)
+    later = torch.from_numpy(data.forcing_frames(0, np.arange(9, 19, 2)))[None]
+    found = rollout(forecaster, frames, coords, 6, forcings=later)[0, :, 0, 0]
+    np.testing.assert_allclose(found, cosines(data, np.arange(7, 19, 2)), atol=1e-5)
 
 
 def test_rollouts_are_scored_against_fields_without_their_clock():
@@ -104,9 +109,9 @@ def test_the_clock_goes_on_in_rollouts_that_are_trained():
     training_losses(forecaster, collate([examples[0], examples[1]]), num_steps=3)
     model = forecaster.model
     for step, values in enumerate(model.given):
-        expected = day_cycle(data.first_hour + data.time[1 + step : 3 + step])
+        expected = day_cycle(data.first_hour + data.time[2 + step : 4 + step])
         np.testing.assert_allclose(values[:, 0, -3:-1], expected, atol=1e-5)
-        np.testing.assert_allclose(values[0, :, :2], np.tile(day_cycle(data.first_hour + data.time[[step]]), (16, 1)), atol=1e-5)  # fmt: skip
+        np.testing.assert_allclose(values[0, :, :2], np.tile(day_cycle(data.first_hour + data.time[[step + 1]]), (16, 1)), atol=1e-5)  # fmt: skip
 
 
 def test_noise_leaves_the_clock_alone():
@@ -124,7 +129,7 @@ def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:
         forecaster = new_forecaster(
-            data, split_time_slices(data), RunConfig.of(**settings, time_features="day")
+            data, split_time_slices(data), RunConfig.of(**settings, time_features=("day",))
         )
     except UnsupportedGeometryError:
         pytest.skip("a model that refuses these sites")
@@ -134,7 +139,7 @@ def test_every_model_may_be_told_the_time(model):
 
 
 def untrained(**settings):
-    data, config = days(), RunConfig.of(**TINY, time_features="day", **settings)
+    data, config = days(), RunConfig.of(**TINY, time_features=("day",), **settings)
     return data, new_forecaster(data, split_of(data, config), config).eval()
 
 
@@ -144,8 +149,9 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     again = Forecaster.load(tmp_path)
     assert again.task == forecaster.task
     assert again.task.fields == ("t2m",)
-    frames = torch.from_numpy(data.input_frames(0, slice(0, 2)).astype(np.float32))[None]
-    torch.testing.assert_close(again.advance(frames, frames[:, 0, :, 2:]), forecaster.advance(frames, frames[:, 0, :, 2:]))  # fmt: skip
+    frames = torch.from_numpy(data.input_frames(0, slice(0, 2), 1).astype(np.float32))[None]
+    with pytest.raises(ValueError, match="must be those of the time that comes next: day_cos"):
+        again.advance(frames, frames[:, 0, :, 2:])
 
 
 def test_what_is_shown_of_a_frame_is_its_field():
@@ -166,9 +172,9 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
     data, forecaster = untrained()
     assert Forecasts(forecaster, data, 3).layout.variables == data.variables
     with pytest.raises(
-        DataError, match="must have the time features of training, time_features=day, got none"
+        DataError, match="`forcings` must be those of training, day_cos, day_sin; got none"
     ):
-        Forecasts(forecaster, data.with_time_features("none"))
+        Forecasts(forecaster, replace(data, known=()))
     slow = replace(data, time=2 * data.time)
     with pytest.raises(DataError, match="must advance by 3 h a frame, as in training, got 6"):
         Forecasts(forecaster, slow)
@@ -177,9 +183,7 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
 
 
 def test_only_what_has_days_can_have_a_clock(tmp_path):
-    with pytest.raises(
-        ValueError, match="`time_features` must be none in the field phase, got day"
-    ):
-        RunConfig.of(data="days", time_features="day", phase="field")
+    with pytest.raises(ValueError, match="`forcings` must be none in the field phase, got day"):
+        RunConfig.of(data="days", time_features=("day",), phase="field")
     with pytest.raises(ValueError, match="`relative_to` must be state, got change: squares holds"):
         train(squares(), RunConfig.of(data="squares", relative_to="change"), tmp_path / "run")

@@ -67,7 +67,7 @@ COLUMNS: dict[str, Column] = {
     },
     "era5-uk": Column(
         "ERA5 temperature at 2 m around the UK, 6 h ahead from two frames and the time of day",
-        {"lead": 6, "history": 2, "time_features": "day"},
+        {"lead": 6, "history": 2, "time_features": ("day",)},
         file="era5/era5-2mt-2019-03-uk.grib",
     ),
     "cylinder": Column(

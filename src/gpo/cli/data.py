@@ -23,6 +23,8 @@ class Reading:
 
     var: tuple[str, ...] = ()
     """Variables to read; all that belong together when not given."""
+    inputs: tuple[str, ...] = ()
+    """What static maps start from: fields, or one number per sample."""
     select: tuple[str, ...] = ()
     """One value of every extra dimension by name, such as level=500."""
     reader: Annotated[
@@ -91,7 +93,9 @@ class DataInfo:
         from gpo.cli.describe import open_file, print_description
 
         reading = self.reading
-        print_description(open_file(self.file, reading.var, reading.select, reading.reader))
+        print_description(
+            open_file(self.file, reading.var, reading.select, reading.reader, reading.inputs)
+        )
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class DataPlot:
         from gpo.report.contact_sheet import draw_contact_sheet
 
         reading = self.reading
-        data = open_file(self.file, reading.var, reading.select, reading.reader)
+        data = open_file(self.file, reading.var, reading.select, reading.reader, reading.inputs)
         path = draw_contact_sheet(data, self.out or Path(self.file.name).with_suffix(".png"))
         Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
 

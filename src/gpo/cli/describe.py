@@ -15,9 +15,19 @@ from gpo.data.readers.registry import open_data
 from gpo.data.splits import even_steps, split_time_slices
 from gpo.data.summary import summarise
 
+CANDIDATES = {
+    "static": ("a field without a time axis", "static"),
+    "series": ("one number per time", "forcing"),
+}
+"""What may be an input beside the variables, and the flag that makes it one."""
+
 
 def open_file(
-    path: Path, variables: Sequence[str], select: Sequence[str], reader: str | None
+    path: Path,
+    variables: Sequence[str],
+    select: Sequence[str],
+    reader: str | None,
+    inputs: Sequence[str] = (),
 ) -> Trajectories | StaticMaps:
     """Returns the data of a file.
 
@@ -26,8 +36,10 @@ def open_file(
         variables: Variables to read; all that belong together when empty.
         select: One value of every extra dimension, as `name=value`.
         reader: Layout of the file; recognised from its content when not given.
+        inputs: What static maps start from, where the file does not tell.
     """
-    options = ReadOptions(variables=tuple(variables), select=assignments("select", select))
+    chosen = assignments("select", select)
+    options = ReadOptions(variables=tuple(variables), inputs=tuple(inputs), select=chosen)
     return open_data(path, options, reader)
 
 
@@ -64,7 +76,13 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
         ("training", _training(data)),
     ]
     for name, values in data.parameters.items():
-        lines.append(("constant", f"{name}: {np.min(values):g} to {np.max(values):g}"))
+        text = f"{name}: {np.min(values):g} to {np.max(values):g}"
+        advice = f" (--parameters {name} gives it to a model)" if np.ptp(values) > 0 else ""
+        lines.append(("constant", text + advice))
+    for one in data.candidates if isinstance(data, Trajectories) else ():
+        kind, flag = CANDIDATES[one.kind]
+        name = one.variable.name
+        lines.append(("input", f"{name}: {kind} (--{flag} {name} gives it to a model)"))
     return lines
 
 
@@ -105,8 +123,18 @@ def _series(data: Trajectories) -> str:
         first, last = data.time_labels([0, len(data.time) - 1])
         text += f"; from {first} to {last} ({data.origin.calendar} calendar)"
     if data.first_hour is not None:
-        text += f"; dated, the first at {data.first_hour:g} h (--time-features day gives a model the hour)"
+        features = _time_features(data)
+        text += f"; dated, the first at {data.first_hour:g} h (--time-features {features} gives a model the time)"
     return text
+
+
+def _time_features(data: Trajectories) -> str:
+    """Returns the time features that these frames can have, as they are typed."""
+    # The hour is the same in all frames that are whole days apart.
+    day = ["day"] if data.time_step % 24 else []
+    year = ["year"] if data.first_date is not None else []
+    solar = ["solar"] if data.geometry().true_degrees() is not None and year else []
+    return " ".join([*day, *year, *solar]) or "day"
 
 
 def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:

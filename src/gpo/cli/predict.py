@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import track
 from tyro.conf import Positional
 
-from gpo.assignments import assignments
 from gpo.data.dataset import StaticMaps
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import (
@@ -21,8 +20,6 @@ from gpo.data.query_points import (
     read_query_points,
     regular_query_points,
 )
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
 from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.table import new_table
@@ -31,6 +28,7 @@ from gpo.forecast.compatibility import as_trained, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
+from gpo.runs import open_like
 from gpo.training.run_folder import Run
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".csv", ".zarr")
@@ -83,15 +81,7 @@ class PredictCommand:
     def _forecasts(self, run: Run) -> Forecasts:
         forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, run.config()
-        data = open_data(
-            self.input,
-            ReadOptions(
-                # Of static maps, the reader itself tells inputs from outputs.
-                variables=trained_on.data.var if task.lead == 0 else task.fields,
-                select=assignments("select", trained_on.data.select),
-            ),
-        )
-        data, notes = as_trained(data, task.trained_on)
+        data, notes = as_trained(open_like(self.input, trained_on, task), task.trained_on)
         for note in notes:
             _say(note)
         places = self._places(data.geometry())
@@ -102,7 +92,6 @@ class PredictCommand:
         if task.lead == 0:
             raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
         start = -1 if self.start is None else frame_at(data, self.start)
-        data = data.with_time_features(task.time_features)
         return Forecasts(forecaster, data, self.steps, places, start)
 
     def _places(self, geometry: Geometry) -> QueryPoints | None:

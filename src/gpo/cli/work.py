@@ -9,6 +9,7 @@ from rich.table import Table
 
 from gpo.cli.data import make_data
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.inputs import notes
 from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
@@ -55,6 +56,8 @@ def train_run(
     if global_rank() == 0:
         folder.claim(config)
         say(_summary(run))
+        for note in notes(data):
+            say(f"note: {note}")
     train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
@@ -86,9 +89,8 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     """Scores a trained run on all of another file; writes `on-NAME/results.json` in its folder."""
     forecaster = run.forecaster()
     task = forecaster.task
-    names = run.config.data.var if task.lead == 0 else task.fields
-    data, notes = as_trained(read_other(run.config, path, names), task.trained_on)
-    for note in notes:
+    data, converted = as_trained(read_other(path, run.config, task), task.trained_on)
+    for note in converted:
         say(note)
     _check_kind(data, run.data)
     if isinstance(data, StaticMaps):
@@ -199,7 +201,7 @@ def _summary(run: OpenRun) -> str:
         what = f"{wanted} from {given}"
     else:
         names = ", ".join(variable.name for variable in data.variables)
-        told = " and the time of day" * (task.time_features == "day")
+        told = "".join(f" and {one.name}" for one in data.forcings)
         step = f"{task.history} frame(s){told} predict the one {task.lead} step(s) later"
         what = f"{names}; {step} (as {task.predict})"
         if task.phase == "field":

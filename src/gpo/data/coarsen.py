@@ -52,7 +52,9 @@ def _restrict(
     numbers = [kept for _, kept in parts]
     if isinstance(data, StaticMaps):
         return replace(data, geometries=geometries, fetch=partial(_map_at, data, numbers))
-    return replace(data, geometries=geometries, fetch=partial(_frames_at, data, numbers))
+    known = tuple(forcing.on(partial(_chosen_sites, numbers)) for forcing in data.known)
+    fetch = partial(_frames_at, data, numbers)
+    return replace(data, geometries=geometries, fetch=fetch, known=known)
 
 
 def _map_at(
@@ -68,3 +70,7 @@ def _frames_at(
 ) -> np.ndarray:
     kept = numbers[trajectory if len(numbers) > 1 else 0]
     return data.frames(trajectory, times)[:, kept]
+
+
+def _chosen_sites(numbers: Sequence[np.ndarray], trajectory: int, values: np.ndarray) -> np.ndarray:
+    return values[:, numbers[trajectory if len(numbers) > 1 else 0]]

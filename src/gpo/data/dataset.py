@@ -3,11 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from gpo.data.dates import TimeOrigin
-from gpo.data.forcings import DAY_CYCLE, TimeFeatures, day_cycle
+from gpo.data.forcings import (
+    AbstractForcing,
+    DayCycle,
+    Frames,
+    SolarZenith,
+    TimeFeature,
+    Variable,
+    YearCycle,
+    stack_forcings,
+)
 from gpo.data.geometry import Geometry
 
 
@@ -22,22 +32,14 @@ class DataError(ValueError):
 
 
 @dataclass(frozen=True)
-class Variable:
-    """A named quantity."""
+class InputCandidate:
+    """A variable of a file that is no time series of fields, but may be an input beside them."""
 
-    name: str
-    units: str = ""
-    """Units as the file has them; empty where it has none."""
-    long_name: str = ""
-    """What the file calls it, for people; empty where it does not."""
-    standard_name: str = ""
-    """Its name in the CF conventions; empty where the file has none."""
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """CF attributes of the variable, as far as they are known."""
-        names = ("units", "long_name", "standard_name")
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+    variable: Variable
+    kind: Literal["static", "series"]
+    """A field without a time axis, or one number per time."""
+    read: Callable[[], np.ndarray]
+    """Reads it: points, or times."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,14 @@ class Trajectories:
     """Constants of every trajectory, such as a viscosity; one number each."""
     first_hour: float | None = None
     """Time of day of the first frame, where frames have dates; times are hours then."""
-    time_features: TimeFeatures = "none"
-    """Which forcings `input_frames` puts before the variables."""
     origin: TimeOrigin | None = None
     """The date of time zero, where frames have dates; times are hours then."""
     levels: Mapping[str, str] = field(default_factory=dict)
     """The one value that was read of a vertical axis, by name: 500 of level, say."""
+    candidates: tuple[InputCandidate, ...] = ()
+    """What the file holds beside time series of fields and parameters, and may be an input."""
+    known: tuple[AbstractForcing, ...] = ()
+    """Forcings, which `input_frames` puts before the variables."""
 
     def __post_init__(self) -> None:
         """Refuses empty or unsorted times, and missing samples, variables or geometries."""
@@ -120,31 +124,81 @@ class Trajectories:
         """The usual time from frame to frame; one where there is a single frame."""
         return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 1.0
 
-    def with_time_features(self, time_features: TimeFeatures) -> "Trajectories":
-        """Returns a copy with these forcings; refuses where frames have no dates."""
-        if time_features != "none" and self.first_hour is None:
+    def with_time_features(self, features: Sequence[TimeFeature]) -> "Trajectories":
+        """Returns a copy with these forcings, too; refuses where frames have no dates.
+
+        Args:
+            features: day and year, the time of each as cosine and sine; solar, the cosine of the
+                solar zenith angle at every site, which must be on a sphere.
+        """
+        if features and self.first_hour is None:
             problem = "has no dates, such as hours since 2019-03-01, which time features need."
             raise DataError(self.source, "time", f"{problem} Train without --time-features.")
-        return replace(self, time_features=time_features)
+        found: list[AbstractForcing] = []
+        for feature in features:
+            if feature == "day":
+                found.append(DayCycle(float(self.first_hour or 0.0) - float(self.time[0])))
+                continue
+            if self.origin is None:
+                problem = f"has no year, which the time feature {feature} needs."
+                raise DataError(self.source, "time", f"{problem} Train with --time-features day.")
+            if feature == "solar" and self.geometry().true_degrees() is None:
+                problem = "are not on a sphere: the time feature solar needs latitudes and"
+                raise DataError(self.source, "coords", f"{problem} longitudes. Leave it out.")
+            made = YearCycle if feature == "year" else SolarZenith
+            found.append(made(self.origin))
+        return replace(self, known=(*self.known, *found))
 
     @property
     def forcings(self) -> tuple[Variable, ...]:
-        """Inputs that are known in advance, listed before the variables: the time features."""
-        names = () if self.time_features == "none" else DAY_CYCLE
-        return tuple(Variable(name, "1") for name in names)
+        """Inputs that are known in advance, listed before the variables."""
+        return tuple(variable for forcing in self.known for variable in forcing.variables)
 
-    def input_frames(self, trajectory: int, times: slice = slice(None)) -> np.ndarray:
-        """Returns frames as a model reads them: times by points by forcings and variables."""
-        return self.add_forcings(self.frames(trajectory, times), times)
+    def input_frames(self, trajectory: int, times: slice, lead: int) -> np.ndarray:
+        """Returns frames as a model reads them: times by points by forcings and variables.
 
-    def add_forcings(self, frames: np.ndarray, times: slice) -> np.ndarray:
-        """Returns frames with the forcings of their times put before the variables."""
-        if self.first_hour is None or self.time_features == "none":
-            return frames
-        features = day_cycle(self.first_hour + self.time[times] - self.time[0])
-        features = features.astype(frames.dtype)
-        shape = (*frames.shape[:2], features.shape[-1])
-        return np.concatenate([np.broadcast_to(features[:, None], shape), frames], -1)
+        Args:
+            trajectory: Its number.
+            times: Range of frames.
+            lead: Steps from a frame to the one that it predicts, whose forcings it begins with.
+        """
+        frames = self.frames(trajectory, times)
+        numbers = np.arange(*times.indices(len(self.time))) + lead
+        return np.concatenate([self.forcing_frames(trajectory, numbers), frames], -1)
+
+    def forcing_frames(
+        self, trajectory: int, numbers: np.ndarray, sites: slice = slice(None)
+    ) -> np.ndarray:
+        """Returns the forcings of some frames: times by points by forcings.
+
+        Args:
+            trajectory: Its number.
+            numbers: Numbers of the frames; beyond the end of the file time goes on evenly.
+            sites: Range of site numbers.
+        """
+        geometry, last = self.geometry(trajectory), len(self.time) - 1
+        if not self.known:
+            return np.zeros((len(numbers), len(range(geometry.num_points)[sites]), 0), np.float32)
+        for forcing in self.known:
+            self._check_known(forcing, int(np.max(numbers, initial=0)))
+        beyond = np.maximum(numbers - last, 0) * self.time_step
+        times = self.time[np.minimum(numbers, last)] + beyond
+        asked = Frames(trajectory, np.asarray(numbers), times, geometry)
+        return stack_forcings(self.known, asked)[:, sites].astype(np.float32)
+
+    def _check_known(self, forcing: AbstractForcing, number: int) -> None:
+        count = forcing.num_frames()
+        if count is None or number < count:
+            return
+        until, end = (self.time[-1] + (n - len(self.time) + 1) * self.time_step
+                      for n in (number, count - 1))  # fmt: skip
+        units = f" {self.time_units}" if self.time_units else ""
+        problem = (
+            f"must be known until {until:g}{units}, {number + 1} frames in all; the file ends at "
+            f"{end:g}{units}. Add the frames that are missing: forcings with their values, all "
+            "other variables as NaN."
+        )
+        raise DataError(self.source, forcing.variables[0].name, problem)
 
     def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
         if sites == slice(0, self.geometry(trajectory).num_points):
@@ -195,6 +249,21 @@ class StaticMaps:
                 problem = f"must have shape {shape}, got {values.shape}."
                 raise DataError(self.source, variables[0].name, problem)
         return given, wanted
+
+
+def with_numbers(
+    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]], values: np.ndarray, number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns input and output of a static map with numbers of the sample before the input.
+
+    Args:
+        fetch: Reads a sample.
+        values: Samples by numbers.
+        number: Which sample.
+    """
+    given, wanted = fetch(number)
+    more = np.broadcast_to(values[number], (len(wanted), values.shape[1]))
+    return np.concatenate([more, given], -1), wanted
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ class TimeOrigin:
 
     def texts(self, hours: np.ndarray) -> list[str]:
         """Returns dates with seconds, such as 1987-02-30T12:00:00."""
-        return [date.strftime("%Y-%m-%dT%H:%M:%S") for date in self._dates(hours)]
+        # To the nearest second: hours in floating point miss it by a little.
+        dates = [date + timedelta(milliseconds=500) for date in self._dates(hours)]
+        return [date.strftime("%Y-%m-%dT%H:%M:%S") for date in dates]
 
     def hours(self, text: str) -> float:
         """Returns the time of a date; raises a `ValueError` where it is none of the calendar.
@@ -55,6 +57,25 @@ class TimeOrigin:
                 f"{self.labels(np.zeros(1))[0]}, got {text!r}: {error}."
             ) from error
         return float(cftime.date2num(date, self.units, self.calendar))
+
+    def year_fraction(self, hours: np.ndarray) -> np.ndarray:
+        """Returns which part of its year is over at some times, from 0 to 1."""
+        cftime = require("cftime", "data", "Reading dates")
+        dates, starts = self._dates(hours), {}
+        for year in {date.year for date in dates}:
+            first, last = (
+                cftime.datetime(number, 1, 1, calendar=self.calendar) for number in (year, year + 1)
+            )
+            starts[year] = (first, (last - first).total_seconds())
+        return np.array(
+            [(date - starts[date.year][0]).total_seconds() / starts[date.year][1] for date in dates]
+        )
+
+    def day_hours(self, hours: np.ndarray) -> np.ndarray:
+        """Returns the time of day at some times, in hours since a midnight."""
+        clock = self.date.split(" ")[1].split(":")
+        first = sum(float(part) / 60**power for power, part in enumerate(clock))
+        return (first + hours) % 24
 
     def _dates(self, hours: np.ndarray) -> "list[cftime.datetime]":
         cftime = require("cftime", "data", "Writing dates")

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from gpo.numerics.domain import Domain, unit_vectors
+from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 NUM_NEIGHBOURS = 9
 """Sites around a site that a gap is filled from: itself and, on a plane grid, those next to it."""
@@ -69,6 +69,12 @@ class Geometry:
         count = min(NUM_NEIGHBOURS, len(counted))
         found = KDTree(coords[counted], boxsize=periods).query(coords, k=count)[1]
         return counted[np.reshape(found, (self.num_points, count))]
+
+    def true_degrees(self) -> np.ndarray | None:
+        """Returns points by true longitude and latitude; None where these are not known."""
+        if not self.domain.is_sphere:
+            return None
+        return torch.stack(longitude_latitude(torch.from_numpy(self.coords)), -1).numpy()
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
         """Returns the sites with some of them masked; refuses to mask all."""

@@ -91,10 +91,8 @@ def make_rollouts(
         geometry = data.geometry(window.trajectory)
         stop = window.last + num_steps * lead + 1
         times = slice(window.first, stop, lead)
-        frames = data.input_frames(window.trajectory, times)
-        given, later = np.split(frames.astype(np.float32), [forecaster.task.history])
-        known = forecaster.task.num_forcings
-        truth = later[..., known:]
+        frames, history = data.frames(window.trajectory, times), forecaster.task.history
+        given, truth = np.split(frames.astype(np.float32), [history])
         is_known = np.asarray(np.isfinite(frames).all((0, 2)))
         weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
         site_weights = torch.from_numpy(geometry.weights.astype(np.float32))
@@ -104,8 +102,13 @@ def make_rollouts(
         coords = torch.from_numpy(geometry.coords.astype(np.float32))
         filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(given, geometry))
         start = torch.from_numpy(filled)[None]
-        forecast = rollout(forecaster, start, coords, num_steps, weights=site_weights)[0]
-        guesses = {"model": forecast, "persistence": start[0, -1, :, known:].expand_as(forecast)}
+        ahead = np.arange(window.first + lead, stop, lead)
+        forcings = torch.from_numpy(data.forcing_frames(window.trajectory, ahead))[None]
+        forecast = rollout(
+            forecaster, torch.cat([forcings[:, :history], start], -1), coords, num_steps,
+            weights=site_weights, forcings=forcings[:, history:],
+        )[0]  # fmt: skip
+        guesses = {"model": forecast, "persistence": start[0, -1].expand_as(forecast)}
         if climatology is not None:
             guesses["climatology"] = climatology.at(range(window.last + lead, stop, lead))
         for who, guess in guesses.items():

@@ -78,14 +78,19 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
     ends = list(zip(geometry.domain.lower, geometry.domain.upper, strict=True))
     fine = Geometry.rectilinear(axes, periodic=True, bounds=ends)
 
-    def fetch(number: int, times: slice) -> np.ndarray:
-        frames = data.frames(number, times)
+    def refine(number: int, frames: np.ndarray) -> np.ndarray:
         fields = frames.reshape(len(frames), *geometry.grid_shape, -1)
         for axis, size in enumerate(shape, start=1):
             fields = resample(fields, size, axis=axis)
         return np.asarray(fields).reshape(len(frames), fine.num_points, -1)
 
-    return replace(data, geometries=(fine,), fetch=fetch)
+    known = tuple(forcing.on(refine) for forcing in data.known)
+    return replace(
+        data,
+        geometries=(fine,),
+        fetch=lambda number, times: refine(number, data.frames(number, times)),
+        known=known,
+    )
 
 
 @torch.no_grad()

@@ -101,11 +101,11 @@ def rollout(session: Session, request: RolloutRequest) -> Packet:
     if not 1 <= request.steps <= MAX_STEPS:
         raise ValueError(f"`steps` must be from 1 to {MAX_STEPS}, got {request.steps}.")
     with session.lock:
-        example, truth, times, labels = _series(session, request)
+        example, truth, forcings, times, labels = _series(session, request)
     with session.rollout_lock:
         forecast = forecasts.rollout(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.site_weights, ablation=_ablation_of(request),
+            weights=example.site_weights, forcings=forcings, ablation=_ablation_of(request),
         )[0]  # fmt: skip
     errors = [
         _errors(guess, true, example)
@@ -155,8 +155,8 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
 
 def _series(
     session: Session, request: RolloutRequest
-) -> tuple[Example, np.ndarray, list[float], list[str]]:
-    """Returns the initial condition of a rollout, the true frames after it, their times and dates."""
+) -> tuple[Example, np.ndarray, Tensor, list[float], list[str]]:
+    """Returns what a rollout starts from; the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
     member, data, task = session.members[request.example], session.data, session.forecaster.task
     if not isinstance(member, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
@@ -167,7 +167,9 @@ def _series(
     read = data.frames(member.trajectory, slice(member.first, stop, task.lead))
     later = range(member.last + task.lead, stop, task.lead)
     times, labels = data.time[list(later)].astype(float).tolist(), data.time_labels(later)
-    return example, read[task.history :].astype(np.float32), times, labels
+    ahead = np.arange(member.last + 2 * task.lead, stop, task.lead)
+    forcings = torch.from_numpy(data.forcing_frames(member.trajectory, ahead))[None]
+    return example, read[task.history :].astype(np.float32), forcings, times, labels
 
 
 def _errors(

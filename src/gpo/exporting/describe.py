@@ -12,6 +12,11 @@ from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
 from gpo.forecast.forecaster import Task
 
+TIME_FEATURES = (
+    "day_cos, day_sin: cosine and sine of 2 pi hour / 24, with the hour in universal time; year_cos, "
+    "year_sin: of 2 pi times the part of the year that is over; solar_zenith_cos: cosine of the "
+    "solar zenith angle, 0 at night"
+)
 DIGITS = 9
 """Significant digits of coordinates; a float has no more."""
 
@@ -56,10 +61,11 @@ def describe_program(
     if is_series and len(data.time) > 1:
         description |= {"time_step": data.time_step, "time_units": data.time_units}
     if task.num_forcings:
-        angle = "2 pi hour / 24, with the time of day of the frame in hours"
-        description["input"]["time_features"] = (
-            f"day_cos and day_sin are cosine and sine of {angle}"
-        )
+        description["input"] |= {
+            "forcings": list(task.forcings),
+            "forcing_times": f"those of a frame belong to the time {task.lead} step(s) after it",
+            "time_features": TIME_FEATURES,
+        }
     if queries is not None:
         description["queries"] = _places(queries)
     return description

@@ -37,6 +37,8 @@ class Example:
     """Sites of every example, those that other processes hold included."""
     num_forcings: int = 0
     """Forcings that a frame begins with: known in advance, such as the time of day."""
+    forcings: Float[Tensor, "batch later points forcings"] | None = None
+    """Those of the targets after the first, where a rollout is trained."""
 
     @property
     def fields(self) -> Float[Tensor, "batch history points fields"]:
@@ -50,11 +52,10 @@ class Example:
 
     def to(self, device: torch.device | str) -> "Example":
         """Returns the same on another device."""
-        parts = {
-            name: getattr(self, name)
-            for name in ("frames", "targets", "coords", "weights", "site_weights")
-        }
-        return replace(self, **{name: part.to(device) for name, part in parts.items()})
+        names = ("frames", "targets", "coords", "weights", "site_weights", "forcings")
+        parts = {name: getattr(self, name) for name in names}
+        moved = {name: part.to(device) for name, part in parts.items() if part is not None}
+        return replace(self, **moved)
 
 
 class WindowExamples(Dataset[Example]):
@@ -95,12 +96,25 @@ class WindowExamples(Dataset[Example]):
         inputs, sites = window.inputs, self.held.among(geometry.num_points)
         times = slice(inputs.start, inputs.stop, inputs.step)
         frames = self._frames(window.trajectory, times)
-        given, num_forcings = self.data.add_forcings(frames, times), len(self.data.forcings)
         if self.reconstructs:
-            return _example(given, frames[-1:], geometry, sites, num_forcings)
+            return _example(frames, frames[-1:], geometry, sites)
         stop = window.target + (self.num_steps - 1) * window.lead + 1
         targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        return _example(given, targets, geometry, sites, num_forcings)
+        example = _example(frames, targets, geometry, sites)
+        return self._with_forcings(example, window, sites) if self.data.known else example
+
+    def _with_forcings(self, example: Example, window: TimeSlice, sites: slice) -> Example:
+        """Puts the forcings of the time that a frame predicts before it."""
+        history, lead = example.frames.shape[1], window.lead
+        times = window.first + lead * np.arange(1, history + self.num_steps)
+        known = self.data.forcing_frames(window.trajectory, times, sites)
+        known = torch.from_numpy(known)[None]
+        return replace(
+            example,
+            frames=torch.cat([known[:, :history], example.frames], -1),
+            num_forcings=known.shape[-1],
+            forcings=known[:, history:],
+        )
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if self.is_lazy:
@@ -192,9 +206,7 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
     return kept
 
 
-def _example(
-    frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice, num_forcings: int = 0
-) -> Example:
+def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = geometry.weights[sites]
     given = np.where(weights[:, None] > 0, fill_gaps(frames, geometry, sites), 0.0)
@@ -203,7 +215,7 @@ def _example(
         given, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights
     )  # fmt: skip
     tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
-    return Example(*tensors, num_sites=(geometry.num_points,), num_forcings=num_forcings)
+    return Example(*tensors, num_sites=(geometry.num_points,))
 
 
 class EpochShuffle(Sampler[int]):
@@ -268,6 +280,7 @@ def collate(examples: Sequence[Example]) -> Example:
         shape[axis] = missing
         return torch.cat([part, part.new_zeros(shape)], axis)
 
+    later = [example.forcings for example in examples]
     return Example(
         torch.cat([padded(example.frames, 2) for example in examples]),
         torch.cat([padded(example.targets, 2) for example in examples]),
@@ -276,4 +289,7 @@ def collate(examples: Sequence[Example]) -> Example:
         torch.cat([padded(example.site_weights, 1) for example in examples]),
         tuple(number for example in examples for number in example.num_sites),
         examples[0].num_forcings,
+        None
+        if None in later
+        else torch.cat([padded(part, 2) for part in later if part is not None]),
     )

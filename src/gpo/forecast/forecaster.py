@@ -5,7 +5,6 @@ all samples correspond, it is learned relative to their means (`site_means.py`).
 """
 
 import json
-import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.data.forcings import DAY_CYCLE, TimeFeatures
 from gpo.files import write_text
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.models import Model, load_model, particle_operator
@@ -52,17 +50,17 @@ class Task:
     """Size of the change over `lead` steps, in units of `output_std`."""
     is_per_site: bool = False
     """Whether means are taken site by site; those above are then means over all sites."""
-    time_features: TimeFeatures = "none"
-    """Whether every input frame begins with cosine and sine of the time of day."""
-    day_angle: float = 0.0
-    """By how much that angle grows in `lead` steps, in radians."""
+    forcings: tuple[str, ...] = ()
+    """Inputs that every frame begins with: known in advance and not predicted."""
+    frame_step: float = 0.0
+    """Time from frame to frame, where forcings follow from it."""
     trained_on: TrainedOn = field(default_factory=TrainedOn)
     """What the training data were, so that other data are told from them."""
 
     @property
     def num_forcings(self) -> int:
         """Inputs of a frame that are known in advance and not predicted."""
-        return 0 if self.time_features == "none" else len(DAY_CYCLE)
+        return len(self.forcings)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -203,19 +201,30 @@ class Forecaster(nn.Module):
         self,
         frames: Float[Tensor, "batch history points inputs"],
         prediction: Float[Tensor, "batch points outputs"],
+        forcings: Float[Tensor, "batch points forcings"] | None = None,
     ) -> Float[Tensor, "batch history points inputs"]:
         """Returns what the next forecast starts from: the oldest frame goes, a predicted one comes.
 
-        Its time of day is that of the last frame, advanced by the lead. Frames may be normalised or
-        not: time features are the same.
+        Args:
+            frames: What the last forecast started from, normalised or not.
+            prediction: What it said.
+            forcings: Those of the time that comes next, which the new frame begins with.
         """
-        newest = prediction.unsqueeze(1)
-        if self.task.num_forcings:
-            across, up = frames[:, -1:, :, : self.task.num_forcings].unbind(-1)
-            cosine, sine = math.cos(self.task.day_angle), math.sin(self.task.day_angle)
-            features = torch.stack([cosine * across - sine * up, sine * across + cosine * up], -1)
-            newest = torch.cat([features, newest], -1)
-        return torch.cat([frames[:, 1:], newest], 1)
+        num_given = 0 if forcings is None else forcings.shape[-1]
+        if num_given != self.task.num_forcings:
+            raise ValueError(
+                f"`forcings` must be those of the time that comes next: "
+                f"{', '.join(self.task.forcings) or 'none'}; got {num_given} of them."
+            )
+        newest = prediction if forcings is None else torch.cat([forcings, prediction], -1)
+        return torch.cat([frames[:, 1:], newest.unsqueeze(1)], 1)
+
+    def normalised_forcings(
+        self, values: Float[Tensor, "*batch forcings"]
+    ) -> Float[Tensor, "*batch forcings"]:
+        """Returns forcings as the model sees them."""
+        count = self.task.num_forcings
+        return (values - self.input_mean[..., :count]) / self.input_std[:count]
 
     def normalised(
         self, values: Float[Tensor, "*batch outputs"]

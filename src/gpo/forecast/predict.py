@@ -6,6 +6,7 @@ answers elsewhere.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.data.forcings import day_angle
 from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
@@ -71,24 +71,26 @@ class Forecasts:
             problem = f"must have at least {self._num_needed} frames to start from, got"
             raise DataError(data.source, "time", f"{problem} {self._last + 1}.")
         else:
-            self._check_time_features(data)
+            self._check_forcings(data)
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
             problem = "differ from sample to sample: ask at --queries or on a --grid."
             raise DataError(data.source, "coords", problem)
 
-    def _check_time_features(self, data: Trajectories) -> None:
-        """Refuses frames that tell the time otherwise than those that were learned from."""
-        task = self.forecaster.task
-        if data.time_features != task.time_features:
-            problem = f"must have the time features of training, time_features={task.time_features}, got {data.time_features}."
-            raise DataError(data.source, "time", problem)
-        if task.time_features == "none" or len(data.time) == 1:
-            return
-        hours = task.day_angle / day_angle(1.0) / task.lead
-        if abs(data.time_step - hours) > 1e-6 * hours:
-            problem = f"must advance by {hours:g} h a frame, as in training, got"
-            raise DataError(data.source, "time", f"{problem} {data.time_step:g}.")
+    def _check_forcings(self, data: Trajectories) -> None:
+        """Refuses other forcings than those of training, and those that end too early."""
+        task, names = self.forecaster.task, tuple(variable.name for variable in data.forcings)
+        if names != task.forcings:
+            wanted = ", ".join(task.forcings) or "none"
+            problem = f"must be those of training, {wanted}; got {', '.join(names) or 'none'}."
+            raise DataError(data.source, "forcings", problem)
+        step, expected = data.time_step, task.frame_step
+        if expected and len(data.time) > 1 and abs(step - expected) > 1e-6 * expected:
+            units = f" {data.time_units}" if data.time_units else ""
+            problem = f"must advance by {expected:g}{units} a frame, as in training, got"
+            raise DataError(data.source, "time", f"{problem} {step:g}.")
+        if names:
+            data.forcing_frames(0, self._last + task.lead * np.arange(1, self.num_steps + 1))
 
     @property
     def layout(self) -> ForecastLayout:
@@ -104,12 +106,6 @@ class Forecasts:
             places, data.variables, data.num_trajectories, data.time[self._last] + ahead,
             data.time_units, data.origin, data.levels, self._cells,
         )  # fmt: skip
-
-    @property
-    def _last(self) -> int:
-        """Number of the last frame that a forecast starts from, counted from the first."""
-        assert isinstance(self.data, Trajectories)
-        return range(len(self.data.time))[self.start]
 
     @property
     def _cells(self) -> np.ndarray | None:
@@ -142,7 +138,8 @@ class Forecasts:
                         yield case, step, block
                 if step + 1 < self.num_steps:
                     found = answers.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
-                    frames = self.forecaster.advance(frames[None], found[None])[0]
+                    following = self._forcings(case, step + 2)
+                    frames = self.forecaster.advance(frames[None], found[None], following)[0]
                     writer.keep(case, step + 1, frames.numpy())
 
     def _answer(
@@ -166,9 +163,34 @@ class Forecasts:
         geometry = self.data.geometry(case)
         if isinstance(self.data, StaticMaps):
             return Start.of(self.data.sample(case)[0][None], geometry)
-        first = self._last + 1 - self._num_needed
-        times = slice(first, self._last + 1, self.forecaster.task.lead)
-        return Start.of(self.data.input_frames(case, times), geometry)
+        lead, last = self.forecaster.task.lead, self._last
+        times = slice(last + 1 - self._num_needed, last + 1, lead)
+        return Start.of(self.data.input_frames(case, times, lead), geometry)
+
+    def _forcings(self, case: int, step: int) -> Float[Tensor, "1 points forcings"] | None:
+        """Returns the forcings of the time after so many steps."""
+        if isinstance(self.data, StaticMaps):
+            return None
+        number = self._last + step * self.forecaster.task.lead
+        return torch.from_numpy(self.data.forcing_frames(case, np.array([number])))
+
+    @cached_property
+    def _last(self) -> int:
+        """Number of the last frame that a forecast starts from, counted from the first.
+
+        Where forcings are prescribed, frames without a state may follow the last one, in which
+        they alone are known.
+        """
+        assert isinstance(self.data, Trajectories)
+        last = range(len(self.data.time))[self.start]
+        if self.start != -1 or all(forcing.num_frames() is None for forcing in self.data.known):
+            return last
+        while last > 0 and not np.isfinite(self.data.frames(0, slice(last, last + 1))).any():
+            last -= 1
+        if last + 1 < self._num_needed:
+            problem = f"must have {self._num_needed} frames with a state to start from, got"
+            raise DataError(self.data.source, "time", f"{problem} {last + 1}.")
+        return last
 
     @property
     def _num_needed(self) -> int:

@@ -5,8 +5,8 @@ little, and its mesh less: relative to the mean of all samples at a site these c
 there is to learn; relative to one number they would be lost.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +222,27 @@ def _of_series(
         # Only what a later frame may be compared with stays.
         recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - lead}
     return states.normalizer(), changes.normalizer()
+
+
+def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Normalizer:
+    """Returns the normaliser of forcings over the frames of the training windows."""
+    parts: list[Normalizer] = []
+    for forcing in data.known:
+        count = len(forcing.variables)
+        if forcing.is_scaled:
+            alone = replace(data, known=(forcing,))
+            parts.append(Normalizer.fit(_forcing_frames(alone, windows, forcing.is_constant)))
+        else:
+            parts.append(Normalizer(np.zeros(count), np.ones(count)))
+    return Normalizer(
+        *(np.concatenate([getattr(p, name) for p in parts]) for name in ("mean", "std"))
+    )
+
+
+def _forcing_frames(
+    data: Trajectories, windows: Sequence[TimeSlice], is_constant: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for trajectory, numbers in touched_frames(windows).items():
+        weights = data.geometry(trajectory).weights
+        for number in numbers[:1] if is_constant else numbers:
+            yield data.forcing_frames(trajectory, np.array([number])), weights

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from gpo.data.forcing_config import NAMES, ForcingConfig
 from gpo.files import check_fields, write_text
 from gpo.training.settings import NAME, OURS, default_settings
 
@@ -35,6 +36,8 @@ class DataConfig:
         arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all that belong together)"),
     ] = ()
     """Variables to learn."""
+    inputs: Annotated[tuple[str, ...], NAMES] = ()
+    """What they are mapped from, sample by sample: fields, or one number each."""
     select: Annotated[tuple[str, ...], arg(metavar="DIM=X [...]", help_behavior_hint="")] = ()
     """One value of every extra dimension by name, such as level=500."""
     preset: Annotated[Preset, NAME] = "default"
@@ -55,8 +58,6 @@ class TaskConfig:
     """Frames that predict, `lead` steps apart."""
     lead: int = 1
     """Steps from the last of them to the predicted frame."""
-    time_features: Annotated[Literal["none", "day"], NAME] = "none"
-    """none, or day: the time of day is an input of any model; frames need dates."""
     predict: Annotated[Literal["state", "increment"], NAME] = "increment"
     """state: the next one; increment: what is added to the last, in static maps to their mean."""
     phase: Annotated[Phase, NAME] = "operator"
@@ -66,8 +67,6 @@ class TaskConfig:
         """Refuses what no task can be made from."""
         for name in ("history", "lead"):
             _check(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        is_right = self.phase == "operator" or self.time_features == "none"
-        _check("time_features", self.time_features, is_right, "none in the field phase")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +173,7 @@ class RunConfig:
 
     data: Annotated[DataConfig, PART] = field(default_factory=DataConfig)
     task: Annotated[TaskConfig, PART] = field(default_factory=TaskConfig)
+    forcings: Annotated[ForcingConfig, PART] = field(default_factory=ForcingConfig)
     model: Annotated[ModelConfig, PART] = field(default_factory=ModelConfig)
     optimizer: Annotated[OptimizerConfig, PART] = field(default_factory=OptimizerConfig)
     budget: Annotated[BudgetConfig, PART] = field(default_factory=BudgetConfig)
@@ -183,6 +183,8 @@ class RunConfig:
         is_field = self.task.phase == "field"
         has_field = self.model.name == "gpo-paper" or not is_field
         _check("phase", self.task.phase, has_field, "operator, but for --model gpo-paper")
+        given = self.forcings.names
+        _check("forcings", ", ".join(given), not (is_field and given), "none in the field phase")
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         _check("relative_to", relative_to, is_right, "state in the field phase")
@@ -325,6 +327,12 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(
             f"{path} was written by gpo 0.2.0, which can open it; this version cannot: its default "
             "model has particles that move, and no encoder."
+        )
+    task = stored.get("task")
+    if isinstance(task, dict) and "time_features" in task:
+        raise ValueError(
+            f"{path}: field `task.time_features` is that of gpo 0.3.0, whose runs this version "
+            "cannot open. It is now `forcings: {time_features: [day]}`."
         )
     parts = RunConfig()._fields()
     for name, given in stored.items():

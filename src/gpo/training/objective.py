@@ -53,7 +53,10 @@ def training_losses(
             steps.append(losses)
         if not is_last:
             frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
-            values = stack_frames(forecaster.advance(frames, prediction))
+            following = None
+            if batch.forcings is not None:
+                following = forecaster.normalised_forcings(batch.forcings[:, step])
+            values = stack_frames(forecaster.advance(frames, prediction, following))
             state = None if state is None else target
     return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
 

@@ -3,12 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.forcings import day_angle
 from gpo.data.splits import Split, split_samples, split_time_slices
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster, Task
-from gpo.forecast.statistics import SiteMeans, training_statistics
+from gpo.forecast.statistics import (
+    Normalizer,
+    SiteMeans,
+    forcing_statistics,
+    training_statistics,
+)
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model
 
@@ -57,21 +63,21 @@ def make_task(
         )
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
-    known, told = (), {}
-    if isinstance(data, Trajectories) and data.forcings:
-        known = data.forcings
-        angle = day_angle(config.task.lead * data.time_step)
-        told = {"time_features": data.time_features, "day_angle": angle}
+    known, forcings, told = (), Normalizer(np.zeros(0), np.ones(0)), {}
+    if isinstance(data, Trajectories) and data.known:
+        forcings = forcing_statistics(data, split.training)
+        known = tuple(variable.name for variable in data.forcings)
+        varies = not all(forcing.is_constant for forcing in data.known)
+        told = {"forcings": known, "frame_step": data.time_step if varies else 0.0}
     task = Task(
-        inputs=tuple(variable.name for variable in (*known, *given)),
+        inputs=(*known, *(variable.name for variable in given)),
         outputs=tuple(variable.name for variable in wanted),
         units=tuple(variable.units for variable in wanted),
         history=1 if is_map else config.task.history,
         lead=0 if is_map else config.task.lead,
         predict="state" if is_map else config.task.predict,
-        # The hand of a clock has length one and is left as it is.
-        input_mean=(*(0.0 for _ in known), *inputs.mean.tolist()),
-        input_std=(*(1.0 for _ in known), *inputs.std.tolist()),
+        input_mean=(*forcings.mean.tolist(), *inputs.mean.tolist()),
+        input_std=(*forcings.std.tolist(), *inputs.std.tolist()),
         output_mean=tuple(outputs.mean.tolist()),
         output_std=tuple(outputs.std.tolist()),
         increment_std=tuple(changes.tolist()),

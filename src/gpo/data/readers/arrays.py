@@ -11,7 +11,10 @@ Names and shapes decide which array is what; capitals do not matter.
   zero; in `.mat` files also from one, where the last site is named and number zero is not.
 - Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or
   `x` and `y`, whose first axis is samples, in a file without times; other fields are not read.
+  Names in `inputs` are mapped to all other fields, or to the variables that are named.
 - Single numbers, and vectors with one entry per sample, are parameters.
+- Arrays of the shape of the sites, and vectors with one entry per time, may be inputs beside the
+  variables (`array_inputs.py`).
 - All else are fields, whose axes `axis_order.py` finds by lengths. Where more than one order of
   axes fits, the file is refused and the user says `select axes=time,y,x`, or the like.
 
@@ -21,15 +24,23 @@ the first one again in every frame, without a kink; else it is taken as open. A 
 `snapshots_` that all fields have is dropped from their names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import (
+    DataError,
+    RowReader,
+    StaticMaps,
+    Trajectories,
+    Variable,
+    with_numbers,
+)
 from gpo.data.geometry import Geometry
+from gpo.data.readers.array_inputs import find_array_candidates, is_beside, split_map_inputs
 from gpo.data.readers.axis_order import (
     BARE_SERIES,
     MAPS,
@@ -65,6 +76,7 @@ class ArraysReader(AbstractReader):
 
     name = "arrays"
     layout = "named arrays in .npz, .npy, .mat, .h5 or a folder of .npy files"
+    takes_inputs = True
 
     def recognises(self, path: Path) -> bool:
         """Goes by the suffix; a folder must hold `.npy` files."""
@@ -76,6 +88,8 @@ class ArraysReader(AbstractReader):
             if name != "axes":
                 raise DataError(path, name, "cannot be selected here; only `axes` can.")
         arrays = open_arrays(path)
+        if options.inputs:
+            return self._read_maps_of(path, arrays, options)
         names = _find_static_map(arrays)
         if names is not None:
             return self._read_static_maps(path, arrays, names, options)
@@ -93,9 +107,12 @@ class ArraysReader(AbstractReader):
             axes = state_order(path, stated, axes, ["time"])
         patterns = BARE_SERIES if axes.is_bare else SERIES
         rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
+        state = {name: stored for name, stored in rest.items() if name not in options.beside}
+        found = _candidates(path, state, options.variables)
+        changing = {name: one for name, one in found.items() if not is_beside(axes, one, patterns)}
         fields = [
             match(path, name, stored, axes, patterns)
-            for name, stored in _candidates(path, rest, options.variables).items()
+            for name, stored in (changing or found).items()
         ]
         num_times = common_length(path, fields, "time")
         time = np.ravel(arrays[times].values()) if times else np.arange(num_times)
@@ -104,6 +121,9 @@ class ArraysReader(AbstractReader):
         fetch = RowReader(content.frames, content.row_size)
         geometry = close_axes(content.geometry, portions(fetch, range(count), num_times))
         frames = portions(fetch, range(count), num_times)
+        candidates = find_array_candidates(path, rest, fields, num_times)
+        told = {one.variable.name for one in candidates if times or one.kind == "static"}
+        is_choice = bool(options.variables)
         return Trajectories(
             layout=self.name,
             source=path,
@@ -113,7 +133,40 @@ class ArraysReader(AbstractReader):
             time_units=arrays[times].units if times else "",
             num_trajectories=count,
             fetch=fetch,
-            parameters=_parameters(path, rest, fields, count, bool(options.variables)),
+            parameters=_parameters(path, rest, fields, count, is_choice, {*told, *options.beside}),
+            candidates=candidates,
+        )
+
+    def _read_maps_of(
+        self, path: Path, arrays: dict[str, Stored], options: ReadOptions
+    ) -> StaticMaps:
+        """Returns maps whose inputs are named: fields, or numbers of every sample."""
+        choose_variables(path, options.inputs, list(arrays))
+        others = {name: one for name, one in arrays.items() if name not in options.inputs}
+        sites = find_sites(path, others)
+        axes = Axes(sites.lengths, sites.orders)
+        if "axes" in options.select:
+            axes = state_order(path, options.select["axes"], axes, ["sample"])
+        rest = {name: one for name, one in others.items() if name not in sites.used}
+        wanted = _candidates(path, rest, options.variables)
+        outputs = [match(path, name, stored, axes, MAPS) for name, stored in wanted.items()]
+        given = {name: arrays[name] for name in options.inputs}
+        fields, numbers, values = split_map_inputs(path, given, outputs)
+        count = common_length(path, outputs, "sample")
+        named = [*(field.name for field in fields), *(options.variables or wanted)]
+        content = _Content.of(path, [*fields, *outputs], sites, named)
+        variables = tuple(Variable(name, content.units(name)) for name in content.names)
+        width = sum(column.array in options.inputs for column in content.columns)
+        frames = (content.read(sample=sample)[None] for sample in range(count))
+        return StaticMaps(
+            layout=self.name,
+            source=path,
+            inputs=(*numbers, *variables[:width]),
+            outputs=variables[width:],
+            geometries=(mask_missing(path, content.names, content.geometry, frames),),
+            num_samples=count,
+            fetch=partial(with_numbers, partial(content.two_sides, width), values),
+            parameters=_parameters(path, rest, outputs, count, True),
         )
 
     def _read_static_maps(
@@ -245,9 +298,23 @@ def _candidates(path: Path, rest: Mapping[str, Stored], wanted: Sequence[str]) -
 
 
 def _parameters(
-    path: Path, rest: Mapping[str, Stored], fields: Sequence[Field], count: int, is_choice: bool
+    path: Path,
+    rest: Mapping[str, Stored],
+    fields: Sequence[Field],
+    count: int,
+    is_choice: bool,
+    told: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Returns single numbers, and vectors of one number per sample; other vectors are refused."""
+    """Returns single numbers, and vectors of one number per sample; other vectors are refused.
+
+    Args:
+        path: The file, for messages.
+        rest: Arrays that are neither coordinates nor times.
+        fields: Those of them that are fields.
+        count: Number of samples.
+        is_choice: Whether variables were named, so that others may be anything.
+        told: Arrays whose meaning is clear.
+    """
     known = [field.stored for field in fields]
     parameters: dict[str, np.ndarray] = {}
     for name, stored in rest.items():
@@ -255,10 +322,14 @@ def _parameters(
             continue
         if stored.size in (1, count):
             parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
-        elif not is_choice:
+        elif not is_choice and name not in told:
+            alike = " ".join(n for n, one in rest.items() if one.shape == stored.shape)
+            length = fields[0].length("time")
+            advice = f" `--forcing {alike}` where they belong to the {length} frames, `--inputs {alike}` where frames are samples."  # fmt: skip
             problem = (
                 f"has shape {stored.shape}, which is neither a field nor one number for each of "
-                f"{count} samples. Leave it out by naming the variables to read."
+                f"{count} samples. Leave it out by naming the variables to read: `--var "
+                f"{fields[0].name}`.{advice if stored.size == length else ''}"
             )
             raise DataError(path, name, problem)
     return parameters

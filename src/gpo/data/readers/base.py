@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,11 @@ class ReadOptions:
     select: Mapping[str, str] = field(default_factory=dict)
     """One value of every extra dimension by name, such as level=500 or number=0; for named
     arrays whose shapes leave it open, axes=time,y,x."""
+    beside: tuple[str, ...] = ()
+    """Names that are inputs beside the variables, and need not be time series of fields."""
+    inputs: tuple[str, ...] = ()
+    """Names that are given in a static map, fields or one number per sample; the variables are
+    what it predicts then."""
 
 
 class AbstractReader(ABC):
@@ -29,6 +35,8 @@ class AbstractReader(ABC):
     """Name of the layout, as in `READERS` and `Trajectories.layout`."""
     layout: ClassVar[str]
     """The layout in a few words, for messages."""
+    takes_inputs: ClassVar[bool] = False
+    """Whether the inputs of static maps can be named."""
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
@@ -37,6 +45,12 @@ class AbstractReader(ABC):
     @abstractmethod
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
         """Returns the data; raises `DataError`, naming file and field, where it cannot."""
+
+    def read_static(
+        self, path: Path, name: str, options: ReadOptions
+    ) -> tuple[Variable, np.ndarray, Geometry] | None:
+        """Returns a field of a file without times, and its sites; None where there is none."""
+        return None
 
 
 def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:

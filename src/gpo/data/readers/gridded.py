@@ -8,13 +8,15 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
 from gpo.data.readers.attributes import (
     VARIABLE_ATTRIBUTES,
     axis_attributes,
@@ -22,7 +24,9 @@ from gpo.data.readers.attributes import (
     read_origin,
 )
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
+from gpo.data.readers.candidates import find_candidates, read_static_field
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
 
@@ -50,13 +54,30 @@ class GriddedReader(AbstractReader):
 
     name = "gridded"
     layout = "NetCDF, GRIB or Zarr with CF attributes, such as ERA5 and CARRA"
+    takes_inputs = True
 
     def recognises(self, path: Path) -> bool:
         """Looks for a Zarr folder, the first bytes of NetCDF or GRIB, or their suffixes."""
         return _format(path) is not None
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
-        """Returns the chosen variables, named as they were asked for."""
+    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
+        """Returns the chosen variables, named as they were asked for; maps where inputs are."""
+        if options.inputs:
+            named = (*options.inputs, *options.variables)
+            return read_gridded_maps(path, options, partial(_open, path, named))
+        return self._read_series(path, options)
+
+    def read_static(
+        self, path: Path, name: str, options: ReadOptions
+    ) -> tuple[Variable, np.ndarray, Geometry] | None:
+        """Returns a variable without a time axis."""
+        dataset = _open(path, (name,))
+        try:
+            return read_static_field(path, dataset, name)
+        finally:
+            dataset.close()
+
+    def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
         dataset = _open(path, options.variables)
         try:
             plan = _make_plan(path, dataset, options)
@@ -67,6 +88,8 @@ class GriddedReader(AbstractReader):
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
+            reopen = partial(_open, path, options.variables)
+            candidates = find_candidates(dataset, plan.time, plan.sites, plan.chosen, reopen)
             frames = _looks(path, dataset, plan, geometry.num_points)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
@@ -88,6 +111,7 @@ class GriddedReader(AbstractReader):
             first_hour=first_hour,
             origin=origin,
             levels=levels,
+            candidates=candidates,
             num_trajectories=1,
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )

@@ -5,9 +5,13 @@ contract tests cover it as soon as `tests/contracts/samples.py` lists a file of 
 imported when a reader is first tried, so a package is needed only for the layouts that use it.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+import numpy as np
+
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.files import MissingPackageError, require
 
@@ -40,6 +44,9 @@ def open_data(
         raise DataError(path, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
     try:
         found = load_reader(reader) if reader is not None else _recognise(path)
+        if options.inputs and not found.takes_inputs:
+            problem = f"has the layout {found.name}, whose inputs are fixed: leave out --inputs."
+            raise DataError(path, "file", problem)
         return found.read(path, options)
     except (DataError, MissingPackageError):
         raise
@@ -47,6 +54,27 @@ def open_data(
         # File libraries raise errors of many kinds for a broken file; users meet one kind.
         problem = f"cannot be read: {type(error).__name__}: {error}"
         raise DataError(path, "file", problem) from error
+
+
+def open_static(
+    path: Path, name: str, options: ReadOptions
+) -> tuple[Variable, np.ndarray, Geometry] | None:
+    """Returns a field that has no time axis, and its sites; None where a file has none.
+
+    Args:
+        path: The file.
+        name: The variable.
+        options: How the file is read.
+    """
+    try:
+        data = open_data(path, replace(options, beside=(name,)))
+    except DataError:
+        # A file of static fields alone has no times.
+        return _recognise(path).read_static(path, name, options) if path.exists() else None
+    for one in data.candidates if isinstance(data, Trajectories) else ():
+        if one.variable.name == name and one.kind == "static":
+            return one.variable, one.read(), data.geometry()
+    return None
 
 
 def load_reader(name: str) -> AbstractReader:

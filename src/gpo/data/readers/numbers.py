@@ -1,0 +1,59 @@
+"""Files that hold numbers of samples alone: what a map from parameters to a field is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.readers.stores import SUFFIXES, open_arrays
+from gpo.files import require
+
+
+def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
+    """Returns samples by columns of some arrays; None where one is missing or no number per sample.
+
+    Args:
+        path: Named arrays, or NetCDF.
+        names: Vectors with one entry per sample, or tables with one row.
+    """
+    if path.suffix in SUFFIXES or path.is_dir():
+        stored = open_arrays(path)
+        arrays = {name: one.values() for name, one in stored.items() if name in names}
+    else:
+        xarray = require("xarray", "data", "Reading NetCDF")
+        with xarray.open_dataset(path, decode_times=False) as dataset:
+            arrays = {name: dataset[name].values for name in names if name in dataset.variables}
+    if len(arrays) < len(names):
+        return None
+    columns = [np.atleast_1d(np.squeeze(arrays[name])).astype(np.float64) for name in names]
+    if any(column.ndim > 2 or len(column) != len(columns[0]) for column in columns):
+        return None
+    return np.concatenate([column.reshape(len(column), -1) for column in columns], 1)
+
+
+def maps_of_numbers(path: Path, names: Sequence[str], like: StaticMaps) -> StaticMaps | None:
+    """Returns maps from the numbers of a file at the sites of others; their outputs are unknown.
+
+    Args:
+        path: The file.
+        names: The inputs, as they are named.
+        like: Maps with these inputs.
+    """
+    values = read_numbers(path, names)
+    if values is None or values.shape[1] != len(like.inputs) or len(like.geometries) > 1:
+        return None
+    if not np.isfinite(values).all():
+        raise DataError(path, ", ".join(names), "must be known for every sample, got NaN.")
+    shape = like.geometry().num_points, len(like.outputs)
+    fetch = partial(_fetch, values, shape)
+    return replace(like, source=path, num_samples=len(values), fetch=fetch, parameters={})
+
+
+def _fetch(
+    values: np.ndarray, shape: tuple[int, int], number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    given = np.broadcast_to(values[number], (shape[0], values.shape[1]))
+    return given, np.full(shape, np.nan)
