@@ -269,8 +269,13 @@ class RunConfig:
 
     def differences(self, other: "RunConfig") -> list[str]:
         """Returns the names of the settings in which two runs differ, as their flags."""
+        return list(self.compare(other))
+
+    def compare(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
+        """Returns both values of every setting in which two runs differ, by the name of its flag."""
         mine, theirs = self._flat(), other._flat()
-        return [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+        pairs = {name: (mine.get(name), theirs.get(name)) for name in {**mine, **theirs}}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     def _flat(self) -> dict[str, Any]:
         values = {name: value for part in vars(self).values() for name, value in vars(part).items()}
