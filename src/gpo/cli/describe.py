@@ -102,7 +102,9 @@ def _series(data: Trajectories) -> str:
         if uneven:
             text += f"; {uneven} steps of another length are left out of training"
     if data.first_hour is not None:
-        text += f"; dated, the first at {data.first_hour:g} h (--time-features day gives a model the hour)"
+        text += f"; dated, the first at {data.first_hour:g} h"
+        # Frames a day or a month apart have no time of day to tell.
+        text += " (--time-features day gives a model the hour)" * (data.time_step < 24)
     return text
 
 

@@ -44,6 +44,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Refuses what no data can be read with."""
+        _check("var", " ".join(self.var), len({*self.var}) == len(self.var), "named once each")
         _check("coarsen", self.coarsen, self.coarsen >= 1, "at least 1")
 
 
@@ -93,8 +94,12 @@ class ModelConfig:
 class OptimizerConfig:
     """How it is trained."""
 
-    learning_rate: Annotated[float | None, arg(metavar="X")] = None
+    learning_rate: Annotated[
+        float | None, arg(metavar="X", help_behavior_hint="(default: found by a range test)")
+    ] = None
     """Of AdamW, at its highest."""
+    init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Trained run whose parameters it starts from, as far as they fit, at a third of the rate."""
     weight_decay: float = 1e-4
     """Of AdamW."""
     schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"
@@ -179,16 +184,13 @@ class RunConfig:
     budget: Annotated[BudgetConfig, PART] = field(default_factory=BudgetConfig)
 
     def __post_init__(self) -> None:
-        """Refuses parts that do not go together, and fills in the learning rate."""
+        """Refuses parts that do not go together."""
         is_field = self.task.phase == "field"
         has_field = self.model.name == "gpo-paper" or not is_field
         _check("phase", self.task.phase, has_field, "operator, but for --model gpo-paper")
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         _check("relative_to", relative_to, is_right, "state in the field phase")
-        if self.optimizer.learning_rate is None:
-            rate = 6e-3 if self.model.name == "gpo" else 1e-3
-            object.__setattr__(self, "optimizer", replace(self.optimizer, learning_rate=rate))
 
     @classmethod
     def of(cls, **settings: Any) -> "RunConfig":
@@ -242,7 +244,7 @@ class RunConfig:
         """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
         stored = read_parts(path)
         start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
-        for part, known in start._fields().items():
+        for part, known in start.names().items():
             for name in known:
                 # A default in its place could silently be another run.
                 if name not in stored.get(part, {}):
@@ -263,9 +265,11 @@ class RunConfig:
 
     @property
     def learning_rate(self) -> float:
-        """The highest learning rate, which schedules start from."""
-        assert self.optimizer.learning_rate is not None
-        return self.optimizer.learning_rate
+        """The highest learning rate as given, else the usual one, a third of it for fine-tuning."""
+        if self.optimizer.learning_rate is not None:
+            return self.optimizer.learning_rate
+        usual = 6e-3 if self.model.name == "gpo" else 1e-3
+        return usual if self.optimizer.init is None else usual / 3
 
     def differences(self, other: "RunConfig") -> list[str]:
         """Returns the names of the settings in which two runs differ, as their flags."""
@@ -282,13 +286,13 @@ class RunConfig:
         sizes, name = vars(values.pop("settings")), values.pop("name")
         return {**values, "model": name, **sizes}
 
-    def _fields(self) -> dict[str, list[str]]:
+    def names(self) -> dict[str, list[str]]:
         """Returns the names of the fields of every part."""
         known = {name: [one.name for one in fields(part)] for name, part in vars(self).items()}
         return {**known, "model": ["name", *(one.name for one in fields(self.model.settings))]}
 
     def _part_of(self, name: str) -> str:
-        for part, known in self._fields().items():
+        for part, known in self.names().items():
             if name in known and (part, name) != ("model", "name"):
                 return part
         raise ValueError(f"`{name}` is no setting of a run of {self.model.name}.")
@@ -321,6 +325,12 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{path}: must be YAML, got {error}") from error
     if not isinstance(stored, dict):
         raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
+    stored = {
+        _as_field(name): {_as_field(key): value for key, value in given.items()}
+        if isinstance(given, dict)
+        else given
+        for name, given in stored.items()
+    }
     if {"variant", "stage", "operator"} <= stored.keys():
         raise ValueError(
             f"{path} was written by gpo 0.1.0, which can open it; this version cannot."
@@ -331,7 +341,7 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
             f"{path} was written by gpo 0.2.0, which can open it; this version cannot: its default "
             "model has particles that move, and no encoder."
         )
-    parts = RunConfig()._fields()
+    parts = RunConfig().names()
     for name, given in stored.items():
         homes = [part for part, known in parts.items() if name in known]
         if name not in parts or (homes and not isinstance(given, dict)):
@@ -340,6 +350,11 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(given, dict):
             raise ValueError(f"{path}: field `{name}` must be a mapping, got {given!r}.")
     return stored
+
+
+def _as_field(name: object) -> str:
+    """Returns the name of a setting as Python writes it: flags have hyphens."""
+    return str(name).replace("-", "_")
 
 
 def _check(name: str, value: object, is_right: bool, expected: str) -> None:

@@ -6,7 +6,9 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from time import process_time
 
 import lightning
 import torch
@@ -15,7 +17,14 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.forecast.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
+from gpo.forecast.examples import (
+    Batches,
+    EpochShuffle,
+    Example,
+    collate,
+    make_examples,
+    reading_ahead,
+)
 from gpo.forecast.forecaster import Forecaster
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import (
@@ -28,8 +37,10 @@ from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import RunCheckpoints, best_checkpoint, newest_checkpoint
 from gpo.training.config import RunConfig
+from gpo.training.initial import begin_with
 from gpo.training.module import TrainingModule
 from gpo.training.progress import ProgressLine
+from gpo.training.rates import FRACTION, LEAST, find_rate
 from gpo.training.run_folder import Run, TrainingRecord
 from gpo.training.setup import new_forecaster, split_of
 
@@ -113,6 +124,8 @@ def _fit(
         run.claim(config)
         run.checkpoints.mkdir(exist_ok=True)
     newest = newest_checkpoint(run)
+    if newest is None:
+        _prepare(module, loader, world)
     if newest is None or not _has_ended(newest, config):
         trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)
         with _without_advice(), tells_of_lost_processes(world, lambda: newest_checkpoint(run)):
@@ -129,6 +142,29 @@ def _fit(
     if global_rank() == 0:
         _finish(run, forecaster, config)
     return forecaster
+
+
+def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) -> None:
+    """Begins with the parameters of another run, and finds the learning rate, where that is due."""
+    config = module.config
+    if config.optimizer.init is not None:
+        module.tell(begin_with(module.forecaster, Path(config.optimizer.init)))
+        module.remember_start()
+    seconds = config.budget.budget_cpu or 0.0
+    # Processes would count their time differently.
+    if config.optimizer.learning_rate is not None or seconds < LEAST or world > 1:
+        return
+    started = process_time()
+    module.budget.rate, told = find_rate(
+        module.forecaster,
+        islice(loader, 16),
+        module.loss_of,
+        usual=config.learning_rate,
+        clip=config.optimizer.clip,
+        seconds=FRACTION * seconds,
+    )
+    module.budget.spent_before = process_time() - started
+    module.tell(told)
 
 
 def _has_ended(checkpoint: Path, config: RunConfig) -> bool:

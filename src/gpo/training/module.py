@@ -15,6 +15,7 @@ from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.partition import SitePartition
+from gpo.parallel.processes import global_rank
 from gpo.parallel.shard import join_neighbours
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import BEST, RunCheckpoints
@@ -44,7 +45,18 @@ class TrainingModule(lightning.LightningModule):
         """Why training ended; empty while it goes on."""
         self._patience_from = -1
         self._has_finite_gradients = True
+        self.remember_start()
+
+    def remember_start(self) -> None:
+        """Keeps the parameters of now: where training goes back to while there are none better."""
         self._start = {name: value.clone() for name, value in self.state_dict().items()}
+
+    def loss_of(self, forecaster: Forecaster, batch: Example) -> Tensor:
+        """Returns the loss of one step of a model like this one, without noise."""
+        relative_to = self.config.optimizer.relative_to
+        return training_losses(
+            forecaster, batch, weights=self.loss_weights, relative_to=relative_to
+        )["total"]
 
     @property
     def checkpoints(self) -> RunCheckpoints:
@@ -56,7 +68,7 @@ class TrainingModule(lightning.LightningModule):
     def tell(self, event: str) -> None:
         """Says in one line what happened, and keeps it for the report."""
         self.events.append(event)
-        if self.global_rank == 0:
+        if global_rank() == 0:
             Console(soft_wrap=True, highlight=False).print(event, markup=False)
 
     def on_fit_start(self) -> None:

@@ -18,6 +18,8 @@ SPENT = "cpu_seconds"
 """Column of the log: CPU seconds of all processes."""
 LIMITS = ("epochs", "steps", "budget_cpu", "patience")
 """Settings that a run which goes on may have more of."""
+CHOICE_FOLDER = "choice"
+"""Short runs that settings are chosen by, while that goes on."""
 LOCK_WAIT = 7.0
 """Seconds until a busy folder is refused: what a killed run left reading data ends in five."""
 
@@ -120,7 +122,7 @@ class Run:
         """Refuses a folder that a run of this configuration can neither begin nor go on in."""
         if not self.config_file.exists():
             others = self.folder.iterdir() if self.folder.exists() else ()
-            if any(path != self._lock_file for path in others):
+            if any(path.name not in (self._lock_file.name, CHOICE_FOLDER) for path in others):
                 raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
         elif self.has_progress():
             differing = _not_more(self.config(), config)
