@@ -87,6 +87,7 @@ def test_what_is_trained_begins_there_at_a_third_of_the_rate(trained, tmp_path, 
 
 def test_a_run_of_which_nothing_fits_is_refused(trained):
     folder, _ = trained
+    data, config = decaying_waves(), RunConfig.of(data="waves", model="fno")
+    other = new_forecaster(data, split_of(data, config), config)
     with pytest.raises(CheckpointError, match=r"nothing of its .* fits a new .*same --model"):
-        data, config = decaying_waves(), RunConfig.of(data="waves", model="fno")
-        begin_with(new_forecaster(data, split_of(data, config), config), folder)
+        begin_with(other, folder)

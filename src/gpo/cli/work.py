@@ -63,14 +63,14 @@ def train_run(
     if choice is not None:
         config = choice.applied(asked)
     run = OpenRun(folder, config, data, split_of(data, config))
-    if folder.is_finished(config):
-        more = 10 * (asked.budget.budget_cpu or 60)
-        if global_rank() == 0:
-            say(f"finished: nothing to do; more with --budget-cpu {more:g}")
-        return run
     if global_rank() == 0:
         folder.check(config)
-        say(_summary(run))
+        if not folder.is_finished(config):
+            say(_summary(run))
+        else:
+            more = 10 * (asked.budget.budget_cpu or 60)
+            say(f"finished: nothing to do; more with --budget-cpu {more:g}")
+            return run
     train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,

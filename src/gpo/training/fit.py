@@ -68,13 +68,13 @@ def train(
         logs_tensorboard: Whether TensorBoard gets the losses too.
     """
     run = Run(Path(out))
-    if run.is_finished(config):
-        run.check(config)
-        return Forecaster.load(run.model_folder)
     check_restarts()
+    if global_rank() == 0:
+        run.check(config)
+    if run.is_finished(config):
+        return Forecaster.load(run.model_folder)
     if global_rank() > 0:
         return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
-    run.check(config)
     is_new = not run.folder.exists()
     try:
         with run.lock():
