@@ -22,7 +22,7 @@ def scores(monkeypatch):
     trained, table = [], {}
 
     def train(data, config, folder, *, is_quiet):
-        differing = config.compare(RunConfig.of(**TINY))
+        differing = config.differences(RunConfig.of(**TINY))
         settings = {name: pair[0] for name, pair in differing.items()}
         seconds = settings.pop("budget_cpu")
         if settings.get("learning_rate") == 6e-3:

@@ -118,7 +118,7 @@ class Choice:
 
 def asked_settings(config: RunConfig) -> dict[str, Any]:
     """Returns the settings that a choice was made for, as JSON keeps them."""
-    flat = {name: pair[0] for name, pair in config.compare(RunConfig()).items()}
+    flat = {name: pair[0] for name, pair in config.differences(RunConfig()).items()}
     plain = {name: value for name, value in flat.items() if name not in LIMITS}
     return json.loads(json.dumps(plain, default=str))
 

@@ -200,12 +200,8 @@ class RunConfig:
             **settings: Fields of any part, such as `data="my.nc", lead=6, model="fno"`; the model
                 by its name. What is not given follows the preset and the model.
         """
-        start = {
-            name: settings[name]
-            for name in ("preset", "model", "phase", "benchmark")
-            if name in settings
-        }
-        return starting_point(**start).changed(**settings)
+        deciding = {"preset", "model", "phase", "benchmark"} & settings.keys()
+        return starting_point(**{name: settings[name] for name in deciding}).changed(**settings)
 
     def changed(self, **settings: Any) -> "RunConfig":
         """Returns this configuration with other values of some settings, named as their flags."""
@@ -271,11 +267,7 @@ class RunConfig:
         usual = 6e-3 if self.model.name == "gpo" else 1e-3
         return usual if self.optimizer.init is None else usual / 3
 
-    def differences(self, other: "RunConfig") -> list[str]:
-        """Returns the names of the settings in which two runs differ, as their flags."""
-        return list(self.compare(other))
-
-    def compare(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
+    def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
         """Returns both values of every setting in which two runs differ, by the name of its flag."""
         mine, theirs = self._flat(), other._flat()
         pairs = {name: (mine.get(name), theirs.get(name)) for name in {**mine, **theirs}}
@@ -325,12 +317,7 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{path}: must be YAML, got {error}") from error
     if not isinstance(stored, dict):
         raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
-    stored = {
-        _as_field(name): {_as_field(key): value for key, value in given.items()}
-        if isinstance(given, dict)
-        else given
-        for name, given in stored.items()
-    }
+    stored = _spelled(stored)
     if {"variant", "stage", "operator"} <= stored.keys():
         raise ValueError(
             f"{path} was written by gpo 0.1.0, which can open it; this version cannot."
@@ -352,9 +339,11 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
     return stored
 
 
-def _as_field(name: object) -> str:
-    """Returns the name of a setting as Python writes it: flags have hyphens."""
-    return str(name).replace("-", "_")
+def _spelled(stored: Any) -> Any:
+    """Returns a mapping whose names are those of fields: flags have hyphens."""
+    if not isinstance(stored, dict):
+        return stored
+    return {str(name).replace("-", "_"): _spelled(value) for name, value in stored.items()}
 
 
 def _check(name: str, value: object, is_right: bool, expected: str) -> None:

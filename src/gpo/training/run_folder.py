@@ -165,7 +165,7 @@ class Run:
 def _not_more(old: RunConfig, new: RunConfig) -> list[str]:
     """Returns in what two configurations differ, but for limits that have grown."""
     differing = []
-    for name, (before, now) in old.compare(new).items():
+    for name, (before, now) in old.differences(new).items():
         if name in LIMITS and (now is None or (before is not None and now >= before)):
             continue
         differing.append(f"`{name}` is {before} there and {now} here")
