@@ -6,7 +6,6 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from time import process_time
 
@@ -157,7 +156,7 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
     started = process_time()
     module.budget.rate, told = find_rate(
         module.forecaster,
-        islice(loader, 16),
+        loader,
         module.loss_of,
         usual=config.learning_rate,
         clip=config.optimizer.clip,

@@ -1,12 +1,14 @@
 """The learning rate that a model can take: a short range test before training.
 
-The rate rises step by step over two orders of magnitude. Where the loss leaves its smallest value
-by far, the model takes no more; a third of that, but never more than the usual rate, is chosen.
+The rate rises step by step over two orders of magnitude, on a few batches again and again. Where
+their losses leave the smallest values they had, the model takes no more: a third of that rate is
+chosen, between a tenth of the usual one and the usual one.
 """
 
 import copy
 import math
 from collections.abc import Callable, Iterable
+from itertools import islice
 from time import process_time
 
 import torch
@@ -18,12 +20,14 @@ from gpo.forecast.forecaster import Forecaster
 NUM_STEPS = 48
 LOWEST, HIGHEST = 1 / 30, 4.0
 """Where the rate begins and ends, in usual ones."""
+NUM_BATCHES = 4
+"""Few, so that every one is seen often: a loss is compared with those of the same batch."""
 LEFT = 2.0
-"""A mean loss of so many times the smallest is left for good."""
+"""Losses of so many times the smallest of their batch, in the mean, are left for good."""
 SMOOTH = 0.7
-"""Weight of what came before in the mean loss."""
-SAFE = 1 / 3
-"""What is chosen of the rate at which the loss is left."""
+"""Weight of what came before in that mean."""
+SAFE, SMALLEST = 1 / 3, 1 / 10
+"""What is chosen of the rate at which the loss is left, and at least of the usual one."""
 FRACTION = 0.1
 """The part of a budget that a range test may take."""
 LEAST = 30.0
@@ -51,20 +55,21 @@ def find_rate(
         clip: Largest gradient norm.
         seconds: CPU seconds that the test may take.
     """
-    model, given = copy.deepcopy(forecaster), list(batches)
+    model, given = copy.deepcopy(forecaster), list(islice(batches, NUM_BATCHES))
     optimizer = torch.optim.AdamW(model.parameters(), lr=usual)
-    mean = least = math.nan
+    least, mean, rate = [math.inf] * len(given), 1.0, usual
     started = process_time()
     for step in range(NUM_STEPS):
         rate = usual * LOWEST * (HIGHEST / LOWEST) ** (step / (NUM_STEPS - 1))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        loss = loss_of(model, given[step % len(given)])
+        number = step % len(given)
+        loss = loss_of(model, given[number])
         now = float(loss.detach())
-        mean = now if step == 0 else SMOOTH * mean + (1 - SMOOTH) * now
-        least = mean if step == 0 else min(least, mean)
-        if not mean <= LEFT * least:
-            chosen = min(usual, SAFE * rate)
+        least[number] = min(least[number], now)
+        mean = SMOOTH * mean + (1 - SMOOTH) * now / (least[number] or 1.0)
+        if not mean <= LEFT:
+            chosen = min(usual, max(SAFE * rate, SMALLEST * usual))
             return chosen, f"learning rate {chosen:.3g}: the loss is left from {rate:.3g} on"
         optimizer.zero_grad()
         loss.backward()
