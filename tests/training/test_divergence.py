@@ -73,7 +73,7 @@ def test_training_returns_to_its_best_weights_at_a_third_of_the_rate(
 
 def test_a_rate_that_is_far_too_high_is_survived(tmp_path):
     """Without going back, such a rate ends far above the start."""
-    train_quietly(tmp_path, epochs=12, learning_rate=30.0, clip=1e9, batch_size=4)
+    train_quietly(tmp_path, epochs=12, learning_rate=3.0, clip=1e9, batch_size=4)
     record = Run(tmp_path).record()
     assert any("back to the weights" in event for event in record.events)
     assert record.best_score < 1

@@ -10,12 +10,10 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 from time import process_time
+from typing import Any
 
 import torch
-from torch import Tensor
-
-from gpo.forecast.examples import Example
-from gpo.forecast.forecaster import Forecaster
+from torch import Tensor, nn
 
 NUM_STEPS = 48
 LOWEST, HIGHEST = 1 / 30, 4.0
@@ -35,9 +33,9 @@ LEAST = 30.0
 
 
 def find_rate(
-    forecaster: Forecaster,
-    batches: Iterable[Example],
-    loss_of: Callable[[Forecaster, Example], Tensor],
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss_of: Callable[[Any, Any], Tensor],
     *,
     usual: float,
     clip: float,
@@ -48,14 +46,14 @@ def find_rate(
     It depends on the model and the batches alone, unless the time does not suffice.
 
     Args:
-        forecaster: The model, which stays as it is.
+        model: The model, which stays as it is.
         batches: Examples to train on, at least one batch.
-        loss_of: The loss that training minimises.
+        loss_of: The loss of a model and a batch, which training minimises.
         usual: The rate that most data can take.
         clip: Largest gradient norm.
         seconds: CPU seconds that the test may take.
     """
-    model, given = copy.deepcopy(forecaster), list(islice(batches, NUM_BATCHES))
+    model, given = copy.deepcopy(model), list(islice(batches, NUM_BATCHES))
     optimizer = torch.optim.AdamW(model.parameters(), lr=usual)
     least, mean, rate = [math.inf] * len(given), 1.0, usual
     started = process_time()
