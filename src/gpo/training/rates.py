@@ -1,6 +1,6 @@
 """The learning rate that a model can take: a short range test before training.
 
-The rate rises step by step over two orders of magnitude, on a few batches again and again. Where
+The rate rises step by step from a tenth to three times the usual one, on a few batches again and again. Where
 their losses leave the smallest values they had, the model takes no more: a third of that rate is
 chosen, between a tenth of the usual one and the usual one.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-NUM_STEPS = 48
-LOWEST, HIGHEST = 1 / 30, 4.0
+NUM_STEPS = 32
+LOWEST, HIGHEST = 1 / 10, 3.0
 """Where the rate begins and ends, in usual ones."""
 NUM_BATCHES = 4
 """Few, so that every one is seen often: a loss is compared with those of the same batch."""
