@@ -37,6 +37,8 @@ class RunCheckpoints(Checkpoint):
         self.folder, self._batches = folder, batches
         self.best_score: float | None = None
         self.best_epoch: int | None = None
+        self.is_lost = False
+        """Whether the score of this epoch is of weights that training went back from."""
         self._batches_done = 0
         self._written = time.monotonic()
 
@@ -78,7 +80,9 @@ class RunCheckpoints(Checkpoint):
 
     def is_better(self, score: float) -> bool:
         """Tells whether a score beats all before."""
-        return math.isfinite(score) and (self.best_score is None or score < self.best_score)
+        if self.is_lost or not math.isfinite(score):
+            return False
+        return self.best_score is None or score < self.best_score
 
     def on_train_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule

@@ -7,9 +7,7 @@ import math
 from dataclasses import dataclass
 
 FAR = 10.0
-"""A loss of so many times the largest of the first steps is far above the start."""
-FIRST = 10
-"""Steps that are the start: the learning rate is still small in all of them."""
+"""A loss of so many times that of the first step is far above the start."""
 IN_A_ROW = 10
 """Steps in a row whose loss is far above the start: one alone may be an odd batch."""
 WORSE = 5.0
@@ -25,8 +23,7 @@ class DivergenceWatch:
     """What it takes to tell; kept in checkpoints."""
 
     start_loss: float = 0.0
-    """Largest loss of the first steps."""
-    num_steps: int = 0
+    """Loss of the first step, before any has changed the weights."""
     far_in_a_row: int = 0
     best_loss: float = math.inf
     """Mean training loss of the epoch with the best score."""
@@ -39,9 +36,7 @@ class DivergenceWatch:
             return "the loss is not finite"
         if not has_finite_gradients:
             return "gradients are not finite"
-        self.num_steps += 1
-        if self.num_steps <= FIRST:
-            self.start_loss = max(self.start_loss, loss)
+        self.start_loss = self.start_loss or loss
         is_far = loss > FAR * self.start_loss
         self.far_in_a_row = self.far_in_a_row + 1 if is_far else 0
         if self.far_in_a_row < IN_A_ROW:
@@ -58,6 +53,8 @@ class DivergenceWatch:
         """
         if not math.isfinite(score):
             return "the validation score is not finite"
+        if 0 < FAR * self.start_loss < loss:
+            return f"the loss rose to {loss:.3g}, from {self.start_loss:.3g} at the start"
         if best_score is None or score <= best_score:
             self.best_loss, self.num_returns = loss, 0
         elif score > WORSE * best_score and loss > 2 * self.best_loss:

@@ -108,6 +108,7 @@ class TrainingModule(lightning.LightningModule):
         wrong = self.watch.after_epoch(score, best, float(means.get("total", torch.inf)))
         if wrong:
             self._go_back(wrong)
+        self.checkpoints.is_lost = bool(wrong)
         if self.checkpoints.is_better(score):
             self._patience_from = self.current_epoch
         self._end_where_due()
