@@ -1,6 +1,7 @@
 """Every way in which a run can be asked for wrongly, and what the command then says."""
 
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -47,7 +48,8 @@ def trained(tmp_path_factory):
         (("run", "--data", "{file}", "--batch-size", "3", "--devices", "2", "--out", "odd"), "multiple of the 2 processes, got 3"),
         (("run", "--data", "{file}", "--config", "nowhere.yaml"), "nowhere.yaml"),
         (("run", "--data", "{file}", "--out", "{file}/run"), "Not a directory"),
-        (("train", "--data", "{file}", "--model", "gpo-paper", "--init", "nowhere", "--out", "begun"), "cannot be read (No such file or directory)"),
+        (("train", "--data", "{file}", "--model", "gpo-paper", "--init", "nowhere", "--out", "begun"), "nowhere holds no trained model: gpo train makes one"),
+        (("train", "--data", "{file}", "--init", "nowhere", "--out", "begun"), "nowhere holds no trained model"),
         (("evaluate", "nowhere"), "nowhere is no run: it has no config.yaml"),
         (("report", "nowhere"), "nowhere is no run: it has no config.yaml"),
         (("predict", "nowhere", "--input", "{file}", "--output", "x.nc"), "nowhere holds no trained model: gpo train makes one"),
@@ -80,6 +82,9 @@ def test_what_is_wrong_is_said_in_one_line(trained, arguments, message, capsys, 
         (("run", "--schedule", "sometimes"), "one-cycle"),
         (("run", "--preset", "huge"), "paper"),
         (("run", "--colour", "red"), "colour"),
+        (("run", "ns2d", "--devices", "-1"), "`devices` must be at least 1, got -1"),
+        (("run", "ns2d", "--hidden-dim", "0"), "`hidden_dim` must be at least 1, got 0"),
+        (("run", "ns2d", "--var", "u", "u"), "`var` must be named once each, got u u"),
         (("predict", "somewhere", "--output", "x.nc"), "--input"),
     ],
 )
@@ -100,7 +105,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert set(resolved) == set(RunConfig.__dataclass_fields__)
     assert resolved["model"]["name"] == "gpo"
-    assert resolved["optimizer"]["learning_rate"] == 6e-3
+    assert resolved["optimizer"]["learning_rate"] is None
 
 
 def test_a_mistake_in_the_file_is_named(tmp_path, capsys):
@@ -230,15 +235,15 @@ def test_a_full_disk_ends_the_run_with_a_message_and_keeps_the_last_checkpoint(t
     path, folder = ns2d(tmp_path), tmp_path / "run"
     script = f"""
 import resource, sys
-from lightning.pytorch.callbacks import ModelCheckpoint
 from gpo.cli import main
-original, calls = ModelCheckpoint.on_validation_end, []
+from gpo.training.checkpoints import RunCheckpoints
+original, calls = RunCheckpoints.on_train_epoch_end, []
 def fill(self, *arguments):
     calls.append(1)
     if len(calls) > 2:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
     original(self, *arguments)
-ModelCheckpoint.on_validation_end = fill
+RunCheckpoints.on_train_epoch_end = fill
 main({["train", "--data", str(path), *SIZES[:-3], "--epochs", "9", "--quiet", "--out", str(folder)]!r})
 """
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
@@ -286,3 +291,58 @@ def test_a_run_that_is_told_the_time_is_scored_and_predicts(tmp_path):
     with xr.open_dataset(tmp_path / "a.nc") as forecast:
         assert [name for name in forecast.data_vars if "time" in forecast[name].dims] == ["t2m"]
         assert np.isfinite(forecast["t2m"]).all()
+
+
+def test_a_failed_command_leaves_no_folder_and_a_corrected_one_runs(trained, tmp_path, capsys):
+    path, folder = trained / "ns.mat", tmp_path / "run"
+    for wrong in (["--var", "wind"], ["--rollout", "9"], ["--init", str(tmp_path / "nowhere")]):
+        failure(capsys, "train", "--data", str(path), *SIZES, *wrong, "--out", str(folder))
+        assert not folder.exists()
+    main(["train", "--data", str(path), *SIZES, "--out", str(folder)])
+    assert (folder / "model").is_dir()
+
+
+def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp_path, capsys):
+    command = ["run", "--data", str(ns2d(tmp_path)), *SIZES, "--out", str(tmp_path / "run")]
+    main(command)
+    report = tmp_path / "run" / "report.html"
+    written = report.stat().st_mtime_ns
+    assert "<title>gpo: run</title>" in report.read_text()
+    capsys.readouterr()
+    main(command)
+    assert "finished: nothing to do; more with --budget-cpu" in capsys.readouterr().out
+    assert report.stat().st_mtime_ns == written
+    main([*command, "--epochs", "2"])
+    assert "goes on after epoch 1" in capsys.readouterr().out
+    assert "goes on after epoch 1" in report.read_text()
+    assert "ended: 2 epochs are done" in report.read_text()
+
+
+def test_a_run_is_scored_from_another_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(trained)
+    main(["train", "--data", "ns.mat", *SIZES, "--out", str(tmp_path / "run")])
+    monkeypatch.chdir(tmp_path)
+    main(["evaluate", "run"])
+    assert (tmp_path / "run" / "results.json").is_file()
+
+
+def test_a_task_that_the_model_did_not_learn_is_not_scored(trained, tmp_path, capsys):
+    shutil.copytree(trained / "run", tmp_path / "run")
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("lead: 1", "lead: 2"))
+    code, printed = failure(capsys, "evaluate", str(tmp_path / "run"))
+    assert code == 1
+    assert "field `task.lead` is 2, but the model learned 1" in printed
+
+
+def test_settings_in_a_file_may_be_spelled_as_flags(trained, tmp_path):
+    (tmp_path / "run.yaml").write_text("optimizer: {learning-rate: 0.002}\n")
+    main(["train", "--data", str(trained / "ns.mat"), "--config", str(tmp_path / "run.yaml"), *SIZES, "--out", str(tmp_path / "run")])  # fmt: skip
+    assert RunConfig.load(tmp_path / "run" / "config.yaml").learning_rate == 0.002
+
+
+def test_fine_tuning_follows_the_sizes_of_the_run_it_starts_from(trained, tmp_path, capsys):
+    main(["train", "--data", str(trained / "ns.mat"), "--init", str(trained / "run"), "--epochs", "1", "--coarsen", "2", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
+    assert "begins with" in capsys.readouterr().out
+    config = RunConfig.load(tmp_path / "run" / "config.yaml")
+    assert config.model.settings.hidden_dim == 16

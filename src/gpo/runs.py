@@ -1,5 +1,6 @@
 """Opens a run folder together with the data it was made from."""
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,18 @@ class OpenRun:
     split: Split[Any]
 
     def forecaster(self) -> Forecaster:
-        """Returns the trained model; raises an error where training has not ended."""
-        return Forecaster.load(self.folder.trained_model())
+        """Returns the trained model; refuses where training has not ended, or was of another task."""
+        forecaster = Forecaster.load(self.folder.trained_model())
+        learned, asked = forecaster.task, self.config.task
+        if isinstance(self.data, StaticMaps) or asked.phase == "field":
+            return forecaster
+        for name in ("history", "lead", "predict", "time_features"):
+            if getattr(learned, name) != getattr(asked, name):
+                raise ValueError(
+                    f"{self.folder.config_file}: field `task.{name}` is {getattr(asked, name)}, but "
+                    f"the model learned {getattr(learned, name)}. Write that, or train another run."
+                )
+        return forecaster
 
 
 def open_run(path: str | Path) -> OpenRun:
@@ -45,6 +56,16 @@ def open_run(path: str | Path) -> OpenRun:
     config = folder.config()
     data = read_data(config)
     return OpenRun(folder, config, data, split_of(data, config))
+
+
+def from_anywhere(config: RunConfig) -> RunConfig:
+    """Returns a configuration whose paths do not depend on the folder a command is typed in."""
+    data, init = config.data.data, config.optimizer.init
+    found = {"data": data, "init": init}
+    paths = {
+        name: os.path.abspath(path) for name, path in found.items() if path and "://" not in path
+    }
+    return config.changed(**paths)
 
 
 def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:

@@ -148,7 +148,8 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
 def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
     run = Run(tmp_path / "run")
     run.claim(RunConfig.of(**TINY))
-    with pytest.raises(ValueError, match="holds a run of another configuration"):
+    run.model_folder.mkdir()
+    with pytest.raises(ValueError, match="another configuration: `seed` is 0 there and 1 here"):
         run.claim(RunConfig.of(**TINY, seed=1))
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "love.txt").write_text("dear")
@@ -265,6 +266,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog):
     first = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
     newest = run.checkpoints / "last.ckpt"
     newest.write_bytes(newest.read_bytes()[:1000])
+    # As if the run had been killed.
+    run.training_file.unlink()
     second = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
     assert "last.ckpt is damaged and left out" in caplog.text
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -283,7 +286,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(tm
         patch.setattr(Forecaster, "apply_increment", spoiled)
         with pytest.raises(ValueError, match=r"not finite at step \d+ .*lower --learning-rate"):
             train(data, config, run.folder, is_quiet=True)
-    assert torch.load(run.checkpoints / "last.ckpt", weights_only=True)["epoch"] == 0
+    stored = torch.load(run.checkpoints / "best.ckpt", weights_only=True)
+    assert stored["epoch"] == 0
+    assert all(value.isfinite().all() for value in stored["state_dict"].values())
 
 
 @pytest.mark.thorough

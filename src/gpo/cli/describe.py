@@ -123,18 +123,19 @@ def _series(data: Trajectories) -> str:
         first, last = data.time_labels([0, len(data.time) - 1])
         text += f"; from {first} to {last} ({data.origin.calendar} calendar)"
     if data.first_hour is not None:
+        text += f"; dated, the first at {data.first_hour:g} h"
         features = _time_features(data)
-        text += f"; dated, the first at {data.first_hour:g} h (--time-features {features} gives a model the time)"
+        text += f" (--time-features {features} gives a model the time)" if features else ""
     return text
 
 
 def _time_features(data: Trajectories) -> str:
     """Returns the time features that these frames can have, as they are typed."""
-    # The hour is the same in all frames that are whole days apart.
-    day = ["day"] if data.time_step % 24 else []
-    year = ["year"] if data.first_date is not None else []
+    # Frames a day or a month apart have no time of day to tell.
+    day = ["day"] if data.time_step < 24 else []
+    year = ["year"] if data.origin is not None else []
     solar = ["solar"] if data.geometry().true_degrees() is not None and year else []
-    return " ".join([*day, *year, *solar]) or "day"
+    return " ".join([*day, *year, *solar])
 
 
 def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:

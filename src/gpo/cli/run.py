@@ -3,14 +3,17 @@
 The work is imported where it is done: help needs the flags alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from gpo.evaluation.results import Scope
 from gpo.training.config import Phase, Preset, RunConfig, read_parts, starting_point
+
+if TYPE_CHECKING:
+    from gpo.runs import OpenRun
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,39 @@ class TrainCommand:
     """Logs for TensorBoard, too."""
     quiet: FlagCreatePairsOff[bool] = False
     """Without progress bars, for logs."""
+    auto: Annotated[
+        bool, arg(help_behavior_hint="(default: for a file without settings of its training)")
+    ] = False
+    """Tries settings that are not given on validation data first, in a third of the budget."""
+    given: Suppress[frozenset[str]] = frozenset()
+    """Names of the settings that are given."""
+
+    def __post_init__(self) -> None:
+        """Refuses counts of processes that there cannot be."""
+        for name in ("devices", "space_shards"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
 
     def run(self) -> None:
         """Trains, or resumes training."""
+        self.train()
+
+    def train(self) -> "OpenRun":
+        """Trains, or resumes training, and returns the run."""
         from gpo.cli.work import train_run
 
-        train_run(
+        return train_run(
             self.settings, self.out, devices=self.devices, space_shards=self.space_shards,
             is_quiet=self.quiet, logs_tensorboard=self.tensorboard,
+            chooses=self.auto and not self.is_shared, given=self.given,
         )  # fmt: skip
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes train: they would choose differently."""
+        from gpo.parallel.processes import world_size
+
+        return world_size(self.devices) > 1
 
 
 @dataclass(frozen=True)
@@ -53,17 +80,15 @@ class RunCommand:
 
     def run(self) -> None:
         """Does everything that is not done yet."""
-        from gpo.cli.work import evaluate_run, report_run, train_run
+        from gpo.cli.work import evaluate_run, is_evaluated, report_run
         from gpo.parallel.processes import global_rank
 
-        given = self.training
-        run = train_run(
-            given.settings, given.out, devices=given.devices, space_shards=given.space_shards,
-            is_quiet=given.quiet, logs_tensorboard=given.tensorboard,
-        )  # fmt: skip
+        run = self.training.train()
         if global_rank() == 0:
-            evaluate_run(run, scope=self.scope, is_quiet=given.quiet)
-            if self.scope == "all":
+            is_new = not is_evaluated(run, self.scope)
+            if is_new:
+                evaluate_run(run, scope=self.scope, is_quiet=self.training.quiet)
+            if self.scope == "all" and (is_new or not run.folder.report_file.exists()):
                 report_run(run)
 
 
@@ -130,10 +155,38 @@ def defaults(command: str, arguments: list[str], benchmark: str | None = None) -
         phase if phase in get_args(Phase) else "operator",
         benchmark or data.get("benchmark"),
     )
+    settings = _following(settings, _value(arguments, "init"), name)
     if path:
         settings = settings.changed_by(Path(path), model=name)
-    training = TrainCommand(settings)
+    given = _given(arguments) | {key for part in stored.values() for key in part}
+    training = TrainCommand(settings, auto=_is_plain_file(settings, given), given=given)
     return RunCommand(training) if command == "run" else training
+
+
+def _following(settings: RunConfig, init: str | None, model: str | None) -> RunConfig:
+    """Returns settings whose model is that of the run to start from, unless another is given."""
+    from gpo.training.run_folder import Run
+
+    if init is None or not Run(Path(init)).config_file.exists():
+        return settings
+    origin = Run(Path(init)).config()
+    if model not in (None, origin.model.name):
+        return settings
+    task = replace(settings.task, history=origin.task.history, predict=origin.task.predict)
+    return replace(settings, model=origin.model, task=task)
+
+
+def _given(arguments: list[str]) -> frozenset[str]:
+    """Returns the names of all settings among the arguments."""
+    flags = (word[2:].split("=")[0] for word in arguments if word.startswith("--"))
+    return frozenset(flag.replace("-", "_") for flag in flags)
+
+
+def _is_plain_file(settings: RunConfig, given: frozenset[str]) -> bool:
+    """Tells whether a file is all that a user knows: nothing is set of model and training."""
+    parts = settings.names()
+    known = {"model", *parts["model"], *parts["optimizer"]} - {"seed", "batch_size"}
+    return "data" in given and not given & {*known, "preset", "phase", "epochs", "steps"}
 
 
 def settings_of(command: RunCommand | TrainCommand) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from rich.console import Console
@@ -19,10 +20,13 @@ from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
-from gpo.runs import OpenRun, open_run, read_data, read_other
+from gpo.runs import OpenRun, from_anywhere, open_run, read_data, read_other
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, read_log
 from gpo.training.setup import split_of
+
+if TYPE_CHECKING:
+    from gpo.training.choice import Choice
 
 
 def train_run(
@@ -33,6 +37,8 @@ def train_run(
     space_shards: int,
     is_quiet: bool,
     logs_tensorboard: bool,
+    chooses: bool = False,
+    given: frozenset[str] = frozenset(),
 ) -> OpenRun:
     """Trains, or resumes training, and returns the run.
 
@@ -43,28 +49,73 @@ def train_run(
         space_shards: How many of them share the sites of a sample.
         is_quiet: Without a progress bar.
         logs_tensorboard: Whether TensorBoard gets the losses too.
+        chooses: Whether settings that the user did not set are chosen on validation data.
+        given: Names of those that the user set.
     """
     # Lightning takes seconds to import; the other commands do without.
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
+    config = from_anywhere(config)
     if config.data.benchmark is not None and global_rank() == 0:
         make_data(config.data.benchmark, config.data.preset)
     # Only what can be read and split gets a folder.
     data = read_data(config)
+    asked, choice = config, None
+    if chooses:
+        choice = _choose(data, asked, given, folder)
+    if choice is not None:
+        config = choice.applied(asked)
     run = OpenRun(folder, config, data, split_of(data, config))
+    is_finished = folder.is_finished(config)
     if global_rank() == 0:
-        folder.claim(config)
-        say(_summary(run))
+        folder.check(config)
+        more = 10 * (asked.budget.budget_cpu or 60)
+        done = f"finished: nothing to do; more with --budget-cpu {more:g}"
+        say(done if is_finished else _summary(run))
         for note in notes(data):
             say(f"note: {note}")
+    if is_finished:
+        return run
     train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
     )  # fmt: skip
     if global_rank() == 0:
+        record = folder.record()
+        if choice is not None and record is not None and choice.verdict(record.best_score):
+            say(choice.verdict(record.best_score))
         say(f"model: {folder.model_folder}")
     return run
+
+
+def _choose(
+    data: Trajectories | StaticMaps,
+    config: RunConfig,
+    given: frozenset[str],
+    run: Run,
+) -> "Choice | None":
+    """Returns what was chosen for a run, now or when it was begun; None where there is no time."""
+    from gpo.training.choice import LEAST, Choice, Search, asked_settings, take_over
+
+    choice, seconds = Choice.load(run.folder), config.budget.budget_cpu
+    if choice is None and (run.config_file.exists() or (seconds is not None and seconds < LEAST)):
+        return None
+    if choice is None:
+        run.check(config)
+        say("choosing settings on validation data (--no-auto trains at once) ...")
+        choice = Search(data, config, given, run).choose()
+        choice.save(run.folder)
+        Console().print(_choice_table(choice))
+    elif choice.asked != asked_settings(config):
+        raise ValueError(
+            f"{run.folder} holds a run that was asked for with other settings: {choice.asked} there "
+            f"and {asked_settings(config)} here. Choose another --out, or delete it."
+        )
+    if not run.config_file.exists():
+        choice.applied(config).save(run.config_file)
+    take_over(run, choice)
+    return choice
 
 
 def evaluate_folder(path: Path, other: Path | None = None) -> None:
@@ -124,6 +175,12 @@ def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | Stat
                 raise DataError(data.source, side, problem)
 
 
+def is_evaluated(run: OpenRun, scope: Scope) -> bool:
+    """Tells whether there are results of as much as a command asks for."""
+    path = run.folder.results_file
+    return path.exists() and Results.load(path).scope in ("all", scope)
+
+
 def evaluate_run(
     run: OpenRun,
     shards: DistributedShard | None = None,
@@ -178,15 +235,33 @@ def report_run(run: OpenRun) -> None:
         # One step alone was scored, or several processes shared the sites.
         shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
     inputs = ReportInputs(
-        name=run.config.name,
+        name=path.resolve().name,
         settings=yaml.safe_load(run.folder.config_file.read_text(encoding="utf-8")),
         log=read_log(run.folder),
+        events=_events(run),
+        choice=_chosen(run),
         results=Results.load(results),
         data=run.data,
         members=members,
         shown=shown,
     )
     say(f"report: {write_report(path, inputs, forecaster)}")
+
+
+def _events(run: OpenRun) -> tuple[str, ...]:
+    """Returns what happened in training, in sentences."""
+    record = run.folder.record()
+    return () if record is None else (*record.events, f"ended: {record.reason}")
+
+
+def _chosen(run: OpenRun) -> dict[str, dict[str, Any]]:
+    """Returns the table of what was tried before training; nothing where nothing was."""
+    if not (run.folder.folder / "auto.json").exists():
+        return {}
+    from gpo.training.choice import Choice
+
+    choice = Choice.load(run.folder.folder)
+    return {} if choice is None else choice.rows()
 
 
 def say(text: str) -> None:
@@ -212,6 +287,18 @@ def _summary(run: OpenRun) -> str:
         f"{sizes} examples to train / validate / test, split by {split.kind}; "
         f"model {run.config.model.name}"
     )
+
+
+def _choice_table(choice: "Choice") -> Table:
+    rows = choice.rows()
+    table = Table(title="tried on validation data (relative L2), best last")
+    table.add_column("")
+    columns = list(dict.fromkeys(key for row in rows.values() for key in row))
+    for name in columns:
+        table.add_column(name, justify="right")
+    for name, row in rows.items():
+        table.add_row(name, *(f"{row[key]:.4g}" if key in row else "" for key in columns))
+    return table
 
 
 def _table(results: Results) -> Table:

@@ -255,13 +255,16 @@ class Batches(Sampler[list[int]]):
             )
         # Lightning tells the epoch to a sampler of this name.
         self.sampler, self.batch_size, self.rank, self.world = order, batch_size, rank, world
+        # Where the next pass begins: a run that was killed within one goes on in its middle.
+        self.first = 0
 
     def __len__(self) -> int:
         return -(-len(self.sampler) // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = list(self.sampler)
-        for start in range(0, len(order), self.batch_size):
+        order, first = list(self.sampler), self.first
+        self.first = 0
+        for start in range(first * self.batch_size, len(order), self.batch_size):
             batch = order[start : start + self.batch_size]
             while len(batch) % self.world:
                 batch += batch[: self.world - len(batch) % self.world]

@@ -6,7 +6,7 @@ It reads results, log and data; the model is needed for particles alone.
 import base64
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,10 @@ class ReportInputs:
     """The configuration, shown as YAML."""
     log: Sequence[Mapping[str, float]]
     """Losses and scores by epoch."""
+    events: Sequence[str] = ()
+    """What happened in training, in sentences."""
+    choice: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Settings that were tried before training, and their scores; empty where none were."""
     results: Results
     """The numbers of the evaluation."""
     data: Trajectories | StaticMaps
@@ -237,7 +241,8 @@ def _score_sections(run: ReportInputs, images: Mapping[str, str]) -> list[tuple[
             "Away from the sites of training",
             _table(results.resolution, "relative L2 at resolution") + _table(between),
         ),
-        ("Training", images["training"]),
+        ("Settings tried on validation data", _table(run.choice, "relative L2")),
+        ("Training", images["training"] + _listed(run.events)),
         ("Configuration", f"<pre>{settings}</pre>"),
     ]
 
@@ -258,6 +263,11 @@ def _interpretation(folder: Path, found: Interpretation, geometry: Geometry) -> 
         ("Summary", _table(rows)),
     ]
     return "\n".join(f"<h3>{title}</h3>\n{content}" for title, content in sections if content)
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def _captioned(text: str, image: str | None) -> str:

@@ -25,11 +25,17 @@ class Budget:
     """Optimiser steps that all epochs would take."""
     spent_before: float = 0.0
     """CPU seconds of earlier sittings."""
+    rate: float = 0.0
+    """The highest learning rate; that of the configuration when not given."""
+    warm_from: tuple[int, float] = (0, 0.0)
+    """Step and progress at which the learning rate begins to rise: later ones are of a return to
+    the best weights, or of a run that goes on with more budget."""
     _started: float | None = None
 
     def __post_init__(self) -> None:
         """A limit of steps may come before that of epochs."""
         self.num_steps = min(self.num_steps, self.config.budget.steps or self.num_steps)
+        self.rate = self.rate or self.config.learning_rate
 
     def start(self) -> None:
         """Begins this sitting."""
@@ -69,17 +75,27 @@ class Budget:
             f"{step} steps took {spent / max(1, step):.1f} s each, validation included."
         )
 
+    def reason(self, step: int, spent: float) -> str:
+        """Returns which limit is reached, in words; nothing where none is."""
+        limits = self.config.budget
+        if limits.budget_cpu is not None and spent >= limits.budget_cpu:
+            return f"{limits.budget_cpu:g} CPU seconds are used up"
+        if limits.steps is not None and step >= limits.steps:
+            return f"{limits.steps} steps are done"
+        return f"{limits.epochs} epochs are done" if step >= self.num_steps else ""
+
     def learning_rate(self, step: int, progress: float) -> float:
         """Returns the learning rate for a step: a short warm-up, then the schedule."""
-        rise = min(1.0, max((step + 1) / WARM_UP, progress / LONGEST_WARM_UP))
+        first, start = self.warm_from
+        rise = min(1.0, max((step - first + 1) / WARM_UP, (progress - start) / LONGEST_WARM_UP))
         fall = 0.5 * (1 + math.cos(math.pi * progress))
         if self.config.optimizer.schedule == "one-cycle":
-            rise, fall = 1.0, _one_cycle(progress)
+            rise, fall = 1.0 if first == 0 else rise, _one_cycle(progress)
         elif self.config.optimizer.schedule == "step":
             fall = 0.5 ** int(5 * progress)
         elif self.config.optimizer.schedule == "constant":
             fall = 1.0
-        return self.config.learning_rate * rise * fall
+        return self.rate * rise * fall
 
     def rollout(self, progress: float) -> int:
         """Returns how many steps on its own forecasts an example takes: more as training goes on."""

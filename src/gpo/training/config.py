@@ -47,6 +47,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Refuses what no data can be read with."""
+        _check("var", " ".join(self.var), len({*self.var}) == len(self.var), "named once each")
         _check("coarsen", self.coarsen, self.coarsen >= 1, "at least 1")
 
 
@@ -92,8 +93,12 @@ class ModelConfig:
 class OptimizerConfig:
     """How it is trained."""
 
-    learning_rate: Annotated[float | None, arg(metavar="X")] = None
+    learning_rate: Annotated[
+        float | None, arg(metavar="X", help_behavior_hint="(default: found by a range test)")
+    ] = None
     """Of AdamW, at its highest."""
+    init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    """Trained run whose parameters it starts from, as far as they fit, at a third of the rate."""
     weight_decay: float = 1e-4
     """Of AdamW."""
     schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"
@@ -179,7 +184,7 @@ class RunConfig:
     budget: Annotated[BudgetConfig, PART] = field(default_factory=BudgetConfig)
 
     def __post_init__(self) -> None:
-        """Refuses parts that do not go together, and fills in the learning rate."""
+        """Refuses parts that do not go together."""
         is_field = self.task.phase == "field"
         has_field = self.model.name == "gpo-paper" or not is_field
         _check("phase", self.task.phase, has_field, "operator, but for --model gpo-paper")
@@ -188,9 +193,6 @@ class RunConfig:
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         _check("relative_to", relative_to, is_right, "state in the field phase")
-        if self.optimizer.learning_rate is None:
-            rate = 6e-3 if self.model.name == "gpo" else 1e-3
-            object.__setattr__(self, "optimizer", replace(self.optimizer, learning_rate=rate))
 
     @classmethod
     def of(cls, **settings: Any) -> "RunConfig":
@@ -200,12 +202,8 @@ class RunConfig:
             **settings: Fields of any part, such as `data="my.nc", lead=6, model="fno"`; the model
                 by its name. What is not given follows the preset and the model.
         """
-        start = {
-            name: settings[name]
-            for name in ("preset", "model", "phase", "benchmark")
-            if name in settings
-        }
-        return starting_point(**start).changed(**settings)
+        deciding = {"preset", "model", "phase", "benchmark"} & settings.keys()
+        return starting_point(**{name: settings[name] for name in deciding}).changed(**settings)
 
     def changed(self, **settings: Any) -> "RunConfig":
         """Returns this configuration with other values of some settings, named as their flags."""
@@ -244,7 +242,7 @@ class RunConfig:
         """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
         stored = read_parts(path)
         start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
-        for part, known in start._fields().items():
+        for part, known in start.names().items():
             for name in known:
                 # A default in its place could silently be another run.
                 if name not in stored.get(part, {}):
@@ -265,27 +263,30 @@ class RunConfig:
 
     @property
     def learning_rate(self) -> float:
-        """The highest learning rate, which schedules start from."""
-        assert self.optimizer.learning_rate is not None
-        return self.optimizer.learning_rate
+        """The highest learning rate as given, else the usual one, a third of it for fine-tuning."""
+        if self.optimizer.learning_rate is not None:
+            return self.optimizer.learning_rate
+        usual = 6e-3 if self.model.name == "gpo" else 1e-3
+        return usual if self.optimizer.init is None else usual / 3
 
-    def differences(self, other: "RunConfig") -> list[str]:
-        """Returns the names of the settings in which two runs differ, as their flags."""
+    def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
+        """Returns both values of every setting in which two runs differ, by the name of its flag."""
         mine, theirs = self._flat(), other._flat()
-        return [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+        pairs = {name: (mine.get(name), theirs.get(name)) for name in {**mine, **theirs}}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     def _flat(self) -> dict[str, Any]:
         values = {name: value for part in vars(self).values() for name, value in vars(part).items()}
         sizes, name = vars(values.pop("settings")), values.pop("name")
         return {**values, "model": name, **sizes}
 
-    def _fields(self) -> dict[str, list[str]]:
+    def names(self) -> dict[str, list[str]]:
         """Returns the names of the fields of every part."""
         known = {name: [one.name for one in fields(part)] for name, part in vars(self).items()}
         return {**known, "model": ["name", *(one.name for one in fields(self.model.settings))]}
 
     def _part_of(self, name: str) -> str:
-        for part, known in self._fields().items():
+        for part, known in self.names().items():
             if name in known and (part, name) != ("model", "name"):
                 return part
         raise ValueError(f"`{name}` is no setting of a run of {self.model.name}.")
@@ -318,6 +319,7 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"{path}: must be YAML, got {error}") from error
     if not isinstance(stored, dict):
         raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
+    stored = _spelled(stored)
     if {"variant", "stage", "operator"} <= stored.keys():
         raise ValueError(
             f"{path} was written by gpo 0.1.0, which can open it; this version cannot."
@@ -334,7 +336,7 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
             f"{path}: field `task.time_features` is that of gpo 0.3.0, whose runs this version "
             "cannot open. It is now `forcings: {time_features: [day]}`."
         )
-    parts = RunConfig()._fields()
+    parts = RunConfig().names()
     for name, given in stored.items():
         homes = [part for part, known in parts.items() if name in known]
         if name not in parts or (homes and not isinstance(given, dict)):
@@ -343,6 +345,13 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(given, dict):
             raise ValueError(f"{path}: field `{name}` must be a mapping, got {given!r}.")
     return stored
+
+
+def _spelled(stored: Any) -> Any:
+    """Returns a mapping whose names are those of fields: flags have hyphens."""
+    if not isinstance(stored, dict):
+        return stored
+    return {str(name).replace("-", "_"): _spelled(value) for name, value in stored.items()}
 
 
 def _check(name: str, value: object, is_right: bool, expected: str) -> None:

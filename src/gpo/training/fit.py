@@ -2,22 +2,28 @@
 
 import logging
 import os
+import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import process_time
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import (
-    Callback,
-    EarlyStopping,
-    EMAWeightAveraging,
-    ModelCheckpoint,
-)
+from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.forecast.examples import Batches, EpochShuffle, collate, make_examples, reading_ahead
+from gpo.forecast.examples import (
+    Batches,
+    EpochShuffle,
+    Example,
+    collate,
+    make_examples,
+    reading_ahead,
+)
 from gpo.forecast.forecaster import Forecaster
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import (
@@ -28,10 +34,13 @@ from gpo.parallel.processes import (
 )
 from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
+from gpo.training.checkpoints import RunCheckpoints, best_checkpoint, newest_checkpoint
 from gpo.training.config import RunConfig
+from gpo.training.initial import begin_with
 from gpo.training.module import TrainingModule
 from gpo.training.progress import ProgressLine
-from gpo.training.run_folder import SCORE, Run
+from gpo.training.rates import FRACTION, LEAST, find_rate
+from gpo.training.run_folder import Run, TrainingRecord
 from gpo.training.setup import new_forecaster, split_of
 
 
@@ -50,16 +59,42 @@ def train(
     Args:
         data: What to learn from, as `open_data` returns it.
         config: Which model, and how it is trained.
-        out: The run folder: new, or one of the same configuration, which is resumed.
+        out: The run folder: new, or one of the same configuration or a smaller budget, which goes
+            on. One that is finished is read.
         devices: Processes that train together; `torchrun` has the last word.
         space_shards: How many of them share the sites of a sample; the others share batches.
         is_quiet: Without a progress bar, for logs.
         logs_tensorboard: Whether TensorBoard gets the losses too.
     """
     run = Run(Path(out))
-    if global_rank() == 0:
-        run.claim(config)
     check_restarts()
+    if global_rank() == 0:
+        run.check(config)
+    if run.is_finished(config):
+        return Forecaster.load(run.model_folder)
+    if global_rank() > 0:
+        return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
+    is_new = not run.folder.exists()
+    try:
+        with run.lock():
+            return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
+    except Exception:
+        # What ends before its first checkpoint must not stand in the way of a corrected command.
+        if is_new and not run.has_progress():
+            shutil.rmtree(run.folder, ignore_errors=True)
+        raise
+
+
+def _fit(
+    data: Trajectories | StaticMaps,
+    config: RunConfig,
+    run: Run,
+    devices: int,
+    space_shards: int,
+    is_quiet: bool,
+    logs_tensorboard: bool,
+) -> Forecaster:
+    """Trains in a folder that no other process trains in."""
     split = split_of(data, config)
     lightning.seed_everything(config.optimizer.seed, verbose=False)
     forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or global_rank() > 0)
@@ -83,8 +118,87 @@ def train(
     validation_loader = DataLoader(mine, max(1, batch_size // groups), collate_fn=collate, **ahead)
     budget = Budget(config, num_steps=config.budget.epochs * -(-len(loader) // accumulate))
     module = TrainingModule(forecaster, config, budget, partition)
-    best = ModelCheckpoint(run.checkpoints, "best", monitor=SCORE, save_last=True)
-    trainer = _trainer(run, config, best, world, is_quiet, logs_tensorboard)
+    checkpoints = RunCheckpoints(run.checkpoints, batches)
+    if global_rank() == 0:
+        run.claim(config)
+        run.checkpoints.mkdir(exist_ok=True)
+    newest = newest_checkpoint(run)
+    if newest is None:
+        _prepare(module, loader, world)
+    if newest is None or not _has_ended(newest, config):
+        trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)
+        with _without_advice(), tells_of_lost_processes(world, lambda: newest_checkpoint(run)):
+            try:
+                trainer.fit(module, loader, validation_loader, ckpt_path=newest, weights_only=True)
+            except SystemExit as stopped:
+                # Lightning turns Ctrl-C into an exit of its own.
+                raise KeyboardInterrupt from stopped
+    if space_shards > 1:
+        forecaster.share_sites(SINGLE_PROCESS)
+    best = best_checkpoint(run)
+    assert best is not None
+    module.load_state_dict(torch.load(best, weights_only=True, map_location="cpu")["state_dict"])
+    if global_rank() == 0:
+        _finish(run, forecaster, config)
+    return forecaster
+
+
+def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) -> None:
+    """Begins with the parameters of another run, and finds the learning rate, where that is due."""
+    config = module.config
+    if config.optimizer.init is not None:
+        module.tell(begin_with(module.forecaster, Path(config.optimizer.init)))
+        module.remember_start()
+    seconds = config.budget.budget_cpu or 0.0
+    # Processes would count their time differently.
+    if config.optimizer.learning_rate is not None or seconds < LEAST or world > 1:
+        return
+    started = process_time()
+    module.budget.rate, told = find_rate(
+        module.forecaster,
+        loader,
+        module.loss_of,
+        usual=config.learning_rate,
+        clip=config.optimizer.clip,
+        seconds=FRACTION * seconds,
+    )
+    module.budget.spent_before = process_time() - started
+    module.tell(told)
+
+
+def _has_ended(checkpoint: Path, config: RunConfig) -> bool:
+    """Tells whether a checkpoint is the end of a run with this budget."""
+    stored = torch.load(checkpoint, weights_only=True, map_location="cpu")["run"]
+    return bool(stored["reason"]) and stored["limits"] == vars(config.budget)
+
+
+def _finish(run: Run, forecaster: Forecaster, config: RunConfig) -> None:
+    """Keeps the model and marks the run as finished; scores of a model before it are dropped."""
+    newest = newest_checkpoint(run)
+    assert newest is not None
+    last = torch.load(newest, weights_only=True, map_location="cpu")
+    kept, stored = last["callbacks"][RunCheckpoints.state_key], last["run"]
+    for path in (run.results_file, run.report_file):
+        path.unlink(missing_ok=True)
+    forecaster.save(run.model_folder)
+    best_epoch = kept["best_epoch"]
+    TrainingRecord(
+        is_finished=True,
+        reason=stored["reason"],
+        limits=vars(config.budget),
+        learning_rate=stored["rate"],
+        best_score=kept["best_score"],
+        best_epoch=None if best_epoch is None else best_epoch + 1,
+        epochs=last["epoch"] + 1,
+        steps=last["global_step"],
+        cpu_seconds=last["cpu_seconds"],
+        events=tuple(stored["events"]),
+    ).save(run.training_file)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Leaves out what Lightning and torch warn of and what is meant here."""
     with warnings.catch_warnings():
         # Advice about worker processes: data in memory needs none, other data one.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
@@ -94,57 +208,25 @@ def train(
         warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
         # That a run goes on in its own folder is what we want.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
-        try:
-            with tells_of_lost_processes(world, lambda: newest_checkpoint(run)):
-                trainer.fit(
-                    module,
-                    loader,
-                    validation_loader,
-                    ckpt_path=newest_checkpoint(run),
-                    weights_only=True,
-                )
-        except SystemExit as stopped:
-            # Lightning turns Ctrl-C into an exit of its own.
-            raise KeyboardInterrupt from stopped
-    if space_shards > 1:
-        forecaster.share_sites(SINGLE_PROCESS)
-    chosen = best.best_model_path or run.checkpoints / "last.ckpt"
-    stored = torch.load(chosen, weights_only=True, map_location="cpu")
-    module.load_state_dict(stored["state_dict"])
-    if trainer.is_global_zero:
-        forecaster.save(run.model_folder)
-    return forecaster
-
-
-def newest_checkpoint(run: Run) -> str | None:
-    """Returns the newest checkpoint that can be read; a damaged one gives way to the one before."""
-    for name in ("last.ckpt", "best.ckpt"):
-        path = run.checkpoints / name
-        if not path.exists():
-            continue
-        try:
-            torch.load(path, weights_only=True, map_location="cpu")
-        except Exception as error:
-            logging.getLogger(__name__).warning("%s is damaged and left out: %s", path, error)
-            continue
-        return str(path)
-    return None
+        # The order of batches goes on where a checkpoint within an epoch says.
+        warnings.filterwarnings("ignore", message=".*ended before the epoch ended.*")
+        yield
 
 
 def _trainer(
     run: Run,
     config: RunConfig,
-    best: ModelCheckpoint,
+    checkpoints: RunCheckpoints,
     world: int,
     is_quiet: bool,
     logs_tensorboard: bool,
 ) -> lightning.Trainer:
-    callbacks: list[Callback] = [best, EarlyStopping(SCORE, patience=config.budget.patience)]
+    callbacks: list[Callback] = [checkpoints]
     if config.optimizer.ema:
         callbacks.append(EMAWeightAveraging(decay=config.optimizer.ema))
     if not is_quiet:
         callbacks.append(ProgressLine())
-    loggers: list[Logger] = [CSVLogger(run.folder, name="log")]
+    loggers: list[Logger] = [CSVLogger(run.folder, name="log", flush_logs_every_n_steps=1)]
     if logs_tensorboard:
         loggers.append(TensorBoardLogger(run.folder, name="tensorboard"))
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

@@ -1,11 +1,9 @@
 """From a configuration and the kind of data to an untrained model: what is unset is chosen here."""
 
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from gpo.baselines import Problem, RegisteredModel
-from gpo.files import CheckpointError
 from gpo.forecast.models import Model
 from gpo.model.config import (
     EncoderConfig,
@@ -67,10 +65,7 @@ def build_model(
         return GaussianField(
             FieldConfig(**{name: value for name, value in vars(operator).items() if name in known})
         )
-    model = GaussianParticleOperator(operator)
-    if isinstance(settings, PaperSettings) and settings.init is not None:
-        _begin_with_field(model, Path(settings.init) / "model")
-    return model
+    return GaussianParticleOperator(operator)
 
 
 def operator_config(
@@ -134,22 +129,3 @@ def loss_weights(config: RunConfig) -> LossWeights:
             basis=settings.loss_basis,
         )
     return weights
-
-
-def _begin_with_field(model: GaussianParticleOperator, folder: Path) -> None:
-    """Takes over the encoder and the decoder of a Gaussian field."""
-    field = GaussianField.from_pretrained(folder)
-    mine, theirs = _flat(model.config), _flat(field.config)
-    names = [name for name, value in theirs.items() if mine[name] != value]
-    if names:
-        raise CheckpointError(
-            f"{folder}: the field was learned with other settings of {', '.join(names)}; "
-            "both phases need the same."
-        )
-    model.lift.load_state_dict(field.operator.lift.state_dict())
-    model.decoder.load_state_dict(field.operator.decoder.state_dict())
-
-
-def _flat(config: OperatorConfig | FieldConfig) -> dict[str, Any]:
-    assert not isinstance(config, GeometricConfig)
-    return {**vars(config), **vars(config.encoder)} | {"encoder": None}

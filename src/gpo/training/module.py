@@ -1,20 +1,26 @@
 """The task as Lightning sees it; Lightning does the loop."""
 
-import logging
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import Strategy
+from rich.console import Console
 from torch import Tensor
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.partition import SitePartition
+from gpo.parallel.processes import global_rank
 from gpo.parallel.shard import join_neighbours
 from gpo.training.budget import Budget
+from gpo.training.checkpoints import BEST, RunCheckpoints
 from gpo.training.config import RunConfig
+from gpo.training.divergence import MOST, SHRINK, DivergenceWatch
 from gpo.training.models import loss_weights
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
@@ -34,6 +40,36 @@ class TrainingModule(lightning.LightningModule):
         self.forecaster, self.config = forecaster, config
         self.budget, self.partition = budget, partition
         self.loss_weights, self.progress = loss_weights(config), 0.0
+        self.watch, self.events = DivergenceWatch(), list[str]()
+        self.reason = ""
+        """Why training ended; empty while it goes on."""
+        self._patience_from = -1
+        self._has_finite_gradients = True
+        self.remember_start()
+
+    def remember_start(self) -> None:
+        """Keeps the parameters of now: where training goes back to while there are none better."""
+        self._start = {name: value.clone() for name, value in self.state_dict().items()}
+
+    def loss_of(self, forecaster: Forecaster, batch: Example) -> Tensor:
+        """Returns the loss of one step of a model like this one, without noise."""
+        relative_to = self.config.optimizer.relative_to
+        return training_losses(
+            forecaster, batch, weights=self.loss_weights, relative_to=relative_to
+        )["total"]
+
+    @property
+    def checkpoints(self) -> RunCheckpoints:
+        """What keeps the best weights."""
+        found = self.trainer.checkpoint_callback
+        assert isinstance(found, RunCheckpoints)
+        return found
+
+    def tell(self, event: str) -> None:
+        """Says in one line what happened, and keeps it for the report."""
+        self.events.append(event)
+        if global_rank() == 0:
+            Console(soft_wrap=True, highlight=False).print(event, markup=False)
 
     def on_fit_start(self) -> None:
         """Joins the processes that share sites with this one."""
@@ -54,12 +90,10 @@ class TrainingModule(lightning.LightningModule):
             weights=self.loss_weights,
             relative_to=self.config.optimizer.relative_to,
         )
-        if not bool(losses["total"].isfinite()):
-            raise ValueError(
-                f"The loss is not finite at step {self.global_step} ({self._spell(losses)}). The last "
-                "good checkpoint is kept; a new run with a lower --learning-rate may do better."
-            )
-        self._losses.add(losses, len(batch.target))
+        # What is not finite reaches all processes through the gradients, which are left out then.
+        self._latest = {name: loss.detach() for name, loss in losses.items()}
+        if bool(losses["total"].isfinite()):
+            self._losses.add(losses, len(batch.target))
         return losses["total"]
 
     def on_train_epoch_start(self) -> None:
@@ -67,9 +101,85 @@ class TrainingModule(lightning.LightningModule):
         self._losses = ExampleMeans()
 
     def on_train_epoch_end(self) -> None:
-        """Logs the mean of every loss over the examples of all processes."""
+        """Logs the mean of every loss, goes back where training went wrong, or ends it."""
         means = self._losses.of_all(self.trainer.strategy)
         self.log_dict({f"train/{name}": mean for name, mean in means.items()})
+        score, best = float(self.trainer.callback_metrics[SCORE]), self.checkpoints.best_score
+        wrong = self.watch.after_epoch(score, best, float(means.get("total", torch.inf)))
+        if wrong:
+            self._go_back(wrong)
+        self.checkpoints.is_lost = bool(wrong)
+        if self.checkpoints.is_better(score):
+            self._patience_from = self.current_epoch
+        self._end_where_due()
+
+    def _end_where_due(self) -> None:
+        """Ends training after the last epoch, or where the score has not improved for long."""
+        patience, num_epochs = self.config.budget.patience, self.config.budget.epochs
+        self.reason = self.budget.reason(self.global_step, self._spent())
+        if not self.reason and self.current_epoch + 1 >= num_epochs:
+            self.reason = f"{num_epochs} epochs are done"
+        if not self.reason and self.current_epoch - self._patience_from >= patience:
+            self.reason = f"no better validation score for {patience} epochs"
+            self.tell(f"stopped after epoch {self.current_epoch + 1}: {self.reason} (--patience)")
+        self.trainer.should_stop = bool(self.reason)
+
+    def go_on(self) -> None:
+        """Takes up a run that had ended, with more budget."""
+        self.reason, self._patience_from = "", self.current_epoch
+        self.budget.warm_from = (self.global_step, self.progress)
+        rate = self.budget.learning_rate(self.global_step + 10**9, self.progress)
+        self.tell(
+            f"goes on after epoch {self.current_epoch} from the last weights; the learning rate "
+            f"rises to {rate:.3g}, where the larger budget has it by now, and falls from there"
+        )
+
+    def _go_back(self, wrong: str) -> None:
+        """Returns to the best weights, or those of the start, at a smaller learning rate."""
+        where = f"epoch {self.current_epoch + 1}, step {self.global_step}"
+        self.watch.returned()
+        if self.watch.num_returns > MOST:
+            raise ValueError(
+                f"Training diverged {MOST} times in a row; at last {wrong} at step "
+                f"{self.global_step} ({self._spell(self._latest)}). The last good checkpoint is "
+                "kept; a new run with a lower --learning-rate may do better."
+            )
+        best_epoch, rate = self.checkpoints.best_epoch, self.budget.rate
+        stored = {"state_dict": self._start, "current_model_state": self._start}
+        stored["averaging_state"] = {"n_averaged": torch.tensor(0)}
+        if best_epoch is not None:
+            path = self.checkpoints.folder / BEST
+            stored = torch.load(path, weights_only=True, map_location=self.device)
+        self.load_state_dict(stored["state_dict"])
+        for callback in self.trainer.callbacks:
+            if isinstance(callback, WeightAveraging):
+                callback.on_load_checkpoint(self.trainer, self, stored)
+        optimizer = self.trainer.optimizers[0]
+        optimizer.zero_grad()
+        # Moments of a path that was left would lead there again.
+        optimizer.state.clear()
+        self.budget.rate, self._has_finite_gradients = SHRINK * rate, True
+        self.budget.warm_from = (self.global_step, self.progress)
+        self._patience_from = max(self._patience_from, self.current_epoch)
+        weights = "the start" if best_epoch is None else f"epoch {best_epoch + 1}"
+        self.tell(
+            f"{where}: {wrong}; back to the weights of {weights}, learning rate {rate:.3g} -> "
+            f"{self.budget.rate:.3g}"
+        )
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips gradients by their norm; leaves out a step where they are not finite."""
+        assert gradient_clip_val is not None
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+        # Half precision has a scale of its own, which finds its size by steps that are left out.
+        if self.config.optimizer.precision != "16-mixed" and not bool(norm.isfinite()):
+            optimizer.zero_grad()
+            self._has_finite_gradients = False
 
     def _seed(self, index: int) -> None:
         """Sets a seed for every step: a run that was killed draws the same numbers when it goes on."""
@@ -125,9 +235,11 @@ class TrainingModule(lightning.LightningModule):
         )
 
     def on_train_start(self) -> None:
-        """Starts to count CPU seconds."""
+        """Starts to count CPU seconds; takes up a run that had ended."""
         self.budget.start()
         self._measure_progress()
+        if self.reason:
+            self.go_on()
 
     def on_train_batch_start(self, batch: Example, batch_idx: int) -> None:
         """Sets the learning rate."""
@@ -136,35 +248,61 @@ class TrainingModule(lightning.LightningModule):
             group["lr"] = rate
 
     def on_train_batch_end(self, outputs: Any, batch: Example, batch_idx: int) -> None:
-        """Ends the run, after one more validation, where the budget is used up."""
-        self._measure_progress()
+        """Goes back where training went wrong; ends the run where the budget is used up."""
+        loss, is_finite = float(self._latest["total"]), self._has_finite_gradients
+        wrong = self.watch.after_step(loss, is_finite)
+        spent, num_wrong = self._over_all(self.budget.spent, float(bool(wrong)))
+        self.progress = self.budget.progress(self.global_step, spent)
+        if num_wrong:
+            self._go_back(wrong or "another process met a loss that is not finite")
         if self.progress >= 1:
+            # One more validation follows.
             self.trainer.should_stop = True
+        else:
+            self.checkpoints.write_within_epoch(self.trainer)
 
     def on_train_end(self) -> None:
         """Says so where the budget was not kept."""
         sentence = self.budget.overshoot(self.global_step, self._spent())
-        if sentence is not None and self.trainer.is_global_zero:
-            logging.getLogger(__name__).warning(sentence)
+        if sentence is not None:
+            self.tell(sentence)
 
     def _measure_progress(self) -> None:
         self.progress = self.budget.progress(self.global_step, self._spent())
 
     def _spent(self) -> float:
         """Returns the CPU seconds of all processes, so that they agree about the end."""
-        spent = self.budget.spent
+        return self._over_all(self.budget.spent)[0]
+
+    def _over_all(self, *numbers: float) -> tuple[float, ...]:
+        """Returns the sums of numbers over all processes."""
         if self.trainer.world_size == 1:
-            return spent
-        together = torch.tensor(spent, device=self.device)
-        return float(self.trainer.strategy.reduce(together, reduce_op="sum"))
+            return numbers
+        together = torch.tensor(numbers, device=self.device)
+        return tuple(self.trainer.strategy.reduce(together, reduce_op="sum").tolist())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the CPU seconds spent."""
+        """Keeps the CPU seconds spent, and what else it takes to go on as if never interrupted."""
         checkpoint["cpu_seconds"] = self.budget.spent
+        checkpoint["run"] = {
+            "rate": self.budget.rate,
+            "warm_from": self.budget.warm_from,
+            "watch": asdict(self.watch),
+            "events": list(self.events),
+            "patience_from": self._patience_from,
+            "reason": self.reason,
+            "limits": asdict(self.config.budget),
+            "losses": self._losses.state(),
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Goes on counting where the last sitting ended."""
-        self.budget.spent_before = float(checkpoint.get("cpu_seconds", 0.0))
+        """Goes on where the last sitting ended."""
+        stored = checkpoint["run"]
+        self.budget.spent_before = float(checkpoint["cpu_seconds"])
+        self.budget.rate, self.budget.warm_from = stored["rate"], tuple(stored["warm_from"])
+        self.watch, self.events = DivergenceWatch(**stored["watch"]), list(stored["events"])
+        self.reason, self._patience_from = stored["reason"], stored["patience_from"]
+        self._losses = ExampleMeans(*stored["losses"])
 
 
 class ExampleMeans:
@@ -173,18 +311,24 @@ class ExampleMeans:
     Lightning's own means cost a step of a small model a tenth of its time.
     """
 
-    def __init__(self) -> None:
-        self._names: tuple[str, ...] = ()
-        self._sums: Tensor | float = 0.0
+    def __init__(self, names: Sequence[str] = (), sums: Tensor | None = None) -> None:
+        self._names, self._sums = tuple(names), sums
+
+    def state(self) -> tuple[tuple[str, ...], Tensor | None]:
+        """Returns what the constructor takes."""
+        return self._names, self._sums
 
     def add(self, values: dict[str, Tensor], num_examples: int) -> None:
         """Counts the means of a batch, the same names every time."""
         self._names = tuple(values)
         row = torch.stack([*values.values(), next(iter(values.values())).new_ones(())])
-        self._sums = self._sums + num_examples * row.detach()
+        more = num_examples * row.detach()
+        self._sums = more if self._sums is None else self._sums.to(more) + more
 
     def of_all(self, strategy: Strategy) -> dict[str, Tensor]:
-        """Returns the means over the examples of all processes."""
+        """Returns the means over the examples of all processes; nothing where there were none."""
+        if self._sums is None:
+            return {}
         sums = strategy.reduce(self._sums, reduce_op="sum")
         assert isinstance(sums, Tensor)
         return dict(zip(self._names, sums[:-1] / sums[-1], strict=True))

@@ -42,6 +42,13 @@ class OperatorSettings:
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
     """Sites that a free query blends."""
 
+    def __post_init__(self) -> None:
+        """Refuses sizes of which no model can be made."""
+        least = {"hidden_dim": 1, "num_layers": 0, "num_gaussians": 1, "query_neighbours": 1}
+        for name, count in least.items():
+            if getattr(self, name) < count:
+                raise ValueError(f"`{name}` must be at least {count}, got {getattr(self, name)}.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricSettings(OperatorSettings):
@@ -107,8 +114,6 @@ class PaperSettings(OperatorSettings):
     """Weight of the error of the target, encoded and decoded."""
     loss_basis: float = 0.0
     """Weight of the distance to the basis of the encoded target."""
-    init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Run folder of a field phase, whose encoder and decoder the operator starts from."""
 
 
 OURS: dict[str, OperatorSettings] = {"gpo": GeometricSettings(), "gpo-paper": PaperSettings()}

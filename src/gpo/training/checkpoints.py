@@ -1,0 +1,142 @@
+"""Checkpoints of a run: `last.ckpt` is always the last state, `best.ckpt` the best one.
+
+Nothing in them depends on where the folder lies: a run that was copied or renamed goes on.
+"""
+
+import logging
+import math
+import os
+import shutil
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Checkpoint
+
+from gpo.files import whole_file
+from gpo.forecast.examples import Batches
+from gpo.training.run_folder import SCORE, Run
+
+LAST, BEST = "last.ckpt", "best.ckpt"
+INTERVAL = 60.0
+"""Seconds of an epoch after which the state is written before it ends."""
+
+
+class RunCheckpoints(Checkpoint):
+    """Writes the state after every epoch, and within long ones, and keeps the best.
+
+    Args:
+        folder: Where checkpoints are kept.
+        batches: The order of training, which goes on at its next batch.
+    """
+
+    def __init__(self, folder: Path, batches: Batches) -> None:
+        self.folder, self._batches = folder, batches
+        self.best_score: float | None = None
+        self.best_epoch: int | None = None
+        self.is_lost = False
+        """Whether the score of this epoch is of weights that training went back from."""
+        self._batches_done = 0
+        self._written = time.monotonic()
+
+    state_key = "run_checkpoints"
+    """The name under which checkpoints keep what follows."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the best score and how far the epoch is."""
+        return {
+            "best_score": self.best_score,
+            "best_epoch": self.best_epoch,
+            "batches_done": self._batches_done,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on with the next batch; forgets a best score whose checkpoint is lost."""
+        self._batches.first = state_dict["batches_done"]
+        if is_readable(self.folder / BEST):
+            self.best_score, self.best_epoch = state_dict["best_score"], state_dict["best_epoch"]
+
+    def on_train_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Starts the clock."""
+        self._written = time.monotonic()
+
+    def write_within_epoch(self, trainer: lightning.Trainer) -> None:
+        """Writes the state after a batch, where the last time is long ago.
+
+        Gradients that are still added up are in no checkpoint, so a step must just have ended.
+        """
+        loop = trainer.fit_loop
+        if loop._should_accumulate() or loop.epoch_loop.batch_progress.is_last_batch:
+            return
+        is_due = time.monotonic() - self._written > INTERVAL
+        if trainer.strategy.reduce_boolean_decision(is_due, all=False):
+            self._batches_done = loop.epoch_loop.batch_progress.current.ready
+            self._write(trainer, LAST)
+
+    def is_better(self, score: float) -> bool:
+        """Tells whether a score beats all before."""
+        if self.is_lost or not math.isfinite(score):
+            return False
+        return self.best_score is None or score < self.best_score
+
+    def on_train_epoch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
+    ) -> None:
+        """Writes the state, the best one first: a kill in between makes the epoch again."""
+        score, self._batches_done = float(trainer.callback_metrics[SCORE]), 0
+        if not self.is_better(score):
+            self._write(trainer, LAST)
+            return
+        self.best_score, self.best_epoch = score, trainer.current_epoch
+        self._write(trainer, BEST)
+        if trainer.is_global_zero:
+            with whole_file(self.folder / LAST) as partial:
+                shutil.copyfile(self.folder / BEST, partial)
+
+    def _write(self, trainer: lightning.Trainer, name: str) -> None:
+        """Writes a checkpoint that is whole or not there; all processes take part."""
+        partial = self.folder / f".partial-{name}"
+        try:
+            trainer.save_checkpoint(partial)
+            if trainer.is_global_zero:
+                os.replace(partial, self.folder / name)
+        finally:
+            if trainer.is_global_zero:
+                partial.unlink(missing_ok=True)
+        self._written = time.monotonic()
+
+
+def is_readable(path: Path) -> bool:
+    """Tells whether a checkpoint is there and whole; says so where it is damaged."""
+    if not path.exists():
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise ValueError(f"the checksum of {damaged} is wrong")
+        torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:
+        logging.getLogger(__name__).warning("%s is damaged and left out: %s", path, error)
+        return False
+    return True
+
+
+def newest_checkpoint(run: Run) -> Path | None:
+    """Returns the newest checkpoint that can be read; a damaged one gives way to the one before."""
+    return _first_readable(run, LAST, BEST)
+
+
+def best_checkpoint(run: Run) -> Path | None:
+    """Returns the checkpoint of the best score that can be read, else the newest."""
+    return _first_readable(run, BEST, LAST)
+
+
+def _first_readable(run: Run, *names: str) -> Path | None:
+    paths = (run.checkpoints / name for name in names)
+    return next((path for path in paths if is_readable(path)), None)

@@ -1,0 +1,257 @@
+"""Choosing for the user: short runs on validation data, before the budget goes into the best one.
+
+History comes first, since nothing else changes a forecast as much. Then one setting at a time is
+changed, what is better by a margin goes together, and the two best go on. A short run is a run
+folder like any other: it resumes, goes on with more budget, and the best one becomes the run.
+"""
+
+import json
+import shutil
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.files import check_fields, write_text
+from gpo.forecast.examples import make_examples
+from gpo.numerics.norms import relative_l2
+from gpo.training.config import RunConfig
+from gpo.training.fit import train
+from gpo.training.run_folder import CHOICE_FOLDER, LIMITS, Run
+from gpo.training.setup import split_of
+
+FRACTION = 1 / 3
+"""The part of a budget of CPU seconds that may go into choosing."""
+USUAL_SECONDS = 60.0
+"""CPU seconds for choosing, where the budget has no limit in seconds."""
+LEAST = 20.0
+"""CPU seconds of a budget below which nothing is chosen."""
+NUM_UNITS = 9
+"""Short runs of equal length that the time is divided into."""
+FEW_STEPS = 25
+"""Steps of a short run that tell one history from another, and nothing finer."""
+MANY_STEPS = 150
+"""Steps of a short run after which a wider model can show what it is worth."""
+MARGIN = 0.9
+"""A change is taken where the score is below this part of the one without: scores of short runs
+are noisy, and noise on inputs, say, steadies rollouts that one step does not show."""
+FILE_NAME = "auto.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A short run: what it changed and what came out."""
+
+    settings: dict
+    """What differs from the run as it was asked for."""
+    score: float
+    """Relative L2 on validation data."""
+    steps: int
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What was tried and taken: `auto.json`."""
+
+    asked: dict
+    """Settings before anything was chosen, without limits."""
+    settings: dict
+    """What was chosen, where it differs."""
+    trials: list
+    cpu_seconds: float
+    """Of training, for all that was not chosen."""
+    reference: str = ""
+    """What learns nothing: persistence, where there is a next frame."""
+    reference_score: float | None = None
+
+    def save(self, folder: Path) -> None:
+        """Writes the choice into a run folder."""
+        write_text(folder / FILE_NAME, json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Choice | None":
+        """Returns the choice of a run folder, None where nothing was chosen."""
+        path = folder / FILE_NAME
+        if not path.exists():
+            return None
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        trials = [Trial(**trial) for trial in stored.pop("trials")]
+        return cls(**check_fields(cls, stored, str(path)), trials=trials)
+
+    def applied(self, config: RunConfig) -> RunConfig:
+        """Returns a configuration with what was chosen, less the seconds that choosing took."""
+        changed = config.changed(**self.settings)
+        seconds = config.budget.budget_cpu
+        if seconds is None:
+            return changed
+        return changed.changed(budget_cpu=max(1.0, seconds - self.cpu_seconds))
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Returns the table of what was tried, best last."""
+        rows: dict[str, dict[str, Any]] = {}
+        if self.reference_score is not None:
+            rows[self.reference] = {"validation": self.reference_score}
+        for trial in sorted(self.trials, key=lambda trial: -trial.score):
+            chosen = " (chosen)" if trial.settings == self.settings else ""
+            name = ", ".join(f"{key} {value}" for key, value in trial.settings.items())
+            rows[(name or "as asked") + chosen] = {
+                "validation": trial.score,
+                "steps": trial.steps,
+                "CPU seconds": trial.cpu_seconds,
+            }
+        return rows
+
+    def verdict(self, score: float | None) -> str:
+        """Returns a sentence where a model is no better than what learns nothing, else nothing."""
+        if self.reference_score is None or (score is not None and score < self.reference_score):
+            return ""
+        return (
+            f"not better than {self.reference} on validation data: {score:.4g} against "
+            f"{self.reference_score:.4g}. A larger --budget-cpu or another --lead may help."
+        )
+
+
+def asked_settings(config: RunConfig) -> dict[str, Any]:
+    """Returns the settings that a choice was made for, as JSON keeps them."""
+    flat = {name: pair[0] for name, pair in config.differences(RunConfig()).items()}
+    plain = {name: value for name, value in flat.items() if name not in LIMITS}
+    return json.loads(json.dumps(plain, default=str))
+
+
+class Search:
+    """Short runs within a run folder, one after the other.
+
+    Args:
+        data: What to learn from.
+        config: The run as it was asked for.
+        given: Names of settings that the user set, which stay.
+        run: The run folder.
+    """
+
+    def __init__(
+        self,
+        data: Trajectories | StaticMaps,
+        config: RunConfig,
+        given: frozenset[str],
+        run: Run,
+    ) -> None:
+        self.data, self.config, self.given, self.run = data, config, given, run
+        budget = config.budget.budget_cpu
+        self.seconds = USUAL_SECONDS if budget is None else FRACTION * budget
+        self._trials: dict[str, Trial] = {}
+
+    def choose(self) -> Choice:
+        """Tries settings within the time, and returns what to train with."""
+        unit = self.seconds / NUM_UNITS
+        histories = self._histories()
+        tried = [self._try(settings, unit) for settings in histories]
+        best = min(tried, key=lambda trial: trial.score)
+        if best.steps < FEW_STEPS:
+            # Longer runs in place of more of them.
+            longer = [self._try(t.settings, self.seconds / len(tried)) for t in tried]
+            return self._choice(min(longer, key=lambda trial: trial.score))
+        changes = [{**best.settings, **change} for change in self._changes(best.steps)]
+        changed = [self._try(settings, unit) for settings in changes]
+        better = [trial for trial in changed if trial.score < MARGIN * best.score]
+        if len(better) > 1:
+            together: dict[str, Any] = {}
+            # The best one has the last word about a setting that two of them change.
+            for trial in sorted(better, key=lambda trial: -trial.score):
+                together |= trial.settings
+            better.append(self._try(together, unit))
+        finalists = sorted([best, *better], key=lambda trial: trial.score)[:2]
+        if len(finalists) > 1:
+            finalists = [self._try(trial.settings, 2 * unit) for trial in finalists]
+        return self._choice(min(finalists, key=lambda trial: trial.score))
+
+    def _histories(self) -> list[dict[str, Any]]:
+        """Returns the histories to try, those that the series is long enough for."""
+        if "history" in self.given or isinstance(self.data, StaticMaps):
+            return [{}]
+        possible: list[dict[str, Any]] = [{}]
+        for history in (2, 3):
+            try:
+                split_of(self.data, self.config.changed(history=history))
+            except ValueError:
+                break
+            possible.append({"history": history})
+        return possible
+
+    def _changes(self, steps: int) -> list[dict[str, Any]]:
+        """Returns changes of one setting, most promising first, without those that the user set."""
+        rate, is_map = self.config.learning_rate, isinstance(self.data, StaticMaps)
+        changes: list[dict[str, Any]] = [{"learning_rate": rate / 3}]
+        if is_map:
+            changes.append({"learning_rate": rate / 10})
+        else:
+            changes += [{"relative_to": "change"}, {"noise": 0.0}]
+        sizes = self.config.model.settings
+        if steps >= MANY_STEPS and hasattr(sizes, "hidden_dim"):
+            changes.append({"hidden_dim": 2 * sizes.hidden_dim})
+        return [change for change in changes if not change.keys() & self.given]
+
+    def _try(self, settings: dict[str, Any], seconds: float) -> Trial:
+        """Returns a short run of so many CPU seconds; one that was made before goes on."""
+        name = "-".join(f"{key}-{value}" for key, value in settings.items()) or "asked"
+        config = self.config.changed(**settings, budget_cpu=seconds)
+        if config.optimizer.learning_rate is None:
+            # No range test within a test.
+            config = config.changed(learning_rate=config.learning_rate)
+        run = Run(self.run.folder / CHOICE_FOLDER / name)
+        try:
+            # What happens on the way is nothing to tell of: the table says what came out.
+            with redirect_stdout(StringIO()):
+                train(self.data, config, run.folder, is_quiet=True)
+            record = run.record()
+            assert record is not None
+            score = torch.inf if record.best_score is None else record.best_score
+            trial = Trial(
+                settings=settings, score=score, steps=record.steps, cpu_seconds=record.cpu_seconds
+            )
+        except ValueError:
+            # It diverged again and again, or these data cannot be had so.
+            if not settings:
+                raise
+            trial = Trial(settings=settings, score=torch.inf, steps=0, cpu_seconds=seconds)
+        self._trials[name] = trial
+        return trial
+
+    def _choice(self, best: Trial) -> Choice:
+        trials = list(self._trials.values())
+        reference = persistence_score(self.data, self.config.changed(**best.settings))
+        return Choice(
+            asked=asked_settings(self.config),
+            settings=best.settings,
+            trials=trials,
+            cpu_seconds=sum(t.cpu_seconds for t in trials) - best.cpu_seconds,
+            reference="" if reference is None else "persistence",
+            reference_score=reference,
+        )
+
+
+def take_over(run: Run, choice: Choice) -> None:
+    """Makes the best short run the beginning of the run itself, and drops the others."""
+    name = "-".join(f"{key}-{value}" for key, value in choice.settings.items()) or "asked"
+    best = run.folder / CHOICE_FOLDER / name
+    for part in ("checkpoints", "log"):
+        if (best / part).exists() and not (run.folder / part).exists():
+            shutil.move(best / part, run.folder / part)
+    shutil.rmtree(run.folder / CHOICE_FOLDER, ignore_errors=True)
+
+
+def persistence_score(data: Trajectories | StaticMaps, config: RunConfig) -> float | None:
+    """Returns the relative L2 of the last frame as a forecast on validation data; None for maps."""
+    if isinstance(data, StaticMaps):
+        return None
+    examples = make_examples(data, split_of(data, config).validation)
+    scores = []
+    for number in range(len(examples)):
+        example = examples[number]
+        last = example.fields[:, -1]
+        scores.append(relative_l2(last, example.target, example.weights))
+    return float(torch.stack(scores).mean())
