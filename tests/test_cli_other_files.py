@@ -337,4 +337,5 @@ def test_units_of_other_quantities_are_not():
 def test_dates_survive_rounding():
     origin = TimeOrigin("2000-01-01 00:00:00", "noleap")
     assert origin.labels(np.array([1 / 3, 24.0])) == ["2000-01-01 00:20", "2000-01-02 00:00"]
+    assert origin.texts(np.array([1 / 3])) == ["2000-01-01T00:20:00"]
     assert origin.hours("2000-03-01") == 24 * 59

@@ -34,7 +34,9 @@ class TimeOrigin:
 
     def texts(self, hours: np.ndarray) -> list[str]:
         """Returns dates with seconds, such as 1987-02-30T12:00:00."""
-        return [date.strftime("%Y-%m-%dT%H:%M:%S") for date in self._dates(hours)]
+        # To the nearest second: hours in floating point miss it by a little.
+        dates = [date + timedelta(milliseconds=500) for date in self._dates(hours)]
+        return [date.strftime("%Y-%m-%dT%H:%M:%S") for date in dates]
 
     def hours(self, text: str) -> float:
         """Returns the time of a date; raises a `ValueError` where it is none of the calendar.
