@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
-from gpo.data.geometry import Geometry
 from gpo.data.units import conversion
 
 SAME_CALENDARS = {
@@ -54,13 +53,18 @@ class TrainedOn:
         """Returns what data are."""
         place = _place(data)
         if isinstance(data, StaticMaps):
-            units = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
-            return cls(None, "", "", *units, (), *place)
+            given, wanted = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
+            return cls(units=given, output_units=wanted, **place)
         units = tuple(variable.units for variable in data.variables)
-        calendar = "" if data.origin is None else data.origin.calendar
-        step = data.time_step if len(data.time) > 1 else None
-        levels = tuple(f"{name}={value}" for name, value in data.levels.items())
-        return cls(step, data.time_units, calendar, units, units, levels, *place)
+        return cls(
+            step=data.time_step if len(data.time) > 1 else None,
+            time_units=data.time_units,
+            calendar="" if data.origin is None else data.origin.calendar,
+            units=units,
+            output_units=units,
+            levels=tuple(f"{name}={value}" for name, value in data.levels.items()),
+            **place,
+        )
 
 
 def as_trained(
@@ -212,14 +216,10 @@ def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
             raise DataError(data.source, name, f"{problem} Train a run on that level.")
 
 
-def _place(
-    data: Trajectories | StaticMaps,
-) -> tuple[
-    tuple[str, ...], tuple[str, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]
-]:
+def _place(data: Trajectories | StaticMaps) -> dict[str, Any]:
     """Returns names, units, ends and spacing of the axes; nothing where sites differ."""
     if len(data.geometries) > 1:
-        return (), (), (), (), ()
+        return {}
     geometry = data.geometry()
     if geometry.axes:
         columns = [np.asarray(axis) for axis in geometry.axes]
@@ -227,26 +227,27 @@ def _place(
         names, units = geometry.axis_names, geometry.axis_units
     else:
         columns = list(geometry.coords.T)
-        dim = geometry.domain.dim - geometry.domain.is_sphere
-        counts = [max(2, round(geometry.num_points ** (1 / dim)))] * len(columns)
-        names, units = _point_names(geometry)
+        dim = geometry.domain.dim
+        along = max(2, round(geometry.num_points ** (1 / (dim - geometry.domain.is_sphere))))
+        counts, names, units = [along] * dim, ("x", "y", "z")[:dim], ("",) * dim
     lower = tuple(float(np.min(column)) for column in columns)
     upper = tuple(float(np.max(column)) for column in columns)
     spacing = tuple(
         (high - low) / max(count - 1, 1)
         for low, high, count in zip(lower, upper, counts, strict=True)
     )
-    return tuple(names), tuple(units), lower, upper, spacing
-
-
-def _point_names(geometry: Geometry) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    dim = geometry.domain.dim
-    return ("x", "y", "z")[:dim], ("",) * dim
+    return {
+        "axes": tuple(names), "axis_units": tuple(units),
+        "lower": lower, "upper": upper, "spacing": spacing,
+    }  # fmt: skip
 
 
 def _check_place(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
     """Refuses sites of another region; another resolution of the same is welcome."""
-    names, units, lower, upper, spacing = _place(data)
+    here = TrainedOn(**_place(data))
+    names, units, lower, upper, spacing = (
+        here.axes, here.axis_units, here.lower, here.upper, here.spacing,
+    )  # fmt: skip
     if not trained.axes or not names:
         return
     if len(names) != len(trained.axes):
