@@ -245,28 +245,44 @@ def _place(data: Trajectories | StaticMaps) -> dict[str, Any]:
 def _check_place(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
     """Refuses sites of another region; another resolution of the same is welcome."""
     here = TrainedOn(**_place(data))
-    names, units, lower, upper, spacing = (
-        here.axes, here.axis_units, here.lower, here.upper, here.spacing,
-    )  # fmt: skip
-    if not trained.axes or not names:
+    if not trained.axes or not here.axes:
         return
-    if len(names) != len(trained.axes):
+    if len(here.axes) != len(trained.axes):
         problem = f"must have the axes {', '.join(trained.axes)} of training, got"
-        raise DataError(data.source, "coords", f"{problem} {', '.join(names)}.")
-    for axis, name in enumerate(names):
-        ends = trained.lower[axis], trained.upper[axis]
-        factor = conversion(units[axis], trained.axis_units[axis]) or (1.0, 0.0)
-        found = [end * factor[0] + factor[1] for end in (lower[axis], upper[axis])]
-        if name == "longitude":
-            turns = round((sum(ends) - sum(found)) / 720)
-            found = [end + 360 * turns for end in found]
-        extent = ends[1] - ends[0]
-        near = max(2 * trained.spacing[axis], 2 * spacing[axis] * factor[0], TOLERANCE * extent)
-        if max(abs(a - b) for a, b in zip(ends, found, strict=True)) > near:
-            wanted, got = (
-                f"{low:g} to {high:g}" for low, high in (ends, (lower[axis], upper[axis]))
-            )
-            unit = f" {trained.axis_units[axis]}" if trained.axis_units[axis] else ""
-            problem = f"must go from {wanted}{unit}, the region of training, got {got}."
+        raise DataError(data.source, "coords", f"{problem} {', '.join(here.axes)}.")
+    for axis, name in enumerate(here.axes):
+        wanted, got = (_Ends.of(side, axis) for side in (trained, here))
+        if not got.is_like(wanted, is_longitude=name == "longitude"):
+            problem = f"must go from {wanted}, the region of training, got {got}."
             help_ = f"Train a run on this region: gpo run --data {data.source}"
             raise DataError(data.source, name, f"{problem} {help_}")
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The sites along one axis: from where to where, and how far apart."""
+
+    lower: float
+    upper: float
+    spacing: float
+    units: str
+
+    @classmethod
+    def of(cls, place: TrainedOn, axis: int) -> "_Ends":
+        ends = place.lower[axis], place.upper[axis]
+        return cls(*ends, place.spacing[axis], place.axis_units[axis])
+
+    def is_like(self, other: "_Ends", *, is_longitude: bool) -> bool:
+        """Returns whether both are one region; longitudes may be of another turn."""
+        extent, turns = other.upper - other.lower, 0
+        if is_longitude:
+            if all(one.upper - one.lower + one.spacing > 359.5 for one in (self, other)):
+                return True
+            middle = (other.lower + other.upper - self.lower - self.upper) / 2
+            turns = round(middle / 360)
+        near = max(2 * self.spacing, 2 * other.spacing, TOLERANCE * extent)
+        shifts = self.lower - other.lower + 360 * turns, self.upper - other.upper + 360 * turns
+        return max(abs(shift) for shift in shifts) <= near
+
+    def __str__(self) -> str:
+        return f"{self.lower:g} to {self.upper:g} {self.units}".strip()
