@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import cftime
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import xarray as xr
 
 from gpo.cli import main
-from gpo.data.dataset import Variable
+from gpo.data.dataset import DataError, Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
@@ -19,11 +20,13 @@ from gpo.data.units import canonical, conversion
 from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.zarr import ForecastStore
+from gpo.forecast.compatibility import TrainedOn, as_trained
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.explore.sessions import lively
 from tests.test_cli import failure
+from tests.training.series import decaying_waves
 
 SIZES = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 4}
 SEA = {"long_name": "sea surface temperature", "standard_name": "sea_surface_temperature"}
@@ -251,7 +254,7 @@ def test_other_units_are_converted_and_that_is_told(sea, tmp_path, capsys):
         ({"step": 6}, "`time` must advance by 24 h a frame, as in training, got 6 h. Write every 4th frame"),
         ({"step": 48}, "`time` must advance by 24 h a frame, as in training, got 48 h. Train a run on this file: gpo run --data"),
         ({"calendar": "noleap"}, "must be in the 360_day calendar, as in training, got noleap"),
-        ({"longitude": (110.0, 120.0)}, "`longitude` must go from 10 to 20 degrees_east, the region of training, got 110 to 120."),
+        ({"longitude": (110.0, 120.0)}, "`longitude` must go from 10 to 20 degrees_east, the region of training, got 110 to 120 degrees_east."),
         ({"units": "m s-1"}, "`sst` must be in K, as in training, got m s-1, which we cannot convert."),
     ],
     ids=["finer step", "coarser step", "calendar", "region", "units"],
@@ -290,6 +293,29 @@ def test_longitudes_of_another_turn_are_the_same_region(sea, tmp_path):
     write_sea(tmp_path / "turned.nc", longitude=(370.0, 380.0))
     predict(sea, tmp_path / "a.nc", given=tmp_path / "turned.nc")
     assert (tmp_path / "a.nc").exists()
+
+
+def test_the_whole_circle_is_one_region_wherever_it_begins():
+    east, west = (
+        Geometry.latitude_longitude(np.linspace(-80, 80, 9), np.arange(start, start + 360, 20.0))
+        for start in (0.0, -180.0)
+    )
+    series = decaying_waves()
+    one, other = (replace(series, geometries=(geometry,)) for geometry in (east, west))
+    found, notes = as_trained(other, TrainedOn.of(one))
+    assert (found, notes) == (other, [])
+
+
+def test_another_resolution_of_a_region_is_welcome_and_other_lengths_are_not():
+    coarse, fine, long = (
+        Geometry.rectilinear([np.linspace(0, end, count)], units=[unit])
+        for end, count, unit in ((1.0, 11, "km"), (1.0, 41, "km"), (1000.0, 11, "m"))
+    )
+    series = decaying_waves()
+    trained = TrainedOn.of(replace(series, geometries=(coarse,)))
+    as_trained(replace(series, geometries=(fine,)), trained)
+    with pytest.raises(DataError, match="must go from 0 to 1 km, the region of training, got 0 to 1000 m"):  # fmt: skip
+        as_trained(replace(series, geometries=(long,)), trained)
 
 
 def test_a_run_is_scored_on_all_of_another_file(sea, tmp_path, capsys):
@@ -337,4 +363,5 @@ def test_units_of_other_quantities_are_not():
 def test_dates_survive_rounding():
     origin = TimeOrigin("2000-01-01 00:00:00", "noleap")
     assert origin.labels(np.array([1 / 3, 24.0])) == ["2000-01-01 00:20", "2000-01-02 00:00"]
+    assert origin.texts(np.array([1 / 3])) == ["2000-01-01T00:20:00"]
     assert origin.hours("2000-03-01") == 24 * 59

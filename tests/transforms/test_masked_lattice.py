@@ -30,7 +30,9 @@ def seen(points, content, displacement):
 @pytest.mark.parametrize("kind", GRIDS)
 def test_a_masked_grid_is_its_own_lattice_and_nobody_sees_what_is_masked(kind, mask):
     points, is_counted = lattice_points(kind, mask)
-    assert points.lattice.num_nodes == len(is_counted)
+    # A line without any site that counts is none: along a single axis, every masked site.
+    num_nodes = is_counted.sum() if len(points.cells) == 1 else len(is_counted)
+    assert points.lattice.num_nodes == num_nodes
     assert points.lattice.holds_sites
     content = torch.where(is_counted, 0.7, 1e9).double()
     num_axes = len(points.cells)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
-from gpo.data.geometry import Geometry
 from gpo.data.units import conversion
 
 SAME_CALENDARS = {
@@ -54,13 +53,18 @@ class TrainedOn:
         """Returns what data are."""
         place = _place(data)
         if isinstance(data, StaticMaps):
-            units = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
-            return cls(None, "", "", *units, (), *place)
+            given, wanted = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
+            return cls(units=given, output_units=wanted, **place)
         units = tuple(variable.units for variable in data.variables)
-        calendar = "" if data.origin is None else data.origin.calendar
-        step = data.time_step if len(data.time) > 1 else None
-        levels = tuple(f"{name}={value}" for name, value in data.levels.items())
-        return cls(step, data.time_units, calendar, units, units, levels, *place)
+        return cls(
+            step=data.time_step if len(data.time) > 1 else None,
+            time_units=data.time_units,
+            calendar="" if data.origin is None else data.origin.calendar,
+            units=units,
+            output_units=units,
+            levels=tuple(f"{name}={value}" for name, value in data.levels.items()),
+            **place,
+        )
 
 
 def as_trained(
@@ -212,14 +216,10 @@ def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
             raise DataError(data.source, name, f"{problem} Train a run on that level.")
 
 
-def _place(
-    data: Trajectories | StaticMaps,
-) -> tuple[
-    tuple[str, ...], tuple[str, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]
-]:
+def _place(data: Trajectories | StaticMaps) -> dict[str, Any]:
     """Returns names, units, ends and spacing of the axes; nothing where sites differ."""
     if len(data.geometries) > 1:
-        return (), (), (), (), ()
+        return {}
     geometry = data.geometry()
     if geometry.axes:
         columns = [np.asarray(axis) for axis in geometry.axes]
@@ -227,45 +227,62 @@ def _place(
         names, units = geometry.axis_names, geometry.axis_units
     else:
         columns = list(geometry.coords.T)
-        dim = geometry.domain.dim - geometry.domain.is_sphere
-        counts = [max(2, round(geometry.num_points ** (1 / dim)))] * len(columns)
-        names, units = _point_names(geometry)
+        dim = geometry.domain.dim
+        along = max(2, round(geometry.num_points ** (1 / (dim - geometry.domain.is_sphere))))
+        counts, names, units = [along] * dim, ("x", "y", "z")[:dim], ("",) * dim
     lower = tuple(float(np.min(column)) for column in columns)
     upper = tuple(float(np.max(column)) for column in columns)
     spacing = tuple(
         (high - low) / max(count - 1, 1)
         for low, high, count in zip(lower, upper, counts, strict=True)
     )
-    return tuple(names), tuple(units), lower, upper, spacing
-
-
-def _point_names(geometry: Geometry) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    dim = geometry.domain.dim
-    return ("x", "y", "z")[:dim], ("",) * dim
+    return {
+        "axes": tuple(names), "axis_units": tuple(units),
+        "lower": lower, "upper": upper, "spacing": spacing,
+    }  # fmt: skip
 
 
 def _check_place(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
     """Refuses sites of another region; another resolution of the same is welcome."""
-    names, units, lower, upper, spacing = _place(data)
-    if not trained.axes or not names:
+    here = TrainedOn(**_place(data))
+    if not trained.axes or not here.axes:
         return
-    if len(names) != len(trained.axes):
+    if len(here.axes) != len(trained.axes):
         problem = f"must have the axes {', '.join(trained.axes)} of training, got"
-        raise DataError(data.source, "coords", f"{problem} {', '.join(names)}.")
-    for axis, name in enumerate(names):
-        ends = trained.lower[axis], trained.upper[axis]
-        factor = conversion(units[axis], trained.axis_units[axis]) or (1.0, 0.0)
-        found = [end * factor[0] + factor[1] for end in (lower[axis], upper[axis])]
-        if name == "longitude":
-            turns = round((sum(ends) - sum(found)) / 720)
-            found = [end + 360 * turns for end in found]
-        extent = ends[1] - ends[0]
-        near = max(2 * trained.spacing[axis], 2 * spacing[axis] * factor[0], TOLERANCE * extent)
-        if max(abs(a - b) for a, b in zip(ends, found, strict=True)) > near:
-            wanted, got = (
-                f"{low:g} to {high:g}" for low, high in (ends, (lower[axis], upper[axis]))
-            )
-            unit = f" {trained.axis_units[axis]}" if trained.axis_units[axis] else ""
-            problem = f"must go from {wanted}{unit}, the region of training, got {got}."
+        raise DataError(data.source, "coords", f"{problem} {', '.join(here.axes)}.")
+    for axis, name in enumerate(here.axes):
+        wanted, got = (_Ends.of(side, axis) for side in (trained, here))
+        if not got.is_like(wanted, is_longitude=name == "longitude"):
+            problem = f"must go from {wanted}, the region of training, got {got}."
             help_ = f"Train a run on this region: gpo run --data {data.source}"
             raise DataError(data.source, name, f"{problem} {help_}")
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """The sites along one axis: from where to where, and how far apart."""
+
+    lower: float
+    upper: float
+    spacing: float
+    units: str
+
+    @classmethod
+    def of(cls, place: TrainedOn, axis: int) -> "_Ends":
+        ends = place.lower[axis], place.upper[axis]
+        return cls(*ends, place.spacing[axis], place.axis_units[axis])
+
+    def is_like(self, other: "_Ends", *, is_longitude: bool) -> bool:
+        """Returns whether both are one region; longitudes may be of another turn."""
+        extent, turns = other.upper - other.lower, 0
+        if is_longitude:
+            if all(one.upper - one.lower + one.spacing > 359.5 for one in (self, other)):
+                return True
+            middle = (other.lower + other.upper - self.lower - self.upper) / 2
+            turns = round(middle / 360)
+        near = max(2 * self.spacing, 2 * other.spacing, TOLERANCE * extent)
+        shifts = self.lower - other.lower + 360 * turns, self.upper - other.upper + 360 * turns
+        return max(abs(shift) for shift in shifts) <= near
+
+    def __str__(self) -> str:
+        return f"{self.lower:g} to {self.upper:g} {self.units}".strip()

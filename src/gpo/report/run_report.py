@@ -185,8 +185,9 @@ def _times(run: ReportInputs, forecaster: Forecaster) -> tuple[str, str] | None:
 
 def _step(data: Trajectories | StaticMaps) -> str:
     """Returns the time from frame to frame in words; nothing where frames are only numbered."""
-    is_timed = isinstance(data, Trajectories) and bool(data.time_units)
-    return f"{data.time_step:g} {data.time_units}" if is_timed else ""
+    if not isinstance(data, Trajectories) or not data.time_units:
+        return ""
+    return f"{data.time_step:g} {data.time_units}"
 
 
 def _particle_section(forecaster: Forecaster, images: Mapping[str, str]) -> tuple[str, str]:

@@ -138,7 +138,7 @@ class NodeSources:
     nodes: Int[Tensor, " made"] | None = None
     """Which nodes these are, where the others are sites; None for all."""
     own: Int[Tensor, " points"] | None = None
-    """The node of every site, where some nodes are sites and these have other numbers than their nodes."""
+    """The node of every site, one beyond the last where it has none; None where both have one number."""
 
     def lay(
         self, content: Float[Tensor, "points batch channels"], num_nodes: int
@@ -151,14 +151,17 @@ class NodeSources:
             samples = torch.arange(batch, device=content.device).view(-1, 1, 1)
             index, width = index * batch + samples, channels
         index, shares = (part.transpose(0, 1).reshape(-1, taps) for part in (index, shares))
-        laid = RowTable.of(content).weighted(index, shares, width)
-        laid = laid.view(num_made, batch, channels)
+        made = None
+        if num_made > 0:
+            made = RowTable.of(content).weighted(index, shares, width)
+            made = made.view(num_made, batch, channels)
         if self.nodes is None:
-            return laid
+            assert made is not None
+            return made
         if self.own is not None:
-            nothing = content.new_zeros(num_nodes, batch, channels)
-            content = nothing.index_copy(0, self.own, content)
-        return content.index_copy(0, self.nodes, laid)
+            nothing = content.new_zeros(num_nodes + 1, batch, channels)
+            content = nothing.index_copy(0, self.own, content)[:num_nodes]
+        return content if made is None else content.index_copy(0, self.nodes, made)
 
     def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeSources":
         """Returns the same where only some sites are there, all those that make up nodes among them."""
@@ -171,7 +174,8 @@ class NodeSources:
             return self
         site = torch.arange(num_nodes, device=self.index.device)
         if self.own is not None:
-            site = torch.empty_like(site).index_copy(0, self.own, site)
+            numbers = torch.arange(len(self.own), device=site.device)
+            site = site.new_zeros(num_nodes + 1).index_copy(0, self.own, numbers)[:num_nodes]
         index = site.view(1, -1, 1).expand(1, -1, self.index.shape[2])
         shares = self.shares.new_zeros(index.shape)
         shares[..., 0] = 1

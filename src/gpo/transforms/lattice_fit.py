@@ -65,12 +65,10 @@ def _fit_lattice(
 ) -> LatticePoints:
     exact = _inside(waves, positions.double())
     region = Region.of(waves.domain) if _is_spherical(waves) else None
-    # A grid behind a mask keeps its lines, those on land too.
-    is_whole = _is_whole_grid(exact)
-    is_node = torch.ones_like(is_counted) if is_whole else is_counted
-    found = [ascending_lines(along) for along in exact[is_node].unbind(-1)]
+    found = [ascending_lines(along) for along in exact[is_counted].unbind(-1)]
     shape = [len(nodes) for _, nodes in found]
-    if math.prod(shape) > max(SPARSEST * int(is_counted.sum(1).max()), int(is_node.sum(1).max())):
+    is_sparse = math.prod(shape) > SPARSEST * int(is_counted.sum(1).max())
+    if is_sparse and not _is_whole_grid(exact):
         axes = _regular_axes(waves, num_nodes, exact)
         sources, shares = _interpolation(waves, axes, exact, is_counted)
         lattice = Lattice(axes, NodeSources(sources, shares.to(positions)), False, region)
@@ -79,15 +77,15 @@ def _fit_lattice(
     number = torch.zeros_like(found[0][0])
     for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
-    sites = _site_of_node(number[is_counted[is_node]], is_counted, math.prod(shape))
+    sites = _site_of_node(number, is_counted, math.prod(shape))
     # Where two sites share a place, a node has the content of one of them only.
     holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
-    sources = _sources(waves, axes, sites, positions, number if is_whole else None)
+    sources = _sources(waves, axes, sites, positions)
     points = Lattice(axes, sources, holds_sites, region).locate(positions, coords)
     # Sites that count lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
-        fractions.squeeze(-1).mT[is_node] = 0
-        cells.squeeze(-1).mT[is_node] = line.to(cells.dtype)
+        fractions.squeeze(-1).mT[is_counted] = 0
+        cells.squeeze(-1).mT[is_counted] = line.to(cells.dtype)
     return points
 
 
@@ -108,7 +106,6 @@ def _sources(
     axes: tuple[LatticeAxis, ...],
     sites: Int[Tensor, "sets nodes"],
     positions: Float[Tensor, "sets points axes"],
-    number: Int[Tensor, " all_points"] | None,
 ) -> NodeSources | None:
     """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order.
 
@@ -117,7 +114,6 @@ def _sources(
         axes: Of the grid.
         sites: The site that counts at every node, -1 where there is none.
         positions: Of all sites.
-        number: The node of every site, masked or not, where all of them are nodes.
     """
     num_sets, num_nodes = sites.shape
     is_site = sites >= 0
@@ -135,10 +131,14 @@ def _sources(
     ):
         own[~has_site, : chosen.shape[1]] = chosen
         own_shares[~has_site, : chosen.shape[1]] = weights.to(shares)
-    if number is None or num_sets > 1 or bool(is_site.all()):
+    if num_sets > 1:
         return NodeSources(index, shares)
-    nodes = (~is_site[0]).nonzero().flatten()
-    return NodeSources(index[:, nodes], shares[:, nodes], nodes, None if has_order else number)
+    missing, there = ((part[0]).nonzero().flatten() for part in (~is_site, is_site))
+    own = None
+    if not has_order:
+        own = sites.new_full(positions.shape[1:2], num_nodes)
+        own[sites[0, there]] = there
+    return NodeSources(index[:, missing], shares[:, missing], missing, own)
 
 
 def _nearest_sites(

@@ -33,7 +33,8 @@ class _TableWriter(AbstractForecastWriter):
         layout = self._layout
         num_before = 1 if layout.times is None else 2
         before = [index[0], *(self._times[step] for step in index[1:num_before])]
-        places = _places(layout, tuple(part for part in index[num_before:]))
+        block = tuple(part for part in index[num_before:] if isinstance(part, slice))
+        places = _places(layout, block)
         for place, numbers in zip(places, values.reshape(len(places), -1), strict=True):
             shown = ("" if np.isnan(number) else f"{number:.7g}" for number in numbers)
             self._lines.writerow([*before, *(f"{part:.9g}" for part in place), *shown])
