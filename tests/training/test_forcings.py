@@ -23,8 +23,8 @@ from gpo.training.objective import training_losses
 from gpo.training.setup import make_task, new_forecaster, split_of
 
 SIZES = {
-    "gpo": {"hidden_dim": 12, "num_layers": 2, "num_gaussians": 2},
-    "fno": {"model": "fno", "hidden_dim": 12, "num_layers": 2},
+    "gpo": {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 2},
+    "fno": {"model": "fno", "widths": (8, 8, 8), "modes": (6, 6), "head": (16,)},
 }
 TIMES = 120
 
@@ -65,7 +65,7 @@ def opened(path, *, var=("u",), **chosen):
 
 
 def error_of(path, folder, **settings):
-    config = RunConfig.of(data=str(path), steps=300, epochs=1000, noise=0.0, **settings)
+    config = RunConfig.of(data=str(path), steps=120, epochs=1000, noise=0.0, **settings)
     data = read_data(config)
     forecaster = train(data, config, folder, is_quiet=True)
     results = evaluate(forecaster, data, split_of(data, config), scope="one-step")
