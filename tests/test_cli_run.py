@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said_in_one_line(trained, arguments, message, capsys, 
         (("run", "--preset", "huge"), "paper"),
         (("run", "--colour", "red"), "colour"),
         (("run", "ns2d", "--hidden-dim", "0"), "`hidden_dim` must be at least 1, got 0"),
-        (("run", "ns2d", "--var", "u", "u"), "must be named once"),
+        (("run", "ns2d", "--var", "u", "u"), "once"),
         (("predict", "somewhere", "--output", "x.nc"), "--input"),
     ],
 )
