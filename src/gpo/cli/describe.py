@@ -79,6 +79,10 @@ def describe_domain(geometry: Geometry) -> str:
             spans = (f"{n} {np.min(a):g} to {np.max(a):g}" for n, a in
                      zip(geometry.axis_names, geometry.axes, strict=True))  # fmt: skip
             where = f" ({', '.join(spans)})"
+        if geometry.pole is not None:
+            pole = geometry.pole
+            north = f"{pole.grid_north_pole_latitude:g}, {pole.grid_north_pole_longitude:g}"
+            return f"a patch of the sphere{where}, in the frame of the pole at {north}"
         return f"a patch of the sphere, as unit vectors{where}"
     parts = []
     for axis, (low, high, is_periodic) in enumerate(
@@ -90,6 +94,10 @@ def describe_domain(geometry: Geometry) -> str:
             f"{name} from {low:g} to {high:g}{' ' + units if units else ''}"
             f" ({'periodic' if is_periodic else 'open'})"
         )
+    if geometry.projected_from is not None:
+        west, south = geometry.projected_from.min(axis=0)
+        east, north = geometry.projected_from.max(axis=0)
+        parts.append(f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}")
     return "; ".join(parts)
 
 
@@ -114,7 +122,8 @@ def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:
         count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         count += " in each sample, placed differently"
     if geometry.grid_shape:
-        return f"{count} on a grid of {' x '.join(str(n) for n in geometry.grid_shape)}"
+        kind = "grid" if geometry.axes else "curvilinear grid"
+        return f"{count} on a {kind} of {' x '.join(str(n) for n in geometry.grid_shape)}"
     if geometry.triangles is not None:
         return f"{count} on a mesh of {len(geometry.triangles):,} cells"
     return f"{count} scattered"

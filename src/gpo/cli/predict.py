@@ -12,7 +12,9 @@ from rich.progress import track
 from tyro.conf import Positional
 
 from gpo.assignments import assignments
-from gpo.data.dataset import StaticMaps
+from gpo.baselines import RegisteredModel
+from gpo.data.coarsen import coarsen
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import (
     QueryPoints,
@@ -28,6 +30,7 @@ from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
+from gpo.forecast.models import mesh_shape
 from gpo.forecast.queries import MAX_QUERIES
 from gpo.training.run_folder import Run
 
@@ -79,6 +82,7 @@ class PredictCommand:
                 select=assignments("select", trained_on.data.select),
             ),
         )
+        data = as_trained(data, forecaster, trained_on.data.coarsen)
         places = self._places(data.geometry())
         if isinstance(data, StaticMaps):
             return Forecasts(forecaster, data, 1, places)
@@ -121,6 +125,24 @@ class PredictCommand:
             _say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
         self._write(forecasts, store)
         store.finish()
+
+
+def as_trained(
+    data: Trajectories | StaticMaps, forecaster: Forecaster, factor: int
+) -> Trajectories | StaticMaps:
+    """Returns data on every n-th site, as in training, where the model takes that grid only.
+
+    Args:
+        data: What the file holds.
+        forecaster: The trained model.
+        factor: Every how many sites along each axis were trained on.
+    """
+    model = forecaster.model
+    shape = model.problem.grid_shape if isinstance(model, RegisteredModel) else mesh_shape(model)
+    if factor == 1 or not shape or data.geometry().grid_shape == shape:
+        return data
+    coarse = coarsen(data, factor)
+    return coarse if coarse.geometry().grid_shape == shape else data
 
 
 def _digest(paths: list[Path]) -> str:

@@ -2,14 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from gpo.data.dataset import Variable
+from gpo.data.geometry import UPWARDS
 from gpo.data.query_points import Block, QueryPoints
 
-ATTRIBUTES = {"Conventions": "CF-1.8"}
+ATTRIBUTES = {"Conventions": "CF-1.8 UGRID-1.0"}
+GRID_MAPPING = "rotated_pole"
+"""Variable that says where the pole of a rotated grid is."""
+MESH, CELLS = "mesh", "mesh_cells"
+"""Variables that say what the mesh is, and what its cells are."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +56,54 @@ class ForecastLayout:
         points = self.points
         for number, (name, units) in enumerate(zip(points.names, points.units, strict=True)):
             axis = points.dims[number if points.is_grid else 0]
-            yield name, axis, points.numbers[number], {"units": units} if units else {}
+            attributes = {"units": units} if units else {}
+            yield name, axis, points.numbers[number], attributes | self._direction(name)
         if self.times is not None:
             long_name = f"time in {self.time_units or 'frames'}"
             yield "time", "time", self.times, {"long_name": long_name}
+
+    def auxiliaries(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, Any]]]:
+        """Yields name, dimensions, numbers and attributes of true places, poles and meshes."""
+        points = self.points
+        if points.cells is not None:
+            dimension, kind = (2, "face") if points.cells.shape[1] == 3 else (3, "volume")
+            topology = {
+                "cf_role": "mesh_topology", "topology_dimension": dimension,
+                "node_coordinates": " ".join(points.names), f"{kind}_node_connectivity": CELLS,
+            }  # fmt: skip
+            yield MESH, (), np.array(0, np.int32), topology
+            yield CELLS, ("cell", "corner"), points.cells.astype(np.int32), {"start_index": 0}
+        if not points.is_grid:
+            return
+        if points.true_degrees is not None:
+            for name, units, degrees in zip(
+                ("longitude", "latitude"), ("degrees_east", "degrees_north"),
+                points.true_degrees.T, strict=True,
+            ):  # fmt: skip
+                attributes = {"units": units, "standard_name": name}
+                yield name, points.dims, degrees.reshape(points.shape), attributes
+        if points.pole is not None:
+            mapping = {"grid_mapping_name": "rotated_latitude_longitude", **asdict(points.pole)}
+            yield GRID_MAPPING, (), np.array(0, np.int32), mapping
+
+    def _direction(self, name: str) -> dict[str, str]:
+        """Returns attributes that tell the axes of a rotated or projected grid apart."""
+        points, is_up = self.points, name.lower().startswith(UPWARDS)
+        if points.pole is not None and points.is_grid:
+            return {"standard_name": "grid_latitude" if is_up else "grid_longitude"}
+        if points.true_degrees is None or points.placed is not None:
+            return {}
+        return {"standard_name": f"projection_{'y' if is_up else 'x'}_coordinate"}
+
+    def attributes(self, variable: Variable) -> dict[str, str]:
+        """Returns the attributes of a variable: its units, and where its grid lies."""
+        given = {"units": variable.units} if variable.units else {}
+        names = [name for name, dims, *_ in self.auxiliaries() if dims == self.points.dims]
+        if names:
+            given["coordinates"] = " ".join(names)
+        if self.points.cells is not None:
+            given |= {"mesh": MESH, "location": "node"}
+        return given | ({"grid_mapping": GRID_MAPPING} if self.points.pole else {})
 
 
 class AbstractForecastWriter(ABC):

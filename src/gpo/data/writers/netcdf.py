@@ -41,9 +41,16 @@ def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractFo
             coordinate = file.createVariable(name, numbers.dtype, (axis,))
             coordinate.setncatts(attributes)
             coordinate[:] = numbers
+        for name, dims, numbers, attributes in layout.auxiliaries():
+            for dim, length in zip(dims, numbers.shape, strict=True):
+                if dim not in file.dimensions:
+                    file.createDimension(dim, length)
+            auxiliary = file.createVariable(name, numbers.dtype, dims)
+            auxiliary.setncatts(attributes)
+            auxiliary[...] = numbers
         for variable in layout.variables:
             content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
-            content.setncatts({"units": variable.units} if variable.units else {})
+            content.setncatts(layout.attributes(variable))
         yield _FileWriter(file, layout)
 
 

@@ -110,12 +110,17 @@ class ForecastStore(AbstractForecastWriter):
             )  # fmt: skip
             for (part,) in blocks(numbers.shape, chunk):
                 array[part] = np.ascontiguousarray(numbers[part])
+        for name, dims, numbers, attributes in layout.auxiliaries():
+            array = group.create_array(
+                name, shape=numbers.shape, chunks=numbers.shape, dtype=numbers.dtype,
+                fill_value=None, attributes={AXES: list(dims), **attributes},
+            )  # fmt: skip
+            array[...] = numbers
         before = (1,) * (len(layout.shape) - len(block))
         for variable in layout.variables:
-            units = {"units": variable.units} if variable.units else {}
             group.create_array(
                 variable.name, shape=layout.shape, chunks=(*before, *block), dtype="f4",
-                fill_value=np.nan, attributes={AXES: list(layout.dims), **units},
+                fill_value=np.nan, attributes={AXES: list(layout.dims), **layout.attributes(variable)},
             )  # fmt: skip
         self._zarr.consolidate_metadata(self._store)
         self._count(0)
