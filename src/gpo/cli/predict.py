@@ -29,8 +29,8 @@ from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.predict import Forecasts
 from gpo.forecast.models import mesh_shape
+from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
 from gpo.training.run_folder import Run
 

@@ -125,8 +125,10 @@ def color_limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def map_places(geometry: Geometry) -> np.ndarray:
-    """Returns points by longitude and latitude to draw at; longitudes are those of the axes, or
-    go on across the meridian at which they would jump."""
+    """Returns points by longitude and latitude to draw at.
+
+    Longitudes are those of the axes, or go on across the meridian at which they would jump.
+    """
     if geometry.axes and geometry.pole is None:
         latitude, longitude = np.meshgrid(*geometry.axes, indexing="ij")
         return np.stack([longitude.ravel(), latitude.ravel()], -1)

@@ -165,7 +165,8 @@ def test_a_projected_grid_is_a_box_that_knows_its_true_places(tmp_path):
     )
     data = read(save(tmp_path / "a.nc", dataset))
     geometry = data.geometry()
-    assert not geometry.domain.is_sphere and len(geometry.axes) == 2
+    assert not geometry.domain.is_sphere
+    assert len(geometry.axes) == 2
     np.testing.assert_array_equal(
         geometry.true_degrees(), np.stack([table(2, 3).T.ravel(), 50 + np.arange(6)], -1)
     )

@@ -9,7 +9,6 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers import gridded
 from gpo.data.readers.gridded import GriddedReader
-from gpo.numerics.domain import longitude_latitude
 from tests.data.files import real_file
 from tests.data.readers.gridded_files import (
     flat,
@@ -129,7 +128,8 @@ def test_carra_lies_in_the_plane_of_its_map_with_land_masked(tmp_path):
     geometry = data.geometry()
     assert geometry.grid_shape == (12, 16)
     assert data.time.tolist() == [0, 3, 6, 9]
-    assert len(geometry.axes) == 2 and not geometry.domain.is_sphere
+    assert len(geometry.axes) == 2
+    assert not geometry.domain.is_sphere
     longitude, latitude = geometry.true_degrees().T
     np.testing.assert_array_equal(geometry.is_masked, longitude < -41)
     assert 68 < latitude.min() < latitude.max() < 76
