@@ -14,6 +14,8 @@ from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 ROWS_AT_ONCE = 2**20
+MAX_PLACED = 2**22
+"""Points of a new rotated grid, up to which all get their true longitudes and latitudes."""
 Block = tuple[slice, ...]
 """A range along every axis."""
 
@@ -153,6 +155,9 @@ def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
         names, units = ("latitude", "longitude"), ("degrees_north", "degrees_east")
         return QueryPoints(domain, names, units, (latitude, longitude), True)
     names = (like.axis_names[0], like.axis_names[1]) if like.axes else ("rlat", "rlon")
+    units, axes = ("degrees", "degrees"), (latitude, longitude)
+    if shape[0] * shape[1] > MAX_PLACED:
+        return QueryPoints(domain, names, units, axes, True, like.pole)
     turned = Geometry.latitude_longitude(latitude, longitude, pole=like.pole, names=names)
     return replace(QueryPoints.of(turned), domain=domain)
 
