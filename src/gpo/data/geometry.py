@@ -71,6 +71,10 @@ class Geometry:
             raise ValueError("every site is missing")
         return replace(self, weights=weights / weights.sum())
 
+    def with_weights(self, weights: np.ndarray) -> "Geometry":
+        """Returns the sites with other quadrature weights, which are made to sum to one."""
+        return replace(self, weights=weights / weights.sum())
+
     def coarsen(self, factor: int) -> tuple["Geometry", np.ndarray]:
         """Returns every n-th site along each axis of a grid, and the numbers of these sites.
 

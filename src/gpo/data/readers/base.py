@@ -20,6 +20,11 @@ class ReadOptions:
     select: Mapping[str, str] = field(default_factory=dict)
     """One value of every extra dimension by name, such as level=500 or number=0; for named
     arrays whose shapes leave it open, axes=time,y,x."""
+    coords: tuple[str, ...] = ()
+    """Names of the coordinates of sites, where a file does not tell: one array of points by
+    coordinates, or one of a number per site for every coordinate."""
+    periodic: tuple[str, ...] = ()
+    """Names of axes that close on themselves, where a file does not tell."""
 
 
 class AbstractReader(ABC):

@@ -26,6 +26,7 @@ from gpo.data.readers.cf_attributes import (
     standard_name,
 )
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
+from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.files import require
 from gpo.numerics.domain import unit_vectors
 
@@ -82,14 +83,18 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     return values.astype(np.float64), DURATIONS[units.lower()], None
 
 
-def site_dims(dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
+def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
     """Returns those dimensions along which a variable's sites lie, in the order of its points.
 
     Args:
-        dataset: The file.
+        path: The file, for messages.
+        dataset: Its content.
         dims: Dimensions of the variable, without the time.
         time: Name of the time dimension.
     """
+    mesh = find_mesh(path, dataset, dims)
+    if mesh is not None:
+        return (mesh[1],)
     rotated = rotated_axes(dataset, dims)
     if rotated is not None:
         return tuple(str(axis.dims[0]) for axis in rotated)
@@ -108,6 +113,9 @@ def site_dims(dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str,
 
 def build_geometry(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> Geometry:
     """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes."""
+    mesh = find_mesh(path, dataset, dims)
+    if mesh is not None and len(dims) == 1:
+        return mesh[0].geometry(mesh[1])
     positions = _positions(dataset, dims, time)
     if projected_axes(dataset, dims) is not None:
         return _projected_grid(path, dataset, dims, time, positions)
@@ -134,9 +142,11 @@ def build_geometry(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: s
     return Geometry.latitude_longitude(up, _unwrap(path, str(longitude.name), along))
 
 
-def is_auxiliary(dataset: xr.Dataset, name: str) -> bool:
+def is_auxiliary(path: Path, dataset: xr.Dataset, name: str) -> bool:
     """Returns whether a variable describes the grid instead of being a field on it."""
     array = dataset[name]
+    if any(name in mesh.auxiliaries for mesh in topologies(path, dataset)):
+        return True
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
     is_bounds = name in bounds or name.endswith(("_bnds", "_bounds"))
     is_position = is_latitude(array) or is_longitude(array)

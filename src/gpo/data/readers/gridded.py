@@ -214,7 +214,7 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     numeric = [
         str(name)
         for name, array in dataset.data_vars.items()
-        if array.dtype.kind in "iuf" and not is_auxiliary(dataset, str(name))
+        if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
     ]
     if not numeric:
         raise DataError(path, "variables", "with numbers are none; groups are not looked into.")
@@ -253,7 +253,7 @@ def _grids(
     for name in names:
         others = [str(dim) for dim in dataset[name].dims if dim != time]
         open_dims = [dim for dim in others if dim in whole or dim not in options.select]
-        sites = site_dims(dataset, open_dims, time)
+        sites = site_dims(path, dataset, open_dims, time)
         if any(dim in whole and dim not in sites for dim in others):
             sites = tuple(dim for dim in others if dim in whole or dim in sites)
         if time in dataset[name].dims and sites:
