@@ -55,13 +55,28 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
         factor: Every how many sites along each axis, in place of what the run says.
     """
     source = config.data
-    variables, path = source.var, Path(source.data or "")
+    variables, path = source.var, source.data or ""
     if source.benchmark is not None:
         path = benchmark_file(source.benchmark, source.preset)
         variables = variables or DATA_SETS[source.benchmark].variables
-    options = ReadOptions(variables=variables, select=assignments("select", source.select))
-    data = with_time_features(open_data(path, options), config.task.time_features)
-    return coarsen(data, factor or source.coarsen)
+    data = open_data(path, read_options(config, variables))
+    return coarsen(with_time_features(data, config.task.time_features), factor or source.coarsen)
+
+
+def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
+    """Returns how the data of a run are read, and other files for it.
+
+    Args:
+        config: The run.
+        variables: The variables to read.
+    """
+    source = config.data
+    return ReadOptions(
+        variables=variables,
+        select=assignments("select", source.select),
+        coords=source.coords,
+        periodic=source.periodic,
+    )
 
 
 def with_time_features(

@@ -1,6 +1,5 @@
 """A data set in words and a table: what `gpo data info` prints."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,27 +7,30 @@ from rich.console import Console
 from rich.table import Table
 
 from gpo.assignments import assignments
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.cli.data import Reading
+from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
+from gpo.data.periodic import looks_periodic
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import even_steps, split_time_slices
 from gpo.data.summary import summarise
 
 
-def open_file(
-    path: Path, variables: Sequence[str], select: Sequence[str], reader: str | None
-) -> Trajectories | StaticMaps:
+def open_file(paths: tuple[Path, ...], reading: Reading) -> Trajectories | StaticMaps:
     """Returns the data of a file.
 
     Args:
-        path: File or folder in any layout we read.
-        variables: Variables to read; all that belong together when empty.
-        select: One value of every extra dimension, as `name=value`.
-        reader: Layout of the file; recognised from its content when not given.
+        paths: File or folder in any layout we read, a pattern, or several files.
+        reading: What to take from it.
     """
-    options = ReadOptions(variables=tuple(variables), select=assignments("select", select))
-    return open_data(path, options, reader)
+    options = ReadOptions(
+        variables=reading.var,
+        select=assignments("select", reading.select),
+        coords=reading.coords,
+        periodic=reading.periodic,
+    )
+    return open_data(paths, options, reading.reader)
 
 
 def print_description(data: Trajectories | StaticMaps) -> None:
@@ -53,6 +55,8 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     geometry = data.geometry()
     if isinstance(data, Trajectories):
         lines.append(("series", _series(data)))
+        if data.files is not None:
+            lines.append(("joined", _files(data.files)))
     else:
         given = ", ".join(variable.name for variable in data.inputs)
         wanted = ", ".join(variable.name for variable in data.outputs)
@@ -63,6 +67,10 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
         ("weights", _weights(geometry)),
         ("training", _training(data)),
     ]
+    names = looks_periodic(data)
+    if names:
+        hint = f"{' and '.join(names)} may be periodic: fields go on across the ends."
+        lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
     for name, values in data.parameters.items():
         lines.append(("constant", f"{name}: {np.min(values):g} to {np.max(values):g}"))
     return lines
@@ -112,6 +120,13 @@ def _series(data: Trajectories) -> str:
     if data.first_hour is not None:
         text += f"; dated, the first at {data.first_hour:g} h (--time-features day gives a model the hour)"
     return text
+
+
+def _files(files: JoinedFiles) -> str:
+    count = len(files.starts)
+    if files.kind == "series":
+        return f"{count} files, one after the other in time, as one series"
+    return f"{count} files with the same times, each a trajectory of its own"
 
 
 def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:

@@ -10,11 +10,9 @@ from rich.progress import track
 from rich.table import Table
 from tyro.conf import Positional
 
-from gpo.assignments import assignments
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import owner
 from gpo.forecast.examples import Example, make_examples
@@ -24,7 +22,7 @@ from gpo.interpretation.results import Interpretation
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.report.particles import save_other_data
-from gpo.runs import open_run, with_time_features
+from gpo.runs import open_run, read_options, with_time_features
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run
 from gpo.training.setup import split_of
@@ -112,8 +110,7 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
     names = config.data.var if forecaster.task.lead == 0 else forecaster.task.fields
-    select = assignments("select", config.data.select)
-    data = open_data(path, ReadOptions(variables=names, select=select))
+    data = open_data(path, read_options(config, names))
     data = coarsen(with_time_features(data, config.task.time_features), config.data.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.config.domain.dim  # type: ignore[union-attr]
     if dim != expected:

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import track
 from tyro.conf import Positional
 
-from gpo.assignments import assignments
 from gpo.baselines import RegisteredModel
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
@@ -23,7 +22,6 @@ from gpo.data.query_points import (
     read_query_points,
     regular_query_points,
 )
-from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
@@ -32,6 +30,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.models import mesh_shape
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
+from gpo.runs import read_options
 from gpo.training.run_folder import Run
 
 
@@ -76,11 +75,8 @@ class PredictCommand:
         task, trained_on = forecaster.task, run.config()
         data = open_data(
             self.input,
-            ReadOptions(
-                # Of static maps, the reader itself tells inputs from outputs.
-                variables=trained_on.data.var if task.lead == 0 else task.fields,
-                select=assignments("select", trained_on.data.select),
-            ),
+            # Of static maps, the reader itself tells inputs from outputs.
+            read_options(trained_on, trained_on.data.var if task.lead == 0 else task.fields),
         )
         data = as_trained(data, forecaster, trained_on.data.coarsen)
         places = self._places(data.geometry())

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from gpo.data.dates import TimeOrigin
 from gpo.data.forcings import DAY_CYCLE, TimeFeatures, day_cycle
 from gpo.data.geometry import Geometry
 
@@ -27,6 +29,16 @@ class Variable:
     name: str
     units: str = ""
     """Units as the file has them; empty where it has none."""
+
+
+@dataclass(frozen=True)
+class JoinedFiles:
+    """How the frames or trajectories of several files follow each other."""
+
+    kind: Literal["series", "trajectories"]
+    """One long series, or every file some trajectories of its own."""
+    starts: tuple[int, ...]
+    """Number of the first frame, or of the first trajectory, of every file."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,10 @@ class Trajectories:
     """Time of day of the first frame, where frames have dates; times are hours then."""
     time_features: TimeFeatures = "none"
     """Which forcings `input_frames` puts before the variables."""
+    origin: TimeOrigin | None = None
+    """The date of time zero, where frames have dates; times are hours then."""
+    files: "JoinedFiles | None" = None
+    """How several files make up the data; none where it is one."""
 
     def __post_init__(self) -> None:
         """Refuses empty or unsorted times, and missing samples, variables or geometries."""

@@ -25,6 +25,9 @@ class ReadOptions:
     coordinates, or one of a number per site for every coordinate."""
     periodic: tuple[str, ...] = ()
     """Names of axes that close on themselves, where a file does not tell."""
+    num_files: int = 1
+    """Files that are read as one: of many large ones, fewer frames each are searched for sites
+    that are always missing."""
 
 
 class AbstractReader(ABC):

@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
+from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
 from gpo.data.readers.cf_attributes import (
@@ -26,6 +27,7 @@ from gpo.data.readers.cf_attributes import (
     standard_name,
 )
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
+from gpo.data.readers.point_columns import find_columns, listed_points
 from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.files import require
 from gpo.numerics.domain import unit_vectors
@@ -83,6 +85,22 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     return values.astype(np.float64), DURATIONS[units.lower()], None
 
 
+def read_origin(path: Path, dataset: xr.Dataset, dim: str) -> TimeOrigin | None:
+    """Returns the date of the first frame, from which `read_times` counts; none without dates."""
+    coordinate = _time_coordinate(dataset, dim)
+    if coordinate is None or " since " not in str(coordinate.attrs.get("units", "")):
+        return None
+    cftime = require("cftime", "data", "Reading dates")
+    units = str(coordinate.attrs["units"]).strip()
+    calendar = str(coordinate.attrs.get("calendar", "standard"))
+    try:
+        first = cftime.num2date(coordinate.values[0].item(), units, calendar)
+    except ValueError as error:
+        problem = f"has units {units!r} in calendar {calendar!r}, which we cannot decode: {error}."
+        raise DataError(path, str(coordinate.name), problem) from error
+    return TimeOrigin(first.strftime("%Y-%m-%d %H:%M:%S"), calendar)
+
+
 def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
     """Returns those dimensions along which a variable's sites lie, in the order of its points.
 
@@ -111,8 +129,20 @@ def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -
     return flat or tuple(long)
 
 
-def build_geometry(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> Geometry:
-    """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes."""
+def build_geometry(
+    path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str, coords: Sequence[str] = ()
+) -> Geometry:
+    """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes.
+
+    Args:
+        path: The file, for messages.
+        dataset: Its content.
+        dims: Dimensions along which sites lie.
+        time: Name of the time dimension.
+        coords: Names of the coordinates of scattered sites, where the user says them.
+    """
+    if coords:
+        return listed_points(path, dataset, dims, coords)
     mesh = find_mesh(path, dataset, dims)
     if mesh is not None and len(dims) == 1:
         return mesh[0].geometry(mesh[1])
@@ -127,6 +157,9 @@ def build_geometry(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: s
         if geometry is not None:
             return geometry
     if positions is None:
+        found = find_columns(path, dataset, dims)
+        if found:
+            return listed_points(path, dataset, dims, found)
         return _flat_grid(path, dataset, dims)
     latitude, longitude = positions
     horizontal = {str(dim) for dim in (*latitude.dims, *longitude.dims)} - {time}

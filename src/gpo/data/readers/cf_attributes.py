@@ -29,7 +29,7 @@ FLAT_NAMES = ("x", "y", "rlat", "rlon", *LATITUDE_NAMES, *LONGITUDE_NAMES)
 EXTRA_NAMES = (
     *("level", "lev", "plev", "pressure_level", "model_level", "isobaricinhpa", "hybrid"),
     *("height", "altitude", "depth", "number", "member", "ensemble", "realization"),
-    *("step", "forecast_period", "forecast_reference_time", "expver"),
+    *("step", "forecast_period", "forecast_reference_time", "expver", "trajectory", "sample"),
 )
 EXTRA_STANDARD_NAMES = (
     *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),

@@ -7,7 +7,7 @@ ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users w
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.cf import (
+    build_geometry,
+    find_time,
+    is_auxiliary,
+    read_origin,
+    read_times,
+    site_dims,
+)
 from gpo.data.readers.sites import mask_missing
 from gpo.files import MissingPackageError, require
 
@@ -35,6 +42,8 @@ SMALL_FILE = 2**28
 """Bytes up to which every frame is looked at for sites that are always missing."""
 NUM_LOOKS = 16
 """Frames that are looked at in larger files."""
+SERIES = ("trajectory", "sample")
+"""Dimensions that count trajectories, each a series of its own."""
 ALL = "all"
 """The selection that keeps a dimension as an axis of the grid."""
 
@@ -55,8 +64,9 @@ class GriddedReader(AbstractReader):
         try:
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
-            geometry = build_geometry(path, dataset, plan.sites, plan.time)
-            frames = _looks(path, dataset, plan, geometry.num_points)
+            origin = read_origin(path, dataset, plan.time)
+            geometry = build_geometry(path, dataset, plan.sites, plan.time, options.coords)
+            frames = _looks(path, dataset, plan, geometry.num_points, options.num_files)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
             dataset.close()
@@ -75,7 +85,8 @@ class GriddedReader(AbstractReader):
             time=time,
             time_units=units,
             first_hour=first_hour,
-            num_trajectories=1,
+            origin=origin,
+            num_trajectories=1 if plan.series is None else dataset.sizes[plan.series],
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
 
@@ -90,6 +101,14 @@ class _Plan:
     """Dimensions along which sites lie, in the order of points."""
     chosen: Mapping[str, int]
     """Position along every other dimension."""
+    series: str | None = None
+    """Dimension that counts trajectories, if any."""
+
+    def at(self, trajectory: int) -> "_Plan":
+        """Returns the plan of one trajectory."""
+        if self.series is None:
+            return self
+        return replace(self, chosen={**self.chosen, self.series: trajectory})
 
     def frames(
         self, path: Path, dataset: xr.Dataset, times: slice, rows: slice = slice(None)
@@ -126,7 +145,7 @@ class _Read:
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         dataset = _open(self.path, self.wanted) if self.kept is None else self.kept
         try:
-            return self.plan.frames(self.path, dataset, times, rows)
+            return self.plan.at(trajectory).frames(self.path, dataset, times, rows)
         finally:
             dataset.close()
 
@@ -240,8 +259,13 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     for dim, text in options.select.items():
         if dim not in used:
             _find(path, dim, _scalar_labels(path, dataset, dim, extra), text)
-    chosen = {dim: _choose(path, dataset, dim, options.select.get(dim)) for dim in extra}
-    return _Plan(tuple(grids), time, sites, chosen)
+    series = next((dim for dim in extra if dim in SERIES and dim not in options.select), None)
+    if series is not None and not all(series in dataset[name].dims for name in grids):
+        series = None
+    chosen = {
+        dim: _choose(path, dataset, dim, options.select.get(dim)) for dim in extra if dim != series
+    }
+    return _Plan(tuple(grids), time, sites, chosen, series)
 
 
 def _grids(
@@ -313,16 +337,20 @@ def _listed(labels: Sequence[str], limit: int = 40) -> str:
     return ", ".join(labels[:limit]) + more
 
 
-def _looks(path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int) -> Iterator[np.ndarray]:
+def _looks(
+    path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int, num_files: int
+) -> Iterator[np.ndarray]:
     """Yields frames to look at: portions of all in a small file, else some evenly spaced."""
     num_frames = dataset.sizes[plan.time]
     portion = max(1, 2**22 // max(1, num_sites))
     starts = range(0, num_frames, portion)
-    if _num_bytes(path) >= SMALL_FILE and num_frames > NUM_LOOKS:
+    num_looks = max(2, NUM_LOOKS // num_files)
+    if num_files * _num_bytes(path) >= SMALL_FILE and num_frames > num_looks:
         portion = 1
-        starts = np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist()
-    for start in starts:
-        yield plan.frames(path, dataset, slice(start, start + portion))
+        starts = np.linspace(0, num_frames - 1, num_looks).astype(int).tolist()
+    for trajectory in range(1 if plan.series is None else dataset.sizes[plan.series]):
+        for start in starts:
+            yield plan.at(trajectory).frames(path, dataset, slice(start, start + portion))
 
 
 def _num_bytes(path: Path) -> int:

@@ -1,0 +1,68 @@
+"""Dates of frames in the calendar of their file: standard, noleap, 360_day and the others of CF."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpo.files import require
+
+if TYPE_CHECKING:
+    import cftime
+
+
+@dataclass(frozen=True)
+class TimeOrigin:
+    """The date at which the times of a series, in hours, are zero."""
+
+    date: str
+    """Such as 1987-05-01 12:00:00."""
+    calendar: str = "standard"
+    """A calendar of the CF conventions, such as 360_day."""
+
+    @property
+    def units(self) -> str:
+        """CF units of the times."""
+        return f"hours since {self.date}"
+
+    def labels(self, hours: np.ndarray) -> list[str]:
+        """Returns dates to show; without a time of day where all of them are midnights."""
+        dates = [_to_minute(date) for date in self._dates(hours)]
+        is_daily = all((date.hour, date.minute) == (0, 0) for date in dates)
+        return [date.strftime("%Y-%m-%d" if is_daily else "%Y-%m-%d %H:%M") for date in dates]
+
+    def texts(self, hours: np.ndarray) -> list[str]:
+        """Returns dates with seconds, such as 1987-02-30T12:00:00."""
+        return [date.strftime("%Y-%m-%dT%H:%M:%S") for date in self._dates(hours)]
+
+    def hours(self, text: str) -> float:
+        """Returns the time of a date; raises a `ValueError` where it is none of the calendar.
+
+        Args:
+            text: Such as 1987-05-30, 1987-05-30T06:00 or 1987-05-30 06:00:00.
+        """
+        cftime = require("cftime", "data", "Reading dates")
+        day, _, clock = text.strip().replace("T", " ").rstrip("Z").partition(" ")
+        try:
+            parts = [int(part) for part in (*day.split("-"), *clock.split(":")) if part]
+            if day.count("-") != 2 or len(parts) > 6:
+                raise ValueError("a date is year-month-day")
+            date = cftime.datetime(*parts, calendar=self.calendar)
+        except ValueError as error:
+            raise ValueError(
+                f"must be a date of the {self.calendar} calendar, such as "
+                f"{self.labels(np.zeros(1))[0]}, got {text!r}: {error}."
+            ) from error
+        return float(cftime.date2num(date, self.units, self.calendar))
+
+    def _dates(self, hours: np.ndarray) -> "list[cftime.datetime]":
+        cftime = require("cftime", "data", "Writing dates")
+        return list(cftime.num2date(np.atleast_1d(hours), self.units, self.calendar))
+
+
+def _to_minute(date: "cftime.datetime") -> "cftime.datetime":
+    """Returns the nearest minute: hours in floating point miss it by a little."""
+    from datetime import timedelta
+
+    later = date + timedelta(seconds=30)
+    return later.replace(second=0, microsecond=0)
