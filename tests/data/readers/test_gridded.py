@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+import zarr
 
 from gpo.data.dataset import DataError
 from gpo.data.readers import gridded
@@ -415,3 +416,30 @@ def test_files_are_recognised_by_content_or_suffix(tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "b.npy").write_bytes(b"")
     assert not any(reader.recognises(tmp_path / name) for name in ("other.h5", "plain", "b.npy"))
+
+
+# Zarr that was written by others
+
+
+def test_zeros_of_zarr_are_numbers_whatever_fills_missing_chunks(tmp_path):
+    values = np.arange(-12, 24, dtype=np.int16).reshape(3, 3, 4)
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
+
+    def put(name, numbers, dims, fill, **attributes):
+        array = group.create_array(
+            name, shape=numbers.shape, chunks=numbers.shape, dtype=numbers.dtype,
+            fill_value=fill, attributes={"_ARRAY_DIMENSIONS": dims, **attributes},
+        )  # fmt: skip
+        array[...] = numbers
+
+    put("time", np.arange(3), ["time"], 0, units="hours since 2020-01-01")
+    put("lat", np.array([-1.0, 0, 1]), ["lat"], 0.0, units="degrees_north")
+    put("lon", np.arange(4.0), ["lon"], 0.0, units="degrees_east")
+    put("rain", values, ["time", "lat", "lon"], 0, scale_factor=0.5)
+    put("snow", values, ["time", "lat", "lon"], -12)
+    data = read(tmp_path / "a.zarr")
+    assert data.time.tolist() == [0, 1, 2]
+    rain, snow = data.frames(0).transpose(2, 0, 1)
+    np.testing.assert_array_equal(rain, 0.5 * values.reshape(3, 12))
+    assert np.isnan(snow[0, 0])
+    assert np.isfinite(snow).sum() == 35

@@ -180,7 +180,7 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
                 return _open_grib(path, wanted, settings)
             if kind == "Zarr":
                 require("zarr", "data", "Reading Zarr")
-                store = xr.open_dataset(path, engine="zarr", consolidated=False, **settings)
+                store = _open_zarr(path, settings)
                 # A store has no order of its own: it lists its arrays as they happen to come.
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
@@ -191,6 +191,18 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
     except Exception as error:
         problem = f"cannot be opened as {kind}: {error or type(error).__name__}"
         raise DataError(path, "file", f"{problem}. It may be damaged or cut short.") from error
+
+
+def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
+    """Opens a store; zeros are numbers, although format 2 fills chunks that are not there with them."""
+    store = xr.open_dataset(
+        path, engine="zarr", consolidated=False, mask_and_scale=False, **settings
+    )
+    for variable in store.variables.values():
+        fill = variable.attrs.get("_FillValue", np.nan)
+        if np.ndim(fill) == 0 and fill == 0:
+            del variable.attrs["_FillValue"]
+    return xr.decode_cf(store, decode_times=False)
 
 
 def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:

@@ -65,8 +65,10 @@ def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path
     if not isinstance(path, str | Path):
         if not path:
             raise DataError("", "data", "must name a file.")
+        if len(path) == 1:
+            return find_files(path[0])
         found = [file for one in path for file in find_files(one)[1]]
-        return (found[0], found) if len(found) == 1 else (_called(found), _distinct(found))
+        return Path(f"{found[0]} and {len(found) - 1} more"), _distinct(found)
     source = Path(path)
     if source.exists():
         if not source.is_dir() or _is_one_layout(source):
@@ -82,10 +84,6 @@ def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path
             raise DataError(source, "file", "fits no file: it is a pattern, such as runs/*.nc.")
         return source, found
     raise DataError(source, "file", "does not exist.")
-
-
-def _called(files: Sequence[Path]) -> Path:
-    return Path(f"{files[0]} and {len(files) - 1} more")
 
 
 def _distinct(files: Sequence[Path]) -> list[Path]:
