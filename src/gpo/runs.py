@@ -61,11 +61,13 @@ def open_run(path: str | Path) -> OpenRun:
 def from_anywhere(config: RunConfig) -> RunConfig:
     """Returns a configuration whose paths do not depend on the folder a command is typed in."""
     data, init = config.data.data, config.optimizer.init
-    found = {"data": data, "init": init}
-    paths = {
-        name: os.path.abspath(path) for name, path in found.items() if path and "://" not in path
-    }
-    return config.changed(**paths)
+    files = tuple(map(_absolute, data)) if isinstance(data, tuple) else data and _absolute(data)
+    found = {"data": files, "init": init and _absolute(init)}
+    return config.changed(**{name: path for name, path in found.items() if path})
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
 
 
 def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:
@@ -76,7 +78,7 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
         factor: Every how many sites along each axis, in place of what the run says.
     """
     source = config.data
-    variables, path = source.var, Path(source.data or "")
+    variables, path = source.var, source.data or ""
     if source.benchmark is not None:
         path = benchmark_file(source.benchmark, source.preset)
         variables = variables or DATA_SETS[source.benchmark].variables
@@ -93,8 +95,14 @@ def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
         config: The run.
         variables: The variables to read.
     """
-    select = assignments("select", config.data.select)
-    return ReadOptions(variables=variables, inputs=config.data.inputs, select=select)
+    source = config.data
+    return ReadOptions(
+        variables=variables,
+        inputs=source.inputs,
+        select=assignments("select", source.select),
+        coords=source.coords,
+        periodic=source.periodic,
+    )
 
 
 def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
@@ -107,7 +115,7 @@ def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | Stati
     """
     # Of static maps, the reader itself tells inputs from outputs.
     variables = config.data.var if task.lead == 0 else task.fields
-    reserve = Path(config.data.data) if config.data.data else None
+    reserve = Path(config.data.data) if isinstance(config.data.data, str) else None
     try:
         return open_with_forcings(
             path, read_options(config, variables), config.forcings, reserve=reserve

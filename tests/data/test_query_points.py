@@ -9,6 +9,7 @@ from gpo.data.query_points import (
     read_query_points,
     regular_query_points,
 )
+from gpo.data.rotated_pole import RotatedPole
 
 
 @pytest.mark.parametrize("shape", [(1,), (17,), (4, 6), (1, 9), (3, 4, 5)])
@@ -30,6 +31,9 @@ def geometries():
         "box": Geometry.rectilinear([np.arange(3.0), np.arange(4.0), np.arange(5.0)], periodic=True),
         "points": Geometry.scattered(x),
         "mesh": Geometry.curvilinear(up, along),
+        "rotated": Geometry.latitude_longitude(
+            np.array([-2.0, 0, 1]), np.array([3.0, 4]), pole=RotatedPole(39.25, -162.0, 5.0)
+        ),
     }  # fmt: skip
 
 
@@ -60,3 +64,20 @@ def test_points_of_an_array_stay_on_disk(tmp_path):
     assert isinstance(points.numbers[0], np.memmap)
     wanted = Geometry.on_sphere(rows[:, 0], rows[:, 1]).coords
     np.testing.assert_allclose(points.coords((slice(10, 20),)), wanted[10:20], atol=1e-12)
+
+
+def test_points_on_a_rotated_grid_are_asked_for_by_true_degrees(tmp_path):
+    rotated = geometries()["rotated"]
+    np.savetxt(tmp_path / "points.txt", rotated.true_degrees(), fmt="%.12f")
+    points = read_query_points(tmp_path / "points.txt", rotated)
+    np.testing.assert_allclose(points.coords(points.whole), rotated.coords, atol=1e-12)
+    finer = regular_query_points((5, 4), rotated)
+    assert (finer.names, finer.shape) == (("latitude", "longitude"), (5, 4))
+    assert finer.numbers[0].tolist() == [1, 0.25, -0.5, -1.25, -2]
+
+
+@pytest.mark.parametrize("before", ["", "\n", "\ufeff", "x,y\n", "\ufeffx y\n"])
+def test_the_first_point_of_a_text_file_is_kept(tmp_path, before):
+    (tmp_path / "points.csv").write_text(f"{before}0.5,0.25\n0.75,0.125\n\n", encoding="utf-8")
+    points = read_query_points(tmp_path / "points.csv", geometries()["points"])
+    assert points.coords(points.whole).tolist() == [[0.5, 0.25], [0.75, 0.125]]

@@ -184,3 +184,23 @@ def test_masked_sites_are_neither_given_nor_asked():
     scores = between_sites(new_forecaster(data, split, config).eval(), data, split.test)
     assert np.isfinite(list(scores.values())).all()
     assert data.geometry().domain == Domain.unit_box(1, periodic=True)
+
+
+def test_rows_that_a_curvilinear_mesh_does_not_have_say_why():
+    up, along = np.meshgrid(np.linspace(50, 60, 8), np.linspace(0, 12, 8), indexing="ij")
+    mesh = Geometry.curvilinear_sphere(up + along / 8, along)
+    frames = np.random.default_rng(0).normal(size=(30, 64, 1)).astype(np.float32)
+    data = Trajectories(
+        "test", Path("a.nc"), (Variable("u"),), (mesh,), np.arange(30.0), "", 1,
+        lambda _, times: frames[times],
+    )  # fmt: skip
+    config = RunConfig.of(data="a.nc", hidden_dim=8, num_layers=1, num_gaussians=2)
+    split = split_time_slices(data)
+    forecaster = new_forecaster(data, split, config).eval()
+    rows = resolution_transfer(forecaster, data, split.test)
+    reason = {"reason": "the model takes the 8 x 8 nodes of its mesh only"}
+    assert rows["0.5x"] == rows["random 70% of the sites"] == reason
+    assert rows["1x"].keys() == {"model", "last frame"}
+    assert between_sites(forecaster, data, split.test) == {
+        "reason": "the model takes all 8 x 8 nodes of its mesh"
+    }

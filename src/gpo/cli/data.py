@@ -26,7 +26,12 @@ class Reading:
     inputs: tuple[str, ...] = ()
     """What static maps start from: fields, or one number per sample."""
     select: tuple[str, ...] = ()
-    """One value of every extra dimension by name, such as level=500."""
+    """One value of every extra dimension by name, such as level=500; of named arrays the order of
+    all axes, such as axes=sample,time,y,x,component."""
+    coords: tuple[str, ...] = ()
+    """Coordinates of sites, where names do not tell: elem_xy, or node_x node_y."""
+    periodic: tuple[str, ...] = ()
+    """Axes that close on themselves, where the file does not tell: x y."""
     reader: Annotated[
         str | None, arg(metavar="LAYOUT", help_behavior_hint="(default: as recognised)")
     ] = None
@@ -84,26 +89,23 @@ def make_data(
 class DataInfo:
     """Tells what a file holds and what would be trained on."""
 
-    file: Positional[Path]
-    """File or folder in any layout we read."""
+    file: Positional[tuple[Path, ...]]
+    """File or folder in any layout we read, a pattern, or several files."""
     reading: Reading = Reading()
 
     def run(self) -> None:
         """Prints variables, ranges, missing values, domain, weights and splits."""
         from gpo.cli.describe import open_file, print_description
 
-        reading = self.reading
-        print_description(
-            open_file(self.file, reading.var, reading.select, reading.reader, reading.inputs)
-        )
+        print_description(open_file(self.file, self.reading))
 
 
 @dataclass(frozen=True)
 class DataPlot:
     """Draws a contact sheet of a file."""
 
-    file: Positional[Path]
-    """File or folder in any layout we read."""
+    file: Positional[tuple[Path, ...]]
+    """File or folder in any layout we read, a pattern, or several files."""
     out: Annotated[
         Path | None, arg(metavar="PICTURE", help_behavior_hint="(default: ./NAME.png)")
     ] = None
@@ -115,10 +117,15 @@ class DataPlot:
         from gpo.cli.describe import open_file
         from gpo.report.contact_sheet import draw_contact_sheet
 
-        reading = self.reading
-        data = open_file(self.file, reading.var, reading.select, reading.reader, reading.inputs)
-        path = draw_contact_sheet(data, self.out or Path(self.file.name).with_suffix(".png"))
+        data = open_file(self.file, self.reading)
+        path = draw_contact_sheet(data, self.out or _picture(self.file))
         Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
+
+
+def _picture(files: tuple[Path, ...]) -> Path:
+    """Returns the name of a picture of some files, without signs of patterns."""
+    stem = files[0].stem.strip("*?[]_-. ") if files else ""
+    return Path(f"{stem or 'data'}.png")
 
 
 @dataclass(frozen=True)

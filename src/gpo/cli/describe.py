@@ -1,6 +1,5 @@
 """A data set in words and a table: what `gpo data info` prints."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gpo.assignments import assignments
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.cli.data import Reading
+from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
+from gpo.data.periodic import looks_periodic
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import even_steps, split_time_slices
@@ -22,25 +23,21 @@ CANDIDATES = {
 """What may be an input beside the variables, and the flag that makes it one."""
 
 
-def open_file(
-    path: Path,
-    variables: Sequence[str],
-    select: Sequence[str],
-    reader: str | None,
-    inputs: Sequence[str] = (),
-) -> Trajectories | StaticMaps:
+def open_file(paths: tuple[Path, ...], reading: Reading) -> Trajectories | StaticMaps:
     """Returns the data of a file.
 
     Args:
-        path: File or folder in any layout we read.
-        variables: Variables to read; all that belong together when empty.
-        select: One value of every extra dimension, as `name=value`.
-        reader: Layout of the file; recognised from its content when not given.
-        inputs: What static maps start from, where the file does not tell.
+        paths: File or folder in any layout we read, a pattern, or several files.
+        reading: What to take from it.
     """
-    chosen = assignments("select", select)
-    options = ReadOptions(variables=tuple(variables), inputs=tuple(inputs), select=chosen)
-    return open_data(path, options, reader)
+    options = ReadOptions(
+        variables=reading.var,
+        inputs=reading.inputs,
+        select=assignments("select", reading.select),
+        coords=reading.coords,
+        periodic=reading.periodic,
+    )
+    return open_data(paths, options, reading.reader)
 
 
 def print_description(data: Trajectories | StaticMaps) -> None:
@@ -65,6 +62,8 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     geometry = data.geometry()
     if isinstance(data, Trajectories):
         lines.append(("series", _series(data)))
+        if data.files is not None:
+            lines.append(("joined", _files(data.files)))
     else:
         given = ", ".join(variable.name for variable in data.inputs)
         wanted = ", ".join(variable.name for variable in data.outputs)
@@ -75,6 +74,10 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
         ("weights", _weights(geometry)),
         ("training", _training(data)),
     ]
+    names = looks_periodic(data)
+    if names:
+        hint = f"{' and '.join(names)} may be periodic: fields go on across the ends."
+        lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
     for name, values in data.parameters.items():
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"
         advice = f" (--parameters {name} gives it to a model)" if np.ptp(values) > 0 else ""
@@ -97,6 +100,10 @@ def describe_domain(geometry: Geometry) -> str:
             spans = (f"{n} {np.min(a):g} to {np.max(a):g}" for n, a in
                      zip(geometry.axis_names, geometry.axes, strict=True))  # fmt: skip
             where = f" ({', '.join(spans)})"
+        if geometry.pole is not None:
+            pole = geometry.pole
+            north = f"{pole.grid_north_pole_latitude:g}, {pole.grid_north_pole_longitude:g}"
+            return f"a patch of the sphere{where}, in the frame of the pole at {north}"
         return f"a patch of the sphere, as unit vectors{where}"
     parts = []
     for axis, (low, high, is_periodic) in enumerate(
@@ -108,6 +115,10 @@ def describe_domain(geometry: Geometry) -> str:
             f"{name} from {low:g} to {high:g}{' ' + units if units else ''}"
             f" ({'periodic' if is_periodic else 'open'})"
         )
+    if geometry.projected_from is not None:
+        west, south = geometry.projected_from.min(axis=0)
+        east, north = geometry.projected_from.max(axis=0)
+        parts.append(f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}")
     return "; ".join(parts)
 
 
@@ -138,6 +149,13 @@ def _time_features(data: Trajectories) -> str:
     return " ".join([*day, *year, *solar])
 
 
+def _files(files: JoinedFiles) -> str:
+    count = len(files.starts)
+    if files.kind == "series":
+        return f"{count} files, one after the other in time, as one series"
+    return f"{count} files with the same times, each a trajectory of its own"
+
+
 def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:
     count = f"{geometry.num_points:,}"
     if len(data.geometries) > 1:
@@ -146,7 +164,8 @@ def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:
         count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         count += " in each sample, placed differently"
     if geometry.grid_shape:
-        return f"{count} on a grid of {' x '.join(str(n) for n in geometry.grid_shape)}"
+        kind = "grid" if geometry.axes else "curvilinear grid"
+        return f"{count} on a {kind} of {' x '.join(str(n) for n in geometry.grid_shape)}"
     if geometry.triangles is not None:
         return f"{count} on a mesh of {len(geometry.triangles):,} cells"
     return f"{count} scattered"

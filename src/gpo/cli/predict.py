@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.progress import track
 from tyro.conf import Positional
 
-from gpo.data.dataset import StaticMaps
+from gpo.baselines import RegisteredModel
+from gpo.data.coarsen import coarsen
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import (
     QueryPoints,
@@ -26,6 +28,7 @@ from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.compatibility import as_trained, frame_at
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.models import mesh_shape
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
 from gpo.runs import open_like
@@ -84,6 +87,7 @@ class PredictCommand:
         data, notes = as_trained(open_like(self.input, trained_on, task), task.trained_on)
         for note in notes:
             _say(note)
+        data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
         places = self._places(data.geometry())
         if isinstance(data, StaticMaps):
             if self.start is not None:
@@ -128,6 +132,24 @@ class PredictCommand:
             _say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
         self._write(forecasts, store)
         store.finish()
+
+
+def with_sites_of_training(
+    data: Trajectories | StaticMaps, forecaster: Forecaster, factor: int
+) -> Trajectories | StaticMaps:
+    """Returns data on every n-th site, as in training, where the model takes that grid only.
+
+    Args:
+        data: What the file holds.
+        forecaster: The trained model.
+        factor: Every how many sites along each axis were trained on.
+    """
+    model = forecaster.model
+    shape = model.problem.grid_shape if isinstance(model, RegisteredModel) else mesh_shape(model)
+    if factor == 1 or not shape or data.geometry().grid_shape == shape:
+        return data
+    coarse = coarsen(data, factor)
+    return coarse if coarse.geometry().grid_shape == shape else data
 
 
 def _digest(paths: list[Path]) -> str:

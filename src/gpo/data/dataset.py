@@ -43,6 +43,16 @@ class InputCandidate:
 
 
 @dataclass(frozen=True)
+class JoinedFiles:
+    """How the frames or trajectories of several files follow each other."""
+
+    kind: Literal["series", "trajectories"]
+    """One long series, or every file some trajectories of its own."""
+    starts: tuple[int, ...]
+    """Number of the first frame, or of the first trajectory, of every file."""
+
+
+@dataclass(frozen=True)
 class Trajectories:
     """Time series of fields on sites; values are read on request."""
 
@@ -72,6 +82,8 @@ class Trajectories:
     """What the file holds beside time series of fields and parameters, and may be an input."""
     known: tuple[AbstractForcing, ...] = ()
     """Forcings, which `input_frames` puts before the variables."""
+    files: "JoinedFiles | None" = None
+    """How several files make up the data; none where it is one."""
 
     def __post_init__(self) -> None:
         """Refuses empty or unsorted times, and missing samples, variables or geometries."""

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 NUM_NEIGHBOURS = 9
@@ -14,6 +15,9 @@ NUM_NEIGHBOURS = 9
 
 FOCUS_EXTENT = 0.2
 """The focus is used where it covers at most this fraction of every axis."""
+
+UPWARDS = ("y", "lat", "rlat", "grid_lat", "north", "projection_y")
+"""How names of axes begin that point north, or upwards."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,15 @@ class Geometry:
     """Corners of mesh cells as site numbers, cells by 3 (or 4, tetrahedra)."""
     axis_attributes: tuple[Mapping[str, str], ...] = ()
     """CF attributes of every axis beside its units, such as a standard name; empty where unknown."""
+    pole: RotatedPole | None = None
+    """The pole of a rotated grid, whose `coords` are unit vectors in the grid's own frame."""
+    projected_from: np.ndarray | None = None
+    """Points by 2: true longitude and latitude of sites in a projected plane, where known."""
 
     @property
     def num_points(self) -> int:
         """Number of sites, masked ones included."""
         return len(self.coords)
-
-    @property
-    def faces(self) -> np.ndarray | None:
-        """Corners of the triangles of a mesh; none of other sites, and of tetrahedra."""
-        cells = self.triangles
-        return cells if cells is not None and cells.shape[1] == 3 else None
 
     @property
     def is_masked(self) -> np.ndarray:
@@ -73,14 +75,26 @@ class Geometry:
     def true_degrees(self) -> np.ndarray | None:
         """Returns points by true longitude and latitude; None where these are not known."""
         if not self.domain.is_sphere:
-            return None
-        return torch.stack(longitude_latitude(torch.from_numpy(self.coords)), -1).numpy()
+            return self.projected_from
+        coords = self.coords if self.pole is None else self.pole.to_true(self.coords)
+        return torch.stack(longitude_latitude(torch.from_numpy(coords)), -1).numpy()
+
+    @property
+    def drawn_axes(self) -> tuple[int, int]:
+        """The coordinates to draw across and upwards; grids of the plane may list y first."""
+        first, second = (name.lower() for name in (*self.axis_names, "", "")[:2])
+        is_turned = first.startswith(UPWARDS) and not second.startswith(UPWARDS)
+        return (1, 0) if is_turned and bool(second) else (0, 1)
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
         """Returns the sites with some of them masked; refuses to mask all."""
         weights = np.where(is_missing, 0.0, self.weights)
         if not weights.any():
             raise ValueError("every site is missing")
+        return replace(self, weights=weights / weights.sum())
+
+    def with_weights(self, weights: np.ndarray) -> "Geometry":
+        """Returns the sites with other quadrature weights, which are made to sum to one."""
         return replace(self, weights=weights / weights.sum())
 
     def coarsen(self, factor: int) -> tuple["Geometry", np.ndarray]:
@@ -108,8 +122,9 @@ class Geometry:
             weights = Geometry.rectilinear(axes, periodic=wraps, bounds=ends).weights
         shape, numbers = numbers.shape, numbers.ravel()
         coarse = replace(
-            self, coords=self.coords[numbers], weights=weights, axes=tuple(axes), grid_shape=shape
-        )
+            self, coords=self.coords[numbers], weights=weights, axes=tuple(axes), grid_shape=shape,
+            projected_from=None if self.projected_from is None else self.projected_from[numbers],
+        )  # fmt: skip
         return coarse.masked(self.is_masked[numbers]), numbers
 
     def chosen(self, numbers: np.ndarray) -> "Geometry":
@@ -121,6 +136,8 @@ class Geometry:
             self.domain,
             ("x", "y", "z")[: self.domain.dim],
             ("",) * self.domain.dim,
+            pole=self.pole,
+            projected_from=None if self.projected_from is None else self.projected_from[numbers],
         )
 
     def _coarsen_points(self, factor: int) -> tuple["Geometry", np.ndarray]:
@@ -184,11 +201,24 @@ class Geometry:
         )
 
     @classmethod
-    def latitude_longitude(cls, latitude: np.ndarray, longitude: np.ndarray) -> "Geometry":
+    def latitude_longitude(
+        cls,
+        latitude: np.ndarray,
+        longitude: np.ndarray,
+        *,
+        pole: RotatedPole | None = None,
+        names: tuple[str, str] = ("latitude", "longitude"),
+    ) -> "Geometry":
         """Builds a global or regional grid on the sphere from degrees along both axes.
 
         A site's weight is the exact area of its cell: from halfway to its neighbours, cut at
         the poles. Latitudes may ascend or descend; longitudes may cross any meridian.
+
+        Args:
+            latitude: Along the first axis.
+            longitude: Along the second axis.
+            pole: The pole of a rotated grid; its sites stay in the grid's own frame.
+            names: Names of the axes.
         """
         latitude = np.asarray(latitude, dtype=np.float64)
         longitude = np.asarray(longitude, dtype=np.float64)
@@ -203,10 +233,11 @@ class Geometry:
             coords,
             weights / weights.sum(),
             sphere_domain(coords),
-            ("latitude", "longitude"),
-            ("degrees_north", "degrees_east"),
+            names,
+            ("degrees_north", "degrees_east") if pole is None else ("degrees", "degrees"),
             (latitude, longitude),
             (len(latitude), len(longitude)),
+            pole=pole,
         )
 
     @classmethod

@@ -29,7 +29,7 @@ NUM_LOOKS = 8
 
 
 def open_with_forcings(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     options: ReadOptions,
     chosen: ForcingConfig,
     *,
@@ -38,12 +38,11 @@ def open_with_forcings(
     """Returns the data of a file with forcings before its variables, or more inputs of its maps.
 
     Args:
-        path: The file.
+        path: A file, a folder, a pattern, or several files.
         options: What to read of it.
         chosen: The inputs, by the names that the file has for them.
         reserve: Where static fields come from that the file lacks.
     """
-    path = Path(path)
     named = (*chosen.static, *chosen.forcing)
     data = open_data(path, replace(options, beside=named))
     if isinstance(data, StaticMaps):
@@ -51,7 +50,7 @@ def open_with_forcings(
     left = tuple(one.name for one in data.variables if one.name not in named)
     if not left:
         problem = "are all inputs: name one that is predicted with --var."
-        raise DataError(path, "variables", problem)
+        raise DataError(data.source, "variables", problem)
     if len(left) < len(data.variables):
         # What is missing in a forcing alone shall not mask a site.
         data = open_data(path, replace(options, variables=left, beside=named))
@@ -59,7 +58,9 @@ def open_with_forcings(
     source = _Source(path, options, data)
     elsewhere = source
     if chosen.static_from is not None:
-        elsewhere = replace(source, path=Path(chosen.static_from), options=ReadOptions())
+        elsewhere = replace(
+            source, path=Path(chosen.static_from), options=ReadOptions(), is_own=False
+        )
     known: list[AbstractForcing] = []
     for name in chosen.static:
         try:
@@ -68,7 +69,7 @@ def open_with_forcings(
             if reserve is None or chosen.static_from is not None:
                 raise
             try:
-                known.append(replace(source, path=reserve).static(name))
+                known.append(replace(source, path=reserve, is_own=False).static(name))
             except DataError:
                 raise error from None
     known += [source.forcing(name) for name in chosen.forcing]
@@ -80,14 +81,21 @@ def open_with_forcings(
 class _Source:
     """A file that holds inputs, and the data that they belong to."""
 
-    path: Path
+    path: str | Path | Sequence[str | Path]
     options: ReadOptions
     data: Trajectories
+    is_own: bool = True
+    """Whether it is the file of the data itself."""
+
+    @property
+    def name(self) -> Path:
+        """What the file is called in messages."""
+        return self.data.source if self.is_own else Path(str(self.path))
 
     def static(self, name: str) -> StaticFields:
         """Returns a field that does not change in time."""
         here = self._candidate(name, "static")
-        if here is None and self.path != self.data.source:
+        if here is None and not self.is_own:
             here = self._elsewhere(name)
         if here is not None:
             variable, values = here
@@ -99,7 +107,7 @@ class _Source:
         for row in rows:
             is_known = np.isfinite(row)
             if not is_known.any(0).all():
-                raise DataError(self.path, name, "holds no number at all: it cannot be an input.")
+                raise DataError(self.name, name, "holds no number at all: it cannot be an input.")
             if not is_known.all():
                 told = [f"{name} is missing at {np.sum(~is_known.all(1)):,} sites, where its mean stands"]  # fmt: skip
             np.copyto(row, np.nanmean(row, 0), where=~is_known)
@@ -112,11 +120,11 @@ class _Source:
             variable, values = here
             values = values.reshape(-1, len(self.data.time), 1)
             if not np.isfinite(values).all():
-                raise DataError(self.path, name, "must be known at every time, got NaN.")
+                raise DataError(self.name, name, "must be known at every time, got NaN.")
             return SeriesForcing((variable,), values)
         other, numbers = self._series(name, "--forcing")
         if len(other.time) != len(self.data.time) or not np.allclose(other.time, self.data.time):
-            raise DataError(self.path, name, "must have the times of the other variables.")
+            raise DataError(self.name, name, "must have the times of the other variables.")
         note = ""
         num_missing = int(other.geometry().is_masked[numbers].sum())
         if num_missing:
@@ -124,7 +132,7 @@ class _Source:
         return FieldForcing(other.variables, _Fields(other, numbers), len(other.time), note=note)
 
     def _candidate(self, name: str, kind: str) -> tuple[Variable, np.ndarray] | None:
-        if self.path != self.data.source:
+        if not self.is_own:
             return None
         for one in self.data.candidates:
             if one.variable.name == name and one.kind == kind:
@@ -133,11 +141,11 @@ class _Source:
 
     def _elsewhere(self, name: str) -> tuple[Variable, np.ndarray] | None:
         """Returns a field without a time axis of another file, at the sites of the data."""
-        found = open_static(self.path, name, self.options)
+        found = open_static(self.name, name, self.options)
         if found is None:
             return None
         variable, values, geometry = found
-        numbers = _same_sites(self.path, name, geometry, self.data.geometry())
+        numbers = _same_sites(self.name, name, geometry, self.data.geometry())
         return variable, np.array(values[..., numbers], dtype=np.float64)
 
     def _constant(self, name: str) -> tuple[tuple[Variable, ...], list[np.ndarray]]:
@@ -149,26 +157,26 @@ class _Source:
             frames = [other.frames(trajectory, slice(n, n + 1))[0] for n in looks]
             if any(not np.array_equal(frame, frames[0], equal_nan=True) for frame in frames):
                 problem = f"changes in time. Prescribe it at every time: --forcing {name}"
-                raise DataError(self.path, name, problem)
+                raise DataError(self.name, name, problem)
             rows.append(frames[0][numbers].astype(np.float32))
         if other.num_trajectories not in (1, self.data.num_trajectories):
             problem = f"must be one field or {self.data.num_trajectories}, one per trajectory."
-            raise DataError(self.path, name, problem)
+            raise DataError(self.name, name, problem)
         return other.variables, rows
 
     def _series(self, name: str, flag: str) -> tuple[Trajectories, np.ndarray]:
         """Returns a variable as a time series, and its sites that are those of the data."""
         if len(self.data.geometries) > 1:
             problem = "lies on sites that differ from trajectory to trajectory: not supported."
-            raise DataError(self.path, name, problem)
+            raise DataError(self.name, name, problem)
         try:
             other = self._open(name)
         except DataError as error:
             problem = f"cannot be given with {flag}: {error.problem} {self._told()}"
-            raise DataError(self.path, name, problem.strip()) from error
+            raise DataError(self.name, name, problem.strip()) from error
         if isinstance(other, StaticMaps):
-            raise DataError(self.path, name, "is part of a static map, not a time series.")
-        return other, _same_sites(self.path, name, other.geometry(), self.data.geometry())
+            raise DataError(self.name, name, "is part of a static map, not a time series.")
+        return other, _same_sites(self.name, name, other.geometry(), self.data.geometry())
 
     def _open(self, name: str) -> Trajectories | StaticMaps:
         """Opens one variable; what is selected of the state may be no dimension of it."""
@@ -184,7 +192,7 @@ class _Source:
 
     def _told(self) -> str:
         """Returns the flags that would give what there is."""
-        if self.path != self.data.source:
+        if not self.is_own:
             return ""
         flags = [
             *(f"--static {one.variable.name}" for one in self.data.candidates if one.kind == "static"),

@@ -10,9 +10,12 @@ import torch
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 ROWS_AT_ONCE = 2**20
+MAX_PLACED = 2**22
+"""Points of a new rotated grid, up to which all get their true longitudes and latitudes."""
 Block = tuple[slice, ...]
 """A range along every axis."""
 
@@ -28,23 +31,27 @@ class QueryPoints:
     numbers: tuple[np.ndarray, ...]
     """Coordinates along every axis of the grid, or one column each; degrees on the sphere."""
     is_grid: bool
+    pole: RotatedPole | None = None
+    """Of a rotated grid, whose axes are in its own frame; single points are true degrees always."""
+    true_degrees: np.ndarray | None = None
+    """True longitude and latitude of every point of a grid whose axes are others, where known."""
+    placed: np.ndarray | None = None
+    """Domain coordinates of the points of a curvilinear grid, whose axes only count sites."""
+    cells: np.ndarray | None = None
+    """Corners of the cells of a mesh, which the points are the nodes of."""
     attributes: tuple[Mapping[str, str], ...] = ()
     """CF attributes of every axis beside its units; empty where unknown."""
-    curvilinear_shape: tuple[int, ...] = ()
-    """Points along both axes of a curvilinear grid, whose columns are flattened."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of points along every axis."""
         lengths = tuple(len(numbers) for numbers in self.numbers)
-        return lengths if self.is_grid else self.curvilinear_shape or lengths[:1]
+        return lengths if self.is_grid else lengths[:1]
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the dimensions: those of the grid, `y` and `x` of a curvilinear one, or `point`."""
-        if self.is_grid:
-            return self.names
-        return ("y", "x") if self.curvilinear_shape else ("point",)
+        """Names of the dimensions: those of the grid, or `point`."""
+        return self.names if self.is_grid else ("point",)
 
     @property
     def whole(self) -> Block:
@@ -53,6 +60,8 @@ class QueryPoints:
 
     def coords(self, block: Block) -> np.ndarray:
         """Returns points by dim in domain coordinates: a block of the grid, or of the points."""
+        if self.placed is not None:
+            return self.placed.reshape(*self.shape, -1)[block].reshape(-1, self.domain.dim)
         if self.is_grid:
             axes = [numbers[part] for numbers, part in zip(self.numbers, block, strict=True)]
             columns = [part.ravel() for part in np.meshgrid(*axes, indexing="ij")]
@@ -60,22 +69,36 @@ class QueryPoints:
             columns = [np.array(numbers[block[0]], np.float64) for numbers in self.numbers]
         if not self.domain.is_sphere:
             return np.stack(columns, -1)
-        named = dict(zip(self.names, columns, strict=True))
-        degrees = (torch.from_numpy(named[name]) for name in ("longitude", "latitude"))
-        return unit_vectors(*degrees).numpy()
+        # A grid lists latitudes first, points longitudes.
+        degrees = (torch.from_numpy(column) for column in columns[:: -1 if self.is_grid else 1])
+        vectors = unit_vectors(*degrees).numpy()
+        if self.pole is None or self.is_grid:
+            return vectors
+        return self.pole.to_rotated(vectors)
 
     @classmethod
     def of(cls, geometry: Geometry) -> "QueryPoints":
         """Returns the sites of a geometry as query points."""
         if geometry.axes:
             names, units = geometry.axis_names, geometry.axis_units
-            attributes = geometry.axis_attributes
-            return cls(geometry.domain, names, units, geometry.axes, True, attributes)
-        if geometry.domain.is_sphere:
-            degrees = longitude_latitude(torch.from_numpy(geometry.coords))
-            points = _points(geometry.domain, tuple(part.numpy() for part in degrees))
-            return replace(points, curvilinear_shape=geometry.grid_shape)
-        return _points(geometry.domain, tuple(geometry.coords.T))
+            is_true = geometry.domain.is_sphere and geometry.pole is None
+            known = None if is_true else geometry.true_degrees()
+            return cls(
+                geometry.domain, names, units, geometry.axes, True, geometry.pole, known,
+                attributes=geometry.axis_attributes,
+            )  # fmt: skip
+        if geometry.domain.is_sphere and len(geometry.grid_shape) == 2:
+            counts = tuple(np.arange(count) for count in geometry.grid_shape)
+            names, known, placed = ("y", "x"), geometry.true_degrees(), geometry.coords
+            return cls(geometry.domain, names, ("", ""), counts, True, None, known, placed)
+        return cls.listed(geometry)
+
+    @classmethod
+    def listed(cls, geometry: Geometry) -> "QueryPoints":
+        """Returns the sites of a geometry one by one, whatever grid or mesh they form."""
+        degrees = geometry.true_degrees() if geometry.domain.is_sphere else None
+        found = _points(geometry, tuple((geometry.coords if degrees is None else degrees).T))
+        return replace(found, cells=geometry.triangles)
 
 
 def read_query_points(path: Path, like: Geometry) -> QueryPoints:
@@ -91,11 +114,11 @@ def read_query_points(path: Path, like: Geometry) -> QueryPoints:
             rows = np.load(path, mmap_mode="r", allow_pickle=False)
             rows = rows if rows.dtype.itemsize >= 4 else rows.astype(np.float64)
         else:
-            text = path.read_text(encoding="utf-8").replace(",", " ").splitlines()
+            # Spreadsheets write a byte-order mark, which is no part of the first number.
+            lines = path.read_text(encoding="utf-8-sig").replace(",", " ").splitlines()
+            text = [line for line in lines if line.split()]
             start = 0 if text and _are_numbers(text[0]) else 1
-            rows = np.array(
-                [[float(word) for word in line.split()] for line in text[start:] if line.split()]
-            )
+            rows = np.array([[float(word) for word in line.split()] for line in text[start:]])
     except (OSError, ValueError) as error:
         raise DataError(path, "queries", f"cannot be read: {error}") from error
     domain = like.domain
@@ -109,7 +132,7 @@ def read_query_points(path: Path, like: Geometry) -> QueryPoints:
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if not np.isfinite(rows[start : start + ROWS_AT_ONCE]).all():
             raise DataError(path, "queries", "must be finite.")
-    return _points(domain, tuple(rows.T))
+    return _points(like, tuple(rows.T))
 
 
 def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
@@ -127,14 +150,21 @@ def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
         )
         names = like.axis_names if like.axes else ("x", "y", "z")[:num_axes]
         units = like.axis_units if like.axes else ("",) * num_axes
-        return QueryPoints(domain, names, units, axes, True, like.axis_attributes)
+        return QueryPoints(domain, names, units, axes, True, attributes=like.axis_attributes)
     if domain.lower == (-1.0,) * 3:
         latitude = 90 - (np.arange(shape[0]) + 0.5) * 180 / shape[0]
         longitude = np.arange(shape[1]) * 360 / shape[1]
     else:
         latitude, longitude = _region(shape, like)
-    names, units = ("latitude", "longitude"), ("degrees_north", "degrees_east")
-    return QueryPoints(domain, names, units, (latitude, longitude), True)
+    if like.pole is None:
+        names, units = ("latitude", "longitude"), ("degrees_north", "degrees_east")
+        return QueryPoints(domain, names, units, (latitude, longitude), True)
+    names = (like.axis_names[0], like.axis_names[1]) if like.axes else ("rlat", "rlon")
+    units, axes = ("degrees", "degrees"), (latitude, longitude)
+    if shape[0] * shape[1] > MAX_PLACED:
+        return QueryPoints(domain, names, units, axes, True, like.pole)
+    turned = Geometry.latitude_longitude(latitude, longitude, pole=like.pole, names=names)
+    return replace(QueryPoints.of(turned), domain=domain)
 
 
 def block_shape(shape: Sequence[int], most: int) -> tuple[int, ...]:
@@ -162,13 +192,14 @@ def blocks(shape: Sequence[int], block: Sequence[int]) -> list[Block]:
     return list(itertools.product(*ranges))
 
 
-def _points(domain: Domain, columns: tuple[np.ndarray, ...]) -> QueryPoints:
+def _points(like: Geometry, columns: tuple[np.ndarray, ...]) -> QueryPoints:
+    domain = like.domain
     if domain.is_sphere:
         names, units = ("longitude", "latitude"), ("degrees_east", "degrees_north")
     else:
         names = tuple(f"coordinate_{name}" for name in "xyz"[: domain.dim])
         units = ("",) * domain.dim
-    return QueryPoints(domain, names, units, columns, False)
+    return QueryPoints(domain, names, units, columns, False, like.pole)
 
 
 def _region(shape: tuple[int, ...], like: Geometry) -> tuple[np.ndarray, np.ndarray]:

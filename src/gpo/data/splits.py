@@ -8,6 +8,7 @@ and a lead, (history + 1) lead frames, so that no frame is in two splits or next
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -45,7 +46,7 @@ class Split(Generic[Member]):
     validation: tuple[Member, ...]
     test: tuple[Member, ...]
     kind: str
-    """trajectory, time or sample."""
+    """trajectory, time, date, file or sample."""
 
 
 def owner(member: TimeSlice | int) -> int:
@@ -119,6 +120,97 @@ def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[Tim
         raise ValueError(
             f"{data.source} must have more than {history * lead} frames in a row for "
             f"history={history} and lead={lead}, got {len(data.time)}."
+        )
+    return found
+
+
+def split_by_date(
+    data: Trajectories,
+    validation_from: str | None,
+    test_from: str,
+    *,
+    history: int = 1,
+    lead: int = 1,
+) -> Split[TimeSlice]:
+    """Splits all trajectories at two times; each part ends a time slice and a lead early.
+
+    Args:
+        data: The time series.
+        validation_from: Date or time of the first validation frame; the last tenth of the frames
+            before the test is for validation when not given.
+        test_from: Date or time of the first test frame.
+        history: Frames that predict, `lead` steps apart.
+        lead: Steps from the last of them to the predicted frame.
+    """
+    test = _first_frame(data, "test_from", test_from)
+    if validation_from is None:
+        validation = test - max(1, round(0.1 * test))
+    else:
+        validation = _first_frame(data, "validation_from", validation_from)
+    return _split_at(data, validation, test, history, lead, "date")
+
+
+def split_by_file(
+    data: Trajectories, count: int, *, history: int = 1, lead: int = 1
+) -> Split[TimeSlice]:
+    """Tests on the last files, and validates on as many before them.
+
+    Args:
+        data: The time series of several files.
+        count: How many files.
+        history: Frames that predict, `lead` steps apart.
+        lead: Steps from the last of them to the predicted frame.
+    """
+    num_files = 1 if data.files is None else len(data.files.starts)
+    if data.files is None or num_files < 2 * count + 1:
+        raise ValueError(
+            f"`test_files` must leave files to train on: {count} for the test and {count} for "
+            f"validation, but {data.source} is {num_files} file(s)."
+        )
+    validation, test = data.files.starts[-2 * count], data.files.starts[-count]
+    if data.files.kind == "series":
+        return _split_at(data, validation, test, history, lead, "file")
+    is_even, every = even_steps(data.time), range(len(data.time))
+    ends = (0, validation, test, data.num_trajectories)
+    parts = [_time_slices(range(*pair), every, is_even, history, lead) for pair in pairwise(ends)]
+    if not all(parts):
+        raise _too_short(data, history, lead)
+    return Split(parts[0], parts[1], parts[2], "file")
+
+
+def _split_at(
+    data: Trajectories, validation: int, test: int, history: int, lead: int, kind: str
+) -> Split[TimeSlice]:
+    """Splits at two frames, at which validation and test begin."""
+    is_even, gap = even_steps(data.time), (history + 1) * lead
+    numbers = range(data.num_trajectories)
+    ranges = (range(validation - gap), range(validation, test - gap), range(test, len(data.time)))
+    parts = [_time_slices(numbers, frames, is_even, history, lead) for frames in ranges]
+    for name, part in zip(("training", "validation", "test"), parts, strict=True):
+        if not part:
+            raise ValueError(
+                f"`data` must have {name} examples, got none: validation begins at frame "
+                f"{validation} and the test at frame {test} of {len(data.time)}, and {gap} frames "
+                f"before each are left out for history={history} and lead={lead}."
+            )
+    return Split(parts[0], parts[1], parts[2], kind)
+
+
+def _first_frame(data: Trajectories, name: str, text: str) -> int:
+    """Returns the number of the first frame at or after a date, or a time where there are none."""
+    try:
+        time = float(text) if data.origin is None else data.origin.hours(text)
+    except ValueError as error:
+        problem = "a time, since frames have no dates" if data.origin is None else str(error)
+        raise ValueError(f"`{name}` must be {problem.removeprefix('must be ')}, got {text!r}.") from error  # fmt: skip
+    found = int(np.searchsorted(data.time, time - 1e-9 * max(1.0, abs(time))))
+    if not 0 < found < len(data.time):
+        first, last = data.time[0], data.time[-1]
+        ends = (f"{first:g}", f"{last:g}")
+        if data.origin is not None:
+            ends = tuple(data.origin.labels(np.array([first, last])))
+        raise ValueError(
+            f"`{name}` must lie within the data, which go from {ends[0]} to {ends[1]}, got {text}."
         )
     return found
 

@@ -16,6 +16,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.models import mesh_shape
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
@@ -100,6 +101,9 @@ def between_sites(
     """Returns errors at withheld sites: the model is given the others and queried there."""
     if not isinstance(forecaster.model, GaussianParticleOperator):
         return {"reason": "the model answers at its sites only"}
+    nodes = mesh_shape(forecaster.model)
+    if nodes:
+        return {"reason": f"the model takes all {' x '.join(map(str, nodes))} nodes of its mesh"}
     chosen = evenly(members, MAX_EXAMPLES)
     examples = make_examples(data, chosen)
     totals: dict[str, list[float]] = {}
@@ -145,7 +149,10 @@ def _add_errors(
 def _score(
     forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
 ) -> Scores:
-    model = forecaster.model
+    model, nodes = forecaster.model, mesh_shape(forecaster.model)
+    if nodes and data.geometry().grid_shape != nodes:
+        shown = " x ".join(map(str, nodes))
+        raise UnsupportedGeometryError(f"the model takes the {shown} nodes of its mesh only")
     if isinstance(model, RegisteredModel):
         shape = data.geometry().grid_shape
         if shape != model.problem.grid_shape:

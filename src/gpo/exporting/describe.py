@@ -56,7 +56,7 @@ def describe_program(
             **_names(wanted),
         },
         "lead": task.lead,
-        "sites": {**_places(QueryPoints.of(sites), sites.grid_shape), "masked": masked},
+        "sites": {**_places(_sites(sites), sites.grid_shape), "masked": masked},
     }
     if is_series and len(data.time) > 1:
         description |= {"time_step": data.time_step, "time_units": data.time_units}
@@ -69,6 +69,10 @@ def describe_program(
     if queries is not None:
         description["queries"] = _places(queries)
     return description
+
+
+def _sites(sites: Geometry) -> QueryPoints:
+    return QueryPoints.of(sites) if sites.axes else QueryPoints.listed(sites)
 
 
 def _names(variables: Sequence[Variable]) -> dict[str, list[str]]:

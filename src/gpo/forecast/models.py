@@ -37,6 +37,12 @@ def variant_name(model: nn.Module) -> str:
     return "paper" if operator.waves is None else "geometric"
 
 
+def mesh_shape(model: nn.Module) -> tuple[int, ...]:
+    """Returns the nodes along every axis of the mesh that a model is bound to; empty for none."""
+    operator = particle_operator(model)
+    return operator.waves.mesh_shape if operator is not None and operator.waves else ()
+
+
 def count_weights(model: nn.Module) -> int:
     """Returns the number of parameters; a complex one counts once."""
     return sum(parameter.numel() for parameter in model.parameters())

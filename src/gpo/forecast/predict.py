@@ -98,19 +98,14 @@ class Forecasts:
         data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
         task = self.forecaster.task
         if isinstance(data, StaticMaps):
-            return ForecastLayout(places, data.outputs, data.num_samples, cells=self._cells)
+            return ForecastLayout(places, data.outputs, data.num_samples)
         # A single frame does not tell its step; training did.
         step = data.time_step if len(data.time) > 1 else task.trained_on.step or 1.0
         ahead = task.lead * step * np.arange(1, self.num_steps + 1)
         return ForecastLayout(
             places, data.variables, data.num_trajectories, data.time[self._last] + ahead,
-            data.time_units, data.origin, data.levels, self._cells,
+            data.time_units, data.origin, data.levels,
         )  # fmt: skip
-
-    @property
-    def _cells(self) -> np.ndarray | None:
-        """Cells of a mesh in the plane, at whose nodes forecasts are."""
-        return self.data.geometry().faces if self.places is None else None
 
     def write(
         self, writer: AbstractForecastWriter, blocks: Sequence[Block]

@@ -1,9 +1,9 @@
 """Panels of one field on any sites, and contact sheets: frames or samples of a data set."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -12,7 +12,6 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
-from gpo.numerics.domain import longitude_latitude
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
@@ -34,10 +33,11 @@ def draw_contact_sheet(data: Trajectories | StaticMaps, path: Path) -> Path:
 
 def panel_height(geometry: Geometry) -> float:
     """Returns the height in inches that suits a panel 3.2 inches wide."""
-    if geometry.domain.is_sphere and geometry.axes:
-        up, across = (float(np.ptp(axis)) for axis in geometry.axes)
+    if geometry.domain.is_sphere and geometry.grid_shape:
+        across, up = (float(extent) for extent in np.ptp(map_places(geometry), axis=0))
     elif geometry.coords.shape[1] > 1 and not geometry.domain.is_sphere:
-        across, up = (float(extent) for extent in np.ptp(focus_box(geometry), axis=0))
+        extents = np.ptp(focus_box(geometry), axis=0)
+        across, up = (float(extents[number]) for number in geometry.drawn_axes)
     else:
         return 2.6
     return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
@@ -50,9 +50,11 @@ def draw_panel(
     geometry: Geometry,
     values: np.ndarray,
     limits: tuple[float, float],
+    *,
+    in_own_frame: bool = False,
 ) -> None:
     """Draws one field with a title, and its units beside the colours."""
-    draw_values(axes, geometry, values, limits)
+    draw_values(axes, geometry, values, limits, in_own_frame=in_own_frame)
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)
     if geometry.domain.dim > 1:
@@ -63,24 +65,41 @@ def draw_panel(
 
 
 def draw_values(
-    axes: Axes, geometry: Geometry, values: np.ndarray, limits: tuple[float, float]
+    axes: Axes,
+    geometry: Geometry,
+    values: np.ndarray,
+    limits: tuple[float, float],
+    *,
+    in_own_frame: bool = False,
 ) -> None:
-    """Draws one field at its sites; missing values stay grey."""
+    """Draws one field at its sites; missing values stay grey.
+
+    Args:
+        axes: Where to draw.
+        geometry: The sites.
+        values: One number each.
+        limits: Ends of the colour scale.
+        in_own_frame: Draws a rotated grid along its own axes, not at its true places.
+    """
     axes.set_facecolor("0.8")
     style = {"cmap": color_map(limits), "vmin": limits[0], "vmax": limits[1]}
     shown = np.ma.masked_invalid(values)
     names = geometry.axis_names
     if geometry.axes and len(geometry.axes) == 1:
         axes.plot(geometry.axes[0], shown)
-        axes.set(xlabel=names[0], ylim=limits)
+        # A line at either end would lie on the frame.
+        margin = 0.05 * (limits[1] - limits[0])
+        axes.set(xlabel=names[0], ylim=(limits[0] - margin, limits[1] + margin))
     elif geometry.axes and len(geometry.axes) == 3:
         middle = geometry.grid_shape[2] // 2
         plane = shown.reshape(geometry.grid_shape)[:, :, middle]
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
         axes.set(xlabel=names[0], ylabel=f"{names[1]} (middle of {names[2]})", aspect="equal")
+    elif _is_curved(geometry) and not (in_own_frame and geometry.axes):
+        _draw_curved(axes, geometry, shown, style)
     elif geometry.axes:
-        # Latitude comes first on the sphere but belongs on the vertical axis.
-        across, up = (1, 0) if geometry.domain.is_sphere else (0, 1)
+        # Latitude and y may come first but belong on the vertical axis.
+        across, up = geometry.drawn_axes
         plane = shown.reshape(geometry.grid_shape)
         plane = plane if across == 1 else plane.T
         axes.pcolormesh(geometry.axes[across], geometry.axes[up], plane, shading="nearest", **style)
@@ -105,10 +124,57 @@ def color_limits(values: np.ndarray) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1)
 
 
+def map_places(geometry: Geometry) -> np.ndarray:
+    """Returns points by longitude and latitude to draw at.
+
+    Longitudes are those of the axes, or go on across the meridian at which they would jump.
+    """
+    if geometry.axes and geometry.pole is None:
+        latitude, longitude = np.meshgrid(*geometry.axes, indexing="ij")
+        return np.stack([longitude.ravel(), latitude.ravel()], -1)
+    places = geometry.true_degrees()
+    assert places is not None
+    known = places[~geometry.is_masked, 0]
+    turns = np.sort(known % 360)
+    gaps = np.diff(turns, append=turns[0] + 360)
+    # They begin after the widest gap, so that no region is cut in two.
+    begin = turns[(int(np.argmax(gaps)) + 1) % len(turns)] - 1e-9
+    if gaps.max() < 20:
+        begin = -180.0
+    longitude = (places[:, 0] - begin) % 360 + begin
+    middle = (longitude.min() + longitude.max()) / 2
+    longitude = longitude - 360 * np.round(middle / 360)
+    return np.stack([longitude, places[:, 1]], -1)
+
+
+def _is_curved(geometry: Geometry) -> bool:
+    """Returns whether sites are a grid that latitudes and longitudes do not go along."""
+    is_straight = bool(geometry.axes) and geometry.pole is None
+    return geometry.domain.is_sphere and len(geometry.grid_shape) == 2 and not is_straight
+
+
+def _draw_curved(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict) -> None:
+    """Draws a curvilinear or rotated grid as cells at their true places."""
+    longitude, latitude = (part.reshape(geometry.grid_shape) for part in map_places(geometry).T)
+    plane = shown.reshape(geometry.grid_shape)
+    # A cell that the seam of the map cuts would be drawn across all of it.
+    is_cut = np.zeros(plane.shape, dtype=bool)
+    for axis in (0, 1):
+        jumps = np.abs(np.diff(longitude, axis=axis)) > 180
+        pair = (slice(None), slice(1, None)) if axis else (slice(1, None), slice(None))
+        other = (slice(None), slice(None, -1)) if axis else (slice(None, -1), slice(None))
+        is_cut[pair] |= jumps
+        is_cut[other] |= jumps
+    plane = np.ma.masked_where(is_cut, plane)
+    with warnings.catch_warnings():
+        # Longitudes may turn back near a pole; cells are drawn all the same.
+        warnings.filterwarnings("ignore", message="The input coordinates to pcolormesh")
+        axes.pcolormesh(longitude, latitude, plane, shading="nearest", **style)
+    axes.set(xlabel="longitude", ylabel="latitude", aspect="equal")
+
+
 def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict) -> None:
-    places = geometry.coords
-    if geometry.domain.is_sphere:
-        places = torch.stack(longitude_latitude(torch.from_numpy(places)), -1).numpy()
+    places = map_places(geometry) if geometry.domain.is_sphere else geometry.coords
     if places.shape[1] == 1:
         axes.plot(places[:, 0], shown, ".")
         return

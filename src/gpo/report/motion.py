@@ -6,7 +6,7 @@ curve. On the sphere its components are those to the east and to the north, in d
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,8 +25,14 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
-from gpo.numerics.domain import Domain, longitude_latitude
-from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
+from gpo.numerics.domain import Domain
+from gpo.report.contact_sheet import (
+    color_limits,
+    draw_panel,
+    draw_values,
+    map_places,
+    panel_height,
+)
 from gpo.report.fields import label_plane
 
 MAX_ARROWS = 25
@@ -65,6 +71,8 @@ class Motion:
         parts = (held.centers, held.scales, held.weights)
         first = Particles(*(part[:1].detach().cpu().double() for part in parts))
         ways = displacements(first, coords[:1].cpu().double(), geometry.domain)[0].numpy()
+        if geometry.domain.dim > 1 and not geometry.domain.is_sphere:
+            ways = np.concatenate([ways[..., list(geometry.drawn_axes)], ways[..., 2:]], -1)
         return cls(
             geometry,
             quadrature[0].cpu().double().numpy(),
@@ -148,7 +156,9 @@ class Motion:
         """Puts units beside the names of the axes."""
         geometry = self.geometry
         is_sphere = geometry.domain.is_sphere
-        names = ["longitude", "latitude"] if is_sphere else list(geometry.axis_names)
+        names = _drawn(geometry, geometry.axis_names)
+        if is_sphere and geometry.pole is None:
+            names = ["longitude", "latitude"]
         pairs = zip(names, self._units, strict=True)
         named = [f"{name} ({unit})" if unit else name for name, unit in pairs]
         axes.set_xlabel(named[0], fontsize=8)
@@ -171,18 +181,16 @@ class Motion:
 
     @property
     def _units(self) -> tuple[str, ...]:
-        return ("°", "°") if self.geometry.domain.is_sphere else self.geometry.axis_units
+        is_sphere = self.geometry.domain.is_sphere
+        return ("°", "°") if is_sphere else tuple(_drawn(self.geometry, self.geometry.axis_units))
 
     @cached_property
     def _places(self) -> np.ndarray:
         """Where sites are drawn; longitudes are those of the axes where there are some."""
         geometry = self.geometry
         if not geometry.domain.is_sphere:
-            return geometry.coords[:, :2]
-        if geometry.axes:
-            latitude, longitude = np.meshgrid(*geometry.axes, indexing="ij")
-            return np.stack([longitude.ravel(), latitude.ravel()], -1)
-        return torch.stack(longitude_latitude(torch.from_numpy(geometry.coords)), -1).numpy()
+            return geometry.coords[:, list(geometry.drawn_axes)]
+        return map_places(replace(geometry, pole=None))
 
     @cached_property
     def _box(self) -> np.ndarray:
@@ -200,6 +208,13 @@ class Motion:
         order = np.argsort(np.linalg.norm(cells - corners - 0.5, axis=1), kind="stable")
         _, first = np.unique(corners[order] @ [MAX_ARROWS, 1], return_index=True)
         return np.sort(self.in_view[order[first]])
+
+
+def _drawn(geometry: Geometry, parts: tuple[str, ...]) -> list[str]:
+    """Returns what belongs to every axis, that across first and that upwards second."""
+    if len(parts) < 2:
+        return list(parts)
+    return [*(parts[number] for number in geometry.drawn_axes), *parts[2:]]
 
 
 def draw_motion(
@@ -244,11 +259,12 @@ def _draw_block(
     geometry, num_gaussians = motion.geometry, motion.weights.shape[1]
     field = np.where(motion.quadrature > 0, example.fields[0, -1, :, 0].numpy(), np.nan)
     limits = color_limits(field)
-    draw_panel(panels[0], title, variable, geometry, field, limits)
+    # Arrows are displacements along the axes of the grid.
+    draw_panel(panels[0], title, variable, geometry, field, limits, in_own_frame=True)
     motion.label(panels[0])
     for number, axes in enumerate(panels[1 : 1 + num_gaussians]):
         if geometry.domain.dim > 1:
-            draw_values(axes, geometry, field, limits)
+            draw_values(axes, geometry, field, limits, in_own_frame=True)
             veil = Rectangle((0, 0), 1, 1, color="white", alpha=VEIL, transform=axes.transAxes)
             axes.add_patch(veil)
         else:

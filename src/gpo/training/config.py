@@ -29,8 +29,10 @@ class DataConfig:
         Annotated[str | None, arg(metavar="[BENCHMARK]", help_behavior_hint="")]
     ] = None
     """One of the paper's benchmarks, such as ns2d; its data are made if missing."""
-    data: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """A file or folder of your own, in place of a benchmark."""
+    data: Annotated[
+        str | tuple[str, ...] | None, arg(metavar="PATH [PATH ...]", help_behavior_hint="")
+    ] = None
+    """A file or folder of your own, a pattern such as 'runs/*.nc', or several files as one."""
     var: Annotated[
         tuple[str, ...],
         arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all that belong together)"),
@@ -39,7 +41,18 @@ class DataConfig:
     inputs: Annotated[tuple[str, ...], NAMES] = ()
     """What they are mapped from, sample by sample: fields, or one number each."""
     select: Annotated[tuple[str, ...], arg(metavar="DIM=X [...]", help_behavior_hint="")] = ()
-    """One value of every extra dimension by name, such as level=500."""
+    """One value of every extra dimension by name, such as level=500; of named arrays the order of
+    all axes, such as axes=sample,time,y,x,component."""
+    coords: Annotated[tuple[str, ...], arg(metavar="NAME [...]", help_behavior_hint="")] = ()
+    """Coordinates of sites, where names do not tell: elem_xy, or node_x node_y."""
+    periodic: Annotated[tuple[str, ...], arg(metavar="AXIS [...]", help_behavior_hint="")] = ()
+    """Axes that close on themselves, where the file does not tell: x y."""
+    validation_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
+    """Date, or time, at which validation frames begin; needs --test-from."""
+    test_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
+    """Date, or time, at which test frames begin."""
+    test_files: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
+    """The last so many files are test data, as many before them validation data."""
     preset: Annotated[Preset, NAME] = "default"
     """quick, default or paper: size of a benchmark's data, and settings that flags change."""
     coarsen: int = 1
@@ -49,6 +62,14 @@ class DataConfig:
         """Refuses what no data can be read with."""
         _check("var", " ".join(self.var), len({*self.var}) == len(self.var), "named once each")
         _check("coarsen", self.coarsen, self.coarsen >= 1, "at least 1")
+        if isinstance(self.data, tuple) and len(self.data) == 1:
+            object.__setattr__(self, "data", self.data[0])
+        is_whole = self.validation_from is None or self.test_from is not None
+        _check("validation_from", self.validation_from, is_whole, "given with test_from")
+        files = self.test_files
+        _check("test_files", files, files is None or files >= 1, "at least 1")
+        is_one = files is None or self.test_from is None
+        _check("test_files", files, is_one, "given without test_from: a split has one rule")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +276,7 @@ class RunConfig:
         benchmark, data = self.data.benchmark, self.data.data
         if (benchmark is None) == (data is None):
             raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
-        parts = [benchmark or Path(str(data)).stem]
+        parts = [benchmark or _stem(data)]
         if self.model.name != "gpo":
             parts.append(self.model.name)
         parts.append(self.data.preset)
@@ -352,6 +373,13 @@ def _spelled(stored: Any) -> Any:
     if not isinstance(stored, dict):
         return stored
     return {str(name).replace("-", "_"): _spelled(value) for name, value in stored.items()}
+
+
+def _stem(data: str | tuple[str, ...] | None) -> str:
+    """Returns what a run of some files is called: the first of them, without signs of patterns."""
+    path = Path(data[0] if isinstance(data, tuple) else str(data))
+    stem = path.stem.strip("*?[]_-. ")
+    return stem or path.parent.name or "data"
 
 
 def _check(name: str, value: object, is_right: bool, expected: str) -> None:

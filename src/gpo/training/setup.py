@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import Split, split_samples, split_time_slices
+from gpo.data.splits import (
+    Split,
+    split_by_date,
+    split_by_file,
+    split_samples,
+    split_time_slices,
+)
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import (
@@ -21,9 +27,21 @@ from gpo.training.models import build_model
 
 def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
     """Returns all splits of a run: windows of a time series, or samples of static maps."""
+    source = config.data
     if isinstance(data, StaticMaps):
+        if source.test_from is not None or source.test_files is not None:
+            raise ValueError(
+                f"`test_from` and `test_files` must not be given: {data.source} holds static maps, "
+                "which are split by sample."
+            )
         return split_samples(data)
-    return split_time_slices(data, history=config.task.history, lead=config.task.lead)
+    rule = {"history": config.task.history, "lead": config.task.lead}
+    if source.test_files is not None:
+        return split_by_file(data, source.test_files, **rule)
+    if source.test_from is not None:
+        begins = source.validation_from, source.test_from
+        return split_by_date(data, *begins, **rule)
+    return split_time_slices(data, **rule)
 
 
 def new_forecaster(

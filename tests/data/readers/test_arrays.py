@@ -382,3 +382,60 @@ def test_an_axis_without_its_end_point_stays_open(tmp_path):
 def test_the_real_one_dimensional_series_close_on_themselves(name):
     domain = open_data(real_file("small_pde", name)).geometry().domain
     assert domain == Domain.box([-1], [1], periodic=True)
+
+
+# Coordinates by names of the user's own
+
+PLACES = np.random.default_rng(1).random((20, 2))
+SERIES_ON_POINTS = np.random.default_rng(2).normal(size=(7, 20))
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    [
+        {"elem_xy": PLACES},
+        {"nodeCoords": PLACES.T},
+        {"node_x": PLACES[:, 0], "node_y": PLACES[:, 1]},
+        {"x": PLACES[:, 0], "y": PLACES[:, 1]},
+    ],
+)
+@pytest.mark.parametrize("variables", [(), ("u",)])
+def test_telling_names_are_coordinates_whatever_variable_is_named(tmp_path, coordinates, variables):
+    np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, **coordinates)
+    data = ArraysReader().read(tmp_path / "a.npz", ReadOptions(variables=variables))
+    np.testing.assert_array_equal(data.geometry().coords, PLACES)
+    np.testing.assert_array_equal(data.frames(0)[..., 0], SERIES_ON_POINTS)
+
+
+def test_longitudes_and_latitudes_of_cells_lie_on_the_sphere(tmp_path):
+    degrees = {"lonCell": 300 * PLACES[:, 0], "latCell": 100 * PLACES[:, 1] - 50}
+    np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, **degrees)
+    geometry = ArraysReader().read(tmp_path / "a.npz", ReadOptions()).geometry()
+    assert geometry.domain.is_sphere
+    np.testing.assert_allclose(geometry.true_degrees()[:, 1], degrees["latCell"], atol=1e-9)
+
+
+def test_names_that_say_nothing_are_refused_with_what_to_type(tmp_path):
+    np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, blob=PLACES, t=np.arange(7.0))
+    for variables in ((), ("u",)):
+        with pytest.raises(DataError, match=r"`blob` .*coordinates of .*20 sites.*--coords blob"):
+            ArraysReader().read(tmp_path / "a.npz", ReadOptions(variables=variables))
+    stated = ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("blob",)))
+    np.testing.assert_array_equal(stated.geometry().coords, PLACES)
+    line = ReadOptions(variables=("u",), select={"axes": "time,x"})
+    assert ArraysReader().read(tmp_path / "a.npz", line).geometry().grid_shape == (20,)
+    with pytest.raises(DataError, match="`q` is not in the file, which has u, blob"):
+        ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("q",)))
+
+
+def test_sites_in_elements_are_weighted_by_the_areas_of_these(tmp_path):
+    nodes = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [3, 0.5], [-1, 0.5]])
+    elements = np.array([[0, 1, 2], [0, 2, 3], [1, 4, 2], [3, 5, 0], [0, 1, 3], [1, 2, 3]])
+    middles = nodes[elements].mean(1)
+    np.savez(
+        tmp_path / "a.npz", node_xy=nodes, elem_xy=middles[:6], elements=elements,
+        u=np.zeros((9, 6)), t=np.arange(9.0),
+    )  # fmt: skip
+    data = ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("elem_xy",)))
+    areas = np.array([0.5, 0.5, 1, 0.5, 0.5, 0.5])
+    np.testing.assert_allclose(data.geometry().weights, areas / areas.sum())

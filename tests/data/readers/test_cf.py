@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.cf import rotated_to_true
+from gpo.data.geometry import Geometry
+from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import longitude_latitude
 from tests.data.readers.gridded_files import (
     EAST,
@@ -118,51 +119,66 @@ def rotated(**mapping):
 def test_a_rotated_grid_is_placed_by_its_pole(tmp_path):
     pole = {"grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0}
     geometry = read(save(tmp_path / "a.nc", rotated(**pole))).geometry()
-    longitude, latitude = longitude_latitude(torch.from_numpy(geometry.coords))
+    longitude, latitude = geometry.true_degrees().T
     # The origin of the European domain of CORDEX.
-    assert (latitude[2].item(), longitude[2].item()) == (pytest.approx(50.75), pytest.approx(18))
+    assert (latitude[2], longitude[2]) == (pytest.approx(50.75), pytest.approx(18))
     assert longitude[3] > longitude[2]
     assert geometry.grid_shape == (3, 2)
     with pytest.raises(DataError, match="`rlat` belongs to a rotated grid"):
         read(save(tmp_path / "b.nc", rotated()))
 
 
-def test_true_places_of_a_rotated_grid_come_first(tmp_path):
+def test_a_rotated_grid_is_a_tensor_grid_in_its_own_frame(tmp_path):
+    pole = {"grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0}
+    geometry = read(save(tmp_path / "a.nc", rotated(**pole))).geometry()
+    assert geometry.axis_names == ("rlat", "rlon")
+    assert [axis.tolist() for axis in geometry.axes] == [[-1, 0, 1], [0, 1]]
+    longitude, latitude = longitude_latitude(torch.from_numpy(geometry.coords))
+    np.testing.assert_allclose(latitude, [-1, -1, 0, 0, 1, 1], atol=1e-12)
+    np.testing.assert_allclose(longitude, [0, 1, 0, 1, 0, 1], atol=1e-12)
+    turned = rotated(**pole).transpose("time", "rlon", "rlat")
+    np.testing.assert_array_equal(
+        read(save(tmp_path / "b.nc", turned)).frames(0), read(tmp_path / "a.nc").frames(0)
+    )
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_true_places_tell_the_pole_where_the_grid_mapping_does_not(tmp_path, stated):
+    right = RotatedPole(39.25, -162.0, 12.0)
+    axes = {"rlat": [-1.0, 0.0, 1.0], "rlon": [0.0, 1.0]}
+    frame = Geometry.latitude_longitude(*(np.array(axis) for axis in axes.values()), pole=right)
+    longitude, latitude = (part.reshape(3, 2) for part in frame.true_degrees().T)
+    places = {"lat": (("rlat", "rlon"), latitude), "lon": (("rlat", "rlon"), longitude)}
+    wrong = {"grid_north_pole_latitude": 10.0, "grid_north_pole_longitude": 0.0}
+    dataset = rotated(**(wrong if stated else {})).assign(places)
+    geometry = read(save(tmp_path / "a.nc", dataset)).geometry()
+    assert len(geometry.axes) == 2
+    np.testing.assert_allclose(geometry.true_degrees(), frame.true_degrees(), atol=1e-5)
+
+
+def test_a_projected_grid_is_a_box_that_knows_its_true_places(tmp_path):
+    y = ("y", [0.0, 10.0, 20.0], {"units": "km", "axis": "Y"})
+    x = ("x", [0.0, 5.0], {"units": "km", "axis": "X"})
+    dataset = flat(("y", "x"), (3, 2), y=y, x=x)
+    dataset = dataset.assign(
+        lat=(("y", "x"), 50 + table(3, 2), NORTH), lon=(("x", "y"), table(2, 3), EAST)
+    )
+    data = read(save(tmp_path / "a.nc", dataset))
+    geometry = data.geometry()
+    assert not geometry.domain.is_sphere
+    assert len(geometry.axes) == 2
+    np.testing.assert_array_equal(
+        geometry.true_degrees(), np.stack([table(2, 3).T.ravel(), 50 + np.arange(6)], -1)
+    )
+    coarse, numbers = geometry.coarsen(1)
+    np.testing.assert_array_equal(coarse.true_degrees(), geometry.true_degrees()[numbers])
+
+
+def test_true_places_that_no_rotation_gives_are_kept_as_they_are(tmp_path):
     places = {"lat": (("rlat", "rlon"), table(3, 2) / 9), "lon": (("rlat", "rlon"), table(3, 2))}
     geometry = read(save(tmp_path / "a.nc", rotated().assign(places))).geometry()
     longitude, _ = longitude_latitude(torch.from_numpy(geometry.coords))
     np.testing.assert_allclose(longitude, np.arange(6), atol=1e-9)
-
-
-def test_the_rotated_pole_formula_is_a_rotation_that_moves_the_pole():
-    up, along = np.array([-30.0, 10.0, 90.0]), np.array([-170.0, 3.0, 50.0])
-    pole = (40.0, -100.0, 25.0)
-    latitude, longitude = rotated_to_true(up, along, pole)
-    # The same as three turns: about the axis, down to the pole's latitude, and to its meridian.
-    turn, tilt, spin = np.deg2rad([pole[2], 90 - pole[0], pole[1] + 180])
-    about_axis = lambda a: np.array(  # noqa: E731
-        [[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]
-    )
-    about_y = np.array(
-        [[np.cos(tilt), 0, -np.sin(tilt)], [0, 1, 0], [np.sin(tilt), 0, np.cos(tilt)]]
-    )
-    moved = about_axis(spin) @ about_y @ about_axis(-turn)
-    np.testing.assert_allclose(
-        vectors(latitude, longitude), grid_vectors(up, along) @ moved.T, atol=1e-12
-    )
-    np.testing.assert_allclose(latitude[2], 40)
-    np.testing.assert_allclose(longitude[2], -100)
-    same = rotated_to_true(up[:2], along, (90.0, 180.0, 0.0))
-    np.testing.assert_allclose(same[1][0], along, atol=1e-12)
-
-
-def vectors(latitude, longitude):
-    up, along = np.deg2rad(latitude), np.deg2rad(longitude)
-    return np.stack([np.cos(up) * np.cos(along), np.cos(up) * np.sin(along), np.sin(up)], -1)
-
-
-def grid_vectors(latitude, longitude):
-    return vectors(*np.meshgrid(latitude, longitude, indexing="ij"))
 
 
 def curved(latitude, longitude, dims=("y", "x")):

@@ -5,8 +5,9 @@ Names and shapes decide which array is what; capitals do not matter.
 - Times: `t`, `tt`, `time` or `times`, a vector.
 - Axes of a rectilinear grid: `x`, `y`, `z`, vectors. Where `x` and `y` are two-dimensional and
   of one shape, and there are other arrays, they are the mesh of a body-fitted grid.
-- Points: `coords`, `coordinates`, `points`, `pts`, `pos`, `mesh_pos`, `nodes`, `vertices` or
-  `X_star` (points, dim); a constant third coordinate is dropped.
+- Points: arrays that `--coords` names, else `coords`, `coordinates`, `points`, `pts`, `pos`, `mesh_pos`, `nodes`, `vertices` or
+  `X_star` (points, dim), or any other telling name (`coordinate_names.py`), such as `elem_xy`, or
+  `node_x` and `node_y`; a constant third coordinate is dropped.
 - Mesh cells: `cells`, `triangles`, `elements` or `faces` (cells, 3 or 4), which count sites from
   zero; in `.mat` files also from one, where the last site is named and number zero is not.
 - Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or
@@ -56,6 +57,13 @@ from gpo.data.readers.axis_order import (
     state_order,
 )
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
+from gpo.data.readers.coordinate_names import is_cells
+from gpo.data.readers.named_sites import (
+    check_no_coordinates,
+    possible_coordinates,
+    recognised_sites,
+    stated_sites,
+)
 from gpo.data.readers.sites import (
     Column,
     choose_columns,
@@ -99,7 +107,7 @@ class ArraysReader(AbstractReader):
         self, path: Path, arrays: dict[str, Stored], options: ReadOptions
     ) -> Trajectories:
         times = find(path, arrays, TIMES, lambda stored: stored.is_vector)
-        sites = find_sites(path, arrays)
+        sites = _find_sites(path, arrays, times, options)
         lengths = {**sites.lengths, **({"time": arrays[times].size} if times else {})}
         axes = Axes(lengths, sites.orders)
         stated = options.select.get("axes") or _convention(path, arrays)
@@ -110,10 +118,14 @@ class ArraysReader(AbstractReader):
         state = {name: stored for name, stored in rest.items() if name not in options.beside}
         found = _candidates(path, state, options.variables)
         changing = {name: one for name, one in found.items() if not is_beside(axes, one, patterns)}
+        if axes.is_bare and not stated and not options.variables:
+            check_no_coordinates(path, rest)
         fields = [
             match(path, name, stored, axes, patterns)
             for name, stored in (changing or found).items()
         ]
+        if axes.is_bare and not stated:
+            _check_no_line(path, rest, fields)
         num_times = common_length(path, fields, "time")
         time = np.ravel(arrays[times].values()) if times else np.arange(num_times)
         count = common_length(path, fields, "sample")
@@ -173,7 +185,7 @@ class ArraysReader(AbstractReader):
         self, path: Path, arrays: dict[str, Stored], names: tuple[str, str], options: ReadOptions
     ) -> StaticMaps:
         others = {name: stored for name, stored in arrays.items() if name not in names}
-        sites = find_sites(path, others)
+        sites = _find_sites(path, others, None, options)
         axes = Axes(sites.lengths, sites.orders)
         if "axes" in options.select:
             axes = state_order(path, options.select["axes"], axes, ["sample"])
@@ -251,6 +263,49 @@ class _Content:
         arrays = dict.fromkeys(column.array for column in self.columns)
         parts = {name: self.fields[name].read(**index) for name in arrays}
         return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
+
+
+def _find_sites(
+    path: Path, arrays: Mapping[str, Stored], times: str | None, options: ReadOptions
+) -> Sites:
+    """Returns the sites by what the user says, by the usual names, or by telling names."""
+    others = {name: stored for name, stored in arrays.items() if name != times}
+    if options.coords:
+        return stated_sites(path, others, options.coords)
+    if "axes" in options.select:
+        return find_sites(path, others)
+    usual = find_sites(path, others) if not _are_columns(others) else None
+    if usual is not None and usual.used:
+        has_more = len(usual.used) == 1 and any(is_cells(name) for name in others)
+        is_cloud = usual.orders == (("points",),)
+        return stated_sites(path, others, usual.used) if is_cloud and has_more else usual
+    return recognised_sites(path, others) or find_sites(path, others)
+
+
+def _are_columns(arrays: Mapping[str, Stored]) -> bool:
+    """Returns whether vectors x and y place points one by one: no array has an axis for each."""
+    pair = [arrays[name] for name in arrays if name.lower() in ("x", "y")]
+    sizes = {stored.size for stored in pair if stored.is_vector}
+    if len(pair) != 2 or len(sizes) != 1 or not all(stored.is_vector for stored in pair):
+        return False
+    (size,) = sizes
+    shapes = [stored.shape for stored in arrays.values() if not stored.is_vector]
+    return size > 1 and bool(shapes) and all(shape.count(size) == 1 for shape in shapes)
+
+
+def _check_no_line(path: Path, rest: Mapping[str, Stored], fields: Sequence[Field]) -> None:
+    """Refuses to read sites as a line where other arrays may be their coordinates."""
+    if any(field.sites != ("x",) for field in fields):
+        return
+    count = fields[0].length("x")
+    suspects = possible_coordinates(rest, count, [field.name for field in fields])
+    if suspects:
+        order = ",".join(fields[0].order)
+        problem = (
+            f"may be coordinates of the {count} sites, which would else be a line. Say so: "
+            f"`--coords {' '.join(suspects)}`; or that it is a line: `--select axes={order}`."
+        )
+        raise DataError(path, suspects[0], problem)
 
 
 def _find_static_map(arrays: Mapping[str, Stored]) -> tuple[str, str] | None:

@@ -101,14 +101,14 @@ def _cloud(path: Path, arrays: Mapping[str, Stored], points: str, cells: str | N
     coords = check_points(path, points, values[:, None] if values.ndim == 1 else values)
     corners = None
     if cells:
-        corners = _from_zero(path, cells, arrays[cells].values(), len(coords))
+        corners = from_zero(path, cells, arrays[cells].values(), len(coords))
         corners = check_cells(path, cells, corners, coords)
     geometry = scattered(path, coords, corners)
     used = (points, cells) if cells else (points,)
     return Sites((("points",),), {"points": len(coords)}, used, lambda counts: geometry)
 
 
-def _from_zero(path: Path, name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
+def from_zero(path: Path, name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
     """Returns cells that count sites from zero; MATLAB's own count from one."""
     if path.suffix != ".mat" or cells.min() < 1 or cells.max() > num_points:
         return cells

@@ -26,6 +26,14 @@ class ReadOptions:
     inputs: tuple[str, ...] = ()
     """Names that are given in a static map, fields or one number per sample; the variables are
     what it predicts then."""
+    coords: tuple[str, ...] = ()
+    """Names of the coordinates of sites, where a file does not tell: one array of points by
+    coordinates, or one of a number per site for every coordinate."""
+    periodic: tuple[str, ...] = ()
+    """Names of axes that close on themselves, where a file does not tell."""
+    num_files: int = 1
+    """Files that are read as one: of many large ones, fewer frames each are searched for sites
+    that are always missing."""
 
 
 class AbstractReader(ABC):

@@ -5,6 +5,7 @@ Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,30 +13,25 @@ import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
+from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
+from gpo.data.readers.cf_attributes import (
+    TIME_NAMES,
+    coordinate_along,
+    is_extra,
+    is_flat,
+    is_latitude,
+    is_longitude,
+    is_time,
+    standard_name,
+)
+from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
+from gpo.data.readers.point_columns import find_columns, listed_points
+from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.files import require
 from gpo.numerics.domain import unit_vectors
 
-TIME_NAMES = ("valid_time", "time", "t", "date")
-LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat")
-LONGITUDE_NAMES = ("lon", "long", "longitude", "nav_lon", "xlong", "tlon", "tlong")
-NORTH = ("degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen")
-EAST = ("degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee")
-FLAT_STANDARD_NAMES = (
-    *("projection_x_coordinate", "projection_y_coordinate", "grid_latitude", "grid_longitude"),
-    *("projection_x_angular_coordinate", "projection_y_angular_coordinate"),
-)
-FLAT_NAMES = ("x", "y", "rlat", "rlon", *LATITUDE_NAMES, *LONGITUDE_NAMES)
-EXTRA_NAMES = (
-    *("level", "lev", "plev", "pressure_level", "model_level", "isobaricinhpa", "hybrid"),
-    *("height", "altitude", "depth", "number", "member", "ensemble", "realization"),
-    *("step", "forecast_period", "forecast_reference_time", "expver"),
-)
-EXTRA_STANDARD_NAMES = (
-    *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),
-    *("forecast_period", "forecast_reference_time"),
-)
 DURATIONS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
     **dict.fromkeys(("min", "minute", "minutes"), "min"),
@@ -51,8 +47,8 @@ def find_time(dataset: xr.Dataset, dims: Sequence[str]) -> str | None:
         coordinate = _time_coordinate(dataset, dim)
         if dim.lower() in TIME_NAMES[:2]:
             return TIME_NAMES.index(dim.lower())
-        if coordinate is not None and _is_time(coordinate):
-            return 2 if _standard_name(coordinate) == "time" else 3
+        if coordinate is not None and is_time(coordinate):
+            return 2 if standard_name(coordinate) == "time" else 3
         return 4 if dim.lower() in TIME_NAMES else 5
 
     ranked = sorted((dim for dim in dims if rank(dim) < 5), key=rank)
@@ -89,84 +85,105 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     return values.astype(np.float64), DURATIONS[units.lower()], None
 
 
-def site_dims(dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
+def read_origin(path: Path, dataset: xr.Dataset, dim: str) -> TimeOrigin | None:
+    """Returns the date of the first frame, from which `read_times` counts; none without dates."""
+    coordinate = _time_coordinate(dataset, dim)
+    if coordinate is None or " since " not in str(coordinate.attrs.get("units", "")):
+        return None
+    cftime = require("cftime", "data", "Reading dates")
+    units = str(coordinate.attrs["units"]).strip()
+    calendar = str(coordinate.attrs.get("calendar", "standard"))
+    try:
+        first = cftime.num2date(coordinate.values[0].item(), units, calendar)
+    except ValueError as error:
+        problem = f"has units {units!r} in calendar {calendar!r}, which we cannot decode: {error}."
+        raise DataError(path, str(coordinate.name), problem) from error
+    return TimeOrigin(first.strftime("%Y-%m-%d %H:%M:%S"), calendar)
+
+
+def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
     """Returns those dimensions along which a variable's sites lie, in the order of its points.
 
     Args:
-        dataset: The file.
+        path: The file, for messages.
+        dataset: Its content.
         dims: Dimensions of the variable, without the time.
         time: Name of the time dimension.
     """
+    mesh = find_mesh(path, dataset, dims)
+    if mesh is not None:
+        return (mesh[1],)
+    rotated = rotated_axes(dataset, dims)
+    if rotated is not None:
+        return tuple(str(axis.dims[0]) for axis in rotated)
+    projected = projected_axes(dataset, dims)
+    if projected is not None:
+        return projected
     positions = _positions(dataset, dims, time)
     if positions is not None:
         latitude, longitude = positions
         every = dict.fromkeys([*latitude.dims, *longitude.dims])
         return tuple(str(dim) for dim in every if dim != time)
-    flat = tuple(dim for dim in dims if _is_flat(dataset, dim))
-    long = (dim for dim in dims if not _is_extra(dataset, dim) and dataset.sizes[dim] != 1)
+    flat = tuple(dim for dim in dims if is_flat(dataset, dim))
+    long = (dim for dim in dims if not is_extra(dataset, dim) and dataset.sizes[dim] != 1)
     return flat or tuple(long)
 
 
-def build_geometry(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> Geometry:
-    """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes."""
-    positions = _positions(dataset, dims, time)
-    if positions is not None:
-        latitude, longitude = positions
-        horizontal = {*latitude.dims, *longitude.dims} - {time}
-        above = [dim for dim in dims if dim not in horizontal]
-        if above:
-            raise DataError(path, above[0], "cannot be an axis on the sphere: select one value.")
-        up, along = (_fixed(path, array, time) for array in positions)
-        _check_degrees(path, {str(latitude.name): up, str(longitude.name): along})
-        if up.ndim == 2:
-            return Geometry.curvilinear_sphere(up, along)
-        if len(horizontal) == 1:
-            coords = unit_vectors(torch.from_numpy(along), torch.from_numpy(up)).numpy()
-            return Geometry.scattered(coords, domain=sphere_domain(coords))
-        up = check_axis(path, str(latitude.name), up)
-        return Geometry.latitude_longitude(up, _unwrap(path, str(longitude.name), along))
-    rotated = _rotated_axes(dataset, dims)
-    if rotated is not None:
-        up, along = (check_axis(path, str(axis.name), axis.values) for axis in rotated)
-        up, along = rotated_to_true(up, along, _rotated_pole(path, dataset, str(rotated[0].name)))
-        _check_degrees(path, {dims[0]: up, dims[1]: along})
-        is_turned = rotated[0].dims[0] == dims[1]
-        return Geometry.curvilinear_sphere(*((up.T, along.T) if is_turned else (up, along)))
-    return _flat_grid(path, dataset, dims)
-
-
-def rotated_to_true(
-    latitude: np.ndarray, longitude: np.ndarray, pole: tuple[float, float, float]
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Returns true latitudes and longitudes of a grid with a rotated pole, in degrees.
-
-    With the rotated pole at $(\lambda_p, \varphi_p)$ and $\theta = \lambda_r - \lambda_N$,
-
-    $$\sin\varphi = \sin\varphi_r \sin\varphi_p + \cos\varphi_r \cos\varphi_p \cos\theta,$$
-    $$\cos\varphi\, e^{i(\lambda-\lambda_p)} = \sin\varphi_r \cos\varphi_p
-      - \cos\varphi_r \sin\varphi_p \cos\theta - i \cos\varphi_r \sin\theta.$$
+def build_geometry(
+    path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str, coords: Sequence[str] = ()
+) -> Geometry:
+    """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes.
 
     Args:
-        latitude: $\varphi_r$ along the first axis.
-        longitude: $\lambda_r$ along the second axis.
-        pole: $\varphi_p$, $\lambda_p$ and $\lambda_N$, the rotated longitude of the north pole.
+        path: The file, for messages.
+        dataset: Its content.
+        dims: Dimensions along which sites lie.
+        time: Name of the time dimension.
+        coords: Names of the coordinates of scattered sites, where the user says them.
     """
-    up, along = np.meshgrid(np.deg2rad(latitude), np.deg2rad(longitude - pole[2]), indexing="ij")
-    tilt = np.deg2rad(pole[0])
-    north = np.sin(up) * np.sin(tilt) + np.cos(up) * np.cos(tilt) * np.cos(along)
-    real = np.sin(up) * np.cos(tilt) - np.cos(up) * np.sin(tilt) * np.cos(along)
-    turn = np.arctan2(-np.cos(up) * np.sin(along), real)
-    true_longitude = (np.rad2deg(turn) + pole[1] + 180) % 360 - 180
-    return np.rad2deg(np.arcsin(north.clip(-1, 1))), true_longitude
+    if coords:
+        return listed_points(path, dataset, dims, coords)
+    mesh = find_mesh(path, dataset, dims)
+    if mesh is not None and len(dims) == 1:
+        return mesh[0].geometry(mesh[1])
+    positions = _positions(dataset, dims, time)
+    if projected_axes(dataset, dims) is not None:
+        return _projected_grid(path, dataset, dims, time, positions)
+    rotated = rotated_axes(dataset, dims)
+    if rotated is not None:
+        _check_two_axes(path, dims, {str(axis.dims[0]) for axis in rotated})
+        true = None if positions is None else _true_places(path, positions, dims, time)
+        geometry = rotated_grid(path, dataset, rotated, true)
+        if geometry is not None:
+            return geometry
+    if positions is None:
+        found = find_columns(path, dataset, dims)
+        if found:
+            return listed_points(path, dataset, dims, found)
+        return _flat_grid(path, dataset, dims)
+    latitude, longitude = positions
+    horizontal = {str(dim) for dim in (*latitude.dims, *longitude.dims)} - {time}
+    _check_two_axes(path, dims, horizontal)
+    up, along = (_fixed(path, array, time) for array in positions)
+    _check_degrees(path, {str(latitude.name): up, str(longitude.name): along})
+    if up.ndim == 2:
+        return Geometry.curvilinear_sphere(up, along)
+    if len(horizontal) == 1:
+        coords = unit_vectors(torch.from_numpy(along), torch.from_numpy(up)).numpy()
+        return Geometry.scattered(coords, domain=sphere_domain(coords))
+    up = check_axis(path, str(latitude.name), up)
+    return Geometry.latitude_longitude(up, _unwrap(path, str(longitude.name), along))
 
 
-def is_auxiliary(dataset: xr.Dataset, name: str) -> bool:
+def is_auxiliary(path: Path, dataset: xr.Dataset, name: str) -> bool:
     """Returns whether a variable describes the grid instead of being a field on it."""
     array = dataset[name]
+    if any(name in mesh.auxiliaries for mesh in topologies(path, dataset)):
+        return True
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
     is_bounds = name in bounds or name.endswith(("_bnds", "_bounds"))
-    is_position = _is_latitude(array) or _is_longitude(array)
-    return is_bounds or is_position or _is_time(array) or "grid_mapping_name" in array.attrs
+    is_position = is_latitude(array) or is_longitude(array)
+    return is_bounds or is_position or is_time(array) or "grid_mapping_name" in array.attrs
 
 
 def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry:
@@ -177,13 +194,43 @@ def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry
     axes: list[np.ndarray] = []
     units: list[str] = []
     for dim in dims:
-        coordinate = _coordinate(dataset, dim)
+        coordinate = coordinate_along(dataset, dim)
         axis = np.arange(dataset.sizes[dim]) if coordinate is None else coordinate.values
         axes.append(check_axis(path, dim, axis))
         units.append("" if coordinate is None else str(coordinate.attrs.get("units", "")))
     ends = [(float(axis.min()), float(axis.max())) for axis in axes]
     bounds = [(low, high if high > low else low + 1) for low, high in ends]
     return Geometry.rectilinear(axes, names=dims, units=units, bounds=bounds)
+
+
+def _projected_grid(
+    path: Path,
+    dataset: xr.Dataset,
+    dims: Sequence[str],
+    time: str,
+    positions: tuple[xr.DataArray, xr.DataArray] | None,
+) -> Geometry:
+    """Builds the box of a map's plane, with the true places of its sites where the file has them."""
+    geometry = _flat_grid(path, dataset, dims)
+    if positions is None or len(dims) != 2:
+        return geometry
+    latitude, longitude = _true_places(path, positions, dims, time)
+    return replace(geometry, projected_from=np.stack([longitude.ravel(), latitude.ravel()], -1))
+
+
+def _true_places(
+    path: Path, positions: tuple[xr.DataArray, xr.DataArray], dims: Sequence[str], time: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns true latitudes and longitudes of all sites, in the order of their dimensions."""
+    up, along = (_fixed(path, array.transpose(..., *dims), time) for array in positions)
+    _check_degrees(path, {str(positions[0].name): up, str(positions[1].name): along})
+    return up, along
+
+
+def _check_two_axes(path: Path, dims: Sequence[str], horizontal: set[str]) -> None:
+    above = [dim for dim in dims if dim not in horizontal]
+    if above:
+        raise DataError(path, above[0], "cannot be an axis on the sphere: select one value.")
 
 
 def _check_degrees(path: Path, degrees: dict[str, np.ndarray]) -> None:
@@ -231,8 +278,8 @@ def _positions(
         if set(variable.dims) - {time} and set(variable.dims) <= {*dims, time}
     ]
     there.sort(key=lambda array: (array.ndim, str(array.name)))
-    latitudes = [array for array in there if _is_latitude(array)]
-    longitudes = [array for array in there if _is_longitude(array)]
+    latitudes = [array for array in there if is_latitude(array)]
+    longitudes = [array for array in there if is_longitude(array)]
     for latitude in latitudes:
         for longitude in longitudes:
             if latitude.ndim == longitude.ndim == 1:
@@ -242,108 +289,12 @@ def _positions(
     return None
 
 
-def _rotated_axes(
-    dataset: xr.Dataset, dims: Sequence[str]
-) -> tuple[xr.DataArray, xr.DataArray] | None:
-    """Returns latitude and longitude of a rotated grid, or nothing."""
-    found: dict[str, xr.DataArray] = {}
-    for dim in dims:
-        coordinate = _coordinate(dataset, dim)
-        if coordinate is not None:
-            found[_standard_name(coordinate) or dim.lower()] = coordinate
-    latitude = found.get("grid_latitude", found.get("rlat"))
-    longitude = found.get("grid_longitude", found.get("rlon"))
-    if latitude is None or longitude is None or len(dims) != 2:
-        return None
-    return latitude, longitude
-
-
-def _rotated_pole(path: Path, dataset: xr.Dataset, axis: str) -> tuple[float, float, float]:
-    for variable in dataset.variables.values():
-        given = variable.attrs
-        if given.get("grid_mapping_name") == "rotated_latitude_longitude":
-            names = ("grid_north_pole_latitude", "grid_north_pole_longitude")
-            if all(name in given for name in names):
-                turn = float(given.get("north_pole_grid_longitude", 0))
-                return float(given[names[0]]), float(given[names[1]]), turn
-    raise DataError(
-        path,
-        axis,
-        "belongs to a rotated grid, for which the file must have true latitudes and longitudes "
-        "or a grid mapping with grid_north_pole_latitude and grid_north_pole_longitude.",
-    )
-
-
-def _coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
-    """Returns the numbers along a dimension; nothing where the file has none."""
-    if dim not in dataset.variables or dataset[dim].dims != (dim,):
-        return None
-    return dataset[dim] if dataset[dim].dtype.kind in "iuf" else None
-
-
 def _time_coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
     """Returns the variable of the dimension's name, or any other that dates its frames."""
     if dim in dataset.variables and dataset[dim].dims == (dim,):
         return dataset[dim]
     along = [dataset[name] for name, part in dataset.variables.items() if part.dims == (dim,)]
-    return next((array for array in along if _is_time(array)), None)
-
-
-def _standard_name(array: xr.DataArray) -> str:
-    return str(array.attrs.get("standard_name", "")).lower()
-
-
-def _units(array: xr.DataArray) -> str:
-    return str(array.attrs.get("units", "")).strip().lower()
-
-
-def _is_time(array: xr.DataArray) -> bool:
-    return _standard_name(array) == "time" or " since " in _units(array)
-
-
-def _is_latitude(array: xr.DataArray) -> bool:
-    return _is_angle(array, "latitude", NORTH, "y", LATITUDE_NAMES)
-
-
-def _is_longitude(array: xr.DataArray) -> bool:
-    return _is_angle(array, "longitude", EAST, "x", LONGITUDE_NAMES)
-
-
-def _is_angle(
-    array: xr.DataArray, standard: str, units: tuple[str, ...], axis: str, names: tuple[str, ...]
-) -> bool:
-    """Returns whether an array holds true latitudes, or longitudes, not those of a rotated grid."""
-    if array.dtype.kind not in "iuf":
-        return False
-    if _standard_name(array) in (standard, f"grid_{standard}"):
-        return _standard_name(array) == standard
-    is_axis = str(array.attrs.get("axis", "")).lower() == axis
-    has_units = _units(array) in units or (is_axis and _units(array) in ("degree", "degrees"))
-    name = str(array.name).lower()
-    return name in names or (has_units and name not in ("rlat", "rlon"))
-
-
-def _is_flat(dataset: xr.Dataset, dim: str) -> bool:
-    """Returns whether a dimension is horizontal, or an axis of a plane."""
-    coordinate = _coordinate(dataset, dim)
-    if coordinate is not None:
-        axis = str(coordinate.attrs.get("axis", "")).upper()
-        if axis in ("X", "Y") or _standard_name(coordinate) in FLAT_STANDARD_NAMES:
-            return True
-        if _is_latitude(coordinate) or _is_longitude(coordinate):
-            return True
-    return dim.lower() in FLAT_NAMES
-
-
-def _is_extra(dataset: xr.Dataset, dim: str) -> bool:
-    """Returns whether a dimension counts levels, members or forecast steps."""
-    if dim.lower() in EXTRA_NAMES:
-        return True
-    coordinate = _coordinate(dataset, dim)
-    if coordinate is None:
-        return False
-    is_vertical = "positive" in coordinate.attrs or coordinate.attrs.get("axis") == "Z"
-    return is_vertical or _standard_name(coordinate) in EXTRA_STANDARD_NAMES
+    return next((array for array in along if is_time(array)), None)
 
 
 def _hours(

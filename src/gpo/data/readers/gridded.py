@@ -45,6 +45,8 @@ SMALL_FILE = 2**28
 """Bytes up to which every frame is looked at for sites that are always missing."""
 NUM_LOOKS = 16
 """Frames that are looked at in larger files."""
+SERIES = ("trajectory", "sample")
+"""Dimensions that count trajectories, each a series of its own."""
 ALL = "all"
 """The selection that keeps a dimension as an axis of the grid."""
 
@@ -84,13 +86,13 @@ class GriddedReader(AbstractReader):
             time, units, first_hour = read_times(path, dataset, plan.time)
             origin = read_origin(path, dataset, plan.time)
             levels = read_levels(dataset, plan.chosen)
-            geometry = build_geometry(path, dataset, plan.sites, plan.time)
+            geometry = build_geometry(path, dataset, plan.sites, plan.time, options.coords)
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
             reopen = partial(_open, path, options.variables)
             candidates = find_candidates(dataset, plan.time, plan.sites, plan.chosen, reopen)
-            frames = _looks(path, dataset, plan, geometry.num_points)
+            frames = _looks(path, dataset, plan, geometry.num_points, options.num_files)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
             dataset.close()
@@ -112,7 +114,7 @@ class GriddedReader(AbstractReader):
             origin=origin,
             levels=levels,
             candidates=candidates,
-            num_trajectories=1,
+            num_trajectories=1 if plan.series is None else dataset.sizes[plan.series],
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
 
@@ -127,6 +129,14 @@ class _Plan:
     """Dimensions along which sites lie, in the order of points."""
     chosen: Mapping[str, int]
     """Position along every other dimension."""
+    series: str | None = None
+    """Dimension that counts trajectories, if any."""
+
+    def at(self, trajectory: int) -> "_Plan":
+        """Returns the plan of one trajectory."""
+        if self.series is None:
+            return self
+        return replace(self, chosen={**self.chosen, self.series: trajectory})
 
     def frames(
         self, path: Path, dataset: xr.Dataset, times: slice, rows: slice = slice(None)
@@ -163,7 +173,7 @@ class _Read:
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         dataset = _open(self.path, self.wanted) if self.kept is None else self.kept
         try:
-            return self.plan.frames(self.path, dataset, times, rows)
+            return self.plan.at(trajectory).frames(self.path, dataset, times, rows)
         finally:
             dataset.close()
 
@@ -198,7 +208,7 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
                 return _open_grib(path, wanted, settings)
             if kind == "Zarr":
                 require("zarr", "data", "Reading Zarr")
-                store = xr.open_dataset(path, engine="zarr", consolidated=False, **settings)
+                store = _open_zarr(path, settings)
                 # A store has no order of its own: it lists its arrays as they happen to come.
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
@@ -209,6 +219,18 @@ def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
     except Exception as error:
         problem = f"cannot be opened as {kind}: {error or type(error).__name__}"
         raise DataError(path, "file", f"{problem}. It may be damaged or cut short.") from error
+
+
+def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
+    """Opens a store; zeros are numbers, although format 2 fills chunks that are not there with them."""
+    store = xr.open_dataset(
+        path, engine="zarr", consolidated=False, mask_and_scale=False, **settings
+    )
+    for variable in store.variables.values():
+        fill = variable.attrs.get("_FillValue", np.nan)
+        if np.ndim(fill) == 0 and fill == 0:
+            del variable.attrs["_FillValue"]
+    return xr.decode_cf(store, decode_times=False)
 
 
 def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
@@ -251,7 +273,7 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     numeric = [
         str(name)
         for name, array in dataset.data_vars.items()
-        if array.dtype.kind in "iuf" and not is_auxiliary(dataset, str(name))
+        if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
     ]
     if not numeric:
         raise DataError(path, "variables", "with numbers are none; groups are not looked into.")
@@ -277,8 +299,13 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     for dim, text in options.select.items():
         if dim not in used:
             _find(path, dim, _scalar_labels(path, dataset, dim, extra), text)
-    chosen = {dim: _choose(path, dataset, dim, options.select.get(dim)) for dim in extra}
-    return _Plan(tuple(grids), time, sites, chosen)
+    series = next((dim for dim in extra if dim in SERIES and dim not in options.select), None)
+    if series is not None and not all(series in dataset[name].dims for name in grids):
+        series = None
+    chosen = {
+        dim: _choose(path, dataset, dim, options.select.get(dim)) for dim in extra if dim != series
+    }
+    return _Plan(tuple(grids), time, sites, chosen, series)
 
 
 def _grids(
@@ -290,7 +317,7 @@ def _grids(
     for name in names:
         others = [str(dim) for dim in dataset[name].dims if dim != time]
         open_dims = [dim for dim in others if dim in whole or dim not in options.select]
-        sites = site_dims(dataset, open_dims, time)
+        sites = site_dims(path, dataset, open_dims, time)
         if any(dim in whole and dim not in sites for dim in others):
             sites = tuple(dim for dim in others if dim in whole or dim in sites)
         if time in dataset[name].dims and sites:
@@ -350,16 +377,20 @@ def _listed(labels: Sequence[str], limit: int = 40) -> str:
     return ", ".join(labels[:limit]) + more
 
 
-def _looks(path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int) -> Iterator[np.ndarray]:
+def _looks(
+    path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int, num_files: int
+) -> Iterator[np.ndarray]:
     """Yields frames to look at: portions of all in a small file, else some evenly spaced."""
     num_frames = dataset.sizes[plan.time]
     portion = max(1, 2**22 // max(1, num_sites))
     starts = range(0, num_frames, portion)
-    if _num_bytes(path) >= SMALL_FILE and num_frames > NUM_LOOKS:
+    num_looks = max(2, NUM_LOOKS // num_files)
+    if num_files * _num_bytes(path) >= SMALL_FILE and num_frames > num_looks:
         portion = 1
-        starts = np.linspace(0, num_frames - 1, NUM_LOOKS).astype(int).tolist()
-    for start in starts:
-        yield plan.frames(path, dataset, slice(start, start + portion))
+        starts = np.linspace(0, num_frames - 1, num_looks).astype(int).tolist()
+    for trajectory in range(1 if plan.series is None else dataset.sizes[plan.series]):
+        for start in starts:
+            yield plan.at(trajectory).frames(path, dataset, slice(start, start + portion))
 
 
 def _variable(name: str, array: xr.DataArray) -> Variable:

@@ -2,22 +2,26 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
 from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
+from gpo.data.geometry import UPWARDS
 from gpo.data.query_points import Block, QueryPoints
 
-ATTRIBUTES = {"Conventions": "CF-1.8"}
+ATTRIBUTES = {"Conventions": "CF-1.8 UGRID-1.0"}
 DEGREES = {
     "latitude": {"standard_name": "latitude", "long_name": "latitude", "axis": "Y"},
     "longitude": {"standard_name": "longitude", "long_name": "longitude", "axis": "X"},
 }
 """Attributes of the coordinates on the sphere."""
+GRID_MAPPING = "rotated_pole"
+"""Variable that says where the pole of a rotated grid is."""
 MESH, CELLS = "mesh", "mesh_face_nodes"
-"""Names of the variables that describe a mesh: UGRID 1.0."""
+"""Variables that say what the mesh is, and what its cells are."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,6 @@ class ForecastLayout:
     """The date of time zero, where forecasts have dates; times are hours then."""
     levels: Mapping[str, str] = field(default_factory=dict)
     """The level on which variables are, by name of the vertical axis."""
-    cells: np.ndarray | None = None
-    """Corners of the triangles of a mesh, whose nodes the points are."""
 
     @property
     def num_steps(self) -> int:
@@ -64,14 +66,10 @@ class ForecastLayout:
         points = self.points
         for number, (name, units) in enumerate(zip(points.names, points.units, strict=True)):
             attributes = {"units": units} if units else {}
-            attributes |= DEGREES.get(name, {}) if points.domain.is_sphere else {}
+            attributes |= DEGREES.get(name, {}) if self._has_degrees else {}
             attributes |= dict(points.attributes[number]) if points.attributes else {}
-            if points.is_grid:
-                yield name, (points.dims[number],), points.numbers[number], attributes
-            else:
-                numbers = points.numbers[number]
-                shape = points.curvilinear_shape
-                yield name, points.dims, numbers.reshape(shape) if shape else numbers, attributes
+            axis = points.dims[number if points.is_grid else 0]
+            yield name, (axis,), points.numbers[number], attributes | self._direction(name)
         for name, value in self.levels.items():
             yield name, (), np.array(float(value)), {"axis": "Z"}
         if self.times is not None:
@@ -84,24 +82,55 @@ class ForecastLayout:
         named = {"long_name": f"time in {self.time_units or 'frames'}", "axis": "T"}
         return named | ({"units": self.time_units} if self.time_units else {})
 
+    @property
+    def _has_degrees(self) -> bool:
+        """Whether coordinates are true longitudes and latitudes."""
+        points = self.points
+        return points.domain.is_sphere and (points.pole is None or not points.is_grid)
+
+    def auxiliaries(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, Any]]]:
+        """Yields name, dimensions, numbers and attributes of true places, poles and meshes."""
+        points = self.points
+        if points.cells is not None:
+            dimension, kind = (2, "face") if points.cells.shape[1] == 3 else (3, "volume")
+            topology = {
+                "cf_role": "mesh_topology", "topology_dimension": dimension,
+                "node_coordinates": " ".join(points.names), f"{kind}_node_connectivity": CELLS,
+            }  # fmt: skip
+            yield MESH, (), np.array(0, np.int32), topology
+            yield CELLS, ("cell", "corner"), points.cells.astype(np.int32), {"start_index": 0}
+        if not points.is_grid:
+            return
+        if points.true_degrees is not None:
+            for name, units, degrees in zip(
+                ("longitude", "latitude"), ("degrees_east", "degrees_north"),
+                points.true_degrees.T, strict=True,
+            ):  # fmt: skip
+                attributes = {"units": units, "standard_name": name}
+                yield name, points.dims, degrees.reshape(points.shape), attributes
+        if points.pole is not None:
+            mapping = {"grid_mapping_name": "rotated_latitude_longitude", **asdict(points.pole)}
+            yield GRID_MAPPING, (), np.array(0, np.int32), mapping
+
+    def _direction(self, name: str) -> dict[str, str]:
+        """Returns attributes that tell the axes of a rotated or projected grid apart."""
+        points, is_up = self.points, name.lower().startswith(UPWARDS)
+        if points.pole is not None and points.is_grid:
+            return {"standard_name": "grid_latitude" if is_up else "grid_longitude"}
+        if points.true_degrees is None or points.placed is not None:
+            return {}
+        return {"standard_name": f"projection_{'y' if is_up else 'x'}_coordinate"}
+
     def attributes(self, variable: Variable) -> dict[str, str]:
-        """Returns the CF attributes of a variable."""
-        given = dict(variable.attributes)
-        names = [*(() if self.points.is_grid else self.points.names), *self.levels]
+        """Returns the CF attributes of a variable, and where its grid lies."""
+        given, points = dict(variable.attributes), self.points
+        places = [name for name, dims, *_ in self.auxiliaries() if dims == points.dims]
+        names = [*(() if points.is_grid else points.names), *places, *self.levels]
         if names:
             given["coordinates"] = " ".join(names)
-        if self.cells is not None:
+        if points.cells is not None:
             given |= {"mesh": MESH, "location": "node"}
-        return given
-
-    def mesh_attributes(self) -> dict[str, str | int]:
-        """Returns the attributes of the variable that describes a mesh, as UGRID names them."""
-        return {
-            "cf_role": "mesh_topology",
-            "topology_dimension": 2,
-            "node_coordinates": " ".join(self.points.names),
-            "face_node_connectivity": CELLS,
-        }
+        return given | ({"grid_mapping": GRID_MAPPING} if points.pole and points.is_grid else {})
 
 
 class AbstractForecastWriter(ABC):

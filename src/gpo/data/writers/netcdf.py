@@ -13,8 +13,6 @@ from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
 from gpo.data.writers.layout import (
     ATTRIBUTES,
-    CELLS,
-    MESH,
     AbstractForecastWriter,
     ForecastLayout,
 )
@@ -48,22 +46,17 @@ def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractFo
             coordinate = file.createVariable(name, numbers.dtype, dims)
             coordinate.setncatts(attributes)
             coordinate[...] = numbers
-        if layout.cells is not None:
-            _write_mesh(file, layout, layout.cells)
+        for name, dims, numbers, attributes in layout.auxiliaries():
+            for dim, length in zip(dims, numbers.shape, strict=True):
+                if dim not in file.dimensions:
+                    file.createDimension(dim, length)
+            auxiliary = file.createVariable(name, numbers.dtype, dims)
+            auxiliary.setncatts(attributes)
+            auxiliary[...] = numbers
         for variable in layout.variables:
             content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
             content.setncatts(layout.attributes(variable))
         yield _FileWriter(file, layout)
-
-
-def _write_mesh(file: "netCDF4.Dataset", layout: ForecastLayout, cells: np.ndarray) -> None:
-    """Writes the cells of a mesh as UGRID has them, so that readers know it from loose points."""
-    file.createDimension("mesh_face", cells.shape[0])
-    file.createDimension("mesh_corner", cells.shape[1])
-    corners = file.createVariable(CELLS, "i4", ("mesh_face", "mesh_corner"))
-    corners.setncatts({"cf_role": "face_node_connectivity", "start_index": 0})
-    corners[:] = cells
-    file.createVariable(MESH, "i4", ()).setncatts(layout.mesh_attributes())
 
 
 def write_forecast(
@@ -88,10 +81,7 @@ def write_forecast(
         origin: The date of time zero, where times are dates.
     """
     points = QueryPoints.of(geometry)
-    layout = ForecastLayout(
-        points, tuple(variables), len(forecast), times, time_units, origin,
-        cells=None if points.is_grid else geometry.faces,
-    )  # fmt: skip
+    layout = ForecastLayout(points, tuple(variables), len(forecast), times, time_units, origin)
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)
         writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

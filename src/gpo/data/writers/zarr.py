@@ -17,8 +17,6 @@ import numpy as np
 from gpo.data.query_points import block_shape, blocks
 from gpo.data.writers.layout import (
     ATTRIBUTES,
-    CELLS,
-    MESH,
     AbstractForecastWriter,
     ForecastLayout,
 )
@@ -116,19 +114,12 @@ class ForecastStore(AbstractForecastWriter):
             )  # fmt: skip
             for part in blocks(numbers.shape, chunk):
                 array[part] = np.ascontiguousarray(numbers[part])
-        if layout.cells is not None:
-            corners = group.create_array(
-                CELLS, shape=layout.cells.shape, dtype="i4", chunks=layout.cells.shape,
-                attributes={
-                    AXES: ["mesh_face", "mesh_corner"],
-                    "cf_role": "face_node_connectivity", "start_index": 0,
-                },
+        for name, dims, numbers, attributes in layout.auxiliaries():
+            array = group.create_array(
+                name, shape=numbers.shape, chunks=numbers.shape, dtype=numbers.dtype,
+                fill_value=None, attributes={AXES: list(dims), **attributes},
             )  # fmt: skip
-            corners[:] = layout.cells
-            group.create_array(
-                MESH, shape=(), dtype="i4", chunks=(), fill_value=None,
-                attributes={AXES: [], **layout.mesh_attributes()},
-            )  # fmt: skip
+            array[...] = numbers
         before = (1,) * (len(layout.shape) - len(block))
         for variable in layout.variables:
             group.create_array(

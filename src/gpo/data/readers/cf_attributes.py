@@ -1,0 +1,106 @@
+"""Attributes and names of variables in CF files: what an array is, before any value is read.
+
+Attributes decide first (`standard_name`, `units`, `axis`), then the names in common use.
+"""
+
+import xarray as xr
+
+TIME_NAMES = ("valid_time", "time", "t", "date")
+LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat", "lat_rho", "geolat", "gphit")
+LONGITUDE_NAMES = (
+    "lon",
+    "long",
+    "longitude",
+    "nav_lon",
+    "xlong",
+    "tlon",
+    "tlong",
+    "lon_rho",
+    "geolon",
+    "glamt",
+)
+NORTH = ("degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen")
+EAST = ("degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee")
+FLAT_STANDARD_NAMES = (
+    *("projection_x_coordinate", "projection_y_coordinate", "grid_latitude", "grid_longitude"),
+    *("projection_x_angular_coordinate", "projection_y_angular_coordinate"),
+)
+FLAT_NAMES = ("x", "y", "rlat", "rlon", *LATITUDE_NAMES, *LONGITUDE_NAMES)
+EXTRA_NAMES = (
+    *("level", "lev", "plev", "pressure_level", "model_level", "isobaricinhpa", "hybrid"),
+    *("height", "altitude", "depth", "number", "member", "ensemble", "realization"),
+    *("step", "forecast_period", "forecast_reference_time", "expver", "trajectory", "sample"),
+)
+EXTRA_STANDARD_NAMES = (
+    *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),
+    *("forecast_period", "forecast_reference_time"),
+)
+
+
+def coordinate_along(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
+    """Returns the numbers along a dimension; nothing where the file has none."""
+    if dim not in dataset.variables or dataset[dim].dims != (dim,):
+        return None
+    return dataset[dim] if dataset[dim].dtype.kind in "iuf" else None
+
+
+def standard_name(array: xr.DataArray) -> str:
+    """Returns what CF calls the quantity, in small letters; empty where nothing says it."""
+    return str(array.attrs.get("standard_name", "")).lower()
+
+
+def units_of(array: xr.DataArray) -> str:
+    """Returns the units in small letters; empty where there are none."""
+    return str(array.attrs.get("units", "")).strip().lower()
+
+
+def is_time(array: xr.DataArray) -> bool:
+    """Returns whether an array dates frames."""
+    return standard_name(array) == "time" or " since " in units_of(array)
+
+
+def is_latitude(array: xr.DataArray) -> bool:
+    """Returns whether an array holds true latitudes."""
+    return _is_angle(array, "latitude", NORTH, "y", LATITUDE_NAMES)
+
+
+def is_longitude(array: xr.DataArray) -> bool:
+    """Returns whether an array holds true longitudes."""
+    return _is_angle(array, "longitude", EAST, "x", LONGITUDE_NAMES)
+
+
+def _is_angle(
+    array: xr.DataArray, standard: str, units: tuple[str, ...], axis: str, names: tuple[str, ...]
+) -> bool:
+    """Returns whether an array holds true latitudes, or longitudes, not those of a rotated grid."""
+    if array.dtype.kind not in "iuf":
+        return False
+    if standard_name(array) in (standard, f"grid_{standard}"):
+        return standard_name(array) == standard
+    is_axis = str(array.attrs.get("axis", "")).lower() == axis
+    has_units = units_of(array) in units or (is_axis and units_of(array) in ("degree", "degrees"))
+    name = str(array.name).lower()
+    return name in names or (has_units and name not in ("rlat", "rlon"))
+
+
+def is_flat(dataset: xr.Dataset, dim: str) -> bool:
+    """Returns whether a dimension is horizontal, or an axis of a plane."""
+    coordinate = coordinate_along(dataset, dim)
+    if coordinate is not None:
+        axis = str(coordinate.attrs.get("axis", "")).upper()
+        if axis in ("X", "Y") or standard_name(coordinate) in FLAT_STANDARD_NAMES:
+            return True
+        if is_latitude(coordinate) or is_longitude(coordinate):
+            return True
+    return dim.lower() in FLAT_NAMES
+
+
+def is_extra(dataset: xr.Dataset, dim: str) -> bool:
+    """Returns whether a dimension counts levels, members or forecast steps."""
+    if dim.lower() in EXTRA_NAMES:
+        return True
+    coordinate = coordinate_along(dataset, dim)
+    if coordinate is None:
+        return False
+    is_vertical = "positive" in coordinate.attrs or coordinate.attrs.get("axis") == "Z"
+    return is_vertical or standard_name(coordinate) in EXTRA_STANDARD_NAMES

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+import xarray as xr
+
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
+from gpo.data.splits import split_by_date, split_by_file
+
+VALUES = np.random.default_rng(0).normal(size=(24, 3, 4)).astype(np.float32)
+
+
+def write(path, frames, start="2020-01-01", name="t2m", land=False, values=VALUES):
+    """Some frames of a daily series, counted from the first of them."""
+    part = values[frames].copy()
+    if land:
+        part[:, 0, 0] = np.nan
+    date = np.datetime64(start) + np.timedelta64(frames[0], "D")
+    xr.Dataset(
+        {name: (("time", "lat", "lon"), part, {"units": "K"})},
+        {
+            "time": ("time", np.arange(len(part)), {"units": f"days since {date}"}),
+            "lat": ("lat", [50.0, 51, 52], {"units": "degrees_north"}),
+            "lon": ("lon", [0.0, 1, 2, 3], {"units": "degrees_east"}),
+        },
+    ).to_netcdf(path)
+    return path
+
+
+def months(folder, **given):
+    """A series of 24 days in three files whose names are in another order than their dates."""
+    folder.mkdir(exist_ok=True)
+    ranges = {"b.nc": range(8), "c.nc": range(8, 16), "a.nc": range(16, 24)}
+    return [write(folder / name, list(days), **given) for name, days in ranges.items()]
+
+
+@pytest.mark.parametrize("how", ["folder", "pattern", "list"])
+def test_files_that_follow_each_other_are_one_series(tmp_path, how):
+    files = months(tmp_path / "months")
+    path = {"folder": tmp_path / "months", "pattern": f"{tmp_path}/months/*.nc", "list": files}[how]
+    data = open_data(path)
+    assert (data.files.kind, data.files.starts) == ("series", (0, 8, 16))
+    np.testing.assert_array_equal(data.time, 24.0 * np.arange(24))
+    assert data.origin.date == "2020-01-01 00:00:00"
+    np.testing.assert_array_equal(data.frames(0)[..., 0], VALUES.reshape(24, 12))
+    part = data.frames(0, slice(3, 20, 5), slice(2, 7))
+    np.testing.assert_array_equal(part[..., 0], VALUES.reshape(24, 12)[3:20:5, 2:7])
+
+
+def test_frames_are_read_from_the_files_that_hold_them(tmp_path):
+    files = months(tmp_path)
+    data = open_data(files)
+    for file in files[1:]:
+        file.unlink()
+    np.testing.assert_array_equal(data.frames(0, slice(2, 8)).ravel(), VALUES[2:8].ravel())
+    with pytest.raises(DataError):
+        data.frames(0, slice(2, 9))
+
+
+def test_files_with_the_same_times_are_trajectories(tmp_path):
+    for number in range(4):
+        write(tmp_path / f"member{number}.nc", [0, 1, 2], values=VALUES + number)
+    data = open_data(tmp_path)
+    assert (data.files.kind, data.num_trajectories, len(data.time)) == ("trajectories", 4, 3)
+    for number in range(4):
+        np.testing.assert_array_equal(data.frames(number).ravel(), (VALUES + number)[:3].ravel())
+
+
+def test_files_of_other_variables_are_read_side_by_side(tmp_path):
+    for name, values in (("u10", VALUES), ("v10", -VALUES)):
+        write(tmp_path / f"{name}-1.nc", [0, 1, 2], name=name, values=values)
+        write(tmp_path / f"{name}-2.nc", [3, 4], name=name, values=values)
+    data = open_data(tmp_path, ReadOptions(variables=("v10", "u10")))
+    assert [variable.name for variable in data.variables] == ["v10", "u10"]
+    expected = np.stack([-VALUES[:5], VALUES[:5]], -1).reshape(5, 12, 2)
+    np.testing.assert_array_equal(data.frames(0), expected)
+
+
+def test_a_site_is_masked_where_every_file_masks_it(tmp_path):
+    whole = open_data(months(tmp_path / "whole")).geometry().weights
+    sea = open_data(months(tmp_path / "sea", land=True)).geometry()
+    assert sea.is_masked.tolist() == [True, *(11 * [False])]
+    files = [write(tmp_path / "a.nc", [0, 1], land=True), write(tmp_path / "b.nc", [2, 3])]
+    np.testing.assert_allclose(open_data(files).geometry().weights, whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("frames", [[2, 3], [1, 2, 3, 4]])
+def test_files_whose_times_overlap_are_refused_by_name(tmp_path, frames):
+    files = [write(tmp_path / "a.nc", [0, 1, 2]), write(tmp_path / "b.nc", frames)]
+    message = f"b.nc: `time` begins at 2020-01-0{frames[0] + 1}, but a.nc ends at 2020-01-03: times"
+    with pytest.raises(DataError, match=message):
+        open_data(files)
+
+
+def test_files_on_other_sites_are_refused_by_name(tmp_path):
+    path = write(tmp_path / "a.nc", [0, 1, 2])
+    with xr.open_dataset(path, decode_times=False) as dataset:
+        part = dataset.isel(lat=slice(0, 2)).load()
+    part["time"].attrs["units"] = "days since 2020-02-01"
+    part.to_netcdf(tmp_path / "b.nc")
+    message = r"b.nc: `sites` are others \(2 x 4\) than in a.nc \(3 x 4\)"
+    with pytest.raises(DataError, match=message):
+        open_data([path, tmp_path / "b.nc"])
+
+
+def test_what_fits_no_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match="fits no file: it is a pattern"):
+        open_data(f"{tmp_path}/*.nc")
+    with pytest.raises(DataError, match="is given twice"):
+        open_data([write(tmp_path / "a.nc", [0, 1])] * 2)
+
+
+def test_a_split_by_date_begins_at_its_dates(tmp_path):
+    data = open_data(months(tmp_path))
+    split = split_by_date(data, "2020-01-13", "2020-01-19")
+    assert split.kind == "date"
+    # Two frames before each date are left out, as far as a time slice and a lead reach.
+    assert [part[0].first for part in (split.training, split.validation, split.test)] == [0, 12, 18]
+    assert [part[-1].target for part in (split.training, split.validation)] == [9, 15]
+    assert split.test[-1].target == 23
+    with pytest.raises(ValueError, match="`test_from` must lie within the data, which go from 2020-01-01 to 2020-01-24"):  # fmt: skip
+        split_by_date(data, None, "2021-01-01")
+    with pytest.raises(ValueError, match="must be a date of the standard calendar"):
+        split_by_date(data, None, "soon")
+
+
+def test_a_split_by_file_tests_on_the_last_files(tmp_path):
+    data = open_data(months(tmp_path / "series"))
+    split = split_by_file(data, 1)
+    assert [part[0].first for part in (split.training, split.validation, split.test)] == [0, 8, 16]
+    (tmp_path / "members").mkdir()
+    for number in range(5):
+        write(tmp_path / f"members/{number}.nc", [0, 1, 2], values=VALUES + number)
+    members = open_data(tmp_path / "members")
+    split = split_by_file(members, 2)
+    assert {one.trajectory for one in split.test} == {3, 4}
+    assert {one.trajectory for one in split.training} == {0}
+    with pytest.raises(ValueError, match="`test_files` must leave files to train on"):
+        split_by_file(members, 3)
