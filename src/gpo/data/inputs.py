@@ -245,7 +245,7 @@ def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.
         raise DataError(path, name, f"{problem} {places[0].shape[1]}.")
     from scipy.spatial import KDTree
 
-    distances, numbers = KDTree(places[0]).query(places[1])
+    distances, found = KDTree(places[0]).query(places[1])
     spacing = KDTree(places[1]).query(places[1][:64], k=min(2, wanted.num_points))[0].max()
     num_off = int(np.sum(distances > 0.01 * spacing))
     if num_off:
@@ -254,7 +254,7 @@ def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.
             "in this file. Interpolate it to their grid first."
         )
         raise DataError(path, name, problem)
-    return numbers
+    return np.asarray(found)
 
 
 def _places(geometry: Geometry) -> np.ndarray:

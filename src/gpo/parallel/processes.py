@@ -60,7 +60,7 @@ def check_restarts() -> None:
 
 
 @contextmanager
-def tells_of_lost_processes(world: int, newest: Callable[[], str | None]) -> Iterator[None]:
+def tells_of_lost_processes(world: int, newest: Callable[[], object]) -> Iterator[None]:
     """Raises an error that tells how to go on where another process ended, or all are told to.
 
     Args:

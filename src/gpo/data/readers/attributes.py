@@ -8,7 +8,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.dates import TimeOrigin
-from gpo.data.readers.cf import EXTRA_NAMES, EXTRA_STANDARD_NAMES
+from gpo.data.readers.cf_attributes import EXTRA_NAMES, EXTRA_STANDARD_NAMES
 from gpo.files import require
 
 VARIABLE_ATTRIBUTES = ("units", "long_name", "standard_name")

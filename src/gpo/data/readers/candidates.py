@@ -35,6 +35,7 @@ class _Read:
 
 
 def find_candidates(
+    path: Path,
     dataset: xr.Dataset,
     time: str,
     sites: Sequence[str],
@@ -44,7 +45,8 @@ def find_candidates(
     """Returns fields without a time axis, and variables with one number per time.
 
     Args:
-        dataset: The file.
+        path: The file, for messages.
+        dataset: The same, open.
         time: Name of the time dimension.
         sites: Dimensions along which sites lie, in the order of points.
         chosen: Position along every other dimension.
@@ -52,15 +54,16 @@ def find_candidates(
     """
     found: list[InputCandidate] = []
     for name, array in dataset.data_vars.items():
-        if array.dtype.kind not in "iuf" or is_auxiliary(dataset, str(name)):
+        if array.dtype.kind not in "iuf" or is_auxiliary(path, dataset, str(name)):
             continue
         dims = {str(dim) for dim in array.dims if dim not in chosen and dataset.sizes[dim] > 1}
         dims |= {str(dim) for dim in array.dims if dim == time or dim in sites}
-        for kind, wanted in (("static", tuple(sites)), ("series", (time,))):
-            if dims == set(wanted):
-                units = str(array.attrs.get("units", ""))
-                read = _Read(open_file, str(name), wanted, dict(chosen))
-                found.append(InputCandidate(Variable(str(name), units), kind, read))
+        wanted = tuple(sites) if dims == set(sites) else (time,)
+        if dims == set(wanted):
+            units = str(array.attrs.get("units", ""))
+            read = _Read(open_file, str(name), wanted, dict(chosen))
+            kind = "series" if wanted == (time,) else "static"
+            found.append(InputCandidate(Variable(str(name), units), kind, read))
     return tuple(found)
 
 
@@ -80,7 +83,7 @@ def read_static_field(
     dims = [str(dim) for dim in array.dims]
     if not dims or find_time(dataset, dims) is not None:
         return None
-    sites = site_dims(dataset, dims, "")
+    sites = site_dims(path, dataset, dims, "")
     geometry = build_geometry(path, dataset, sites, "")
     values = array.transpose(*sites).values.ravel().astype(np.float64)
     return Variable(name, str(array.attrs.get("units", ""))), values, geometry

@@ -169,8 +169,8 @@ def build_geometry(
     if up.ndim == 2:
         return Geometry.curvilinear_sphere(up, along)
     if len(horizontal) == 1:
-        coords = unit_vectors(torch.from_numpy(along), torch.from_numpy(up)).numpy()
-        return Geometry.scattered(coords, domain=sphere_domain(coords))
+        placed = unit_vectors(torch.from_numpy(along), torch.from_numpy(up)).numpy()
+        return Geometry.scattered(placed, domain=sphere_domain(placed))
     up = check_axis(path, str(latitude.name), up)
     return Geometry.latitude_longitude(up, _unwrap(path, str(longitude.name), along))
 

@@ -91,7 +91,7 @@ class GriddedReader(AbstractReader):
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
             reopen = partial(_open, path, options.variables)
-            candidates = find_candidates(dataset, plan.time, plan.sites, plan.chosen, reopen)
+            candidates = find_candidates(path, dataset, plan.time, plan.sites, plan.chosen, reopen)
             frames = _looks(path, dataset, plan, geometry.num_points, options.num_files)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:

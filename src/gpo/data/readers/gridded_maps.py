@@ -36,7 +36,7 @@ def read_gridded_maps(
         numeric = [
             str(name)
             for name, array in dataset.variables.items()
-            if array.dtype.kind in "iuf" and not is_auxiliary(dataset, str(name))
+            if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
         ]
         inputs = choose_variables(path, options.inputs, numeric)
         sample = _sample_dim(path, dataset, inputs)
@@ -49,7 +49,7 @@ def read_gridded_maps(
         if not outputs:
             raise DataError(path, "variables", f"with samples along `{sample}` are none.")
         dims = [str(dim) for dim in dataset[outputs[0]].dims if dim != sample]
-        sites = site_dims(dataset, dims, sample)
+        sites = site_dims(path, dataset, dims, sample)
         numbers = [name for name in inputs if dataset[name].dims == (sample,)]
         given = [name for name in inputs if name not in numbers]
         read = _Read(open_file, tuple(given), tuple(outputs), sample, sites)

@@ -176,7 +176,7 @@ def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndar
         columns = list(table.T[:: -1 if "latlon" in kinds else 1])
     elif len(names) < 2 or not is_in_degrees(names[:2]):
         return check_points(path, names[0], np.stack(columns, -1)), False
-    elif any(word in UPWARDS for word in words(names[0])):
+    elif any(word in UPWARDS for word in words(next(iter(names)))):
         columns = columns[::-1]
     longitude, latitude = check_points(path, names[0], np.stack(columns[:2], -1)).T
     units = arrays[names[0]].units.lower()
