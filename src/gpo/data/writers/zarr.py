@@ -119,6 +119,8 @@ class ForecastStore(AbstractForecastWriter):
         if layout.cells is not None:
             corners = group.create_array(
                 CELLS, shape=layout.cells.shape, dtype="i4", chunks=layout.cells.shape,
+                # Without it, corner 0 would be read as missing.
+                fill_value=None,
                 attributes={
                     AXES: ["mesh_face", "mesh_corner"],
                     "cf_role": "face_node_connectivity", "start_index": 0,
