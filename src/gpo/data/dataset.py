@@ -28,9 +28,9 @@ class Variable:
     name: str
     units: str = ""
     """Units as the file has them; empty where it has none."""
-    long_name: str = ""
+    long_name: str = field(default="", compare=False)
     """What the file calls it, for people; empty where it does not."""
-    standard_name: str = ""
+    standard_name: str = field(default="", compare=False)
     """Its name in the CF conventions; empty where the file has none."""
 
     @property
