@@ -96,7 +96,7 @@ def test_a_forecast_is_read_back_as_what_its_input_is(sea, tmp_path, suffix, cap
     predict(sea, output, "--steps", "3")
     before, after = (open_data(path, ReadOptions()) for path in (sea / "sea.nc", output))
     assert after.variables == before.variables
-    assert after.variables[0].standard_name == "sea_surface_temperature"
+    assert after.variables[0].attributes == {"units": "K", **SEA}
     assert after.origin.calendar == "360_day"
     # The last frame is 39 days of 24 h after the 25th of February; February has 30 days here.
     assert before.time_labels([0, 39]) == ["1987-02-25 12:00", "1987-04-04 12:00"]

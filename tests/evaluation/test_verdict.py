@@ -77,7 +77,7 @@ def test_three_examples_are_too_few_for_an_interval():
     found = compare(np.full(3, 0.1), np.ones(3), [np.arange(3)])
     assert found.interval is None
     assert verdict({"persistence": found}, 3) == (
-        "Too few test examples to tell from persistence (0.1 times its error), over 3 test examples."
+        "3 test examples are too few to tell: on them the error is 0.1 times that of persistence."
     )
 
 

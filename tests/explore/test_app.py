@@ -1,6 +1,7 @@
 """What the server answers, on every kind of geometry and for both variants."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import xarray as xr
 from starlette.testclient import TestClient
 
 from gpo import Ablation
+from gpo.data.dates import TimeOrigin
 from gpo.explore.app import make_app
 from gpo.explore.arrays import Packet, pack, unpack
+from gpo.explore.metadata import run_metadata
 from gpo.explore.session import Recent
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
@@ -195,6 +198,20 @@ def test_the_data_of_the_view_is_a_netcdf_file():
         assert {"t2m_given", "t2m_ablated", "b_error"} <= set(file.data_vars)
         masked = session.plane(1).geometry.is_masked
         np.testing.assert_array_equal(np.isnan(truth), masked)
+
+
+def test_the_page_shows_dates_of_the_calendar_of_the_file():
+    plain = make_session("grid", "geometric")
+    origin = TimeOrigin("1987-02-30 22:00:00", "360_day")
+    session = replace(plain, data=replace(plain.data, origin=origin))
+    # Two frames are given: hours 0 and 1 predict hour 2.
+    assert run_metadata(session)["examples"][0]["label"] == "1987-02-30 23:00 → 1987-03-01 00:00"
+    assert run_metadata(plain)["examples"][0]["label"] == "1 h → 2 h"
+    metadata = ask(client_of(session), "rollout", example=0, steps=2).metadata
+    assert metadata["labels"] == ["1987-03-01 00:00", "1987-03-01 01:00"]
+    content = client_of(session).post("/api/netcdf", json={"example": 0}).content
+    with _opened(content) as file:
+        assert str(file["time"].values[0]) == "1987-03-01 00:00:00"
 
 
 def _opened(content):

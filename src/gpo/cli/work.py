@@ -304,17 +304,14 @@ def _choice_table(choice: "Choice") -> Table:
 def _table(results: Results) -> Table:
     table = Table(title=f"{results.num_examples} test examples")
     for column in ("variable", ""):
-        table.add_column(column)
-    for column in COLUMNS.values():
+        table.add_column(column, no_wrap=True)
+    for column in (*COLUMNS.values(), "skill over it"):
         table.add_column(column, justify="right")
-    references = [who for who in results.one_step if who != "model"]
-    for who in references:
-        table.add_column(f"skill over {who}", justify="right")
     for name, scores in results.variables.items():
         units = results.units.get(name, "")
         for who, numbers in scores.items():
             label = (f"{name} ({units})" if units else name) if who == "model" else ""
-            keys = [*COLUMNS, *(f"skill_{reference}" for reference in references)]
-            shown = (shown_number(numbers[key]) if key in numbers else "" for key in keys)
-            table.add_row(label, who, *shown)
+            skill = scores["model"].get(f"skill_{who}")
+            shown = [shown_number(numbers[key]) for key in COLUMNS]
+            table.add_row(label, who, *shown, "" if skill is None else shown_number(skill))
     return table

@@ -10,7 +10,7 @@ With two frames of history a model has both ends of the step.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -31,9 +31,9 @@ class Variable:
     name: str
     units: str = ""
     """Units as the file has them; empty where it has none."""
-    long_name: str = ""
+    long_name: str = field(default="", compare=False)
     """What the file calls it, for people; empty where it does not."""
-    standard_name: str = ""
+    standard_name: str = field(default="", compare=False)
     """Its name in the CF conventions; empty where the file has none."""
 
     @property

@@ -117,16 +117,17 @@ def verdict(
     if not comparisons:
         return "No verdict: there is no reference to compare with."
     rollouts = _rollouts(losses or {}, num_steps)
-    if num_examples == 1:
+    if num_examples < MIN_BLOCKS:
         told = _joined([f"{_times(c.ratio)} that of {name}" for name, c in comparisons.items()])
-        return f"One example proves nothing: on it the error is {told}{rollouts}."
+        few = f"{num_examples} test examples are too few to tell: on them"
+        start = "One example proves nothing: on it" if num_examples == 1 else few
+        return f"{start} the error is {told}{rollouts}."
     told = _joined([_told(name, found) for name, found in comparisons.items()])
     return f"{told[0].upper()}{told[1:]}, over {num_examples} test examples{rollouts}."
 
 
 def _told(name: str, found: Comparison) -> str:
-    if found.interval is None:
-        return f"too few test examples to tell from {name} ({_times(found.ratio)} its error)"
+    assert found.interval is not None
     if math.isinf(found.ratio):
         return f"worse than {name}, which makes no error"
     word = {"better": "better than", "worse": "worse than", "tied": "tied with"}[found.outcome]
