@@ -28,7 +28,7 @@ from gpo.training.models import build_model
 
 RESULTS = Path(__file__).parent / "results" / "masked"
 SEA = Path("ssh_med") / "dt_med_allsat_phy_l4_2005T2.nc"
-BATCH, STEPS = 8, 3
+BATCH, STEPS = 8, 4
 SEA_SHAPE = (128, 344)
 
 
