@@ -61,8 +61,10 @@ class Sites:
 
     def chosen(self, counted: CountedSites) -> "Sites":
         """Returns the sites that count alone."""
-        parts = (part[:, counted.index] for part in (self.values, self.coords, self.weights))
-        return Sites(*parts, self.queries, self.shard, geometry=counted.geometry)
+        values, coords, weights = (
+            part[:, counted.index] for part in (self.values, self.coords, self.weights)
+        )
+        return Sites(values, coords, weights, self.queries, self.shard, geometry=counted.geometry)
 
     @classmethod
     def at(cls, fixed: FixedGeometry, values: Float[Tensor, "batch points channels"]) -> "Sites":
