@@ -22,13 +22,14 @@ from gpo.bench.cost import in_new_process
 from gpo.bench.protocol import describe_machine
 from gpo.bench.table import Entry, Table
 from gpo.model.losses import operator_losses
+from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.domain import Domain, unit_vectors
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model
 
 RESULTS = Path(__file__).parent / "results" / "masked"
 SEA = Path("ssh_med") / "dt_med_allsat_phy_l4_2005T2.nc"
-BATCH, STEPS = 8, 3
+BATCH, STEPS = 8, 4
 SEA_SHAPE = (128, 344)
 
 
@@ -76,6 +77,7 @@ def measure(grid: Grid) -> Time:
     model = build_model(
         RunConfig(), in_channels=1, out_channels=1, domain=grid.domain, grid_shape=grid.shape
     )
+    assert isinstance(model, GaussianParticleOperator)
     coords, weights = grid.sites()
     values, target = torch.randn(2, BATCH, len(coords), 1)
     start = time.process_time()
