@@ -4,6 +4,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ import xarray as xr
 import yaml
 
 from gpo.cli import main
+from gpo.cli.describe import describe
 from gpo.evaluation.results import Results
 from gpo.training.config import RunConfig
 from tests.contracts.samples import airfoil, ns2d
 from tests.data.readers.synthetic_weather import write_era5
 from tests.test_cli import failure
+from tests.training.series import decaying_waves
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-gaussians", "4",
          "--epochs", "1", "--quiet"]  # fmt: skip
@@ -346,3 +349,9 @@ def test_fine_tuning_follows_the_sizes_of_the_run_it_starts_from(trained, tmp_pa
     assert "begins with" in capsys.readouterr().out
     config = RunConfig.load(tmp_path / "run" / "config.yaml")
     assert config.model.settings.hidden_dim == 16
+
+
+@pytest.mark.parametrize(("hours", "is_offered"), [(6, True), (24, False), (730, False)])
+def test_the_time_of_day_is_offered_only_where_frames_differ_in_it(hours, is_offered):
+    dated = replace(decaying_waves(), first_hour=0.0, time=np.arange(10.0) * hours)
+    assert ("--time-features day" in dict(describe(dated))["series"]) is is_offered

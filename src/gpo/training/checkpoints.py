@@ -97,6 +97,7 @@ class RunCheckpoints(Checkpoint):
         if trainer.is_global_zero:
             with whole_file(self.folder / LAST) as partial:
                 shutil.copyfile(self.folder / BEST, partial)
+        trainer.strategy.barrier()
 
     def _write(self, trainer: lightning.Trainer, name: str) -> None:
         """Writes a checkpoint that is whole or not there; all processes take part."""

@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ LEAST = 20.0
 """CPU seconds of a budget below which nothing is chosen."""
 NUM_UNITS = 9
 """Short runs of equal length that the time is divided into."""
+PATIENCE = 3.0
+"""CPU seconds of all that choosing does, for every second of training in it, before it ends."""
 FEW_STEPS = 25
 """Steps of a short run that tell one history from another, and nothing finer."""
 MANY_STEPS = 150
@@ -143,20 +146,22 @@ class Search:
         self.data, self.config, self.given, self.run = data, config, given, run
         budget = config.budget.budget_cpu
         self.seconds = USUAL_SECONDS if budget is None else FRACTION * budget
+        self._started = process_time()
         self._trials: dict[str, Trial] = {}
 
     def choose(self) -> Choice:
         """Tries settings within the time, and returns what to train with."""
         unit = self.seconds / NUM_UNITS
         histories = self._histories()
-        tried = [self._try(settings, unit) for settings in histories]
+        tried = self._try_all(histories, unit)
         best = min(tried, key=lambda trial: trial.score)
         if best.steps < FEW_STEPS:
             # Longer runs in place of more of them.
-            longer = [self._try(t.settings, self.seconds / len(tried)) for t in tried]
-            return self._choice(min(longer, key=lambda trial: trial.score))
+            share = self.seconds / len(tried)
+            tried = self._try_all([trial.settings for trial in tried], share)
+            return self._choice(min(tried, key=lambda trial: trial.score))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
-        changed = [self._try(settings, unit) for settings in changes]
+        changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.score < MARGIN * best.score]
         if len(better) > 1:
             together: dict[str, Any] = {}
@@ -166,7 +171,7 @@ class Search:
             better.append(self._try(together, unit))
         finalists = sorted([best, *better], key=lambda trial: trial.score)[:2]
         if len(finalists) > 1:
-            finalists = [self._try(trial.settings, 2 * unit) for trial in finalists]
+            finalists = self._try_all([trial.settings for trial in finalists], 2 * unit)
         return self._choice(min(finalists, key=lambda trial: trial.score))
 
     def _histories(self) -> list[dict[str, Any]]:
@@ -194,6 +199,14 @@ class Search:
         if steps >= MANY_STEPS and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
         return [change for change in changes if not change.keys() & self.given]
+
+    def _try_all(self, candidates: list[dict[str, Any]], seconds: float) -> list[Trial]:
+        """Returns short runs, as many as there is time for, which large data may take to read."""
+        trials: list[Trial] = []
+        for settings in candidates:
+            if not trials or process_time() - self._started < PATIENCE * self.seconds:
+                trials.append(self._try(settings, seconds))
+        return trials
 
     def _try(self, settings: dict[str, Any], seconds: float) -> Trial:
         """Returns a short run of so many CPU seconds; one that was made before goes on."""
