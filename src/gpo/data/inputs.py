@@ -246,7 +246,7 @@ def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.
             "in this file. Interpolate it to their grid first."
         )
         raise DataError(path, name, problem)
-    return numbers
+    return np.asarray(numbers)
 
 
 def _places(geometry: Geometry) -> np.ndarray:

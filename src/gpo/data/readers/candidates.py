@@ -58,11 +58,12 @@ def find_candidates(
             continue
         dims = {str(dim) for dim in array.dims if dim not in chosen and dataset.sizes[dim] > 1}
         dims |= {str(dim) for dim in array.dims if dim == time or dim in sites}
-        for kind, wanted in (("static", tuple(sites)), ("series", (time,))):
-            if dims == set(wanted):
-                units = str(array.attrs.get("units", ""))
-                read = _Read(open_file, str(name), wanted, dict(chosen))
-                found.append(InputCandidate(Variable(str(name), units), kind, read))
+        wanted = tuple(sites) if dims == set(sites) else (time,)
+        if dims == set(wanted):
+            variable = Variable(str(name), str(array.attrs.get("units", "")))
+            read = _Read(open_file, str(name), wanted, dict(chosen))
+            kind = "series" if wanted == (time,) else "static"
+            found.append(InputCandidate(variable, kind, read))
     return tuple(found)
 
 
