@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-NAMES = arg(metavar="NAME [NAME ...]", help_behavior_hint="")
+NAMES = arg(metavar="NAME [...]", help_behavior_hint="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class ForcingConfig:
     """Constants of every trajectory or sample, such as a viscosity."""
     time_features: Annotated[
         tuple[Literal["day", "year", "solar"], ...],
-        arg(metavar="NAME [NAME ...]", help_behavior_hint=""),
+        arg(metavar="X [...]", help_behavior_hint=""),
     ] = ()
     """day, year: the time of each; solar: how high the sun is. Frames need dates."""
 
