@@ -38,7 +38,6 @@ def test_a_run_from_parameters_to_a_field_predicts_for_new_parameters(tmp_path):
     with xr.open_dataset(tmp_path / "a.nc") as forecast:
         assert forecast["u"].shape == (3, 24)
         assert np.isfinite(forecast["u"]).all()
-    main(["export", str(run), "--output", str(tmp_path / "a.pt2")])
 
 
 def test_data_info_lists_what_may_be_an_input_and_its_flag(tmp_path, capsys):

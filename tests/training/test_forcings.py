@@ -24,7 +24,13 @@ from gpo.training.setup import make_task, new_forecaster, split_of
 
 SIZES = {
     "gpo": {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 2},
-    "fno": {"model": "fno", "widths": (8, 8, 8), "modes": (6, 6), "head": (16,)},
+    "fno": {
+        "model": "fno",
+        "widths": (8, 8, 8),
+        "modes": (6, 6),
+        "head": (16,),
+        "learning_rate": 1e-2,
+    },
 }
 TIMES = 120
 
@@ -65,14 +71,14 @@ def opened(path, *, var=("u",), **chosen):
 
 
 def error_of(path, folder, **settings):
-    config = RunConfig.of(data=str(path), steps=120, epochs=1000, noise=0.0, **settings)
+    config = RunConfig.of(data=str(path), steps=250, epochs=1000, noise=0.0, **settings)
     data = read_data(config)
     forecaster = train(data, config, folder, is_quiet=True)
     results = evaluate(forecaster, data, split_of(data, config), scope="one-step")
     return results.one_step["model"]["vrmse"]
 
 
-@pytest.mark.parametrize("model", SIZES)
+@pytest.mark.parametrize("model", ["gpo", pytest.param("fno", marks=pytest.mark.thorough)])
 def test_what_forcings_decide_is_learned_with_them_and_not_without(model, file, tmp_path):
     given = {**SIZES[model], "var": ("u",)}
     without = error_of(file, tmp_path / "without", **given)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-NAMES = arg(metavar="NAME [NAME ...]", help_behavior_hint="")
+NAMES = arg(metavar="NAME [...]", help_behavior_hint="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,14 +17,14 @@ class ForcingConfig:
     static_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """Another file that holds these, at the sites of the data or more."""
     forcing: Annotated[tuple[str, ...], NAMES] = ()
-    """Variables that are prescribed at every time: fields, or one number each."""
+    """What is prescribed at every time: fields, or one number each."""
     parameters: Annotated[tuple[str, ...], NAMES] = ()
     """Constants of every trajectory or sample, such as a viscosity."""
     time_features: Annotated[
         tuple[Literal["day", "year", "solar"], ...],
-        arg(metavar="NAME [NAME ...]", help_behavior_hint=""),
+        arg(metavar="X [...]", help_behavior_hint=""),
     ] = ()
-    """day, year: the time of each; solar: how high the sun is. Frames need dates."""
+    """day, year: the time of each; solar: height of the sun."""
 
     def __post_init__(self) -> None:
         """Refuses a name twice, and a file without names of what to take from it."""

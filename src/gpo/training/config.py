@@ -39,7 +39,7 @@ class DataConfig:
     ] = ()
     """Variables to learn."""
     inputs: Annotated[tuple[str, ...], NAMES] = ()
-    """What they are mapped from, sample by sample: fields, or one number each."""
+    """What they are mapped from: fields, or one number per sample."""
     select: Annotated[tuple[str, ...], arg(metavar="DIM=X [...]", help_behavior_hint="")] = ()
     """One value of every extra dimension by name, such as level=500; of named arrays the order of
     all axes, such as axes=sample,time,y,x,component."""

@@ -60,10 +60,10 @@ def find_candidates(
         dims |= {str(dim) for dim in array.dims if dim == time or dim in sites}
         wanted = tuple(sites) if dims == set(sites) else (time,)
         if dims == set(wanted):
-            units = str(array.attrs.get("units", ""))
+            variable = Variable(str(name), str(array.attrs.get("units", "")))
             read = _Read(open_file, str(name), wanted, dict(chosen))
             kind = "series" if wanted == (time,) else "static"
-            found.append(InputCandidate(Variable(str(name), units), kind, read))
+            found.append(InputCandidate(variable, kind, read))
     return tuple(found)
 
 
