@@ -24,10 +24,9 @@ class Reading:
     var: tuple[str, ...] = ()
     """Variables to read; all that belong together when not given."""
     select: tuple[str, ...] = ()
-    """One value of every extra dimension by name, such as level=500; of named arrays the order of
-    all axes, such as axes=sample,time,y,x,component."""
+    """One value of an extra dimension, level=500; or axes=time,y,x."""
     coords: tuple[str, ...] = ()
-    """Coordinates of sites, where names do not tell: elem_xy, or node_x node_y."""
+    """Coordinates of sites, where names do not tell: node_x node_y."""
     periodic: tuple[str, ...] = ()
     """Axes that close on themselves, where the file does not tell: x y."""
     reader: Annotated[
