@@ -148,3 +148,25 @@ def test_runs_that_differ_are_told_by_the_names_of_their_flags():
     one, other = RunConfig.of(data="x"), RunConfig.of(data="x", seed=1, num_gaussians=2)
     assert one.differences(other) == {"seed": (0, 1), "num_gaussians": (4, 2)}
     assert one.differences(one) == {}
+
+
+def test_several_files_are_kept_in_the_configuration(tmp_path):
+    config = RunConfig.of(data=("m/a_1.nc", "m/b.nc"), test_files=1, periodic=("x",))
+    assert config.name == "a_1-default"
+    config.save(tmp_path / "config.yaml")
+    assert RunConfig.load(tmp_path / "config.yaml") == config
+    assert RunConfig.of(data=("a.nc",)) == RunConfig.of(data="a.nc")
+    assert RunConfig.of(data="runs/*.nc").name == "runs-default"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"validation_from": "2020-01-01"}, "`validation_from` must be given with test_from"),
+        ({"test_files": 0}, "`test_files` must be at least 1, got 0"),
+        ({"test_files": 1, "test_from": "3"}, "a split has one rule"),
+    ],
+)
+def test_splits_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig.of(data="a.nc", **settings)

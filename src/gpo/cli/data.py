@@ -26,10 +26,9 @@ class Reading:
     inputs: tuple[str, ...] = ()
     """What static maps start from: fields, or one number per sample."""
     select: tuple[str, ...] = ()
-    """One value of every extra dimension by name, such as level=500; of named arrays the order of
-    all axes, such as axes=sample,time,y,x,component."""
+    """One value of an extra dimension, level=500; or axes=time,y,x."""
     coords: tuple[str, ...] = ()
-    """Coordinates of sites, where names do not tell: elem_xy, or node_x node_y."""
+    """Coordinates of sites, where names do not tell: node_x node_y."""
     periodic: tuple[str, ...] = ()
     """Axes that close on themselves, where the file does not tell: x y."""
     reader: Annotated[

@@ -32,7 +32,7 @@ class DataConfig:
     data: Annotated[
         str | tuple[str, ...] | None, arg(metavar="PATH [PATH ...]", help_behavior_hint="")
     ] = None
-    """A file or folder of your own, a pattern such as 'runs/*.nc', or several files as one."""
+    """A file or folder of your own, a pattern 'runs/*.nc', or several."""
     var: Annotated[
         tuple[str, ...],
         arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all that belong together)"),
@@ -41,18 +41,17 @@ class DataConfig:
     inputs: Annotated[tuple[str, ...], NAMES] = ()
     """What they are mapped from: fields, or one number per sample."""
     select: Annotated[tuple[str, ...], arg(metavar="DIM=X [...]", help_behavior_hint="")] = ()
-    """One value of every extra dimension by name, such as level=500; of named arrays the order of
-    all axes, such as axes=sample,time,y,x,component."""
+    """One value of an extra dimension, level=500; or axes=time,y,x."""
     coords: Annotated[tuple[str, ...], arg(metavar="NAME [...]", help_behavior_hint="")] = ()
-    """Coordinates of sites, where names do not tell: elem_xy, or node_x node_y."""
+    """Coordinates of sites, where names do not tell: node_x node_y."""
     periodic: Annotated[tuple[str, ...], arg(metavar="AXIS [...]", help_behavior_hint="")] = ()
     """Axes that close on themselves, where the file does not tell: x y."""
     validation_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
-    """Date, or time, at which validation frames begin; needs --test-from."""
+    """Date, or time, where validation begins; needs --test-from."""
     test_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
-    """Date, or time, at which test frames begin."""
+    """Date, or time, where the test begins."""
     test_files: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
-    """The last so many files are test data, as many before them validation data."""
+    """The last so many files are the test, as many before validate."""
     preset: Annotated[Preset, NAME] = "default"
     """quick, default or paper: size of a benchmark's data, and settings that flags change."""
     coarsen: int = 1

@@ -17,7 +17,7 @@ Names and shapes decide which array is what; capitals do not matter.
 - Arrays of the shape of the sites, and vectors with one entry per time, may be inputs beside the
   variables (`array_inputs.py`).
 - All else are fields, whose axes `axis_order.py` finds by lengths. Where more than one order of
-  axes fits, the file is refused and the user says `select axes=time,y,x`, or the like.
+  axes fits, the file is refused and the user says `--select axes=time,y,x`, or the like.
 
 Without coordinates the axes of a grid are numbered, and at most four entries are components. A
 single `.npy` file is (time, x) or (time, x, y). An even axis is periodic where its last site is

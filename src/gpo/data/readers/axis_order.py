@@ -253,15 +253,16 @@ def match(path: Path, name: str, stored: Stored, axes: Axes, patterns: Sequence[
     if not found:
         problem = (
             f"has shape {stored.shape}, which fits no order of axes; known lengths are: {known}."
-            f"{stated} Leave it out by naming the variables to read, or transpose it."
+            f"{stated} Leave it out by naming the variables to read (--var), name the coordinates "
+            "of its sites (--coords), or say what its axes are, such as `--select axes=time,y,x`."
         )
     else:
         fitting = " and ".join(f"({', '.join(order)})" for order in found)
         example = ",".join(found[0])
         problem = (
             f"has shape {stored.shape}, which fits {fitting}; known lengths are: {known}. "
-            f"Say which it is, for example select axes={example}, or save coordinates and times "
-            "whose lengths differ."
+            f"Say which it is: all axes in their order, for example `--select axes={example}`, or "
+            "save coordinates and times whose lengths differ."
         )
     raise DataError(path, name, problem)
 
