@@ -42,8 +42,10 @@ class RunCheckpoints(Checkpoint):
         self._batches_done = 0
         self._written = time.monotonic()
 
-    state_key = "run_checkpoints"
-    """The name under which checkpoints keep what follows."""
+    @property
+    def state_key(self) -> str:
+        """The name under which checkpoints keep what follows."""
+        return "run_checkpoints"
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the best score and how far the epoch is."""

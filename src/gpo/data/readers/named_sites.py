@@ -166,20 +166,21 @@ def _corners(path: Path, arrays: Arrays, name: str) -> np.ndarray:
 
 def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndarray, bool]:
     """Returns points by dim, and whether they are unit vectors from longitude and latitude."""
+    first = names[0]
     columns = [np.ravel(arrays[name].values()).astype(np.float64) for name in names]
-    if len(names) == 1 and not arrays[names[0]].is_vector:
-        table = arrays[names[0]].values().astype(np.float64)
+    if len(names) == 1 and not arrays[first].is_vector:
+        table = arrays[first].values().astype(np.float64)
         table = table.T if table.shape[0] in (2, 3) and table.shape[1] > 3 else table
-        kinds = words(names[0])
+        kinds = words(first)
         if "lonlat" not in kinds and "latlon" not in kinds:
-            return check_points(path, names[0], table), False
+            return check_points(path, first, table), False
         columns = list(table.T[:: -1 if "latlon" in kinds else 1])
     elif len(names) < 2 or not is_in_degrees(names[:2]):
-        return check_points(path, names[0], np.stack(columns, -1)), False
-    elif any(word in UPWARDS for word in words(next(iter(names)))):
+        return check_points(path, first, np.stack(columns, -1)), False
+    elif any(word in UPWARDS for word in words(first)):
         columns = columns[::-1]
-    longitude, latitude = check_points(path, names[0], np.stack(columns[:2], -1)).T
-    units = arrays[names[0]].units.lower()
+    longitude, latitude = check_points(path, first, np.stack(columns[:2], -1)).T
+    units = arrays[first].units.lower()
     is_global = np.ptp(longitude) > 6 and np.abs(longitude).max() < 6.3
     if units.startswith("rad") or (is_global and np.abs(latitude).max() < 1.5709):
         longitude, latitude = np.rad2deg(longitude), np.rad2deg(latitude)
