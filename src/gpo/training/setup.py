@@ -28,13 +28,13 @@ def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
                 "which are split by sample."
             )
         return split_samples(data)
-    rule = {"history": config.task.history, "lead": config.task.lead}
+    history, lead = config.task.history, config.task.lead
     if source.test_files is not None:
-        return split_by_file(data, source.test_files, **rule)
+        return split_by_file(data, source.test_files, history=history, lead=lead)
     if source.test_from is not None:
         begins = source.validation_from, source.test_from
-        return split_by_date(data, *begins, **rule)
-    return split_time_slices(data, **rule)
+        return split_by_date(data, *begins, history=history, lead=lead)
+    return split_time_slices(data, history=history, lead=lead)
 
 
 def new_forecaster(
