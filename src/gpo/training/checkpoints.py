@@ -21,6 +21,8 @@ from gpo.forecast.examples import Batches
 from gpo.training.run_folder import SCORE, Run
 
 LAST, BEST = "last.ckpt", "best.ckpt"
+KEY = "run_checkpoints"
+"""Where the best score is kept in a checkpoint, among the callbacks."""
 INTERVAL = 60.0
 """Seconds of an epoch after which the state is written before it ends."""
 
@@ -42,8 +44,10 @@ class RunCheckpoints(Checkpoint):
         self._batches_done = 0
         self._written = time.monotonic()
 
-    state_key = "run_checkpoints"
-    """The name under which checkpoints keep what follows."""
+    @property
+    def state_key(self) -> str:
+        """The name under which checkpoints keep what follows."""
+        return KEY
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the best score and how far the epoch is."""

@@ -151,7 +151,7 @@ class TrainingModule(lightning.LightningModule):
             path = self.checkpoints.folder / BEST
             stored = torch.load(path, weights_only=True, map_location=self.device)
         self.load_state_dict(stored["state_dict"])
-        for callback in self.trainer.callbacks:
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, WeightAveraging):
                 callback.on_load_checkpoint(self.trainer, self, stored)
         optimizer = self.trainer.optimizers[0]
