@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from rich.console import Console
@@ -254,7 +254,7 @@ def _events(run: OpenRun) -> tuple[str, ...]:
     return () if record is None else (*record.events, f"ended: {record.reason}")
 
 
-def _chosen(run: OpenRun) -> dict[str, dict[str, Any]]:
+def _chosen(run: OpenRun) -> dict[str, dict[str, float]]:
     """Returns the table of what was tried before training; nothing where nothing was."""
     if not (run.folder.folder / "auto.json").exists():
         return {}

@@ -21,6 +21,8 @@ from gpo.forecast.examples import Batches
 from gpo.training.run_folder import SCORE, Run
 
 LAST, BEST = "last.ckpt", "best.ckpt"
+KEY = "run_checkpoints"
+"""Where the best score is kept in a checkpoint, among the callbacks."""
 INTERVAL = 60.0
 """Seconds of an epoch after which the state is written before it ends."""
 
@@ -45,7 +47,7 @@ class RunCheckpoints(Checkpoint):
     @property
     def state_key(self) -> str:
         """The name under which checkpoints keep what follows."""
-        return "run_checkpoints"
+        return KEY
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the best score and how far the epoch is."""

@@ -94,9 +94,9 @@ class Choice:
             return changed
         return changed.changed(budget_cpu=max(1.0, seconds - self.cpu_seconds))
 
-    def rows(self) -> dict[str, dict[str, Any]]:
+    def rows(self) -> dict[str, dict[str, float]]:
         """Returns the table of what was tried, best last."""
-        rows: dict[str, dict[str, Any]] = {}
+        rows: dict[str, dict[str, float]] = {}
         if self.reference_score is not None:
             rows[self.reference] = {"validation": self.reference_score}
         for trial in sorted(self.trials, key=lambda trial: -trial.score):
@@ -104,7 +104,7 @@ class Choice:
             name = ", ".join(f"{key} {value}" for key, value in trial.settings.items())
             rows[(name or "as asked") + chosen] = {
                 "validation": trial.score,
-                "steps": trial.steps,
+                "steps": float(trial.steps),
                 "CPU seconds": trial.cpu_seconds,
             }
         return rows

@@ -34,7 +34,7 @@ from gpo.parallel.processes import (
 )
 from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
-from gpo.training.checkpoints import RunCheckpoints, best_checkpoint, newest_checkpoint
+from gpo.training.checkpoints import KEY, RunCheckpoints, best_checkpoint, newest_checkpoint
 from gpo.training.config import RunConfig
 from gpo.training.initial import begin_with
 from gpo.training.module import TrainingModule
@@ -127,7 +127,7 @@ def _fit(
         _prepare(module, loader, world)
     if newest is None or not _has_ended(newest, config):
         trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)
-        with _without_advice(), tells_of_lost_processes(world, lambda: newest_checkpoint(run)):
+        with _without_advice(), tells_of_lost_processes(world, lambda: _newest_name(run)):
             try:
                 trainer.fit(module, loader, validation_loader, ckpt_path=newest, weights_only=True)
             except SystemExit as stopped:
@@ -166,6 +166,12 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
     module.tell(told)
 
 
+def _newest_name(run: Run) -> str | None:
+    """Returns the path of the checkpoint that a run goes on from, for a message."""
+    path = newest_checkpoint(run)
+    return None if path is None else str(path)
+
+
 def _has_ended(checkpoint: Path, config: RunConfig) -> bool:
     """Tells whether a checkpoint is the end of a run with this budget."""
     stored = torch.load(checkpoint, weights_only=True, map_location="cpu")["run"]
@@ -177,7 +183,7 @@ def _finish(run: Run, forecaster: Forecaster, config: RunConfig) -> None:
     newest = newest_checkpoint(run)
     assert newest is not None
     last = torch.load(newest, weights_only=True, map_location="cpu")
-    kept, stored = last["callbacks"][RunCheckpoints.state_key], last["run"]
+    kept, stored = last["callbacks"][KEY], last["run"]
     for path in (run.results_file, run.report_file):
         path.unlink(missing_ok=True)
     forecaster.save(run.model_folder)

@@ -159,6 +159,8 @@ class TrainingModule(lightning.LightningModule):
         # Moments of a path that was left would lead there again.
         optimizer.state.clear()
         self.budget.rate, self._has_finite_gradients = SHRINK * rate, True
+        # Losses from before would count against the weights that are back.
+        self._losses = ExampleMeans()
         self.budget.warm_from = (self.global_step, self.progress)
         self._patience_from = max(self._patience_from, self.current_epoch)
         weights = "the start" if best_epoch is None else f"epoch {best_epoch + 1}"
