@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from gpo.evaluation.results import Scope
-from gpo.training.config import Phase, Preset, RunConfig, read_parts, starting_point
+from gpo.training.config import RunConfig, read_parts, starting_point
+from gpo.training.parts import Phase, Preset
 
 if TYPE_CHECKING:
     from gpo.runs import OpenRun
