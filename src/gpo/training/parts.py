@@ -52,7 +52,7 @@ class DataConfig:
     preset: Annotated[Preset, NAME] = "default"
     """quick, default or paper: size of a benchmark's data, and settings that flags change."""
     coarsen: int = 1
-    """Every n-th site along each axis; finer sites are scored too."""
+    """Every n-th site along each axis; finer ones are scored too."""
 
     def __post_init__(self) -> None:
         """Refuses what no data can be read with."""
@@ -117,7 +117,7 @@ class OptimizerConfig:
     ] = None
     """Of AdamW, at its highest."""
     init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Trained run whose parameters it starts from, as far as they fit, at a third of the rate."""
+    """Trained run to start from, as far as it fits, at a third of the rate."""
     weight_decay: float = 1e-4
     """Of AdamW."""
     schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"
@@ -134,15 +134,15 @@ class OptimizerConfig:
         float | None,
         arg(metavar="FLOAT", help_behavior_hint="(default: 0.06 for forecasts, else 0)"),
     ] = None
-    """Standard deviation of noise on normalised inputs, which steadies rollouts."""
+    """On normalised inputs, which steadies rollouts."""
     noise_fraction: Annotated[float, arg(metavar="X")] = 0.25
-    """Fraction of the examples that get noise; the others keep one step accurate."""
+    """Fraction of the examples that get noise."""
     rollout: int = 1
     """Steps on its own forecasts that an example grows to."""
     pushforward: FlagCreatePairsOff[bool] = False
     """Learns from the last of these steps alone."""
     relative_to: Annotated[Literal["state", "change"], NAME] = "state"
-    """Losses are relative to the next state, or the change to it."""
+    """Whether losses are relative to the next state or the change."""
     precision: Annotated[Literal["32-true", "bf16-mixed", "16-mixed"], NAME] = "32-true"
     """32-true, bf16-mixed or 16-mixed."""
     seed: int = 0

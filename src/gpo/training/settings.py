@@ -97,7 +97,7 @@ class PaperSettings(OperatorSettings):
     renormalises: FlagCreatePairsOff[
         Annotated[bool, arg(help_behavior_hint="(default: it does)")]
     ] = True
-    """Whether a layer keeps the mass of a site, the sum of its basis."""
+    """Whether a layer keeps a site's mass, the sum of its basis."""
     signed_readout: FlagCreatePairsOff[bool] = False
     """The paper's linear readout, in place of a softplus."""
     share_layers: FlagCreatePairsOff[bool] = False
@@ -113,7 +113,7 @@ class PaperSettings(OperatorSettings):
     loss_target: float = 0.0
     """Weight of the error of the target, encoded and decoded."""
     loss_basis: float = 0.0
-    """Weight of the distance to the basis of the encoded target."""
+    """Weight of the distance to the encoded target's basis."""
 
 
 OURS: dict[str, OperatorSettings] = {"gpo": GeometricSettings(), "gpo-paper": PaperSettings()}

@@ -5,12 +5,10 @@ ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users w
 """
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -26,21 +24,10 @@ from gpo.data.readers.attributes import (
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.candidates import find_candidates, read_static_field
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.gridded_files import file_format, name_in_file, open_dataset
 from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
-from gpo.files import MissingPackageError, require
 
-NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
-GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
-NETCDF_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05", b"\x89HDF")
-ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
-ALIASES = (
-    ("t2m", "2t", "2m_temperature"),
-    ("u10", "10u", "10m_u_component_of_wind"),
-    ("v10", "10v", "10m_v_component_of_wind"),
-    ("msl", "mean_sea_level_pressure"),
-    ("sst", "sea_surface_temperature"),
-)
 SMALL_FILE = 2**28
 """Bytes up to which every frame is looked at for sites that are always missing."""
 NUM_LOOKS = 16
@@ -60,27 +47,27 @@ class GriddedReader(AbstractReader):
 
     def recognises(self, path: Path) -> bool:
         """Looks for a Zarr folder, the first bytes of NetCDF or GRIB, or their suffixes."""
-        return _format(path) is not None
+        return file_format(path) is not None
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
         """Returns the chosen variables, named as they were asked for; maps where inputs are."""
         if options.inputs:
             named = (*options.inputs, *options.variables)
-            return read_gridded_maps(path, options, partial(_open, path, named))
+            return read_gridded_maps(path, options, partial(open_dataset, path, named))
         return self._read_series(path, options)
 
     def read_static(
         self, path: Path, name: str, options: ReadOptions
     ) -> tuple[Variable, np.ndarray, Geometry] | None:
         """Returns a variable without a time axis."""
-        dataset = _open(path, (name,))
+        dataset = open_dataset(path, (name,))
         try:
             return read_static_field(path, dataset, name)
         finally:
             dataset.close()
 
     def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
-        dataset = _open(path, options.variables)
+        dataset = open_dataset(path, options.variables)
         try:
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
@@ -90,14 +77,14 @@ class GriddedReader(AbstractReader):
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
-            reopen = partial(_open, path, options.variables)
+            reopen = partial(open_dataset, path, options.variables)
             candidates = find_candidates(path, dataset, plan.time, plan.sites, plan.chosen, reopen)
             frames = _looks(path, dataset, plan, geometry.num_points, options.num_files)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
             dataset.close()
         # GRIB keeps no file open, but finding its messages again would take long.
-        kept = dataset if _format(path) == "GRIB" else None
+        kept = dataset if file_format(path) == "GRIB" else None
         read = _Read(path, options.variables, plan, kept)
         names = options.variables or plan.names
         return Trajectories(
@@ -171,101 +158,11 @@ class _Read:
     """An open data set to use instead of opening the file."""
 
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-        dataset = _open(self.path, self.wanted) if self.kept is None else self.kept
+        dataset = open_dataset(self.path, self.wanted) if self.kept is None else self.kept
         try:
             return self.plan.at(trajectory).frames(self.path, dataset, times, rows)
         finally:
             dataset.close()
-
-
-def _format(path: Path) -> str | None:
-    """Returns how a file or folder is written, by its content before its name."""
-    if path.is_dir():
-        is_zarr = path.suffix == ".zarr" or any((path / name).exists() for name in ZARR_FILES)
-        return "Zarr" if is_zarr else None
-    with open(path, "rb") as file:
-        start = file.read(4)
-    suffix = path.suffix.lower()
-    is_hdf5 = start == NETCDF_STARTS[-1]
-    if start in NETCDF_STARTS and (not is_hdf5 or suffix in NETCDF_SUFFIXES):
-        return "NetCDF"
-    if start == b"GRIB" or suffix in GRIB_SUFFIXES:
-        return "GRIB"
-    return "NetCDF" if suffix in NETCDF_SUFFIXES else None
-
-
-def _open(path: Path, wanted: Sequence[str]) -> xr.Dataset:
-    """Opens a file without reading values; times stay numbers with units."""
-    kind = _format(path)
-    if kind is None:
-        raise DataError(path, "file", "is neither NetCDF nor GRIB nor a Zarr folder.")
-    settings: dict[str, Any] = {"decode_times": False, "cache": False}
-    try:
-        with warnings.catch_warnings():
-            # Two fill values for one variable, both of which become NaN.
-            warnings.filterwarnings("ignore", category=xr.SerializationWarning)
-            if kind == "GRIB":
-                return _open_grib(path, wanted, settings)
-            if kind == "Zarr":
-                require("zarr", "data", "Reading Zarr")
-                store = _open_zarr(path, settings)
-                # A store has no order of its own: it lists its arrays as they happen to come.
-                return store[sorted(str(name) for name in store.data_vars)]
-            require("netCDF4", "data", "Reading NetCDF")
-            _check_whole(path)
-            return xr.open_dataset(path, engine="netcdf4", **settings)
-    except (DataError, MissingPackageError):
-        raise
-    except Exception as error:
-        problem = f"cannot be opened as {kind}: {error or type(error).__name__}"
-        raise DataError(path, "file", f"{problem}. It may be damaged or cut short.") from error
-
-
-def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
-    """Opens a store; zeros are numbers, although format 2 fills chunks that are not there with them."""
-    store = xr.open_dataset(
-        path, engine="zarr", consolidated=False, mask_and_scale=False, **settings
-    )
-    for variable in store.variables.values():
-        fill = variable.attrs.get("_FillValue", np.nan)
-        if np.ndim(fill) == 0 and fill == 0:
-            del variable.attrs["_FillValue"]
-    return xr.decode_cf(store, decode_times=False)
-
-
-def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
-    """Opens a GRIB file, or that part which holds the wanted variables where they differ."""
-    cfgrib = require("cfgrib", "data", "Reading GRIB")
-    # No index file beside the data, an error for a cut message, and lengths of one kept.
-    settings["backend_kwargs"] = {"indexpath": "", "errors": "raise", "squeeze": False}
-    try:
-        return xr.open_dataset(path, engine="cfgrib", **settings)
-    except cfgrib.DatasetBuildError:
-        pass
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        parts = cfgrib.open_datasets(str(path), **settings)
-    for part in parts:
-        there = [str(name) for name in part.data_vars]
-        if wanted and all(_in_file(name, there) is not None for name in wanted):
-            return part
-    groups = "; ".join(", ".join(str(name) for name in part.data_vars) for part in parts)
-    problem = f"do not fit together; those that do are: {groups}. Choose some: `--var NAME`."
-    raise DataError(path, ", ".join(wanted) or "variables", problem)
-
-
-def _check_whole(path: Path) -> None:
-    """Refuses a classic NetCDF file that ends early; its library would make up zeros."""
-    from scipy.io import netcdf_file
-
-    with open(path, "rb") as file:
-        if file.read(4) not in NETCDF_STARTS[:2]:
-            return
-        file.seek(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            # Maps every variable to its place in the file, which fails beyond the end.
-            netcdf_file(file, mmap=True).close()
 
 
 def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
@@ -277,7 +174,7 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     ]
     if not numeric:
         raise DataError(path, "variables", "with numbers are none; groups are not looked into.")
-    wanted = [_in_file(name, numeric) or name for name in options.variables]
+    wanted = [name_in_file(name, numeric) or name for name in options.variables]
     for index, name in enumerate(wanted):
         if name in wanted[:index]:
             raise DataError(path, name, "is asked for twice.")
@@ -400,9 +297,3 @@ def _variable(name: str, array: xr.DataArray) -> Variable:
 def _num_bytes(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files)
-
-
-def _in_file(name: str, available: Sequence[str]) -> str | None:
-    """Returns the name by which a file has a variable, or nothing."""
-    same = next((group for group in ALIASES if name in group), ())
-    return next((known for known in (name, *same) if known in available), None)
