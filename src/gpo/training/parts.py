@@ -52,7 +52,7 @@ class DataConfig:
     preset: Annotated[Preset, NAME] = "default"
     """quick, default or paper: size of a benchmark's data, and settings that flags change."""
     coarsen: int = 1
-    """Every n-th site along each axis; finer ones are scored too."""
+    """Every n-th site along each axis; others are scored too."""
 
     def __post_init__(self) -> None:
         """Refuses what no data can be read with."""
@@ -132,7 +132,7 @@ class OptimizerConfig:
     """Decay of averaged parameters, such as 0.999; 0 for none."""
     noise: Annotated[
         float | None,
-        arg(metavar="FLOAT", help_behavior_hint="(default: 0.06 for forecasts, else 0)"),
+        arg(metavar="FLOAT", help_behavior_hint="(default: 0.06 in forecasts)"),
     ] = None
     """On normalised inputs, which steadies rollouts."""
     noise_fraction: Annotated[float, arg(metavar="X")] = 0.25
@@ -142,7 +142,7 @@ class OptimizerConfig:
     pushforward: FlagCreatePairsOff[bool] = False
     """Learns from the last of these steps alone."""
     relative_to: Annotated[Literal["state", "change"], NAME] = "state"
-    """Whether losses are relative to the next state or the change."""
+    """What losses are relative to: the next state, or the change."""
     precision: Annotated[Literal["32-true", "bf16-mixed", "16-mixed"], NAME] = "32-true"
     """32-true, bf16-mixed or 16-mixed."""
     seed: int = 0

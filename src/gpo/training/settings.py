@@ -97,13 +97,13 @@ class PaperSettings(OperatorSettings):
     renormalises: FlagCreatePairsOff[
         Annotated[bool, arg(help_behavior_hint="(default: it does)")]
     ] = True
-    """Whether a layer keeps a site's mass, the sum of its basis."""
+    """Whether a layer keeps a site's mass."""
     signed_readout: FlagCreatePairsOff[bool] = False
     """The paper's linear readout, in place of a softplus."""
     share_layers: FlagCreatePairsOff[bool] = False
     """All layers are one and the same operator."""
     ablation: Annotated[PaperAblation | None, arg(metavar="ROW", help_behavior_hint="")] = None
-    """Row of the paper's ablation, such as without-pg-operator, at equal size."""
+    """Row of the paper's ablation at equal size: without-pg-operator."""
     loss_center: float = 0.1
     """Weight of L_mu: the mean center of a site is the site."""
     loss_scale: float = 0.1
