@@ -25,7 +25,7 @@ class DataConfig:
     benchmark: Positional[
         Annotated[str | None, arg(metavar="[BENCHMARK]", help_behavior_hint="")]
     ] = None
-    """One of the paper's benchmarks, such as ns2d; its data are made if missing."""
+    """A benchmark of the paper, such as ns2d; its data are made if missing."""
     data: Annotated[
         str | tuple[str, ...] | None, arg(metavar="PATH [PATH ...]", help_behavior_hint="")
     ] = None
