@@ -1,0 +1,117 @@
+"""What a stranger gets: `gpo run --data FILE --budget-cpu 60` on real files, with nothing else set.
+
+    python benchmarks/files.py --files FOLDER --runs runs/files --out benchmarks/results/files
+
+Scores are those of one step on the test split, as the run itself tells them; its verdict has an
+interval. `--before files.json` puts those of an earlier version beside them.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from gpo.bench.protocol import describe_machine
+
+FILES: dict[str, tuple[str, ...]] = {
+    "era5/era5-2mt-2019-03-uk.grib": (),
+    "era5/era5_u10v10sst_med_daily12z_2022-01.nc": (),
+    "era5/wam2layers_ERA5_2020-01-01_*.nc": (),
+    "era5/era5_tcwv_global025_20220617T09-12.grib": (),
+    "era5/era5_lsm_orography_global025.nc": (),
+    "ssh_med/dt_med_allsat_phy_l4_2005T2.nc": (),
+    "cylinder_channel": (),
+    "cylinder_wake/cylinder_nektar_wake.mat": (),
+    "small_pde/KS.mat": (),
+    "small_pde/burgers_shock.mat": (),
+}
+"""Every file, and the flags that it needs: `--var` where several grids are in it."""
+REFERENCES = ("persistence", "climatology")
+COMMAND = "python benchmarks/files.py --files FOLDER"
+
+
+def run_file(path: Path, flags: tuple[str, ...], out: Path, seconds: float) -> dict[str, Any]:
+    """Returns what came out of one run: scores and verdict, or the reason why there are none."""
+    if not (out / "results.json").exists():
+        command = [sys.executable, "-m", "gpo", "run", "--data", str(path), *flags]
+        command += ["--budget-cpu", f"{seconds:g}", "--quiet", "--out", str(out)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if not (out / "results.json").exists():
+            told = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            return {"refused": told[-1].replace(f"{path.parent}{os.sep}", "") if told else "?"}
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    scores = {who: row["relative_l2"] for who, row in results["one_step"].items()}
+    found = {
+        "scores": scores,
+        "examples": results["num_examples"],
+        "verdict": results.get("verdict", ""),
+        "has_report": (out / "report.html").exists(),
+    }
+    if (out / "auto.json").exists():
+        found["chosen"] = json.loads((out / "auto.json").read_text(encoding="utf-8"))["settings"]
+    return found
+
+
+def table(found: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -> str:
+    """Returns a row for every file, and the verdicts below."""
+    columns = ["file", "before", "now", *REFERENCES, "test examples", "chosen"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, row in found.items():
+        told, scores = before.get(name, {}), row.get("scores", {})
+        cells = [
+            name,
+            _number(told.get("scores", {}).get("model"), "refused" if told else "-"),
+            _number(scores.get("model"), "refused"),
+            *(_number(scores.get(who), "-") for who in REFERENCES),
+            str(row.get("examples", "-")),
+            ", ".join(f"{key} {value}" for key, value in row.get("chosen", {}).items()) or "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "What every run says at its end:", ""]
+    lines += [
+        f"- {name}: {row.get('verdict') or row.get('refused')}" for name, row in found.items()
+    ]
+    return "\n".join(lines)
+
+
+def _number(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:.3g}"
+
+
+def main(
+    files: Path,
+    runs: Path = Path("runs/files"),
+    out: Path = Path("benchmarks/results/files"),
+    before: Path | None = None,
+    seconds: float = 60.0,
+) -> None:
+    """Runs every file that is there, and writes a table.
+
+    Args:
+        files: Folder of the real files.
+        runs: Where run folders go; what is finished there is not run again.
+        out: Where the table goes.
+        before: files.json of an earlier version, to stand beside.
+        seconds: CPU seconds of every run.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, flags in FILES.items():
+        if not any(files.glob(name)):
+            continue
+        found[name] = run_file(files / name, flags, runs / Path(name).stem.strip("*_"), seconds)
+        print(name, json.dumps(found[name]), flush=True)
+        (out / "files.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    earlier = json.loads(before.read_text(encoding="utf-8")) if before else {}
+    text = f"### `gpo run --data FILE --budget-cpu {seconds:g}` on real files\n\n{table(found, earlier)}\n\n"
+    notes = ["Relative L2 of one step on the test split.", *describe_machine(COMMAND)]
+    (out / "table.md").write_text(text + "\n\n".join(notes) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
