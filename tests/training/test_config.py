@@ -39,7 +39,6 @@ def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
             {"model": "fno", "phase": "field"},
             "`phase` must be operator, but for --model gpo-paper, got field",
         ),
-        ({"model": "fno", "init": "runs/x"}, "`init` is no setting of a run of fno"),
     ],
 )
 def test_impossible_runs_are_refused(changes, message):

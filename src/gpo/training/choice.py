@@ -6,6 +6,7 @@ folder like any other: it resumes, goes on with more budget, and the best one be
 """
 
 import json
+import math
 import shutil
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
@@ -51,10 +52,15 @@ class Trial:
 
     settings: dict
     """What differs from the run as it was asked for."""
-    score: float
-    """Relative L2 on validation data."""
+    score: float | None
+    """Relative L2 on validation data; None where no epoch ended well."""
     steps: int
     cpu_seconds: float
+
+    @property
+    def error(self) -> float:
+        """The score, infinite where there is none."""
+        return math.inf if self.score is None else self.score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +105,11 @@ class Choice:
         rows: dict[str, dict[str, float]] = {}
         if self.reference_score is not None:
             rows[self.reference] = {"validation": self.reference_score}
-        for trial in sorted(self.trials, key=lambda trial: -trial.score):
+        for trial in sorted(self.trials, key=lambda trial: -trial.error):
             chosen = " (chosen)" if trial.settings == self.settings else ""
             name = ", ".join(f"{key} {value}" for key, value in trial.settings.items())
             rows[(name or "as asked") + chosen] = {
-                "validation": trial.score,
+                **({} if trial.score is None else {"validation": trial.score}),
                 "steps": float(trial.steps),
                 "CPU seconds": trial.cpu_seconds,
             }
@@ -113,8 +119,9 @@ class Choice:
         """Returns a sentence where a model is no better than what learns nothing, else nothing."""
         if self.reference_score is None or (score is not None and score < self.reference_score):
             return ""
+        reached = "no score" if score is None else f"{score:.4g}"
         return (
-            f"not better than {self.reference} on validation data: {score:.4g} against "
+            f"not better than {self.reference} on validation data: {reached} against "
             f"{self.reference_score:.4g}. A larger --budget-cpu or another --lead may help."
         )
 
@@ -154,25 +161,25 @@ class Search:
         unit = self.seconds / NUM_UNITS
         histories = self._histories()
         tried = self._try_all(histories, unit)
-        best = min(tried, key=lambda trial: trial.score)
+        best = min(tried, key=lambda trial: trial.error)
         if best.steps < FEW_STEPS:
             # Longer runs in place of more of them.
             share = self.seconds / len(tried)
             tried = self._try_all([trial.settings for trial in tried], share)
-            return self._choice(min(tried, key=lambda trial: trial.score))
+            return self._choice(min(tried, key=lambda trial: trial.error))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
         changed = self._try_all(changes, unit)
-        better = [trial for trial in changed if trial.score < MARGIN * best.score]
+        better = [trial for trial in changed if trial.error < MARGIN * best.error]
         if len(better) > 1:
             together: dict[str, Any] = {}
             # The best one has the last word about a setting that two of them change.
-            for trial in sorted(better, key=lambda trial: -trial.score):
+            for trial in sorted(better, key=lambda trial: -trial.error):
                 together |= trial.settings
             better.append(self._try(together, unit))
-        finalists = sorted([best, *better], key=lambda trial: trial.score)[:2]
+        finalists = sorted([best, *better], key=lambda trial: trial.error)[:2]
         if len(finalists) > 1:
             finalists = self._try_all([trial.settings for trial in finalists], 2 * unit)
-        return self._choice(min(finalists, key=lambda trial: trial.score))
+        return self._choice(min(finalists, key=lambda trial: trial.error))
 
     def _histories(self) -> list[dict[str, Any]]:
         """Returns the histories to try, those that the series is long enough for."""
@@ -190,9 +197,9 @@ class Search:
     def _changes(self, steps: int) -> list[dict[str, Any]]:
         """Returns changes of one setting, most promising first, without those that the user set."""
         rate, is_map = self.config.learning_rate, isinstance(self.data, StaticMaps)
-        changes: list[dict[str, Any]] = [{"learning_rate": rate / 3}]
+        changes: list[dict[str, Any]] = [{"learning_rate": float(f"{rate / 3:.3g}")}]
         if is_map:
-            changes.append({"learning_rate": rate / 10})
+            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
         else:
             changes += [{"relative_to": "change"}, {"noise": 0.0}]
         sizes = self.config.model.settings
@@ -222,15 +229,17 @@ class Search:
                 train(self.data, config, run.folder, is_quiet=True)
             record = run.record()
             assert record is not None
-            score = torch.inf if record.best_score is None else record.best_score
             trial = Trial(
-                settings=settings, score=score, steps=record.steps, cpu_seconds=record.cpu_seconds
+                settings=settings,
+                score=record.best_score,
+                steps=record.steps,
+                cpu_seconds=record.cpu_seconds,
             )
         except ValueError:
             # It diverged again and again, or these data cannot be had so.
             if not settings:
                 raise
-            trial = Trial(settings=settings, score=torch.inf, steps=0, cpu_seconds=seconds)
+            trial = Trial(settings=settings, score=None, steps=0, cpu_seconds=seconds)
         self._trials[name] = trial
         return trial
 
