@@ -52,8 +52,6 @@ class Task:
     """Whether means are taken site by site; those above are then means over all sites."""
     forcings: tuple[str, ...] = ()
     """Inputs that every frame begins with: known in advance and not predicted."""
-    frame_step: float = 0.0
-    """Time from frame to frame, where forcings follow from it."""
     trained_on: TrainedOn = field(default_factory=TrainedOn)
     """What the training data were, so that other data are told from them."""
 

@@ -84,11 +84,6 @@ class Forecasts:
             wanted = ", ".join(task.forcings) or "none"
             problem = f"must be those of training, {wanted}; got {', '.join(names) or 'none'}."
             raise DataError(data.source, "forcings", problem)
-        step, expected = data.time_step, task.frame_step
-        if expected and len(data.time) > 1 and abs(step - expected) > 1e-6 * expected:
-            units = f" {data.time_units}" if data.time_units else ""
-            problem = f"must advance by {expected:g}{units} a frame, as in training, got"
-            raise DataError(data.source, "time", f"{problem} {step:g}.")
         if names:
             data.forcing_frames(0, self._last + task.lead * np.arange(1, self.num_steps + 1))
 

@@ -81,12 +81,10 @@ def make_task(
         )
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
     given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
-    known, forcings, told = (), Normalizer(np.zeros(0), np.ones(0)), {}
+    known, forcings = (), Normalizer(np.zeros(0), np.ones(0))
     if isinstance(data, Trajectories) and data.known:
         forcings = forcing_statistics(data, split.training)
         known = tuple(variable.name for variable in data.forcings)
-        varies = not all(forcing.is_constant for forcing in data.known)
-        told = {"forcings": known, "frame_step": data.time_step if varies else 0.0}
     task = Task(
         inputs=(*known, *(variable.name for variable in given)),
         outputs=tuple(variable.name for variable in wanted),
@@ -101,7 +99,7 @@ def make_task(
         increment_std=tuple(changes.tolist()),
         is_per_site=means is not None,
         trained_on=TrainedOn.of(data),
-        **told,
+        forcings=known,
     )
     if config.task.phase == "field":
         return replace(task, lead=0, predict="state")
