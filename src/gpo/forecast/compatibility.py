@@ -88,7 +88,7 @@ def as_trained(
             return data, []
         fetch = _ScaledMaps(data.fetch, inputs, outputs)
         return replace(data, inputs=inputs.variables, outputs=outputs.variables, fetch=fetch), notes
-    _check_time(data, trained)
+    check_time(data, trained)
     _check_levels(data, trained)
     found = _conversions(data, data.variables, trained.units)
     if not found.notes:
@@ -183,7 +183,8 @@ def _conversions(
     return _Conversions(tuple(changed), factors, offsets, notes)
 
 
-def _check_time(data: Trajectories, trained: TrainedOn) -> None:
+def check_time(data: Trajectories, trained: TrainedOn) -> None:
+    """Refuses frames of another calendar, or that advance by another step."""
     calendar = "" if data.origin is None else data.origin.calendar
     ours, theirs = (SAME_CALENDARS.get(name, name) for name in (trained.calendar, calendar))
     if ours and theirs and ours != theirs:

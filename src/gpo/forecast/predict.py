@@ -19,6 +19,7 @@ from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
+from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
 
@@ -85,6 +86,7 @@ class Forecasts:
             problem = f"must be those of training, {wanted}; got {', '.join(names) or 'none'}."
             raise DataError(data.source, "forcings", problem)
         if names:
+            check_time(data, task.trained_on)
             data.forcing_frames(0, self._last + task.lead * np.arange(1, self.num_steps + 1))
 
     @property
