@@ -131,6 +131,17 @@ class Trajectories:
         units = f" {self.time_units}" if self.time_units else ""
         return [f"{time:g}{units}" for time in times]
 
+    def time_of(self, text: str) -> float:
+        """Returns the time that a text names: a date, or a number where frames have no dates."""
+        if self.origin is not None:
+            return self.origin.hours(text)
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(
+                f"must be a number, as times here are, since frames have no dates, got {text!r}."
+            ) from None
+
     @property
     def time_step(self) -> float:
         """The usual time from frame to frame; one where there is a single frame."""

@@ -199,10 +199,9 @@ def _split_at(
 def _first_frame(data: Trajectories, name: str, text: str) -> int:
     """Returns the number of the first frame at or after a date, or a time where there are none."""
     try:
-        time = float(text) if data.origin is None else data.origin.hours(text)
+        time = data.time_of(text)
     except ValueError as error:
-        problem = "a time, since frames have no dates" if data.origin is None else str(error)
-        raise ValueError(f"`{name}` must be {problem.removeprefix('must be ')}, got {text!r}.") from error  # fmt: skip
+        raise ValueError(f"`{name}` {error}") from error
     found = int(np.searchsorted(data.time, time - 1e-9 * max(1.0, abs(time))))
     if not 0 < found < len(data.time):
         first, last = data.time[0], data.time[-1]

@@ -108,10 +108,9 @@ def frame_at(data: Trajectories, text: str) -> int:
         text: Such as 2019-03-01T06:00, or 12.5.
     """
     try:
-        time = float(text) if data.origin is None else data.origin.hours(text)
+        time = data.time_of(text)
     except ValueError as error:
-        problem = f"{error}" if data.origin else f"must be a number, as times here are, got {text}."
-        raise DataError(data.source, "start", problem) from error
+        raise DataError(data.source, "start", str(error)) from error
     nearest = int(np.abs(data.time - time).argmin())
     if abs(data.time[nearest] - time) > 1e-3 * data.time_step:
         first, last, there = data.time_labels([0, len(data.time) - 1, nearest])
