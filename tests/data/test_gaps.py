@@ -84,7 +84,7 @@ def test_examples_with_other_gaps_have_the_same_sites_and_score_only_what_is_kno
 def test_a_part_of_an_example_with_gaps_is_that_part_of_the_weights():
     data, window = holed_series(), [TimeSlice(0, 0, 0, 1)]
     whole = WindowExamples(data, window)[0]
-    part = WindowExamples(data, window, held=SitePartition(1, 2))[0]
+    part = WindowExamples(data, window, partition=SitePartition(1, 2))[0]
     assert torch.equal(part.weights, whole.weights[:, 12:])
     assert torch.equal(part.site_weights, whole.site_weights[:, 12:])
 

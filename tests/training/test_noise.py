@@ -11,8 +11,8 @@ DATA = decaying_waves()
 WINDOWS = split_time_slices(DATA).training
 
 
-def batch_of(count, held=SitePartition()):
-    examples = make_examples(DATA, WINDOWS, held=held)
+def batch_of(count, partition=SitePartition()):
+    examples = make_examples(DATA, WINDOWS, partition=partition)
     return collate([examples[number % len(examples)] for number in range(count)])
 
 
@@ -38,8 +38,8 @@ def test_processes_that_share_examples_or_sites_have_the_noise_of_one():
     assert torch.equal(torch.stack(shares, 1).flatten(0, 1), alone)
     parts = []
     for rank in range(3):
-        held = SitePartition.of(DATA.geometry().num_points, DATA.geometry().grid_shape, rank, 3)
-        parts.append(draw_noise(batch_of(8, held), seeds=range(8), partition=held, **settings))
+        partition = SitePartition.of(DATA.geometry().num_points, DATA.geometry().grid_shape, rank, 3)
+        parts.append(draw_noise(batch_of(8, partition), seeds=range(8), partition=partition, **settings))
     assert len({part.shape for part in parts}) <= 2
     assert torch.equal(torch.cat(parts, 1), alone)
 

@@ -66,7 +66,7 @@ class WindowExamples(Dataset[Example]):
         windows: Those of one split.
         num_steps: Frames that follow in an example; a window whose split ends before is left out.
         reconstructs: Whether the last frame given is itself the target.
-        held: Which sites; weights stay those of the whole geometry.
+        partition: Which sites; weights stay those of the whole geometry.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class WindowExamples(Dataset[Example]):
         *,
         num_steps: int = 1,
         reconstructs: bool = False,
-        held: SitePartition = SitePartition(),
+        partition: SitePartition = SitePartition(),
     ) -> None:
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
-        self.held = held
+        self.partition = partition
         self.windows = followed(windows, num_steps)
         num_frames = data.num_trajectories * len(data.time)
-        num_points = data.geometry().num_points / held.count
+        num_points = data.geometry().num_points / partition.count
         # Whether a window is read from the file whenever it is asked for.
         self.is_lazy = 4 * num_frames * num_points * len(data.variables) > MAX_BYTES
         self._kept: dict[int, np.ndarray] = {}
@@ -93,7 +93,7 @@ class WindowExamples(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         window = self.windows[index]
         geometry = self.data.geometry(window.trajectory)
-        inputs, sites = window.inputs, self.held.among(geometry.num_points)
+        inputs, sites = window.inputs, self.partition.among(geometry.num_points)
         times = slice(inputs.start, inputs.stop, inputs.step)
         frames = self._frames(window.trajectory, times)
         if self.reconstructs:
@@ -118,7 +118,7 @@ class WindowExamples(Dataset[Example]):
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
         if self.is_lazy:
-            sites = self.held.among(self.data.geometry(trajectory).num_points)
+            sites = self.partition.among(self.data.geometry(trajectory).num_points)
             return self.data.frames(trajectory, times, sites)
         if trajectory not in self._kept:
             self._kept[trajectory] = self._whole(trajectory)
@@ -126,7 +126,7 @@ class WindowExamples(Dataset[Example]):
 
     def _whole(self, trajectory: int) -> np.ndarray:
         num_times, num_variables = len(self.data.time), len(self.data.variables)
-        sites = self.held.among(self.data.geometry(trajectory).num_points)
+        sites = self.partition.among(self.data.geometry(trajectory).num_points)
         whole = np.empty((num_times, sites.stop - sites.start, num_variables), np.float32)
         for part in frame_chunks(self.data, {trajectory: range(num_times)}):
             whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
@@ -134,12 +134,12 @@ class WindowExamples(Dataset[Example]):
 
 
 class MapExamples(Dataset[Example]):
-    """Samples of static maps, at all sites or at those that are held."""
+    """Samples of static maps, at all sites or at those of one partition."""
 
     def __init__(
-        self, data: StaticMaps, numbers: Sequence[int], held: SitePartition = SitePartition()
+        self, data: StaticMaps, numbers: Sequence[int], partition: SitePartition = SitePartition()
     ) -> None:
-        self.data, self.numbers, self.held = data, numbers, held
+        self.data, self.numbers, self.partition = data, numbers, partition
         per_site = len(data.inputs) + len(data.outputs)
         # Samples are always read anew; whether there are too many for the cache of the system.
         self.is_lazy = 4 * len(numbers) * data.geometry().num_points * per_site > MAX_BYTES
@@ -150,7 +150,7 @@ class MapExamples(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         number = self.numbers[index]
         given, wanted = self.data.sample(number)
-        sites = self.held.among(len(given))
+        sites = self.partition.among(len(given))
         return _example(given[None, sites], wanted[None, sites], self.data.geometry(number), sites)
 
 
@@ -160,7 +160,7 @@ def make_examples(
     *,
     num_steps: int = 1,
     reconstructs: bool = False,
-    held: SitePartition = SitePartition(),
+    partition: SitePartition = SitePartition(),
 ) -> WindowExamples | MapExamples:
     """Returns the examples of one split of either kind of data.
 
@@ -169,16 +169,16 @@ def make_examples(
         members: Windows of time series, or numbers of static maps.
         num_steps: Frames that follow in an example.
         reconstructs: Whether the last frame given is itself the target.
-        held: Which sites; weights stay those of the whole geometry.
+        partition: Which sites; weights stay those of the whole geometry.
     """
     if not isinstance(data, StaticMaps):
         return WindowExamples(
-            data, members, num_steps=num_steps, reconstructs=reconstructs, held=held
+            data, members, num_steps=num_steps, reconstructs=reconstructs, partition=partition
         )
     if num_steps > 1 or reconstructs:
         what = "rollout" if num_steps > 1 else "stage field"
         raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
-    return MapExamples(data, members, held)
+    return MapExamples(data, members, partition)
 
 
 def reading_ahead(examples: WindowExamples | MapExamples) -> dict[str, Any]:

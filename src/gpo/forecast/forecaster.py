@@ -87,7 +87,7 @@ class Forecaster(nn.Module):
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
         for name, values in statistics.items():
             self.register_buffer(name, values, persistent=False)
-        self.held = SitePartition()
+        self.partition = SitePartition()
 
     @property
     def num_parameters(self) -> int:
@@ -100,12 +100,12 @@ class Forecaster(nn.Module):
         operator = particle_operator(self.model)
         return SINGLE_PROCESS if operator is None else operator.shard
 
-    def share_sites(self, shard: SpatialShard, held: SitePartition = SitePartition()) -> None:
+    def share_sites(self, shard: SpatialShard, partition: SitePartition = SitePartition()) -> None:
         """Tells the model that it is given a part of the sites from now on.
 
         Args:
             shard: Joins the processes that have the others.
-            held: Which part this is.
+            partition: Which part this is.
         """
         operator = particle_operator(self.model)
         if operator is None:
@@ -113,11 +113,11 @@ class Forecaster(nn.Module):
                 f"`space_shards` must be 1 for {type(self.model).__name__}: of all models, gpo alone "
                 "can be given a part of the sites. --devices shares batches."
             )
-        operator.shard, self.held = shard, held
+        operator.shard, self.partition = shard, partition
 
     def site_means(self, mean: Tensor) -> Tensor:
         """Returns means at the sites that are held here, where there is one for each."""
-        return mean[self.held.among(len(mean))] if self.task.is_per_site else mean
+        return mean[self.partition.among(len(mean))] if self.task.is_per_site else mean
 
     def forward(
         self,

@@ -56,9 +56,9 @@ class SharedForecaster(Forecaster):
                 "`ablation.sites` must be empty where several processes share the sites."
             )
         per_line = _line(coords, self.shards.count, is_sphere=self._is_sphere)
-        held = SitePartition(self.shards.rank, self.shards.count, per_line)
-        part = held.among(coords.shape[-2])
-        self.share_sites(self.shards, held)
+        partition = SitePartition(self.shards.rank, self.shards.count, per_line)
+        part = partition.among(coords.shape[-2])
+        self.share_sites(self.shards, partition)
         mine = None if weights is None else weights[..., part]
         given = frames[:, :, part], coords[..., part, :]
         forecast = super().forecast(*given, weights=mine, ablation=ablation)

@@ -106,7 +106,7 @@ def _fit(
     sites = data.geometry()
     rank_among_sites = global_rank() % space_shards
     partition = SitePartition.of(sites.num_points, sites.grid_shape, rank_among_sites, space_shards)
-    portion = {"reconstructs": config.task.phase == "field", "held": partition}
+    portion = {"reconstructs": config.task.phase == "field", "partition": partition}
     training = make_examples(data, split.training, num_steps=config.optimizer.rollout, **portion)
     validation = make_examples(data, split.validation, **portion)
     batch_size, accumulate = config.optimizer.batch_size, config.optimizer.accumulate
