@@ -152,9 +152,7 @@ def test_a_mesh_is_written_with_its_cells(tmp_path):
     origin = TimeOrigin("2000-01-01 00:00:00", "noleap")
     times = np.array([0.0, 1.0])
     write_forecast(tmp_path / "a.nc", values, geometry, [Variable("p", "Pa")], times, "h", origin)
-    layout = ForecastLayout(
-        QueryPoints.of(geometry), (Variable("p", "Pa"),), 1, times, "h", origin, cells=triangles
-    )
+    layout = ForecastLayout(QueryPoints.of(geometry), (Variable("p", "Pa"),), 1, times, "h", origin)
     ForecastStore(tmp_path / "a.zarr", layout, (4,), {}).finish()
     for stored in (xr.open_dataset(tmp_path / "a.nc"), xr.open_zarr(tmp_path / "a.zarr")):
         with stored:

@@ -37,11 +37,15 @@ class OpenRun:
         learned, asked = forecaster.task, self.config.task
         if isinstance(self.data, StaticMaps) or asked.phase == "field":
             return forecaster
-        for name in ("history", "lead", "predict", "time_features"):
-            if getattr(learned, name) != getattr(asked, name):
+        names = tuple(variable.name for variable in self.data.forcings)
+        pairs = {"forcings": (", ".join(names) or "none", ", ".join(learned.forcings) or "none")}
+        for name in ("history", "lead", "predict"):
+            pairs[f"task.{name}"] = getattr(asked, name), getattr(learned, name)
+        for name, (here, there) in pairs.items():
+            if here != there:
                 raise ValueError(
-                    f"{self.folder.config_file}: field `task.{name}` is {getattr(asked, name)}, but "
-                    f"the model learned {getattr(learned, name)}. Write that, or train another run."
+                    f"{self.folder.config_file}: field `{name}` is {here}, but the model learned "
+                    f"{there}. Write that, or train another run."
                 )
         return forecaster
 

@@ -46,7 +46,9 @@ def test_a_part_of_the_sites_is_that_part_of_all(data):
 def test_examples_of_parts_together_are_the_example_of_all(data):
     members = [0] if isinstance(data, StaticMaps) else [TimeSlice(0, 0, 0, 1)]
     whole = make_examples(data, members)[0]
-    pieces = [make_examples(data, members, partition=SitePartition(part, 3))[0] for part in range(3)]
+    pieces = [
+        make_examples(data, members, partition=SitePartition(part, 3))[0] for part in range(3)
+    ]
     for name, axis in (("frames", 2), ("targets", 2), ("coords", 1), ("weights", 1)):
         joined = np.concatenate([getattr(piece, name).numpy() for piece in pieces], axis)
         np.testing.assert_array_equal(joined, getattr(whole, name).numpy())

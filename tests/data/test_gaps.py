@@ -98,6 +98,6 @@ def test_the_loss_counts_no_missing_value_and_one_fit_serves_a_batch():
     ).float()
     forecaster = Forecaster(model, task())
     losses = training_losses(forecaster, batch)
-    assert len(model._geometry._last.weights) == 1
+    assert len(model.chunker.geometry._last.weights) == 1
     batch.targets[(batch.weights == 0)[:, None]] = 1e6
     assert torch.equal(training_losses(forecaster, batch)["total"], losses["total"])

@@ -38,8 +38,12 @@ def test_processes_that_share_examples_or_sites_have_the_noise_of_one():
     assert torch.equal(torch.stack(shares, 1).flatten(0, 1), alone)
     parts = []
     for rank in range(3):
-        partition = SitePartition.of(DATA.geometry().num_points, DATA.geometry().grid_shape, rank, 3)
-        parts.append(draw_noise(batch_of(8, partition), seeds=range(8), partition=partition, **settings))
+        partition = SitePartition.of(
+            DATA.geometry().num_points, DATA.geometry().grid_shape, rank, 3
+        )
+        parts.append(
+            draw_noise(batch_of(8, partition), seeds=range(8), partition=partition, **settings)
+        )
     assert len({part.shape for part in parts}) <= 2
     assert torch.equal(torch.cat(parts, 1), alone)
 
