@@ -14,8 +14,9 @@ from gpo.model.config import OperatorConfig
 from gpo.model.memory import chunk_points
 from gpo.model.sites import Sites
 from gpo.numerics.neighbours import Neighbours, NeighbourSearch
-from gpo.transforms.fit import CachedGeometry, CountedSites, SiteGeometry, synthesis_at
+from gpo.transforms.fit import CachedGeometry, synthesis_at
 from gpo.transforms.lattice import LatticePoints
+from gpo.transforms.site_geometry import CountedSites, SiteGeometry
 from gpo.transforms.transform import AbstractWaveTransform
 from gpo.transforms.waves import Waves
 
@@ -84,7 +85,7 @@ class Chunker:
         points = None if geometry is None else geometry.on_lattice
         size = num_points
         if not (is_whole or sites.fixed is not None or torch.compiler.is_compiling()):
-            size = chunk_points(self.config, sites, chunk_size, transform)
+            size = chunk_points(self.config, len(sites.values), chunk_size, transform)
         if transform is None:
             starts = range(0, num_points, size)
             parts = [(slice(start, min(start + size, num_points)), None) for start in starts]

@@ -14,8 +14,7 @@ modes and state as $p$ and $r$ are. The filter $\hat d$ is in `mode_filter.py`, 
 in `transforms/waves.py`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from gpo.model.ablation import Ablation, without
+from gpo.model.ablation import Ablation
 from gpo.model.chunks import Chunk
 from gpo.model.config import GeometricConfig
 from gpo.model.encoder import Decoder, describe_sites
@@ -31,13 +30,13 @@ from gpo.model.features import make_features
 from gpo.model.layer import (
     AbstractLayer,
     AbstractLift,
-    AbstractModes,
     Lifted,
     State,
     Variant,
 )
 from gpo.model.memory import Deferred, Memory
 from gpo.model.mode_filter import ModeFilter
+from gpo.model.modes import AbstractModes, WaveModes
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.transport import Content, Transport, View
 from gpo.numerics.neighbours import Neighbours
@@ -83,33 +82,6 @@ class GeometricLift(AbstractLift):
     def read(self, state: State) -> Float[Tensor, "batch points channels"]:
         """Returns the state, samples first."""
         return state.channels.transpose(0, 1)
-
-
-@dataclass(frozen=True)
-class WaveModes(AbstractModes):
-    """What one layer measured and made of it."""
-
-    tokens: Float[Tensor, "2 modes batch channels"]
-    """Real and imaginary part of what every wave measured."""
-    response: Float[Tensor, "2 modes fields"]
-    """The coupling: by what every mode of every field is multiplied, real and imaginary part."""
-    scattered: Float[Tensor, "2 modes batch fields"]
-    """The filtered tokens: the gate p in the first half of the fields, what it lets pass, r, in the second."""
-    guides: Float[Tensor, "2 modes batch numbers"] | None = None
-    """Likewise what particles are read off, where a layer transports."""
-
-    @property
-    def outgoing(self) -> Tensor:
-        """All that is scattered."""
-        if self.guides is None:
-            return self.scattered
-        return torch.cat([self.scattered, self.guides], dim=-1)
-
-    def without(self, modes: Iterable[int]) -> "WaveModes":
-        """Returns the same with some waves zero on their way back."""
-        chosen = list(modes)
-        guides = None if self.guides is None else without(self.guides, chosen, dim=1)
-        return replace(self, scattered=without(self.scattered, chosen, dim=1), guides=guides)
 
 
 class GatedLayer(AbstractLayer):

@@ -7,7 +7,7 @@ sites come in chunks (`memory.py`) and may lie in several processes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from gpo.model.ablation import Ablation
 from gpo.model.chunks import Chunk
 from gpo.model.encoder import Decoder
 from gpo.model.memory import Memory
+from gpo.model.modes import AbstractModes
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.transport import Content, View
 from gpo.numerics.neighbours import Neighbours
@@ -34,22 +35,6 @@ class State:
     """What layers change: the state $h$, points before samples, or the basis $Z$, samples first."""
     descriptor: Float[Tensor, "batch points features"] | None = None
     """What content windows see of particles, which no layer changes."""
-
-
-class AbstractModes(ABC):
-    """What a layer measured at all sites and made of it: all that a query needs from them."""
-
-    scattered: Tensor
-    """The modes that are scattered back to the points."""
-
-    @property
-    def outgoing(self) -> Tensor:
-        """All that is scattered, particles' guides included."""
-        return self.scattered
-
-    @abstractmethod
-    def without(self, modes: Iterable[int]) -> "AbstractModes":
-        """Returns the same with some modes zero on their way back."""
 
 
 @dataclass(frozen=True)

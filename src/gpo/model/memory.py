@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from gpo.model.config import GeometricConfig, ModelConfig, PaperConfig
-from gpo.model.sites import Sites
 from gpo.numerics.trees import tensors_of, with_tensors
 from gpo.transforms.transform import AbstractGridTransform, AbstractWaveTransform
 
@@ -152,12 +151,17 @@ class _Recomputed(torch.autograd.Function):
         return None, None, None, *by_given
 
 
-def choose_memory(config: ModelConfig, sites: Sites) -> Memory:
-    """Returns the memory that a pass over sites has: what is kept as long as there is room."""
-    if sites.fixed is not None or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+def choose_memory(config: ModelConfig, values: Tensor) -> Memory:
+    """Returns the memory that a pass over sites has: what is kept as long as there is room.
+
+    Args:
+        config: The architecture.
+        values: The input field at the sites.
+    """
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return Memory()
     sizes, num_layers = activation_sizes(config), getattr(config, "num_layers", 0)
-    room = KEPT_BYTES / sites.values.element_size() / sites.values[..., 0].numel()
+    room = KEPT_BYTES / values.element_size() / values[..., 0].numel()
     # Gradients take as much as what they belong to.
     room -= (num_layers + 1) * sizes.state + 2 * sizes.descriptor
     needed = {
@@ -169,7 +173,7 @@ def choose_memory(config: ModelConfig, sites: Sites) -> Memory:
 
 def chunk_points(
     config: ModelConfig,
-    sites: Sites,
+    num_samples: int,
     chunk_size: int | None,
     transform: AbstractWaveTransform | None,
 ) -> int:
@@ -177,13 +181,13 @@ def chunk_points(
 
     Args:
         config: The architecture.
-        sites: All of them.
+        num_samples: In a batch.
         chunk_size: Points of all samples together; chosen where None.
         transform: Waves at the sites, if any; on a grid they take next to nothing.
     """
     sizes = activation_sizes(config)
     written = 4 * sizes.state if isinstance(transform, AbstractGridTransform) else sizes.modes
-    return max(1, (chunk_size or CACHED_NUMBERS // written) // len(sites.values))
+    return max(1, (chunk_size or CACHED_NUMBERS // written) // num_samples)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from gpo.model.config import GeometricConfig, OperatorConfig, PaperConfig
 from gpo.model.geometric import build_geometric
 from gpo.model.layer import (
     AbstractLayer,
-    AbstractModes,
     LayerOutput,
     Lifted,
     Regularizer,
@@ -34,13 +33,14 @@ from gpo.model.layer import (
     view_from,
 )
 from gpo.model.memory import Keeps, Memory, activation_sizes, choose_memory, chunk_points
+from gpo.model.modes import AbstractModes
 from gpo.model.paper import ContentTransform, build_paper
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.sites import FixedGeometry, Sites, check_sites
 from gpo.model.trace import Trace
 from gpo.model.transport import Content
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import CountedSites, SiteGeometry
+from gpo.transforms.site_geometry import CountedSites, SiteGeometry
 from gpo.transforms.transform import AbstractTransform
 
 VARIANTS: dict[type, Callable[..., Variant]] = {
@@ -115,7 +115,8 @@ class GaussianParticleOperator(nn.Module):
         sites = self._ablate(sites, ablation)
         counted = None if keeps_trace or ablation.sites else self.chunker.counted(sites)
         worked_on = sites if counted is None else sites.chosen(counted)
-        memory = Memory() if keeps_trace else choose_memory(self.config, worked_on)
+        keeps_all = keeps_trace or sites.fixed is not None
+        memory = Memory() if keeps_all else choose_memory(self.config, worked_on.values)
         chunks = self.chunker.split(worked_on, self.chunk_size, is_whole=keeps_trace)
         lift = partial(self._lift, ablation, regularizer, memory)
         lifted = memory.map(self, lift, chunks)
@@ -313,7 +314,7 @@ class OperatorOutput:
         """Returns the predicted field anywhere; answers do not depend on what else is asked."""
         if self.sites.fixed is not None or torch.compiler.is_compiling():
             return self._at(queries)
-        size = chunk_points(self.model.config, self.sites, self.model.chunk_size, None)
+        size = chunk_points(self.model.config, len(self.sites.values), self.model.chunk_size, None)
         return join([self._at(portion) for portion in queries.split(size, dim=1)])
 
     def _at(self, queries: Tensor) -> Tensor:

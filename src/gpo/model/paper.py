@@ -6,7 +6,7 @@ sites are done in the basis's G channels: $\bar A^\top(ZW_z)=(\bar A^\top Z)W_z$
 sites, and $A(UW_{\mathrm{out}})$ scatters straight into the basis.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,18 +14,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
-from gpo.model.ablation import Ablation, without
+from gpo.model.ablation import Ablation
 from gpo.model.chunks import Chunk
 from gpo.model.config import PaperConfig
 from gpo.model.encoder import Decoder, make_encoder
 from gpo.model.layer import (
     AbstractLayer,
     AbstractLift,
-    AbstractModes,
     Lifted,
     State,
     Variant,
 )
+from gpo.model.modes import ContentModes
 from gpo.model.particles import AbstractLatent
 from gpo.model.transport import View
 from gpo.numerics.neighbours import Neighbours
@@ -89,29 +89,6 @@ class ContentTransform(AbstractTransform):
     ) -> Float[Tensor, "batch points gaussians"]:
         r"""Returns $\sum_h\sum_g p^{(h)}_{jg}\,U^{(h)}_g$ (eq. attn-scatter)."""
         return torch.einsum("bhnm,bhmg->bng", self.windows, modes)
-
-
-@dataclass(frozen=True)
-class ContentModes(AbstractModes):
-    """What one layer measured and made of it."""
-
-    tokens: Float[Tensor, "batch heads modes head_dim"]
-    """What every window measured."""
-    coupling: Float[Tensor, "batch heads modes modes"]
-    """How much every mode takes of every other."""
-    coupled: Float[Tensor, "batch heads modes head_dim"]
-    """The tokens after coupling."""
-    scattered: Float[Tensor, "batch heads modes gaussians"]
-    """The same in the channels of the basis, on their way back."""
-
-    def without(self, modes: Iterable[int]) -> "ContentModes":
-        """Returns the same with some modes zero on their way back; those of all heads are numbered."""
-        chosen = list(modes)
-        coupled, scattered = (
-            without(part.flatten(1, 2), chosen, dim=1).view_as(part)
-            for part in (self.coupled, self.scattered)
-        )
-        return replace(self, coupled=coupled, scattered=scattered)
 
 
 class PGGaussianAttention(AbstractLayer):

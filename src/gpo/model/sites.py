@@ -10,7 +10,7 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.norms import normalised_weights
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.fit import CountedSites, SiteGeometry
+from gpo.transforms.site_geometry import CountedSites, SiteGeometry
 
 MAX_BOX_LENGTHS = 10
 """A coordinate farther than this many box lengths from the box is a mistake of units."""

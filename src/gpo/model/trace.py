@@ -7,9 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.files import require
-from gpo.model.geometric import WaveModes
-from gpo.model.layer import AbstractModes
-from gpo.model.paper import ContentModes
+from gpo.model.modes import AbstractModes, ContentModes, WaveModes
 from gpo.model.particles import AbstractLatent
 from gpo.numerics.domain import Domain
 from gpo.transforms.waves import Waves

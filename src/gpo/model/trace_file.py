@@ -20,9 +20,7 @@ from gpo.inspect.files import (
     write_dataset,
 )
 from gpo.model.encoder import MLPFeatures
-from gpo.model.geometric import WaveModes
-from gpo.model.layer import AbstractModes
-from gpo.model.paper import ContentModes
+from gpo.model.modes import AbstractModes, ContentModes, WaveModes
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.numerics.domain import Domain
 from gpo.transforms.waves import Waves

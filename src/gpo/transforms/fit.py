@@ -8,21 +8,20 @@ tensor grid it is one small matrix product per axis.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.gram import inverse_gram
 from gpo.transforms.grid_fit import find_tensor_grid, fit_grid, tokens_of_functions
-from gpo.transforms.lattice import LatticePoints
 from gpo.transforms.lattice_fit import fit_lattice
+from gpo.transforms.site_geometry import CountedSites, SiteGeometry
 from gpo.transforms.transform import (
     AbstractGridTransform,
     AbstractWaveTransform,
-    MaskedGridTransform,
     PointTransform,
     StreamedTransform,
     functions_at,
@@ -35,9 +34,6 @@ PLENTY = 16.0
 
 KEPT_NUMBERS = 2**26
 """Transforms of more numbers than this are computed whenever they are needed."""
-
-MANY_COUNTED = 0.8
-"""Where a larger part of the nodes of a grid counts, masked ones are worked on too."""
 
 PORTION = 2**13
 """Points at a time while a transform is fitted."""
@@ -125,48 +121,6 @@ def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) ->
     """Returns a transform that only synthesises, at points where nothing is measured."""
     synthesis = waves_at(waves, positions.double()).to(positions)
     return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
-
-
-@dataclass(frozen=True)
-class SiteGeometry:
-    """All that a model has to search or solve for at sites, whatever they hold."""
-
-    transform: AbstractWaveTransform
-    """Waves there."""
-    on_lattice: LatticePoints | None = None
-    """Where the sites are on the lattice that particles look at; none where no layer transports."""
-    counted: "CountedSites | None" = None
-    """Those of a masked grid that count, where it is worth to leave out the others."""
-
-
-@dataclass(frozen=True)
-class CountedSites:
-    """The sites of a masked grid that count: what is done at a site is done there alone."""
-
-    index: Int[Tensor, " counted"]
-    geometry: SiteGeometry
-    """Theirs alone, on the grid and the lattice of all."""
-
-    @classmethod
-    def of(
-        cls,
-        weights: Float[Tensor, " points"],
-        transform: AbstractWaveTransform,
-        points: LatticePoints | None,
-    ) -> "CountedSites | None":
-        """Returns those of a grid in order, None where there is no such grid or few are masked."""
-        if not isinstance(transform, MaskedGridTransform) or transform.order is not None:
-            return None
-        counted = (weights > 0).nonzero().flatten()
-        if len(counted) > MANY_COUNTED * len(weights):
-            return None
-        if points is not None:
-            sources = points.lattice.sources
-            if sources is None or sources.nodes is None:
-                return None
-            lattice = replace(points.lattice, sources=sources.at_sites(counted))
-            points = replace(points[counted], lattice=lattice)
-        return cls(counted, SiteGeometry(transform.at_nodes(counted), points))
 
 
 class CachedGeometry:

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.transforms.axis_basis import AxisBasis
+from gpo.transforms.axis_lines import met_lines
 from gpo.transforms.gram import grid_gram, inverse_gram
-from gpo.transforms.lattice_fit import ascending_lines
 from gpo.transforms.transform import AbstractGridTransform, GridTransform, MaskedGridTransform
 from gpo.transforms.waves import Waves
 
@@ -45,7 +45,7 @@ def find_tensor_grid(
     number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
     expected = torch.ones_like(weights)
     for along in positions.unbind(-1):
-        lines = _lines(along)
+        lines = met_lines(along)
         nothing = along.new_zeros(int(lines.max()) + 1)
         axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
         shares.append(nothing.index_add(0, lines, weights))
@@ -66,17 +66,6 @@ def find_tensor_grid(
         None if factors else weights[order].view(shape),
         None if is_straight else order,
     )
-
-
-def _lines(along: Tensor) -> Tensor:
-    """Returns the number of the line that every place along an axis lies on, as sites meet them.
-
-    Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
-    """
-    lines, places = ascending_lines(along)
-    first = torch.full_like(lines[: len(places)], len(lines))
-    first.scatter_reduce_(0, lines, torch.arange(len(lines), device=lines.device), "amin")
-    return first.argsort().argsort()[lines]
 
 
 def fit_grid(waves: Waves, grid: TensorGrid, like: Tensor) -> AbstractGridTransform:

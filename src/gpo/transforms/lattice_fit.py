@@ -18,11 +18,9 @@ from scipy.spatial import Delaunay, KDTree, QhullError
 from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.transforms.axis_lines import RESOLUTION, ascending_lines
 from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeSources
 from gpo.transforms.waves import Region, Waves
-
-RESOLUTION = 1e-5
-"""Neighbouring positions that differ less than this lie on the same line of a grid."""
 
 SPARSEST = 4
 """Nodes per site that a grid may have; sites on fewer of its nodes are scattered."""
@@ -166,17 +164,6 @@ def _nearest_sites(
     weights = (is_nearest / is_nearest.sum(1, keepdims=True))[:, :taps]
     chosen = owners[is_site][np.where(is_nearest, rows, rows[:, :1])[:, :taps]]
     return torch.from_numpy(chosen).to(sites.device), torch.from_numpy(weights).to(sites.device)
-
-
-def ascending_lines(
-    along: Float[Tensor, " points"],
-) -> tuple[Int[Tensor, " points"], Float[Tensor, " lines"]]:
-    """Returns the number of the line that every place along an axis lies on, and where lines are."""
-    ordered, order = along.sort()
-    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
-    lines = torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
-    sums = along.new_zeros(int(lines.max()) + 1).index_add(0, lines, along)
-    return lines, sums / torch.bincount(lines)
 
 
 def _inside(waves: Waves, positions: Tensor) -> Tensor:

@@ -1,0 +1,30 @@
+"""Lines of sites across an axis: which sites have one coordinate in common."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+RESOLUTION = 1e-5
+"""Neighbouring positions that differ less than this lie on the same line of a grid."""
+
+
+def ascending_lines(
+    along: Float[Tensor, " points"],
+) -> tuple[Int[Tensor, " points"], Float[Tensor, " lines"]]:
+    """Returns the number of the line that every place along an axis lies on, and where lines are."""
+    ordered, order = along.sort()
+    starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
+    lines = torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
+    sums = along.new_zeros(int(lines.max()) + 1).index_add(0, lines, along)
+    return lines, sums / torch.bincount(lines)
+
+
+def met_lines(along: Float[Tensor, " points"]) -> Int[Tensor, " points"]:
+    """Returns the number of the line that every place along an axis lies on, as sites meet them.
+
+    Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
+    """
+    lines, places = ascending_lines(along)
+    first = torch.full_like(lines[: len(places)], len(lines))
+    first.scatter_reduce_(0, lines, torch.arange(len(lines), device=lines.device), "amin")
+    return first.argsort().argsort()[lines]
