@@ -72,12 +72,13 @@ def test_what_the_user_set_is_not_searched(tmp_path, scores):
     assert all(settings.get("noise") == 0.06 for settings, _ in trained)
 
 
-def test_where_steps_are_slow_histories_alone_get_all_the_time(tmp_path, scores):
+def test_where_steps_are_slow_histories_alone_get_all_the_time_in_smaller_batches(tmp_path, scores):
     trained, table = scores
     table |= {"steps": 10, ("history", 3): 0.5}
-    assert search(tmp_path).choose().settings == {"history": 3}
-    assert {name for settings, _ in trained for name in settings} == {"history"}
+    assert search(tmp_path).choose().settings == {"history": 3, "batch_size": 2}
+    assert {name for settings, _ in trained for name in settings} == {"history", "batch_size"}
     assert trained[-1][1] == pytest.approx(10.0)
+    assert search(tmp_path / "own", given=("batch_size",)).choose().settings == {"history": 3}
 
 
 def test_static_maps_have_neither_history_nor_change(tmp_path, scores):

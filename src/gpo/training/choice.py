@@ -40,6 +40,8 @@ FEW_STEPS = 25
 """Steps of a short run that tell one history from another, and nothing finer."""
 MANY_STEPS = 150
 """Steps of a short run after which a wider model can show what it is worth."""
+SMALLER = 4
+"""By how much batches are smaller where a short run makes few steps."""
 MARGIN = 0.9
 """A change is taken where the score is below this part of the one without: scores of short runs
 are noisy, and noise on inputs, say, steadies rollouts that one step does not show."""
@@ -163,9 +165,9 @@ class Search:
         tried = self._try_all(histories, unit)
         best = min(tried, key=lambda trial: trial.error)
         if best.steps < FEW_STEPS:
-            # Longer runs in place of more of them.
-            share = self.seconds / len(tried)
-            tried = self._try_all([trial.settings for trial in tried], share)
+            # Longer runs in place of more of them, and more steps in the same time.
+            share, batches = self.seconds / len(tried), self._smaller_batches()
+            tried = self._try_all([{**trial.settings, **batches} for trial in tried], share)
             return self._choice(min(tried, key=lambda trial: trial.error))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
         changed = self._try_all(changes, unit)
@@ -193,6 +195,12 @@ class Search:
                 break
             possible.append({"history": history})
         return possible
+
+    def _smaller_batches(self) -> dict[str, Any]:
+        """Returns a fraction of the batch size, unless the user set it."""
+        size = self.config.optimizer.batch_size
+        is_given = "batch_size" in self.given or size < SMALLER
+        return {} if is_given else {"batch_size": size // SMALLER}
 
     def _changes(self, steps: int) -> list[dict[str, Any]]:
         """Returns changes of one setting, most promising first, without those that the user set."""
