@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -236,7 +235,7 @@ def report_run(run: OpenRun) -> None:
         shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
     inputs = ReportInputs(
         name=path.resolve().name,
-        settings=yaml.safe_load(run.folder.config_file.read_text(encoding="utf-8")),
+        settings=read_yaml(run.folder.config_file),
         log=read_log(run.folder),
         events=_events(run),
         choice=_chosen(run),
