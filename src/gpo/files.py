@@ -77,11 +77,12 @@ def size_problem(needed: int, stored: int) -> str | None:
 
 
 def _spell_bytes(count: int) -> str:
+    size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"
 
 
 def file_problem(path: Path) -> str | None:

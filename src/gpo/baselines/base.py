@@ -171,8 +171,10 @@ def check_sizes(config: Any, **least: int) -> None:
             raise ValueError(f"`{name}` must be at least {smallest}, got {value}.")
         if name in DEPTHS:
             check_depth(name, max(numbers))
-        if name in WIDTHS:
-            check_width(name, max(numbers, default=1), getattr(config, "num_layers", 1))
+    for name in WIDTHS:
+        width = getattr(config, name, ())
+        numbers = width if isinstance(width, tuple) else (width,)
+        check_width(name, max(numbers, default=1), getattr(config, "num_layers", 1))
 
 
 def check_heads(width: int, num_heads: int) -> None:

@@ -14,6 +14,7 @@ from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
 from gpo.evaluation.score import evaluate
+from gpo.files import read_yaml
 from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size

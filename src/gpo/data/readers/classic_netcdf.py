@@ -34,11 +34,11 @@ def check_length(path: Path) -> None:
             try:
                 expected = _Header(content).file_size()
             except (struct.error, KeyError, IndexError) as error:
-                problem = "has a header that cannot be read. It may be damaged or cut short."
+                problem = "cannot be opened as NetCDF by its header. It is damaged or cut short."
                 raise DataError(path, "file", problem) from error
     if size != expected:
-        problem = f"has {size} bytes, its header says {expected}. It is damaged or cut short."
-        raise DataError(path, "file", f"{problem} Fetch it again.")
+        problem = f"cannot be opened as NetCDF: it has {size} bytes, its header says {expected}"
+        raise DataError(path, "file", f"{problem}. It is damaged or cut short: fetch it again.")
 
 
 class _Header:

@@ -6,14 +6,16 @@ have the same variable, time and level; both would lose a frame without a word.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
 from gpo.data.dataset import DataError
 
-LONGEST_GAP = 512
-"""Bytes between messages: headers of bulletins, or zeros that fill a block."""
+LOOK_AHEAD = 512
 HEADER_SIZE = 16
+BETWEEN = b"\0\1\3\t\r\n" + bytes(range(0x20, 0x7F))
+"""Bytes between messages: headers of bulletins are text, and zeros fill a block."""
 
 
 def check_messages(path: Path, parts: Sequence[xr.Dataset]) -> None:
@@ -39,7 +41,7 @@ def check_messages(path: Path, parts: Sequence[xr.Dataset]) -> None:
 
 def _slots(variable: xr.Variable) -> Iterator[dict]:
     """Yields the messages of a variable by their place among its times and levels."""
-    layer = variable._data
+    layer: Any = variable._data
     while layer is not None:
         if hasattr(layer, "field_id_index"):
             yield layer.field_id_index
@@ -52,19 +54,18 @@ def _messages(path: Path) -> Iterator[int]:
     with path.open("rb") as file:
         while position < size:
             file.seek(position)
-            start = file.read(LONGEST_GAP + HEADER_SIZE)
+            start = file.read(LOOK_AHEAD)
             gap = start.find(b"GRIB")
-            if gap < 0:
-                if start.strip(b"\0\r\n\x03") and position + len(start) < size:
-                    raise DataError(path, "file", f"is damaged at byte {position}: no message.")
-                if not start.strip(b"\0\r\n\x03"):
-                    position += len(start)
-                    continue
-                return
+            if (start if gap < 0 else start[:gap]).translate(None, BETWEEN):
+                raise DataError(path, "file", _damaged(position))
+            if gap < 0 or gap + HEADER_SIZE > len(start):
+                # The rest may hold the first letters of a message.
+                position += max(len(start) - HEADER_SIZE, 1)
+                continue
             header = start[gap : gap + HEADER_SIZE]
-            edition = header[7] if len(header) > 7 else 0
-            if edition not in (1, 2) or len(header) < HEADER_SIZE:
-                return
+            edition = header[7]
+            if edition not in (1, 2):
+                raise DataError(path, "file", _damaged(position + gap))
             length = int.from_bytes(header[4:7] if edition == 1 else header[8:16], "big")
             if edition == 1 and length >= 2**23:
                 # Messages above 8 MiB keep their length in units of 120 bytes; the library knows.
@@ -73,4 +74,9 @@ def _messages(path: Path) -> Iterator[int]:
             position += gap + length
             file.seek(position - 4)
             if file.read(4) != b"7777":
-                raise DataError(path, "file", f"is damaged before byte {position}: no end.")
+                raise DataError(path, "file", _damaged(position))
+
+
+def _damaged(position: int) -> str:
+    problem = f"cannot be opened as GRIB: no message ends and none begins at byte {position}"
+    return f"{problem}. It is damaged or cut short."

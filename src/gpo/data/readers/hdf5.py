@@ -63,7 +63,8 @@ def _check_content(path: Path, file: "h5py.File") -> int:
     """Refuses links and data sets that lead outside; returns the bytes of all data sets."""
     import h5py
 
-    inside = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)
+    kinds: Any = require("h5py.h5l", "data", "Reading HDF5")
+    inside = (kinds.TYPE_HARD, kinds.TYPE_SOFT)
     outside = file.id.links.visit(
         lambda name, link: None if link.type in inside else name, info=True
     )

@@ -99,7 +99,9 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
             elif entry.is_file():
                 yield owner, entry
             else:
-                raise DataError(folder, name, "is no regular file, but a device, a pipe or the like.")
+                raise DataError(
+                    folder, name, "is no regular file, but a device, a pipe or the like."
+                )
 
 
 def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int:
