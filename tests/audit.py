@@ -19,7 +19,8 @@ PROJECT = Path(__file__).parents[1]
 def ranges() -> list[Requirement]:
     """Returns what the package and all its extras ask for."""
     about = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    listed = [*about["dependencies"], *sum(about["optional-dependencies"].values(), [])]
+    extras = about["optional-dependencies"].values()
+    listed = [*about["dependencies"], *(one for extra in extras for one in extra)]
     return [one for one in map(Requirement, listed) if one.name != "gpo"]
 
 
