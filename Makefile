@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test fast check validate clean
+.PHONY: demo test fast check validate audit clean
 
 demo: $(READY)  ## Makes data, trains, scores and reports: open runs/demo/report.html.
 	$(BIN)/gpo run ns2d --preset quick --out runs/demo
@@ -21,8 +21,11 @@ check: $(READY)  ## Style, types and the direction of imports.
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-validate: $(VENV)/.ready-to-validate  ## The slow validations, beside independent codes.
+validate: audit $(VENV)/.ready-to-validate  ## The slow validations, beside independent codes.
 	$(BIN)/pytest -m slow
+
+audit: $(READY)  ## No package is pinned or installed in a version with known holes.
+	$(BIN)/python -m tests.audit
 
 # Rebuilt only when the pins or the package's own description change.
 $(READY): requirements.txt pyproject.toml

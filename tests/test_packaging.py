@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import audit
 from tests.processes import finish
 
 PROJECT = Path(__file__).parents[1]
 ABOUT = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 EXTRAS = ABOUT["optional-dependencies"]
+PINS = audit.pins()
 IMPORT_NAMES = {"pyyaml": "yaml"}
 
 
@@ -89,3 +91,31 @@ def test_the_tools_before_a_commit_are_those_of_make_check():
     commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in rule.splitlines()]
     repositories = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["entry"] for hook in repositories[0]["hooks"]] == commands
+
+
+def test_no_package_is_pinned_or_installed_outside_its_range():
+    assert list(audit.problems()) == []
+
+
+def test_the_audit_names_a_package_outside_its_range(monkeypatch):
+    monkeypatch.setattr(audit, "pins", lambda: {**PINS, "torch": "2.9.1", "lightning": "2.6.2"})
+    assert [line.split(",")[0] for line in audit.problems()] == [
+        "requirements.txt pins torch 2.9.1",
+        "requirements.txt pins lightning 2.6.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "hole"),
+    [
+        ("torch", "2.9.1"),
+        ("onnx", "1.20.1"),
+        ("starlette", "1.0.0"),
+        ("numcodecs", "0.16.5"),
+        ("lightning", "2.6.2"),
+        ("lightning", "2.6.3"),
+    ],
+)
+def test_versions_with_known_holes_are_out_of_range(name, hole):
+    assert all(hole not in one.specifier for one in audit.ranges() if one.name == name)
+    assert any(one.name == name for one in audit.ranges())

@@ -1,4 +1,4 @@
-"""Files that are complete or absent, mappings with the fields of a data class, and optional packages."""
+"""Files that are complete or absent, limits of what is read at once, fields of data classes, packages."""
 
 import os
 import shutil
@@ -36,6 +36,98 @@ def require(module: str, extra: str, purpose: str = "This") -> ModuleType:
             f"Install it: pip install 'gpo[{extra}]'.",
             name=package,
         ) from error
+
+
+MAX_BYTES = "GPO_MAX_BYTES"
+"""Environment variable: how many bytes a file may take in memory at once."""
+LARGE = 2**30
+"""Bytes from which on a file that unpacks to far more than it holds is refused."""
+LARGEST_RATIO = 500
+"""Bytes in memory per byte in the file up to which large content is believed; real fields have 50 at most."""
+
+MAX_LAYERS = 1000
+LARGEST_YAML = 2**20
+DEEPEST_YAML = 20
+
+
+def max_bytes() -> int:
+    """Returns how many bytes may be read at once: as the user says, else half of the memory."""
+    stated = os.environ.get(MAX_BYTES)
+    if stated is None:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if not stated.isdecimal() or int(stated) < 1:
+        raise ValueError(f"{MAX_BYTES} must be a number of bytes, got {stated!r}.")
+    return int(stated)
+
+
+def size_problem(needed: int, stored: int) -> str | None:
+    """Returns why content is too large to be read at once, and what allows it; None where it is not.
+
+    Args:
+        needed: Bytes in memory, as the file declares them.
+        stored: Bytes in the file.
+    """
+    limit = max_bytes()
+    allow = f"If you trust the file, allow it: {MAX_BYTES}={needed}."
+    if needed > limit:
+        return f"would take {_spell_bytes(needed)} of memory at once, more than {_spell_bytes(limit)}. {allow}"
+    if MAX_BYTES not in os.environ and needed > max(LARGE, LARGEST_RATIO * stored):
+        return f"would unpack {_spell_bytes(stored)} to {_spell_bytes(needed)}. {allow}"
+    return None
+
+
+def _spell_bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"
+
+
+def file_problem(path: Path) -> str | None:
+    """Returns why something is no file to read, such as a device or a pipe; None where it is one."""
+    # A pipe would make us wait for ever, and a device has no end.
+    is_other = path.exists() and not path.is_file()
+    return "is no regular file, but a device, a pipe or the like." if is_other else None
+
+
+def check_depth(name: str, count: int) -> None:
+    """Refuses more layers than any model has: building them would take hours and all memory."""
+    if count > MAX_LAYERS:
+        raise ValueError(f"`{name}` must be at most {MAX_LAYERS}, got {name}={count}.")
+
+
+def check_width(name: str, width: int, num_layers: int = 1) -> None:
+    """Refuses a width whose square matrices, one in every layer, would not fit into memory."""
+    needed = 4 * width**2 * max(num_layers, 1)
+    problem = size_problem(needed, needed)
+    if problem is not None:
+        raise ValueError(f"`{name}` is too large: {name}={width} {problem}")
+
+
+def read_yaml(path: Path) -> Any:
+    """Returns the content of a YAML file of settings: small, flat, and without references."""
+    problem = file_problem(path)
+    if problem is not None:
+        raise ValueError(f"{path} {problem}")
+    if path.stat().st_size > LARGEST_YAML:
+        raise ValueError(f"{path}: must have at most {LARGEST_YAML} bytes, as settings have.")
+    import yaml
+
+    try:
+        text, depth = path.read_text(encoding="utf-8"), 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            # Few references to references are a file of terabytes.
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"{path}: must repeat settings in place of `*{event.anchor}`.")
+            if depth > DEEPEST_YAML:
+                raise ValueError(f"{path}: must be nested at most {DEEPEST_YAML} deep.")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: must be YAML, got {error}") from error
 
 
 class CheckpointError(ValueError):

@@ -13,8 +13,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from gpo.files import check_depth, check_width
 from gpo.model.sites import check_sites
 from gpo.numerics.domain import Domain
+
+DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
+          "num_bottleneck_residuals", "sweeps")  # fmt: skip
+WIDTHS = ("width", "widths", "lift_width")
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,12 @@ def check_sizes(config: Any, **least: int) -> None:
         smallest = least.get(name, 1)
         if any(type(number) is int and number < smallest for number in numbers):
             raise ValueError(f"`{name}` must be at least {smallest}, got {value}.")
+        if name in DEPTHS:
+            check_depth(name, max(numbers))
+    for name in WIDTHS:
+        width = getattr(config, name, ())
+        numbers = width if isinstance(width, tuple) else (width,)
+        check_width(name, max(numbers, default=1), getattr(config, "num_layers", 1))
 
 
 def check_heads(width: int, num_heads: int) -> None:

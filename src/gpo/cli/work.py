@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +14,7 @@ from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
 from gpo.evaluation.score import evaluate
+from gpo.files import read_yaml
 from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
@@ -236,7 +236,7 @@ def report_run(run: OpenRun) -> None:
         shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
     inputs = ReportInputs(
         name=path.resolve().name,
-        settings=yaml.safe_load(run.folder.config_file.read_text(encoding="utf-8")),
+        settings=read_yaml(run.folder.config_file),
         log=read_log(run.folder),
         events=_events(run),
         choice=_chosen(run),

@@ -11,6 +11,7 @@ import torch
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.rotated_pole import RotatedPole
+from gpo.files import file_problem
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 ROWS_AT_ONCE = 2**20
@@ -109,6 +110,9 @@ def read_query_points(path: Path, like: Geometry) -> QueryPoints:
             Separated by commas or blanks in a text file, where a first line of names may stand.
         like: The sites of the data; gives the domain.
     """
+    problem = file_problem(path)
+    if problem is not None and path.exists():
+        raise DataError(path, "queries", problem)
     try:
         if path.suffix == ".npy":
             rows = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+from gpo.files import check_depth, check_width
 from gpo.numerics.domain import Domain
 
 NUM_WAVES = {1: 32, 2: 8, 3: 4}
@@ -124,6 +125,8 @@ class GeometricConfig:
         counts = ("in_channels", "out_channels", "hidden_dim", "num_gaussians")
         _check_counts(self, *counts, "query_neighbours", "num_frequencies")
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
+        check_depth("num_layers", self.num_layers)
+        check_width("hidden_dim", self.hidden_dim, self.num_layers)
         _require(self.num_transports >= 0, "num_transports", "at least 0", self.num_transports)
         nodes = self.num_nodes
         _require(nodes is None or nodes >= 1, "num_nodes", "at least 1", nodes)
@@ -212,6 +215,8 @@ class PaperConfig:
         counts = ("in_channels", "out_channels", "hidden_dim", "num_heads", "query_neighbours")
         _check_counts(self, *counts)
         _require(self.num_layers >= 0, "num_layers", "at least 0", self.num_layers)
+        check_depth("num_layers", self.num_layers)
+        check_width("hidden_dim", self.hidden_dim, self.num_layers)
         _require(0 <= self.mixing <= 1, "mixing", "in [0, 1]", self.mixing)
         _require(
             not self.learns_mixing or 0 < self.mixing < 1,
@@ -265,6 +270,7 @@ class FieldConfig:
     def __post_init__(self) -> None:
         """Refuses what no field can be built from."""
         _check_counts(self, "in_channels", "out_channels", "hidden_dim", "query_neighbours")
+        check_width("hidden_dim", self.hidden_dim)
 
     @property
     def has_particles(self) -> bool:

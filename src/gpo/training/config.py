@@ -11,7 +11,7 @@ import yaml
 from tyro.conf import arg
 
 from gpo.data.forcing_config import ForcingConfig
-from gpo.files import check_fields, write_text
+from gpo.files import check_fields, read_yaml, write_text
 from gpo.training.parts import (
     BudgetConfig,
     DataConfig,
@@ -169,10 +169,7 @@ class RunConfig:
 
 def read_parts(path: Path) -> dict[str, dict[str, Any]]:
     """Returns a YAML file of settings by part; says where a setting belongs that is in none."""
-    try:
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: must be YAML, got {error}") from error
+    stored = read_yaml(path)
     if not isinstance(stored, dict):
         raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
     stored = _spelled(stored)

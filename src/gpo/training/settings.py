@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, arg
 
+from gpo.files import check_depth, check_width
+
 NAME = arg(metavar="NAME")
 """Choices stand in the help of a flag, not beside it: flags stay short."""
 
@@ -48,6 +50,8 @@ class OperatorSettings:
         for name, count in least.items():
             if getattr(self, name) < count:
                 raise ValueError(f"`{name}` must be at least {count}, got {getattr(self, name)}.")
+        check_depth("num_layers", self.num_layers)
+        check_width("hidden_dim", self.hidden_dim, self.num_layers)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -468,8 +468,9 @@ def test_a_variable_without_any_number_is_refused(path):
 def test_a_file_without_variables_or_trajectories_is_refused(path):
     write(path)
     with h5py.File(path, "r+") as file:
-        file["t0_fields"].attrs["field_names"] = []
-        file["t1_fields"].attrs["field_names"] = []
+        for kind in ("t0_fields", "t1_fields"):
+            file[kind].attrs["field_names"] = []
+            file[kind].clear()
     with pytest.raises(DataError, match="`variables` are none"):
         read(path)
     with h5py.File(path, "r+") as file:

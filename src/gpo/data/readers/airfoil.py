@@ -17,6 +17,7 @@ import numpy as np
 from gpo.data.dataset import DataError, StaticMaps, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
+from gpo.data.readers.limits import check_regular
 from gpo.data.readers.sites import mask_missing
 from gpo.numerics.domain import Domain
 
@@ -90,6 +91,7 @@ def _folder(path: Path) -> Path:
 
 
 def _open(path: Path) -> np.ndarray:
+    check_regular(path)
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:

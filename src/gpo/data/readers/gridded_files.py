@@ -9,12 +9,14 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
+from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
+from gpo.data.readers.grib_messages import check_messages
+from gpo.data.readers.zarr_metadata import is_zarr
 from gpo.files import MissingPackageError, require
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
 GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
-NETCDF_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05", b"\x89HDF")
-ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
+NETCDF_STARTS = (*CLASSIC_STARTS, b"\x89HDF")
 ALIASES = (
     ("t2m", "2t", "2m_temperature"),
     ("u10", "10u", "10m_u_component_of_wind"),
@@ -27,8 +29,7 @@ ALIASES = (
 def file_format(path: Path) -> str | None:
     """Returns how a file or folder is written, by its content before its name."""
     if path.is_dir():
-        is_zarr = path.suffix == ".zarr" or any((path / name).exists() for name in ZARR_FILES)
-        return "Zarr" if is_zarr else None
+        return "Zarr" if is_zarr(path) else None
     with open(path, "rb") as file:
         start = file.read(4)
     suffix = path.suffix.lower()
@@ -58,7 +59,7 @@ def open_dataset(path: Path, wanted: Sequence[str]) -> xr.Dataset:
                 # A store has no order of its own: it lists its arrays as they happen to come.
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
-            _check_whole(path)
+            check_length(path)
             return xr.open_dataset(path, engine="netcdf4", **settings)
     except (DataError, MissingPackageError):
         raise
@@ -85,12 +86,16 @@ def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> x
     # No index file beside the data, an error for a cut message, and lengths of one kept.
     settings["backend_kwargs"] = {"indexpath": "", "errors": "raise", "squeeze": False}
     try:
-        return xr.open_dataset(path, engine="cfgrib", **settings)
+        whole = xr.open_dataset(path, engine="cfgrib", **settings)
     except cfgrib.DatasetBuildError:
         pass
+    else:
+        check_messages(path, [whole])
+        return whole
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         parts = cfgrib.open_datasets(str(path), **settings)
+    check_messages(path, parts)
     for part in parts:
         there = [str(name) for name in part.data_vars]
         if wanted and all(name_in_file(name, there) is not None for name in wanted):
@@ -98,20 +103,6 @@ def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> x
     groups = "; ".join(", ".join(str(name) for name in part.data_vars) for part in parts)
     problem = f"do not fit together; those that do are: {groups}. Choose some: `--var NAME`."
     raise DataError(path, ", ".join(wanted) or "variables", problem)
-
-
-def _check_whole(path: Path) -> None:
-    """Refuses a classic NetCDF file that ends early; its library would make up zeros."""
-    from scipy.io import netcdf_file
-
-    with open(path, "rb") as file:
-        if file.read(4) not in NETCDF_STARTS[:2]:
-            return
-        file.seek(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            # Maps every variable to its place in the file, which fails beyond the end.
-            netcdf_file(file, mmap=True).close()
 
 
 def name_in_file(name: str, available: Sequence[str]) -> str | None:

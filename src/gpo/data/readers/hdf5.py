@@ -3,6 +3,7 @@
 `h5py` is imported when a file is opened, so files of other formats are read without it.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpo.data.dataset import DataError
+from gpo.data.readers.limits import check_chunks, check_total
 from gpo.files import require
 
 if TYPE_CHECKING:
@@ -43,6 +45,55 @@ def open_hdf5(path: Path) -> Iterator["h5py.File"]:
             yield file
     except (OSError, RuntimeError) as error:
         raise DataError(path, "file", f"cannot be read as HDF5: {error}") from error
+
+
+def check_hdf5(path: Path) -> None:
+    """Refuses a file that leads to other files, or declares more than can be read."""
+    try:
+        with open_hdf5(path) as file:
+            declared = _check_content(path, file)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(path, "file", f"cannot be read as HDF5: {error}") from error
+    check_total(path, declared, path.stat().st_size)
+
+
+def _check_content(path: Path, file: "h5py.File") -> int:
+    """Refuses links and data sets that lead outside; returns the bytes of all data sets."""
+    import h5py
+
+    kinds: Any = require("h5py.h5l", "data", "Reading HDF5")
+    inside = (kinds.TYPE_HARD, kinds.TYPE_SOFT)
+    outside = file.id.links.visit(
+        lambda name, link: None if link.type in inside else name, info=True
+    )
+    if outside is not None:
+        problem = "is a link to another file. Copy what it leads to into this one."
+        raise DataError(path, outside.decode(errors="replace"), problem)
+    sizes: list[int] = []
+
+    def look(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            sizes.append(_check_dataset(path, name, item))
+
+    file.visititems(look)
+    return sum(sizes)
+
+
+def _check_dataset(path: Path, name: str, item: "h5py.Dataset") -> int:
+    """Refuses a data set whose values lie in other files; returns the bytes of its values."""
+    layout = item.id.get_create_plist()
+    is_virtual = item.is_virtual and any(
+        source.file_name != "." for source in item.virtual_sources()
+    )
+    if is_virtual or layout.get_external_count():
+        problem = "keeps its values in another file. Copy them into this one."
+        raise DataError(path, name, problem)
+    shape, itemsize = item.id.shape, item.id.get_type().get_size()
+    if item.chunks is not None:
+        check_chunks(path, name, shape, item.chunks, itemsize)
+    return math.prod(shape) * itemsize
 
 
 def group(path: Path, parent: "h5py.Group", name: str) -> "h5py.Group":

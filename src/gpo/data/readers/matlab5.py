@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError
+from gpo.data.readers.limits import check_load
 
 HEADER_SIZE = 128
 MATRIX, COMPRESSED = 14, 15
@@ -40,13 +41,17 @@ def load_matlab_5(path: Path) -> dict[str, np.ndarray]:
 
 def matlab_5_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of all numeric arrays by name; refuses a file that is not whole."""
+    check_load(path, "file", path.stat().st_size, path.stat().st_size)
     content = path.read_bytes()
     order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(content[124:HEADER_SIZE])
     if order is None:
         problem = "is no MATLAB file of version 5 or 7.3. Save it in MATLAB with -v7."
         raise DataError(path, "file", problem)
     try:
+        check_load(path, "file", sum(_unpacked_sizes(content, order)), len(content))
         found = [_matrix(body, order) for body in _matrices(content, order)]
+    except DataError:
+        raise
     except (struct.error, zlib.error, ValueError) as error:
         raise DataError(path, "file", f"is damaged or cut short: {error}.") from error
     return {name: shape for name, shape, is_numeric in found if is_numeric}
@@ -62,17 +67,34 @@ def _matrices(content: bytes, order: str) -> Iterator[bytes]:
             raise ValueError(f"{size} bytes were announced, {len(body)} are there")
         position += 8 + size
         if kind == COMPRESSED:
+            kind, size = _packed_tag(body, order)
             unpacker = zlib.decompressobj()
-            body = unpacker.decompress(body)
+            # No more than the array says, and padding.
+            body = unpacker.decompress(body, 8 + size + 8)
             if not unpacker.eof:
-                raise ValueError("a compressed array ends early")
-            kind, size = struct.unpack_from(order + "II", body)
+                raise ValueError("a compressed array ends early, or is longer than it says")
             if len(body) < 8 + size:
                 raise ValueError("a compressed array is shorter than it says")
             body = body[8 : 8 + size]
         if kind != MATRIX:
             raise ValueError(f"an element of unknown kind {kind}")
         yield body
+
+
+def _unpacked_sizes(content: bytes, order: str) -> Iterator[int]:
+    """Yields how many bytes every element says it has, unpacked."""
+    position = HEADER_SIZE
+    while position < len(content):
+        kind, size = struct.unpack_from(order + "II", content, position)
+        body = memoryview(content)[position + 8 : position + 8 + size]
+        yield _packed_tag(body, order)[1] if kind == COMPRESSED else size
+        position += 8 + size
+
+
+def _packed_tag(body: bytes | memoryview, order: str) -> tuple[int, int]:
+    """Returns kind and size of a compressed element from its first bytes."""
+    kind, size = struct.unpack_from(order + "II", zlib.decompressobj().decompress(body, 8))
+    return kind, size
 
 
 def _matrix(body: bytes, order: str) -> tuple[str, tuple[int, ...], bool]:

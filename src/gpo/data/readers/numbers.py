@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.readers.doors import check_data_file
 from gpo.data.readers.stores import SUFFIXES, open_arrays
 from gpo.files import require
 
@@ -19,12 +20,13 @@ def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
         path: Named arrays, or NetCDF.
         names: Vectors with one entry per sample, or tables with one row.
     """
+    check_data_file(path)
     if path.suffix in SUFFIXES or path.is_dir():
         stored = open_arrays(path)
         arrays = {name: one.values() for name, one in stored.items() if name in names}
     else:
-        xarray = require("xarray", "data", "Reading NetCDF")
-        with xarray.open_dataset(path, decode_times=False) as dataset:
+        files = require("gpo.data.readers.gridded_files", "data", "Reading NetCDF")
+        with files.open_dataset(path, names) as dataset:
             arrays = {name: dataset[name].values for name in names if name in dataset.variables}
     if len(arrays) < len(names):
         return None

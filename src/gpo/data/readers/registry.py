@@ -17,6 +17,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.joined import join
 from gpo.data.periodic import close_named_axes
 from gpo.data.readers.base import AbstractReader, ReadOptions
+from gpo.data.readers.doors import check_data_file
 from gpo.files import MissingPackageError, require
 
 READERS: dict[str, str] = {
@@ -131,6 +132,8 @@ def _open_part(path: Path, options: ReadOptions, reader: str | None) -> Trajecto
 
 def _open_one(path: Path, options: ReadOptions, reader: str | None) -> Trajectories | StaticMaps:
     try:
+        if reader is not None:
+            check_data_file(path)
         found = load_reader(reader) if reader is not None else _recognise(path)
         if options.inputs and not found.takes_inputs:
             problem = f"has the layout {found.name}, whose inputs are fixed: leave out --inputs."
@@ -173,6 +176,7 @@ def load_reader(name: str) -> AbstractReader:
 
 def _recognise(path: Path) -> AbstractReader:
     """Returns the first reader that recognises a file; readers that lack a package are skipped."""
+    check_data_file(path)
     tried: list[AbstractReader] = []
     complaints: list[str] = []
     missing: dict[str, str] = {}

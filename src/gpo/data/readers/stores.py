@@ -15,6 +15,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5
+from gpo.data.readers.limits import check_load
 from gpo.data.readers.matlab5 import load_matlab_5
 from gpo.files import MissingPackageError
 
@@ -103,6 +104,9 @@ def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
         archive: Any = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise DataError(path, "file", "must be an archive, got a single array: name it .npy.")
+        members = archive.zip.infolist()
+        needed = sum(member.file_size for member in members)
+        check_load(path, "file", needed, path.stat().st_size)
         for name in archive.files:
             try:
                 values = archive[name]

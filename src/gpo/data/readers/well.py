@@ -238,6 +238,7 @@ def _components(
     lengths = [len(axis) for axis in axes.values()]
     for order, kind in enumerate(ORDERS):
         fields = group(path, file, kind)
+        _check_all_named(path, fields)
         for field in _names(fields, "field_names"):
             data = dataset(path, fields, field)
             flags = _flag(data, "sample_varying"), _flag(data, "time_varying")
@@ -249,6 +250,14 @@ def _components(
                     raise DataError(path, name, "is there twice: as a field and as a component.")
                 found[name] = _Component(kind, field, index, *flags, grid, _text(data, "units"))
     return found
+
+
+def _check_all_named(path: Path, fields: h5py.Group) -> None:
+    """Refuses data sets that `field_names` leaves out: they would be lost without a word."""
+    lost = [str(name) for name in fields if name not in _names(fields, "field_names")]
+    if lost:
+        problem = f"is in {fields.name}, but its `field_names` leave it out. It may be damaged."
+        raise DataError(path, lost[0], problem)
 
 
 def _stored_grid(

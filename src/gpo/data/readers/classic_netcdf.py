@@ -1,0 +1,116 @@
+"""The length of a classic NetCDF file by its header.
+
+The library makes up values beyond the end of a file, and reads others where records were lost.
+So the header is looked through first: where every variable begins, and how far records reach.
+"""
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpo.data.dataset import DataError
+
+CLASSIC_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+ITEM_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
+"""Bytes of a number by its type in the file."""
+
+
+@dataclass(frozen=True)
+class _Variable:
+    begin: int
+    size: int
+    """Bytes, those of one record where there are records."""
+    has_records: bool
+
+
+def check_length(path: Path) -> None:
+    """Refuses a classic file that is shorter or longer than its header says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if file.read(4) not in CLASSIC_STARTS:
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            try:
+                expected = _Header(content).file_size()
+            except (struct.error, KeyError, IndexError) as error:
+                problem = "cannot be opened as NetCDF by its header. It is damaged or cut short."
+                raise DataError(path, "file", problem) from error
+    if size != expected:
+        problem = f"cannot be opened as NetCDF: it has {size} bytes, its header says {expected}"
+        raise DataError(path, "file", f"{problem}. It is damaged or cut short: fetch it again.")
+
+
+class _Header:
+    """Reads numbers and lists one after the other."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self.content = content
+        version = content[3]
+        self.position = 4
+        self.count_format = ">q" if version == 5 else ">i"
+        self.offset_format = ">i" if version == 1 else ">q"
+
+    def file_size(self) -> int:
+        """Returns how many bytes the file has, with the padding of its last variable."""
+        num_records = self._number(self.count_format)
+        dims = [self._dimension() for _ in range(self._list_length())]
+        self._skip_attributes()
+        variables = [self._variable(dims) for _ in range(self._list_length())]
+        records = [one for one in variables if one.has_records]
+        # A lone variable with records has no padding between them.
+        step = records[0].size if len(records) == 1 else sum(_padded(one.size) for one in records)
+        if num_records < 0 and records:
+            # A file that was streamed leaves the number open: it is whole records long.
+            first = min(one.begin for one in records)
+            num_records = (len(self.content) - first) // max(step, 1)
+        ends = [self.position]
+        for one in variables:
+            repeats = num_records if one.has_records else 1
+            if repeats:
+                ends.append(one.begin + (repeats - 1) * step + one.size)
+        # Padding counts: without it, a byte lost anywhere would go unnoticed.
+        return max(ends) if len(records) == 1 and num_records else _padded(max(ends))
+
+    def _dimension(self) -> int:
+        self._skip_name()
+        return self._number(self.count_format)
+
+    def _variable(self, dims: list[int]) -> _Variable:
+        self._skip_name()
+        lengths = [
+            dims[self._number(self.count_format)] for _ in range(self._number(self.count_format))
+        ]
+        self._skip_attributes()
+        size = ITEM_SIZES[self._number(">i")]
+        self._number(self.count_format)  # The size in the header overflows for large variables.
+        begin = self._number(self.offset_format)
+        has_records = bool(lengths) and lengths[0] == 0
+        for length in lengths[has_records:]:
+            size *= length
+        return _Variable(begin, size, has_records)
+
+    def _skip_attributes(self) -> None:
+        for _ in range(self._list_length()):
+            self._skip_name()
+            itemsize = ITEM_SIZES[self._number(">i")]
+            self._skip(itemsize * self._number(self.count_format))
+
+    def _list_length(self) -> int:
+        self._number(">i")
+        return self._number(self.count_format)
+
+    def _skip_name(self) -> None:
+        self._skip(self._number(self.count_format))
+
+    def _skip(self, size: int) -> None:
+        self.position += _padded(size)
+
+    def _number(self, form: str) -> int:
+        (number,) = struct.unpack_from(form, self.content, self.position)
+        self.position += struct.calcsize(form)
+        return number
+
+
+def _padded(size: int) -> int:
+    return -(-size // 4) * 4

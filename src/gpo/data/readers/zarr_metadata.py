@@ -1,0 +1,201 @@
+"""What a Zarr folder says of itself, judged before its library opens it.
+
+Codecs are code that the metadata choose. Only those are let through that compress or pack
+numbers and text; a codec that unpickles, or one we do not know, is refused. So are links that
+lead out of the folder, and chunks that would not fit into memory.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpo.data.dataset import DataError
+from gpo.data.readers.limits import check_chunks, check_total
+
+ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
+METADATA = (".zarray", "zarr.json")
+TEXT_CODECS = {"vlen-utf8", "vlen-bytes"}
+PACKING_CODECS = {
+    *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
+    *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
+    *("astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
+}
+"""Codecs of `numcodecs` that compress, check or pack numbers, by their names in format 2."""
+CODECS_3 = {
+    *("bytes", "transpose", "blosc", "gzip", "zstd", "crc32c", "sharding_indexed"),
+    *TEXT_CODECS,
+    *(f"numcodecs.{name}" for name in PACKING_CODECS),
+}
+TYPES_3 = re.compile(r"bool|u?int\d+|float\d+|complex\d+|r\d+|string|bytes")
+NAMED_TYPES_3 = {
+    *("numpy.datetime64", "numpy.timedelta64", "fixed_length_utf32"),
+    *("null_terminated_bytes", "raw_bytes", "variable_length_bytes"),
+}
+LARGEST_METADATA = 2**24
+"""Bytes of the metadata of one array."""
+CHUNK_OVERHEAD = 2**16
+"""Bytes that a file of a chunk may have beyond its content, for headers."""
+
+
+@dataclass(frozen=True)
+class _Array:
+    """How an array is stored."""
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    """What is unpacked at once."""
+    file_shape: tuple[int, ...]
+    """What one file holds; more than a chunk where it is a shard."""
+    itemsize: int | None
+    """Bytes of an entry; unknown for text of any length."""
+
+
+def is_zarr(folder: Path) -> bool:
+    """Returns whether a folder is a Zarr store, by its name or its files."""
+    return folder.suffix == ".zarr" or any((folder / name).exists() for name in ZARR_FILES)
+
+
+def check_zarr(folder: Path) -> None:
+    """Refuses a store that would run code, read other files, or take more memory than there is."""
+    largest: dict[Path, int] = {}
+    declared = stored = 0
+    for owner, entry in _entries(folder):
+        size = entry.stat().st_size
+        largest[owner] = max(largest.get(owner, 0), size)
+        stored += size
+    for owner, size in largest.items():
+        for name in METADATA:
+            if (owner / name).is_file():
+                declared += _check_array(folder, owner, owner / name, size)
+    check_total(folder, declared, stored)
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
+    """Yields all files with the array or group they belong to; refuses what is no file inside."""
+    root, waiting = folder.resolve(), [(folder, folder)]
+    while waiting:
+        place, owner = waiting.pop()
+        with os.scandir(place) as found:
+            entries = list(found)
+        if any(entry.name in METADATA for entry in entries):
+            owner = place
+        for entry in entries:
+            name = str(Path(entry.path).relative_to(folder))
+            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+                problem = "is a link that leads out of the folder. Copy the store without links."
+                raise DataError(folder, name, problem)
+            if entry.is_dir():
+                if entry.is_symlink():
+                    problem = "is a link to a folder. Copy the store without links."
+                    raise DataError(folder, name, problem)
+                waiting.append((Path(entry.path), owner))
+            elif entry.is_file():
+                yield owner, entry
+            else:
+                raise DataError(
+                    folder, name, "is no regular file, but a device, a pipe or the like."
+                )
+
+
+def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int:
+    """Refuses an array by its metadata; returns the bytes of its values."""
+    name = str(owner.relative_to(folder))
+    if file.stat().st_size > LARGEST_METADATA:
+        raise DataError(folder, name, f"has more than {LARGEST_METADATA} bytes of metadata.")
+    try:
+        stated = json.loads(file.read_text(encoding="utf-8"))
+        if file.name == "zarr.json" and stated.get("node_type") != "array":
+            return 0
+        is_third = file.name == "zarr.json"
+        array = _third(folder, name, stated) if is_third else _second(folder, name, stated)
+    except DataError:
+        raise
+    except Exception as error:
+        # JSON of any content: a list for a mapping, text for a number, a thousand brackets.
+        problem = f"has metadata that cannot be read: {type(error).__name__}: {error}"
+        raise DataError(folder, name, f"{problem}. It may be damaged.") from error
+    itemsize = array.itemsize or 1
+    check_chunks(folder, name, array.shape, array.chunk, itemsize)
+    in_file = math.prod(array.file_shape) * itemsize
+    if array.itemsize is not None and largest > 1.25 * in_file + CHUNK_OVERHEAD:
+        problem = f"has a chunk of {largest} bytes, which may hold {in_file} at most."
+        raise DataError(folder, name, f"{problem} It may be damaged.")
+    return math.prod(array.shape) * itemsize
+
+
+def _second(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
+    """Returns how an array of format 2 is stored."""
+    steps = [*(stated.get("filters") or []), *filter(None, [stated.get("compressor")])]
+    ids = [step["id"] for step in steps]
+    is_text = bool(TEXT_CODECS & {*ids})
+    _check_codecs(folder, name, ids, PACKING_CODECS | TEXT_CODECS)
+    _check_no_objects(folder, name, stated["dtype"], is_text)
+    for step in steps:
+        for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+            if step.get(key) is not None:
+                _check_no_objects(folder, name, step[key], is_text)
+    chunk = tuple(int(length) for length in stated["chunks"])
+    itemsize = None if is_text else _dtype(stated["dtype"]).itemsize
+    return _Array(tuple(int(length) for length in stated["shape"]), chunk, chunk, itemsize)
+
+
+def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
+    """Returns how an array of format 3 is stored."""
+    kind = stated["data_type"]
+    is_known = (
+        TYPES_3.fullmatch(kind) is not None
+        if isinstance(kind, str)
+        else kind.get("name") in NAMED_TYPES_3
+    )
+    if not is_known:
+        raise DataError(folder, name, f"has entries of type {kind}, which is none we read.")
+    if stated.get("storage_transformers"):
+        raise DataError(folder, name, "has storage transformers, which we do not read.")
+    grid = stated["chunk_grid"]
+    if grid["name"] != "regular":
+        raise DataError(folder, name, f"has chunks on a grid {grid['name']!r}, must be regular.")
+    in_file = chunk = tuple(int(length) for length in grid["configuration"]["chunk_shape"])
+    codecs = list(stated["codecs"])
+    while codecs:
+        step = codecs.pop()
+        codec = step if isinstance(step, str) else step["name"]
+        settings = {} if isinstance(step, str) else step.get("configuration") or {}
+        _check_codecs(folder, name, [codec], CODECS_3)
+        for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+            if settings.get(key) is not None:
+                _check_no_objects(folder, name, settings[key], False)
+        if codec == "sharding_indexed":
+            chunk = tuple(int(length) for length in settings["chunk_shape"])
+            codecs += [*settings["codecs"], *settings.get("index_codecs", [])]
+    sizes = re.search(r"\d+$", kind) if isinstance(kind, str) else None
+    itemsize = 1 if kind == "bool" else None if sizes is None else -(-int(sizes[0]) // 8)
+    shape = tuple(int(length) for length in stated["shape"])
+    return _Array(shape, chunk, in_file, itemsize)
+
+
+def _check_codecs(folder: Path, name: str, codecs: Sequence[str], known: set[str]) -> None:
+    for codec in codecs:
+        if codec not in known:
+            problem = f"is written with the codec {codec!r}, which may run code or is unknown."
+            advice = f"Write it again with one of: {', '.join(sorted(known))}."
+            raise DataError(folder, name, f"{problem} {advice}")
+
+
+def _check_no_objects(folder: Path, name: str, stated: Any, is_text: bool) -> None:
+    """Refuses Python objects, other than text that has a codec of its own."""
+    if _dtype(stated).hasobject and not (is_text and stated == "|O"):
+        problem = f"holds Python objects (dtype {stated}). Write it again as numbers or text."
+        raise DataError(folder, name, problem)
+
+
+def _dtype(stated: Any) -> np.dtype:
+    if isinstance(stated, str):
+        return np.dtype(stated)
+    return np.dtype([(str(one[0]), _dtype(one[1]), *map(tuple, one[2:])) for one in stated])

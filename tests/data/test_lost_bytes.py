@@ -1,0 +1,106 @@
+"""Files that lost bytes, messages or names are refused, not read as other numbers."""
+
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.registry import open_data
+from tests.contracts.samples import SAMPLES
+from tests.data.readers.gridded_files import write_grib
+
+MED = Path(__file__).parents[3] / "shared/data/era5/era5_u10v10sst_med_daily12z_2022-01.nc"
+
+
+@pytest.mark.parametrize("format", ["NETCDF3_CLASSIC", "NETCDF3_64BIT", "NETCDF3_64BIT_DATA"])
+@pytest.mark.parametrize("records", [[], ["a"], ["a", "b"]])
+def test_a_classic_file_with_a_byte_less_or_more_is_refused(tmp_path, format, records):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format=format) as file:
+        file.createDimension("time", None)
+        for name, length in (("t", 3), ("lat", 3), ("lon", 5)):
+            file.createDimension(name, length)
+        file.title = "odd"
+        for name in ("a", "b"):
+            dims = ("time" if name in records else "t", "lat", "lon")
+            file.createVariable(name, "i2", dims)[:] = np.arange(45).reshape(3, 3, 5)
+        for name, units in (("lat", "degrees_north"), ("lon", "degrees_east")):
+            axis = file.createVariable(name, "f4", (name,))
+            axis.units, axis[:] = units, np.arange(len(file.dimensions[name]))
+        for name in ("time", "t"):
+            if name == "t" or records:
+                axis = file.createVariable(name, "i4", (name,))
+                axis.units, axis[:] = "hours since 2020-01-01", np.arange(3)
+    variable = (records or ["a"])[0]
+    options = ReadOptions(variables=(variable,))
+    content = path.read_bytes()
+    open_data(path, options)
+    for other in (content[:-1], content[:-9] + content[-8:], content + b"\0"):
+        path.write_bytes(other)
+        with pytest.raises(DataError, match=f"has {len(other)} bytes, its header says"):
+            open_data(path, options)
+
+
+def test_a_lone_series_of_records_has_no_padding(tmp_path):
+    path = tmp_path / "a.nc"
+    data = xr.Dataset({"u": (("time", "x"), np.arange(9, dtype="i1").reshape(3, 3))})
+    data.to_netcdf(path, format="NETCDF3_CLASSIC", unlimited_dims=["time"])
+    assert path.stat().st_size % 4
+    content = path.read_bytes()
+    np.testing.assert_array_equal(open_data(path).frames(0, slice(0, 3)).ravel(), np.arange(9))
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match="its header says"):
+        open_data(path)
+
+
+@pytest.mark.skipif(not MED.exists(), reason="the Mediterranean file is not beside the project")
+def test_the_mediterranean_file_with_a_byte_lost_is_refused(tmp_path):
+    content = MED.read_bytes()
+    for cut in (len(content) - 1, len(content) // 3):
+        (tmp_path / "a.nc").write_bytes(content[:cut] + content[cut + 1 :])
+        with pytest.raises(DataError, match="has 1936451 bytes, its header says 1936452"):
+            open_data(tmp_path / "a.nc", ReadOptions(variables=("sst",)))
+
+
+def hours(*wanted):
+    return [("2t", "heightAboveGround", 2, hour, 280 + hour) for hour in wanted]
+
+
+def test_a_grib_file_whose_message_is_not_found_is_refused(tmp_path):
+    path = write_grib(tmp_path / "a.grib2", hours(0, 1, 2))
+    content = path.read_bytes()
+    second = content.index(b"GRIB", 4)
+    path.write_bytes(content[:second] + b"GRIC" + content[second + 4 :])
+    with pytest.raises(DataError):
+        open_data(path)
+    path.write_bytes(content[: second - 4] + b"7776" + content[second:])
+    with pytest.raises(DataError):
+        open_data(path)
+
+
+def test_a_grib_file_with_one_time_twice_is_refused(tmp_path):
+    path = write_grib(tmp_path / "a.grib2", hours(0, 1, 1, 2))
+    with pytest.raises(DataError, match=r"`t2m` has 2 messages of one time and level"):
+        open_data(path)
+
+
+def test_a_grib_file_of_bulletins_is_read(tmp_path):
+    content = write_grib(tmp_path / "a.grib2", hours(0, 1, 2)).read_bytes()
+    bulletins = content.replace(b"GRIB", b"\r\nTEMP01 ECMF 010000\r\r\nGRIB")
+    (tmp_path / "b.grib2").write_bytes(bulletins + bytes(2000))
+    assert len(open_data(tmp_path / "b.grib2").time) == 3
+
+
+def test_a_well_file_that_leaves_out_a_variable_is_refused(tmp_path):
+    path = SAMPLES["well"][1](tmp_path)
+    with h5py.File(path, "r+") as file:
+        fields = file["t0_fields"]
+        lost, *rest = fields.attrs["field_names"]
+        fields.attrs["field_names"] = rest
+    with pytest.raises(DataError, match=f"`{lost}` is in /t0_fields, but its `field_names`"):
+        open_data(path)
