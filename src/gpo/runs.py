@@ -37,7 +37,7 @@ class OpenRun:
         learned, asked = forecaster.task, self.config.task
         if isinstance(self.data, StaticMaps) or asked.phase == "field":
             return forecaster
-        for name in ("history", "lead", "predict", "time_features"):
+        for name in ("history", "lead", "predict"):
             if getattr(learned, name) != getattr(asked, name):
                 raise ValueError(
                     f"{self.folder.config_file}: field `task.{name}` is {getattr(asked, name)}, but "
