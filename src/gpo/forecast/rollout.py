@@ -56,6 +56,7 @@ def rollout_steps(
         else:
             with torch.no_grad():
                 forecast = forecaster(frames, coords, weights=weights, ablation=ablation)
+            assert forecast is not None
             if step + 1 < num_steps:
                 following = (
                     None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)

@@ -87,9 +87,9 @@ def _check_chunks(path: Path, store: xr.Dataset, wanted: Sequence[str]) -> None:
     themselves: they would not rise.
     """
     zarr, there = require("zarr", "data", "Reading Zarr"), [str(name) for name in store.data_vars]
-    names = {name_in_file(name, there) for name in wanted} or {*there}
+    chosen = {name_in_file(name, there) for name in wanted}
     group = zarr.open_group(path, mode="r", use_consolidated=False)
-    for name in sorted(names & {*there}):
+    for name in (one for one in sorted(there) if not wanted or one in chosen):
         array = group[name]
         fill = array.fill_value
         is_missing = "_FillValue" in store[name].encoding or (fill is not None and fill != fill)
