@@ -1,16 +1,23 @@
 """Files that are complete or absent, limits of what is read at once, fields of data classes, packages."""
 
+import errno
 import os
 import shutil
+import signal
+import threading
 import types
 import typing
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Literal
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, a quota or a file that can take no more."""
 
 
 class MissingPackageError(ImportError):
@@ -139,16 +146,61 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Yields where to write; moves it to `path` when all went well, else leaves no trace.
 
     What is written may be a folder, where there is none at `path` yet. The ending stays what it
-    is: some libraries choose their format by it.
+    is: some libraries choose their format by it. A full disk is told with the name of the file.
     """
     partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
     try:
         yield partial
         os.replace(partial, path)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise unwritten(path, error.strerror) from error
     finally:
         if partial.is_dir():
             shutil.rmtree(partial)
         partial.unlink(missing_ok=True)
+
+
+def unwritten(path: Path, reason: object) -> OSError:
+    """Returns the error of a file that could not be written, of which nothing is left."""
+    return OSError(
+        f"{path}: cannot be written: {reason}. Nothing is left of it; is there room on the disk?"
+    )
+
+
+@contextmanager
+def unwinds_on_sigterm() -> Iterator[None]:
+    """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # A second one must not cut short what the first began.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def visible(text: str) -> str:
+    """Returns text whose control characters are spelled out: a terminal shows them, and obeys none.
+
+    So are marks that turn the direction of writing, and bytes of file names that are no text.
+    """
+    return "".join(
+        letter.encode("unicode_escape").decode() if _is_hidden(letter) else letter
+        for letter in text
+    )
+
+
+def _is_hidden(letter: str) -> bool:
+    return letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def write_text(path: Path, text: str) -> None:

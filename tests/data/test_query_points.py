@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import (
     QueryPoints,
@@ -81,3 +82,30 @@ def test_the_first_point_of_a_text_file_is_kept(tmp_path, before):
     (tmp_path / "points.csv").write_text(f"{before}0.5,0.25\n0.75,0.125\n\n", encoding="utf-8")
     points = read_query_points(tmp_path / "points.csv", geometries()["points"])
     assert points.coords(points.whole).tolist() == [[0.5, 0.25], [0.75, 0.125]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "told"),
+    [
+        ("points", "1.5 0.5", r"in the domain of the data, x from \S+ to \S+, y .*; point 2 is 1.5 0.5"),
+        ("mesh", "51 7.9", "in the domain of the data, x from 50 to 53, y from 8 to 13; point 2"),
+        ("globe", "0 91", "at latitudes from -90 to 90; point 2 is 0 91"),
+        ("patch", "100 -20", "near the sites of the data; point 2 is 100 -20"),
+        ("rotated", "180 -40", "near the sites of the data; point 2"),
+    ],
+)  # fmt: skip
+def test_points_out_of_the_domain_are_refused(tmp_path, kind, row, told):
+    geometry = geometries()[kind]
+    inside = geometry.true_degrees() if geometry.domain.is_sphere else geometry.coords
+    first = " ".join(f"{number:.9g}" for number in inside[0])
+    path = tmp_path / "points.txt"
+    path.write_text(f"{first}\n{row}\n")
+    with pytest.raises(DataError, match=f"queries` must lie {told}"):
+        read_query_points(path, geometry)
+    np.save(tmp_path / "sites.npy", inside)
+    assert read_query_points(tmp_path / "sites.npy", geometry).shape == (len(inside),)
+
+
+def test_points_anywhere_along_a_periodic_axis_are_taken(tmp_path):
+    np.save(tmp_path / "points.npy", np.array([[-7.0, 20, 0.5], [0.0, 0, 0]]))
+    assert read_query_points(tmp_path / "points.npy", geometries()["box"]).shape == (2,)

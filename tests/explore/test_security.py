@@ -28,15 +28,21 @@ def client(session):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:8760", "127.0.0.1.evil.example", "", "[", "10.0.0.1:8760"],
-)
+    [
+        "evil.example", "evil.example:8760", "127.0.0.1.evil.example", "", "[", "10.0.0.1:8760",
+        "evil.com@localhost", "evil.com:80@127.0.0.1:8760", "localhost/evil", "localhost:8760:1",
+        "127.evil.example", "localhost#", "[::1", "localhost:port",
+    ],
+)  # fmt: skip
 def test_a_name_that_someone_else_points_here_is_refused(client, host):
     response = client.get("/api/run", headers={"host": host})
     assert response.status_code == 421
     assert "must name this machine" in response.json()["error"]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8760", "localhost:9", "[::1]:8760", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8760", "localhost:9", "[::1]:8760", "LOCALHOST", "127.1.2.3:9"]
+)
 def test_names_of_this_machine_are_let_in(client, host):
     assert client.get("/", headers={"host": host}).status_code == 200
 
@@ -47,6 +53,8 @@ def test_names_of_this_machine_are_let_in(client, host):
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://["},
+        {"origin": "http://evil.example@127.0.0.1:8760"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
@@ -113,7 +121,7 @@ def test_a_body_that_is_too_long_is_refused_whether_its_length_is_told_or_not(cl
         b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"example": NaN}', b'{"example": Infinity}',
         b'{"example": 1e400}', b"[" * 100_000, b'{"a":' * 20_000, b'{"example": "0"}',
         b'{"example": null}', b'{"example": [0]}', b'{"example": 9999999999999999999999}',
-        b"{}{}", b'{"__proto__": 1}',
+        b"{}{}", b'{"__proto__": 1}', rb'{"\ud800": 1}', rb'{"example": "\ud800"}',
     ],
 )  # fmt: skip
 def test_a_body_that_is_no_request_is_refused_in_words(client, body):
@@ -175,13 +183,57 @@ def test_the_token_opens_the_page_and_leaves_the_address(session):
     assert first.headers["location"] == "/?a=1"
     cookie = first.headers["set-cookie"].lower()
     assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    assert "samesite=lax" in cookie
     assert client.get("/").status_code == 200
     assert client.post("/api/frames", json={}).status_code == 200
     assert client.post("/api/frames", json={}, headers={"origin": "https://evil.example"}).status_code == 403  # fmt: skip
     other = TestClient(make_app(session, token=token), base_url="http://192.168.0.7:8760")
     bearer = {"authorization": f"Bearer {token}"}
     assert other.get("/api/run", headers=bearer).status_code == 200
+
+
+def test_cookies_of_other_pages_do_not_hide_ours(session):
+    token = new_token()
+    client = TestClient(make_app(session, token=token), base_url="http://192.168.0.7:8760")
+    for others in ("a[]=1", 'b="', "c", "=", "d{}=\x7f"):
+        cookie = f"{others}; gpo-explore={token}; {others}"
+        assert client.get("/api/run", headers={"cookie": cookie}).status_code == 200
+        assert client.get("/api/run", headers={"cookie": others}).status_code == 401
+
+
+OPENED = {
+    "sec-fetch-site": "cross-site",
+    "sec-fetch-mode": "navigate",
+    "sec-fetch-dest": "document",
+}
+
+
+def test_the_printed_address_opens_from_a_link_on_another_page(client, session):
+    assert client.get("/", headers=OPENED).status_code == 200
+    token = new_token()
+    other = TestClient(make_app(session, token=token), base_url="http://192.168.0.7:8760")
+    assert other.get("/?token=wrong", headers=OPENED).status_code == 401
+    assert other.get(f"/?token={token}", headers=OPENED).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "changes"),
+    [
+        ("GET", "/api/run", {}),
+        ("GET", "/static/main.js", {}),
+        ("POST", "/", {}),
+        ("POST", "/api/frames", {}),
+        ("GET", "/", {"sec-fetch-mode": "cors"}),
+        ("GET", "/", {"sec-fetch-mode": "no-cors"}),
+        ("GET", "/", {"sec-fetch-dest": "iframe"}),
+        ("GET", "/", {"origin": "https://evil.example"}),
+    ],
+)
+def test_a_link_on_another_page_opens_nothing_else(client, method, path, changes):
+    response = client.request(method, path, headers={**OPENED, **changes})
+    assert response.status_code == 403
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_a_redirect_never_leads_to_another_server(session):
@@ -198,7 +250,8 @@ def test_tokens_are_long_and_never_the_same():
 
 def test_addresses_of_this_machine_need_no_token():
     assert all(is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3"))
-    assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "192.168.0.7", "example.org"))
+    others = ("0.0.0.0", "::", "192.168.0.7", "example.org", "127.example.org")
+    assert not any(is_loopback(host) for host in others)
     assert address("127.0.0.1", 8760, None) == "http://127.0.0.1:8760/"
     assert address("::", 1, "t") == "http://[::]:1/?token=t"
 

@@ -1,6 +1,8 @@
 import contextlib
+import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from gpo import CheckpointError, Domain, GaussianField, GaussianParticleOperator
+from gpo.baselines.base import Problem
+from gpo.baselines.fno import FNOConfig
+from gpo.baselines.registry import RegisteredModel
 from tests.conftest import make_field, make_model, random_points
 
 
@@ -22,6 +27,13 @@ def edit_config(folder, **changes):
     path = folder / "config.json"
     stored = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({k: v for k, v in stored.items() if v is not ...}))
+
+
+def edit_weights(folder, change):
+    """Changes every tensor of a model, as someone would who also mends the checksum."""
+    path = folder / "model.safetensors"
+    save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
+    edit_config(folder, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def test_round_trip_is_bitwise(tmp_path, domain):
@@ -141,19 +153,60 @@ def test_a_truncated_or_mutated_file_never_loads_silently_or_crashes(folder, tmp
 def test_an_interrupted_save_leaves_the_old_model_whole(folder, monkeypatch):
     before = (folder / "model.safetensors").read_bytes()
 
-    def fail(*args, **kwargs):
+    def fail(path, content):
+        with open(path, "wb") as file:
+            file.write(content[:100])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gpo.model.checkpoint.save_file", fail)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match=r"model.safetensors: cannot be written: No space left on"):
         make_model(Domain.unit_box(2, periodic=True)).save_pretrained(folder)
     assert (folder / "model.safetensors").read_bytes() == before
     assert len(list(folder.iterdir())) == 2
 
 
 def test_weights_of_another_type_keep_it(folder):
-    state = load_file(folder / "model.safetensors")
-    save_file(
-        {name: tensor.float() for name, tensor in state.items()}, folder / "model.safetensors"
-    )
+    edit_weights(folder, lambda tensor: tensor.float())
     assert GaussianParticleOperator.from_pretrained(folder).dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int8, torch.bool, torch.complex64])
+def test_weights_that_are_other_numbers_are_refused(folder, kind):
+    edit_weights(folder, lambda tensor: tensor.to(kind))
+    with pytest.raises(
+        CheckpointError, match=r"model.safetensors: tensor `\S+` must be float32, got"
+    ):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_refused(folder, value):
+    edit_weights(folder, lambda tensor: tensor.flatten().index_fill(0, torch.tensor([0]), value).view_as(tensor))  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"must be finite, but 1 of .* Train the model again"):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+def test_one_flipped_bit_anywhere_in_the_weights_is_noticed(folder):
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for place in (len(whole) - 1, len(whole) - 1000, len(whole) // 2):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        path.write_bytes(flipped)
+        with pytest.raises(CheckpointError, match=r"is not what was saved.*`weights_sha256`"):
+            GaussianParticleOperator.from_pretrained(folder)
+    path.write_bytes(whole)
+    GaussianParticleOperator.from_pretrained(folder)
+
+
+def test_weights_of_another_baseline_of_the_same_sizes_are_noticed(tmp_path):
+    problem = Problem(1, 1, Domain.unit_box(2), (8, 8))
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        RegisteredModel("fno", problem, FNOConfig(widths=(4, 4), modes=(3,))).save_pretrained(
+            folder
+        )
+    RegisteredModel.from_pretrained(folders[0])
+    shutil.copy(folders[1] / "model.safetensors", folders[0] / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"is not what was saved.*`weights_sha256`"):
+        RegisteredModel.from_pretrained(folders[0])

@@ -198,3 +198,15 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path, caplog):
     path.write_bytes(content)
     assert checkpoints.newest_checkpoint(Run(tmp_path)).name == "best.ckpt"
     assert "last.ckpt is damaged and left out" in caplog.text
+
+
+@pytest.mark.parametrize("foreign", [{"a": 1}, [1, 2], {"state_dict": {}, "callbacks": {}}])
+def test_a_foreign_file_in_place_of_a_checkpoint_is_left_out(tmp_path, caplog, foreign):
+    train_quietly(tmp_path / "run", epochs=2)
+    folder = tmp_path / "run" / "checkpoints"
+    torch.save(foreign, folder / "last.ckpt")
+    assert checkpoints.newest_checkpoint(Run(tmp_path / "run")) == folder / "best.ckpt"
+    assert "it is no checkpoint of a run, it has no `" in caplog.text
+    torch.save(foreign, folder / "best.ckpt")
+    assert train_quietly(tmp_path / "run", epochs=3) is not None
+    assert stored(Run(tmp_path / "run"))["epoch"] == 2

@@ -169,3 +169,10 @@ def test_several_files_are_kept_in_the_configuration(tmp_path):
 def test_splits_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         RunConfig.of(data="a.nc", **settings)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["loss_center", "loss_scale", "loss_input", "loss_basis"])
+def test_a_weight_that_would_reward_errors_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be zero or more, got"):
+        RunConfig.of(data="x", model="gpo-paper", **{name: value})

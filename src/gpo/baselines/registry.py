@@ -154,7 +154,7 @@ class RegisteredModel(nn.Module):
                 "before it is loaded."
             )
         stored = json.loads(path.read_text(encoding="utf-8"))
-        for key in ("model_type", "gpo_version"):
+        for key in checkpoint.ABOUT:
             stored.pop(key, None)
         # gpo 0.1.0 kept the fields of the problem alone, and knew no other sizes than the defaults.
         is_old = "problem" not in stored

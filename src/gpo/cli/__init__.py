@@ -10,9 +10,9 @@ from dataclasses import make_dataclass
 from typing import Annotated, Any, NamedTuple
 
 import tyro
-from rich.console import Console
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
+from gpo.cli.console import PlainConsole
 from gpo.files import MissingPackageError
 
 
@@ -54,10 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
         # Whoever read our output has seen enough; what is left goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, MissingPackageError) as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        PlainConsole(stderr=True).print(f"error: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted: the same command goes on from here.")
+        PlainConsole(stderr=True).print("interrupted: the same command goes on from here.")
         sys.exit(130)
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from gpo.baselines import BASELINES, Problem, UnsupportedGeometryError
+from gpo.cli.console import PlainConsole
 from gpo.forecast.models import count_weights
 from gpo.numerics.domain import Domain
 
@@ -30,7 +30,7 @@ class Baselines:
             table.add_column(sites, justify="right")
         for name in BASELINES:
             table.add_row(name, *(_count(name, problem) for problem in PROBLEMS.values()))
-        Console().print(table)
+        PlainConsole(wraps=True).print(table)
 
 
 def _count(name: str, problem: Problem) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import subcommand
 
@@ -30,6 +29,7 @@ from gpo.bench.protocol import MODELS, Protocol, describe_machine
 from gpo.bench.scaling import measure_scaling
 from gpo.bench.table import Table
 from gpo.bench.table1 import table1, table1_experiments
+from gpo.cli.console import PlainConsole
 from gpo.cli.data import make_data
 from gpo.exporting.program import require_onnx
 from gpo.files import write_text
@@ -96,7 +96,7 @@ class GridOptions:
             for name in {made["benchmark"] for made in settings if "benchmark" in made}:
                 make_data(name, self.rules.settings()["preset"])
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        console = Console(soft_wrap=True, highlight=False)
+        console = PlainConsole()
         with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
             task = progress.add_task("experiments", total=len(experiments))
 
@@ -269,7 +269,7 @@ class BenchEfficiency:
 
     def run(self) -> None:
         """Measures side by side and writes the table."""
-        with Console().status("measuring") as status:
+        with PlainConsole().status("measuring") as status:
             tables, rows = measure_efficiency(
                 self.models, repeats=self.repeats, on_progress=status.update
             )
@@ -287,7 +287,7 @@ class BenchScaling:
 
     def run(self) -> None:
         """Measures side by side and writes the tables."""
-        with Console().status("measuring") as status:
+        with PlainConsole().status("measuring") as status:
             tables, rows = measure_scaling(max_sites=self.max_sites, on_progress=status.update)
         _write(self.out / "scaling", tables, {"scaling": draw_scaling(rows)})
 
@@ -304,7 +304,7 @@ class BenchExport:
     def run(self) -> None:
         """Measures side by side and writes the tables."""
         require_onnx("gpo bench export")
-        with Console().status("measuring") as status:
+        with PlainConsole().status("measuring") as status:
             tables, _ = measure_export(repeats=self.repeats, on_progress=status.update)
         for table in tables:
             table.notes.append(versions())
@@ -345,7 +345,7 @@ def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None 
     write_text(folder / "table.html", head + "\n".join(table.html() for table in tables))
     for name, figure in (figures or {}).items():
         figure.savefig(folder / f"{name}.png", dpi=110)
-    console = Console(soft_wrap=True, highlight=False)
+    console = PlainConsole()
     for table in tables:
-        console.print(table.markdown(), markup=False)
-    console.print(f"written: {folder}", markup=False)
+        console.print(table.markdown())
+    console.print(f"written: {folder}")

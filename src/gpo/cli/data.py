@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from rich.console import Console
 from tyro.conf import Positional, arg, subcommand
 
 from gpo.assignments import assignments
+from gpo.cli.console import PlainConsole, say
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -75,12 +75,12 @@ def make_data(
 
     solver = solver_for(name, preset, changes)
     path = out or benchmark_path(name, preset)
-    console = Console(soft_wrap=True, highlight=False)
+    console = PlainConsole()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task(f"Solving {name}", total=solver.num_trajectories)
         is_new = generate(solver, path, lambda done, _: progress.update(task, completed=done))
-    console.print(f"{'made' if is_new else 'already there'}: {path}", markup=False)
+    console.print(f"{'made' if is_new else 'already there'}: {path}")
     return path
 
 
@@ -118,7 +118,7 @@ class DataPlot:
 
         data = open_file(self.file, self.reading)
         path = draw_contact_sheet(data, self.out or _picture(self.file))
-        Console(soft_wrap=True, highlight=False).print(f"picture: {path}", markup=False)
+        say(f"picture: {path}")
 
 
 def _picture(files: tuple[Path, ...]) -> Path:

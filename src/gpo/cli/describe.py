@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from gpo.assignments import assignments
+from gpo.cli.console import PlainConsole
 from gpo.cli.data import Reading
 from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
@@ -42,9 +42,9 @@ def open_file(paths: tuple[Path, ...], reading: Reading) -> Trajectories | Stati
 
 def print_description(data: Trajectories | StaticMaps) -> None:
     """Prints what the data is and what would be trained on."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = PlainConsole()
     for label, text in describe(data):
-        console.print(f"{label:<9} {text}", markup=False)
+        console.print(f"{label:<9} {text}")
     summary = summarise(data)
     table = Table()
     for column in ("variable", "units", "minimum", "mean", "maximum", "missing"):

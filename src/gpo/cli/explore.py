@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from tyro.conf import Positional
 
+from gpo.cli.console import say
 from gpo.files import require
 from gpo.runs import open_run
 
@@ -32,11 +32,4 @@ class ExploreCommand:
 
         run = open_run(self.folder)
         session = Session(run.config.name, run.forecaster(), run.data, run.split.test)
-        console = Console(soft_wrap=True, highlight=False)
-        serve(
-            session,
-            self.host,
-            self.port,
-            opens_browser=self.browser,
-            say=lambda text: console.print(text, markup=False),
-        )
+        serve(session, self.host, self.port, opens_browser=self.browser, say=say)

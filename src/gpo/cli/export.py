@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from tyro.conf import Positional
+
+from gpo.cli.console import PlainConsole, say
+from gpo.files import unwinds_on_sigterm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,7 @@ class ExportCommand:
         elif self.grid:
             queries = regular_query_points(self.grid, run.data.geometry(self.sample))
         given = run.forecaster(), run.data, self.output
-        with Console().status("tracing"):
+        with unwinds_on_sigterm(), PlainConsole().status("tracing"):
             export(*given, sample=self.sample, queries=queries)
         megabytes = self.output.stat().st_size / 2**20
-        say = Console(soft_wrap=True, highlight=False)
-        say.print(f"program: {self.output} ({megabytes:.1f} MB)", markup=False)
+        say(f"program: {self.output} ({megabytes:.1f} MB)")

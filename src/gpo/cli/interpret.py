@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from tyro.conf import Positional
 
+from gpo.cli.console import PlainConsole, say
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
@@ -68,9 +68,8 @@ class InterpretCommand:
             reconstructs = forecaster.task.lead == 0 and isinstance(run.data, Trajectories)
             rows = {name: _last(*some, reconstructs=reconstructs) for name, some in sets.items()}
             save_other_data(forecaster, rows, self.folder / "figures")
-        Console().print(_table(found))
-        say = Console(soft_wrap=True, highlight=False)
-        say.print(f"numbers: {path}; gpo report {self.folder} draws them", markup=False)
+        PlainConsole(wraps=True).print(_table(found))
+        say(f"numbers: {path}; gpo report {self.folder} draws them")
 
 
 def _last(

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from tyro.conf import Positional
 
 from gpo.baselines import RegisteredModel
+from gpo.cli.console import say
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
@@ -26,6 +26,7 @@ from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
+from gpo.files import unwinds_on_sigterm
 from gpo.forecast.compatibility import as_trained, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.models import mesh_shape
@@ -77,16 +78,16 @@ class PredictCommand:
             self._store(forecasts)
         else:
             new_file = new_table if self.output.suffix == ".csv" else new_forecast_file
-            with new_file(self.output, forecasts.layout) as writer:
+            with unwinds_on_sigterm(), new_file(self.output, forecasts.layout) as writer:
                 self._write(forecasts, writer)
-        _say(f"forecast: {self.output}")
+        say(f"forecast: {self.output}")
 
     def _forecasts(self, run: Run) -> Forecasts:
         forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, run.config()
         data, notes = as_trained(open_like(self.input, trained_on, task), task.trained_on)
         for note in notes:
-            _say(note)
+            say(note)
         data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
         places = self._places(data.geometry())
         if isinstance(data, StaticMaps):
@@ -129,7 +130,7 @@ class PredictCommand:
         block, settings = self._block(forecasts), self._settings(forecasts)
         store = ForecastStore(self.output, forecasts.layout, block, settings)
         if store.num_done:
-            _say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
+            say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
         self._write(forecasts, store)
         store.finish()
 
@@ -176,7 +177,3 @@ def _digest_places(places: QueryPoints | None) -> str:
         for (part,) in blocks(numbers.shape, (2**20,)):
             digest.update(np.ascontiguousarray(numbers[part]).tobytes())
     return digest.hexdigest()
-
-
-def _say(text: str) -> None:
-    Console(soft_wrap=True, highlight=False).print(text, markup=False)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
+from gpo.cli.console import PlainConsole
 from gpo.model.operator import count_parameters
 from gpo.model.presets import PRESETS
 
@@ -28,4 +28,4 @@ class Presets:
                 " / ".join(str(size) for size in sizes),
                 f"{count_parameters(config):,}",
             )
-        Console().print(table)
+        PlainConsole(wraps=True).print(table)

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
+from gpo.cli.console import PlainConsole, say
 from gpo.cli.data import make_data
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.inputs import notes
@@ -106,7 +106,7 @@ def _choose(
         say("choosing settings on validation data (--no-auto trains at once) ...")
         choice = Search(data, config, given, run).choose()
         choice.save(run.folder)
-        Console().print(_choice_table(choice))
+        PlainConsole(wraps=True).print(_choice_table(choice))
     elif choice.asked != asked_settings(config):
         raise ValueError(
             f"{run.folder} holds a run that was asked for with other settings: {choice.asked} there "
@@ -215,7 +215,7 @@ def evaluate_run(
 
 def print_results(results: Results) -> None:
     """Prints the errors of every variable and, last, the verdict."""
-    Console().print(_table(results))
+    PlainConsole(wraps=True).print(_table(results))
     if results.num_unknown:
         say(f"{results.num_unknown} more test examples have no value at any site")
     if results.diverged_at:
@@ -262,11 +262,6 @@ def _chosen(run: OpenRun) -> dict[str, dict[str, float]]:
 
     choice = Choice.load(run.folder.folder)
     return {} if choice is None else choice.rows()
-
-
-def say(text: str) -> None:
-    """Prints a line as it is, however long."""
-    Console(soft_wrap=True, highlight=False).print(text, markup=False)
 
 
 def _summary(run: OpenRun) -> str:

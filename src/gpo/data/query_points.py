@@ -15,6 +15,9 @@ from gpo.files import file_problem
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 ROWS_AT_ONCE = 2**20
+OUTSIDE, OUTSIDE_PATCH = 1e-6, 0.05
+"""How far out of the domain a point may be, in lengths of its side: by rounding; on a patch of the
+sphere, whose box is around the sites alone, by what bulges between them."""
 MAX_PLACED = 2**22
 """Points of a new rotated grid, up to which all get their true longitudes and latitudes."""
 Block = tuple[slice, ...]
@@ -136,7 +139,9 @@ def read_query_points(path: Path, like: Geometry) -> QueryPoints:
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if not np.isfinite(rows[start : start + ROWS_AT_ONCE]).all():
             raise DataError(path, "queries", "must be finite.")
-    return _points(like, tuple(rows.T))
+    points = _points(like, tuple(rows.T))
+    _check_inside(points, path)
+    return points
 
 
 def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
@@ -169,6 +174,30 @@ def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
         return QueryPoints(domain, names, units, axes, True, like.pole)
     turned = Geometry.latitude_longitude(latitude, longitude, pole=like.pole, names=names)
     return replace(QueryPoints.of(turned), domain=domain)
+
+
+def _check_inside(points: QueryPoints, path: Path) -> None:
+    """Refuses points out of the domain, where a model would make up what it never saw."""
+    domain = points.domain
+    lower, upper = np.array(domain.lower), np.array(domain.upper)
+    allowed = (OUTSIDE_PATCH if domain.is_sphere else OUTSIDE) * (upper - lower)
+    is_open = ~np.array(domain.periodic)
+    for (block,) in blocks(points.shape, (ROWS_AT_ONCE,)):
+        coords = points.coords((block,))
+        is_out = (((coords < lower - allowed) | (coords > upper + allowed)) & is_open).any(-1)
+        where = "near the sites of the data"
+        if domain.is_sphere:
+            is_wrong = np.abs(np.asarray(points.numbers[1][block])) > 90
+            where = "at latitudes from -90 to 90" if is_wrong.any() else where
+            is_out = is_wrong if is_wrong.any() else is_out
+        else:
+            ends = zip("xyz", domain.lower, domain.upper, domain.periodic, strict=False)
+            spans = [f"{n} from {low:g} to {high:g}" for n, low, high, wraps in ends if not wraps]
+            where = f"in the domain of the data, {', '.join(spans)}"
+        if is_out.any():
+            row = int(np.flatnonzero(is_out)[0]) + block.start
+            numbers = " ".join(f"{float(column[row]):g}" for column in points.numbers)
+            raise DataError(path, "queries", f"must lie {where}; point {row + 1} is {numbers}.")
 
 
 def block_shape(shape: Sequence[int], most: int) -> tuple[int, ...]:

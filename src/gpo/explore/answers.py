@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gpo.data.writers.netcdf import write_forecast
 from gpo.explore.arrays import Packet
 from gpo.explore.attribution import attribute
 from gpo.explore.requests import AblationRequest, ExampleRequest, PointRequest, RolloutRequest
-from gpo.explore.session import Session
+from gpo.explore.session import AbandonedError, Session
 from gpo.forecast import rollout as forecasts
 from gpo.forecast.examples import Example
 from gpo.model.ablation import Ablation
@@ -96,17 +97,32 @@ def dependence(session: Session, request: PointRequest) -> Packet:
     return Packet(arrays, metadata)
 
 
-def rollout(session: Session, request: RolloutRequest) -> Packet:
-    """Returns a rollout and the truth, as far as the data reaches."""
+def rollout(
+    session: Session, request: RolloutRequest, is_abandoned: Callable[[], bool] = lambda: False
+) -> Packet:
+    """Returns a rollout and the truth, as far as the data reaches.
+
+    Args:
+        session: The run.
+        request: What is asked for.
+        is_abandoned: Whether nobody waits any more; it then ends after the step under way.
+    """
     if not 1 <= request.steps <= MAX_STEPS:
         raise ValueError(f"`steps` must be from 1 to {MAX_STEPS}, got {request.steps}.")
+    if is_abandoned():
+        raise AbandonedError
     with session.lock:
         example, truth, forcings, times, labels = _series(session, request)
+    steps: list[Tensor] = []
     with session.rollout_lock:
-        forecast = forecasts.rollout(
+        for step in forecasts.rollout_steps(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
             weights=example.site_weights, forcings=forcings, ablation=_ablation_of(request),
-        )[0]  # fmt: skip
+        ):  # fmt: skip
+            if is_abandoned():
+                raise AbandonedError
+            steps.append(step[0])
+    forecast = torch.stack(steps)
     errors = [
         _errors(guess, true, example)
         for guess, true in zip(forecast, torch.from_numpy(truth), strict=True)

@@ -1,11 +1,13 @@
 """The web application: one page, its files, and answers as packets of arrays."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from anyio import to_thread
+from anyio import CancelScope, CapacityLimiter, fail_after, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -25,12 +27,14 @@ from gpo.explore.requests import (
     read_request,
 )
 from gpo.explore.security import MOST_BYTES, Guard, refused
-from gpo.explore.session import Recent, Session
+from gpo.explore.session import AbandonedError, Recent, Session
 
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 """Media types by file ending."""
 MAX_KEPT = 2 * 2**20
 """Most bytes of an answer that is cached."""
+SECONDS_FOR_BODY = 10.0
+"""How long a request may take to arrive."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,11 @@ class Answer:
     """How one kind of request is read and answered."""
 
     request: type[Any]
-    answer: Callable[[Session, Any], Packet | bytes]
+    answer: Callable[..., Packet | bytes]
+    """Called with the session and the request."""
     is_long: bool = False
-    """Whether it takes the locks it needs itself, so that nothing else waits meanwhile."""
+    """Whether it takes the locks it needs itself, so that nothing else waits meanwhile; it is also
+    called with what tells that nobody waits for it any more."""
 
 
 ANSWERS = {
@@ -88,6 +94,8 @@ class Page:
             part.name: part.read_bytes() for part in folder.iterdir() if _ending(part.name) in TYPES
         }
         self._recent = Recent[bytes](32, lambda content: len(content) <= MAX_KEPT)
+        # Whoever waits does so without a thread: threads are few, and a wait can be given up.
+        self._turn, self._long_turn = CapacityLimiter(1), CapacityLimiter(1)
 
     async def file(self, request: Request) -> Response:
         """Returns the page or one of its files."""
@@ -98,7 +106,7 @@ class Page:
 
     async def run(self, request: Request) -> Response:
         """Returns the metadata of the run."""
-        content = await to_thread.run_sync(self._run)
+        content = await to_thread.run_sync(self._run, limiter=self._turn)
         return Response(content, media_type="application/json")
 
     async def answer(self, request: Request) -> Response:
@@ -112,40 +120,73 @@ class Page:
         kind = ANSWERS[what]
         try:
             parsed = read_request(kind.request, await _body(request))
-            content = await to_thread.run_sync(self._answered, what, parsed)
+            content = await self._awaited(request, what, parsed)
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
         except ClientDisconnect:
             return Response(status_code=400)
+        except AbandonedError:
+            return refused(503, "The answer was given up: the server ends, or nobody waited.")
         return Response(content, media_type="application/octet-stream")
+
+    async def _awaited(self, request: Request, what: str, parsed: ExampleRequest) -> bytes:
+        """Returns the answer; gives it up when whoever asked is gone."""
+        is_gone = threading.Event()
+        turn = self._long_turn if ANSWERS[what].is_long else self._turn
+        with CancelScope() as scope:
+            watcher = asyncio.create_task(_watch(request, is_gone, scope))
+            try:
+                return await to_thread.run_sync(self._answered, what, parsed, is_gone, limiter=turn)
+            finally:
+                watcher.cancel()
+        raise AbandonedError
 
     def _run(self) -> bytes:
         with self.session.lock:
             return self._recent.get("run", lambda: to_json(run_metadata(self.session)))
 
-    def _answered(self, what: str, request: ExampleRequest) -> bytes:
-        kind = ANSWERS[what]
-        if kind.is_long:
-            return self._made(kind, request)
-        with self.session.lock:
-            return self._recent.get((what, request), lambda: self._made(kind, request))
+    def _answered(self, what: str, request: ExampleRequest, is_gone: threading.Event) -> bytes:
+        kind, session = ANSWERS[what], self.session
 
-    def _made(self, kind: Answer, request: ExampleRequest) -> bytes:
-        answer = kind.answer(self.session, request)
-        return answer if isinstance(answer, bytes) else pack(answer)
+        def is_abandoned() -> bool:
+            return is_gone.is_set() or session.ending.is_set()
+
+        if is_abandoned():
+            raise AbandonedError
+        if kind.is_long:
+            return _packed(kind.answer(session, request, is_abandoned))
+        with session.lock:
+            return self._recent.get((what, request), lambda: _packed(kind.answer(session, request)))
 
 
 def _ending(name: str) -> str:
     return name.rsplit(".", 1)[-1]
 
 
+def _packed(answer: Packet | bytes) -> bytes:
+    return answer if isinstance(answer, bytes) else pack(answer)
+
+
+async def _watch(request: Request, is_gone: threading.Event, scope: CancelScope) -> None:
+    """Waits until whoever asked is gone; then ends both the wait for a turn and the work."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    is_gone.set()
+    scope.cancel()
+
+
 async def _body(request: Request) -> bytes:
-    """Returns the body; raises an error once it exceeds the limit."""
+    """Returns the body; raises an error once it exceeds the limit, or takes too long to arrive."""
     content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > MOST_BYTES:
-            raise HTTPException(413, f"A request may have {MOST_BYTES:,} bytes.")
+    try:
+        with fail_after(SECONDS_FOR_BODY):
+            async for part in request.stream():
+                content += part
+                if len(content) > MOST_BYTES:
+                    raise HTTPException(413, f"A request may have {MOST_BYTES:,} bytes.")
+    except TimeoutError as error:
+        seconds = f"{SECONDS_FOR_BODY:g} seconds"
+        raise HTTPException(408, f"A request must arrive within {seconds}.") from error
     return bytes(content)
 
 

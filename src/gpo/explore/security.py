@@ -5,16 +5,19 @@ name that someone else's DNS points here. So the Host header must be a name of t
 a request that names another origin is refused. Bound elsewhere, a token is needed too.
 """
 
-import http.cookies
+import ipaddress
+import re
 import secrets
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
+"""A Host header: a name or an address, and a port. Nothing before an @ is part of it."""
 MOST_BYTES = 4 * 2**20
 """Size of a request; the longest is a list of painted sites."""
 
@@ -34,7 +37,12 @@ HEADERS = {
 
 def is_loopback(host: str) -> bool:
     """Returns True for addresses that only this machine can reach."""
-    return host in LOOPBACK or host.startswith("127.")
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def new_token() -> str:
@@ -73,12 +81,14 @@ class Guard:
         """Returns what to answer instead, or None where all is well."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if self.token is None and _name(host) not in LOOPBACK:
+        found = HOST.fullmatch(host)
+        if found is None or (self.token is None and not is_loopback(found[1] or found[2])):
             return refused(421, f"The Host header must name this machine, got {host[:80]!r}.")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return refused(403, "Only the page itself may ask, not a page of another origin.")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        is_ours = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        if not is_ours and not _opens_the_page(scope, headers):
             return refused(403, "Only the page itself may ask, not a page of another site.")
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > MOST_BYTES:
@@ -95,14 +105,10 @@ class Guard:
             rest = urlencode([pair for pair in queries if pair[0] != "token"])
             path = scope["path"].lstrip("/")
             answer = RedirectResponse(f"/{path}{'?' * bool(rest)}{rest}", 303)
-            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
+            # Lax: strict, it would be left out where a link on another page leads here.
+            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="lax")
             return answer
-        jar = http.cookies.SimpleCookie()
-        try:
-            jar.load(headers.get("cookie", ""))
-        except http.cookies.CookieError:
-            jar = http.cookies.SimpleCookie()
-        kept = jar[self.cookie].value if self.cookie in jar else ""
+        kept = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         if self._is_right(kept) or self._is_right(bearer):
             return None
@@ -114,12 +120,13 @@ class Guard:
 
 def refused(status: int, message: str) -> JSONResponse:
     """Returns an answer that says what was expected."""
-    return JSONResponse({"error": message}, status)
+    # Half of a surrogate pair, which JSON can name, has no bytes in UTF-8.
+    shown = message.encode("utf-8", "backslashreplace").decode("utf-8")
+    return JSONResponse({"error": shown}, status)
 
 
-def _name(host: str) -> str:
-    """Returns the name in a Host header, without the port."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+def _opens_the_page(scope: Scope, headers: Headers) -> bool:
+    """Tells whether a link was followed here: the page opens in a tab, and nothing is told to others."""
+    is_tab = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest", "document")
+    is_page = scope["method"] == "GET" and scope["path"] == "/"
+    return is_page and is_tab == ("navigate", "document")

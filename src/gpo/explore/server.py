@@ -1,15 +1,19 @@
 """The server of the page, from the first socket to Ctrl-C."""
 
+import logging
 import socket
 import time
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpo.explore.app import make_app
-from gpo.explore.security import is_loopback, new_token
+from gpo.explore.security import HEADERS, is_loopback, new_token
 from gpo.explore.session import Session
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
@@ -37,14 +41,63 @@ def serve(
         say(f"explore: {address(host, port, token)}  (Ctrl-C ends it)")
         app = make_app(session, token=token, cookie=f"gpo-explore-{port}")
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False,
-            timeout_graceful_shutdown=SECONDS_TO_END,
+            app, log_level="warning", access_log=False, server_header=False, ws="none",
+            http=SafeProtocol, timeout_graceful_shutdown=SECONDS_TO_END,
         )  # fmt: skip
         if opens_browser:
             webbrowser.open(address(host, port, token))
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+        with suppress(KeyboardInterrupt), _quiet_end(session):
+            Server(config, session).run(sockets=[listener])
     say("stopped")
+
+
+class SafeProtocol(H11Protocol):
+    """HTTP whose refusals of what is no request carry our headers too."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no HTTP, and hangs up."""
+        named = {"content-type": "text/plain; charset=utf-8", "connection": "close", **HEADERS}
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=msg.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that gives up what is under way when it ends.
+
+    Args:
+        config: How it serves.
+        session: The run.
+    """
+
+    def __init__(self, config: uvicorn.Config, session: Session) -> None:
+        super().__init__(config)
+        self._session = session
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Takes Ctrl-C and SIGTERM."""
+        self._session.ending.set()
+        super().handle_exit(sig, frame)
+
+
+@contextmanager
+def _quiet_end(session: Session) -> Iterator[None]:
+    """Keeps what is given up at the end from being logged as failures, with tracebacks."""
+    logger = logging.getLogger("uvicorn.error")
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        return not session.ending.is_set()
+
+    logger.addFilter(is_kept)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_kept)
 
 
 def listening(host: str, port: int) -> socket.socket:

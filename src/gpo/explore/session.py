@@ -26,6 +26,10 @@ MAX_EXAMPLES = 2000
 Kept = TypeVar("Kept")
 
 
+class AbandonedError(Exception):
+    """Nobody waits for an answer any more: whoever asked is gone, or the server ends."""
+
+
 class Recent(Generic[Kept]):
     """A cache of the last few results.
 
@@ -63,6 +67,8 @@ class Session:
     lock: threading.Lock = field(default_factory=threading.Lock)
     rollout_lock: threading.Lock = field(default_factory=threading.Lock)
     """For the model that rolls out: it takes long, and nothing else shall wait for it."""
+    ending: threading.Event = field(default_factory=threading.Event)
+    """Set when the server ends; what is under way is given up."""
 
     def __post_init__(self) -> None:
         """Chooses the examples and makes room for what is computed."""

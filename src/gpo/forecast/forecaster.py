@@ -5,6 +5,7 @@ all samples correspond, it is learned relative to their means (`site_means.py`).
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,8 @@ from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 TASK_NAME = "task.json"
+MEANS_CHECKSUM = "site_means_sha256"
+"""Field of `task.json`, where means are taken site by site: the checksum of their file."""
 
 
 @dataclass(frozen=True)
@@ -247,10 +250,12 @@ class Forecaster(nn.Module):
         """Writes the model's artifact and the task beside it."""
         assert isinstance(self.model, Model)
         self.model.save_pretrained(folder)
-        text = json.dumps(asdict(self.task), indent=2) + "\n"
-        write_text(folder / TASK_NAME, text)
+        stored = asdict(self.task)
         if self.task.is_per_site:
-            SiteMeans(self.input_mean, self.output_mean).save(folder)
+            means = SiteMeans(self.input_mean, self.output_mean)
+            means.save(folder)
+            stored[MEANS_CHECKSUM] = means.sha256()
+        write_text(folder / TASK_NAME, json.dumps(stored, indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Forecaster":
@@ -260,13 +265,19 @@ class Forecaster(nn.Module):
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        if not isinstance(stored, dict):
+            raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
         if "trained_on" not in stored:
             raise CheckpointError(
                 f"{path}: is of a version before 0.4.0, which did not write what a run was trained "
                 "on. Train the run again."
             )
-        task = build(Task, dict(stored), str(path))
-        means = SiteMeans.load(folder) if task.is_per_site else None
+        checksum = stored.pop(MEANS_CHECKSUM, "")
+        task = build(Task, stored, str(path))
+        for name in STATISTICS:
+            if not all(map(math.isfinite, getattr(task, name))):
+                raise CheckpointError(f"{path}: field `{name}` must be finite numbers.")
+        means = SiteMeans.load(folder, checksum) if task.is_per_site else None
         return cls(load_model(folder), task, means)
 
 

@@ -1,5 +1,7 @@
 """A forecaster fed with its own forecasts."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -8,7 +10,6 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
 
 
-@torch.no_grad()
 def rollout(
     forecaster: Forecaster,
     frames: Float[Tensor, "batch history points inputs"],
@@ -31,13 +32,34 @@ def rollout(
             steps ahead are in the last frame.
         ablation: Components of a gpo that are switched off in every step.
     """
-    steps: list[Tensor] = []
+    steps = rollout_steps(
+        forecaster, frames, coords, num_steps, weights=weights, forcings=forcings, ablation=ablation
+    )
+    return torch.stack(list(steps), dim=1)
+
+
+def rollout_steps(
+    forecaster: Forecaster,
+    frames: Float[Tensor, "batch history points inputs"],
+    coords: Float[Tensor, "*#batch points dim"],
+    num_steps: int,
+    *,
+    weights: Float[Tensor, "*#batch points"] | None = None,
+    forcings: Float[Tensor, "#batch later points forcings"] | None = None,
+    ablation: Ablation | None = None,
+) -> Iterator[Float[Tensor, "batch points variables"]]:
+    """Yields the forecasts of `rollout` one by one; whoever has seen enough stops."""
+    forecast: Tensor | None = None
     for step in range(num_steps):
-        if steps and not bool(steps[-1].isfinite().all()):
-            steps.append(torch.full_like(steps[-1], torch.nan))
-            continue
-        steps.append(forecaster(frames, coords, weights=weights, ablation=ablation))
-        if step + 1 < num_steps:
-            following = None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
-            frames = forecaster.advance(frames, steps[-1], following)
-    return torch.stack(steps, dim=1)
+        if forecast is not None and not bool(forecast.isfinite().all()):
+            forecast = torch.full_like(forecast, torch.nan)
+        else:
+            with torch.no_grad():
+                forecast = forecaster(frames, coords, weights=weights, ablation=ablation)
+            assert forecast is not None
+            if step + 1 < num_steps:
+                following = (
+                    None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
+                )
+                frames = forecaster.advance(frames, forecast, following)
+        yield forecast

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from rich.progress import track
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.splits import TimeSlice, touched_frames
-from gpo.files import CheckpointError
+from gpo.files import CheckpointError, whole_file
+from gpo.model.checkpoint import check_numbers, sha256
 
 MAX_NUMBERS = 2**21
 """Numbers whose moments are taken at a time."""
@@ -131,15 +132,35 @@ class SiteMeans:
 
     def save(self, folder: Path) -> None:
         """Writes the means beside a model."""
-        save_file({"inputs": self.inputs, "outputs": self.outputs}, folder / FILE_NAME)
+        with whole_file(folder / FILE_NAME) as partial:
+            partial.write_bytes(self._packed())
+
+    def sha256(self) -> str:
+        """Returns the checksum of the file."""
+        return sha256(self._packed())
+
+    def _packed(self) -> bytes:
+        return save({"inputs": self.inputs, "outputs": self.outputs})
 
     @classmethod
-    def load(cls, folder: Path) -> "SiteMeans":
-        """Returns what `save` wrote."""
+    def load(cls, folder: Path, checksum: str) -> "SiteMeans":
+        """Returns what `save` wrote.
+
+        Args:
+            folder: That of the model.
+            checksum: What `sha256` was.
+        """
+        path = folder / FILE_NAME
         try:
-            return cls(**load_file(folder / FILE_NAME))
+            packed = path.read_bytes()
+            means = cls(**load(packed))
         except Exception as error:
-            raise CheckpointError(f"{folder / FILE_NAME}: cannot be read: {error}") from error
+            raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        for name, values in vars(means).items():
+            check_numbers(values, torch.float32, path, name)
+        if sha256(packed) != checksum:
+            raise CheckpointError(f"{path}: is not what was saved: its SHA-256 is another one.")
+        return means
 
 
 class _Mean:

@@ -3,6 +3,7 @@
 The file names are those of `huggingface_hub`, so a folder can be pushed and pulled as it is.
 """
 
+import hashlib
 import json
 import typing
 from dataclasses import asdict, fields, is_dataclass
@@ -13,14 +14,20 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save_file
-from torch import nn
+from safetensors.torch import save as pack_tensors
+from torch import Tensor, nn
 
-from gpo.files import CheckpointError, check_fields, whole_file, write_text
+from gpo.files import CheckpointError, check_fields, whole_file
 from gpo.model.config import FieldConfig, GeometricConfig, ModelConfig, PaperConfig
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+CHECKSUM = "weights_sha256"
+"""Field of `config.json`: the SHA-256 of the weights, which have no checksum of their own."""
+ABOUT = ("model_type", "gpo_version", CHECKSUM)
+"""Fields of `config.json` that are none of the configuration."""
+NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""What real weights may be stored as."""
 
 Model = TypeVar("Model", bound=nn.Module)
 Config = TypeVar("Config")
@@ -53,12 +60,20 @@ def save(
     state = {
         name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
     }
-    with whole_file(folder / WEIGHTS_NAME) as partial:
-        save_file(state, partial, metadata={"format": "pt"})
     if model_type is None:
         model_type = next(name for name, kind in MODEL_TYPES.items() if isinstance(config, kind))
-    stored = {"model_type": model_type, "gpo_version": version("gpo"), **asdict(config)}
-    write_text(folder / CONFIG_NAME, json.dumps(stored, indent=2) + "\n")
+    packed = pack_tensors(state, metadata={"format": "pt"})
+    about = dict(zip(ABOUT, (model_type, version("gpo"), sha256(packed)), strict=True))
+    text = json.dumps({**about, **asdict(config)}, indent=2) + "\n"
+    # Both are whole before either is moved to its place.
+    with whole_file(folder / CONFIG_NAME) as config_file, whole_file(folder / WEIGHTS_NAME) as file:
+        config_file.write_text(text, encoding="utf-8")
+        file.write_bytes(packed)
+
+
+def sha256(content: bytes) -> str:
+    """Returns the checksum by which damage to a file is noticed."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def model_type(folder: str | Path) -> str:
@@ -77,7 +92,7 @@ def model_type(folder: str | Path) -> str:
 def load_config(folder: str | Path, config_class: type[Config]) -> Config:
     """Returns the configuration in a folder, every field present, known and of its type."""
     stored = _read_config(folder)
-    for name in ("model_type", "gpo_version"):
+    for name in ABOUT:
         stored.pop(name, None)
     return build(config_class, stored, str(Path(folder) / CONFIG_NAME))
 
@@ -100,10 +115,11 @@ def load(model_class: type[Model], folder: str | Path) -> Model:
 
 
 def load_weights(model: nn.Module, folder: str | Path) -> None:
-    """Gives a model the weights in a folder, which must have its names and shapes."""
+    """Gives a model the weights in a folder, which must have its names and shapes and be finite."""
     path = Path(folder) / WEIGHTS_NAME
+    packed, checksum = _read(path), _read_config(folder).get(CHECKSUM)
     try:
-        state = load_tensors(_read(path))
+        state = load_tensors(packed)
     except SafetensorError as error:
         raise CheckpointError(f"{path}: must be a whole safetensors file, got {error}.") from error
     expected = model.state_dict()
@@ -117,7 +133,34 @@ def load_weights(model: nn.Module, folder: str | Path) -> None:
                 f"{path}: tensor `{name}` must have shape {tuple(expected[name].shape)}, "
                 f"got {tuple(state[name].shape)}."
             )
+        check_numbers(state[name], expected[name].dtype, path, name)
+    # Models of earlier versions have none.
+    if checksum is not None and checksum != sha256(packed):
+        raise CheckpointError(
+            f"{path}: is not what was saved: its SHA-256 is not the `{CHECKSUM}` of {CONFIG_NAME}. "
+            "Copy the folder again, or train the model again."
+        )
     model.load_state_dict(state, assign=True)
+
+
+def check_numbers(values: Tensor, like: torch.dtype, path: Path, name: str) -> None:
+    """Refuses a tensor of a file that has other kinds of numbers, or some that are not finite.
+
+    Args:
+        values: The tensor.
+        like: What it is expected to be; real numbers may have another precision.
+        path: The file.
+        name: How it is called there.
+    """
+    if values.dtype != like and not (values.dtype in NUMBERS and like in NUMBERS):
+        kinds = [str(dtype).removeprefix("torch.") for dtype in (like, values.dtype)]
+        raise CheckpointError(f"{path}: tensor `{name}` must be {kinds[0]}, got {kinds[1]}.")
+    num_wrong = int((~values.isfinite()).sum())
+    if num_wrong:
+        raise CheckpointError(
+            f"{path}: tensor `{name}` must be finite, but {num_wrong:,} of {values.numel():,} numbers "
+            "are not: all forecasts would be NaN. Train the model again."
+        )
 
 
 def _read_config(folder: str | Path) -> dict[str, Any]:

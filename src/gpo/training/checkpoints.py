@@ -21,6 +21,16 @@ from gpo.forecast.examples import Batches
 from gpo.training.run_folder import SCORE, Run
 
 LAST, BEST = "last.ckpt", "best.ckpt"
+PARTS = (
+    "state_dict",
+    "optimizer_states",
+    "callbacks",
+    "epoch",
+    "global_step",
+    "run",
+    "cpu_seconds",
+)
+"""What a checkpoint of ours has among others."""
 KEY = "run_checkpoints"
 """Where the best score is kept in a checkpoint, among the callbacks."""
 INTERVAL = 60.0
@@ -125,11 +135,20 @@ def is_readable(path: Path) -> bool:
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")
-        torch.load(path, weights_only=True, map_location="cpu")
+        _check_parts(torch.load(path, weights_only=True, map_location="cpu"))
     except Exception as error:
         logging.getLogger(__name__).warning("%s is damaged and left out: %s", path, error)
         return False
     return True
+
+
+def _check_parts(stored: object) -> None:
+    """Refuses what is a file of torch, but no checkpoint of ours."""
+    missing = [name for name in PARTS if not isinstance(stored, dict) or name not in stored]
+    if not missing and isinstance(stored, dict) and KEY not in stored["callbacks"]:
+        missing = [KEY]
+    if missing:
+        raise ValueError(f"it is no checkpoint of a run, it has no `{missing[0]}`")
 
 
 def newest_checkpoint(run: Run) -> Path | None:

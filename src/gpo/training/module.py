@@ -11,6 +11,7 @@ from lightning.pytorch.strategies import Strategy
 from rich.console import Console
 from torch import Tensor
 
+from gpo.files import visible
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import relative_l2
@@ -69,7 +70,7 @@ class TrainingModule(lightning.LightningModule):
         """Says in one line what happened, and keeps it for the report."""
         self.events.append(event)
         if global_rank() == 0:
-            Console(soft_wrap=True, highlight=False).print(event, markup=False)
+            Console(soft_wrap=True, highlight=False).print(visible(event), markup=False)
 
     def on_fit_start(self) -> None:
         """Joins the processes that share sites with this one."""

@@ -4,6 +4,7 @@ These data classes import nothing heavy, so that help answers at once. Their def
 the configurations in `gpo.model.config`; a test compares them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -118,6 +119,13 @@ class PaperSettings(OperatorSettings):
     """Weight of the error of the target, encoded and decoded."""
     loss_basis: float = 0.0
     """Weight of the distance to the encoded target's basis."""
+
+    def __post_init__(self) -> None:
+        """Refuses weights of losses that would reward errors."""
+        super().__post_init__()
+        for name, value in vars(self).items():
+            if name.startswith("loss_") and not 0 <= value < math.inf:
+                raise ValueError(f"`{name}` must be zero or more, got {value}.")
 
 
 OURS: dict[str, OperatorSettings] = {"gpo": GeometricSettings(), "gpo-paper": PaperSettings()}

@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 
 import numpy as np
@@ -443,3 +444,56 @@ def test_zeros_of_zarr_are_numbers_whatever_fills_missing_chunks(tmp_path):
     np.testing.assert_array_equal(rain, 0.5 * values.reshape(3, 12))
     assert np.isnan(snow[0, 0])
     assert np.isfinite(snow).sum() == 35
+
+
+def store_of_waves(path, fill, zarr_format, **how):
+    """A store in chunks of two frames; the first four are zero, and the time starts there."""
+    values = np.random.default_rng(0).normal(size=(8, 3, 4))
+    values[:4] = 0
+    group = zarr.create_group(path, zarr_format=zarr_format)
+    axes = {"time": np.arange(8.0), "y": np.arange(3.0), "x": np.arange(4.0)}
+    for name, numbers in {**axes, "u": values, "v": values + 1}.items():
+        dims = [name] if name in axes else ["time", "y", "x"]
+        named = {"dimension_names": dims} if zarr_format == 3 else {}
+        chunks = (1,) if name == "time" else (2, *numbers.shape[1:])
+        array = group.create_array(
+            name, shape=numbers.shape, chunks=chunks, dtype=numbers.dtype, fill_value=fill,
+            attributes={"_ARRAY_DIMENSIONS": dims}, **named, **how,
+        )  # fmt: skip
+        array[...] = numbers
+    return values
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_chunks_that_are_not_there_are_not_read_as_zeros(tmp_path, zarr_format):
+    path = tmp_path / "a.zarr"
+    values = store_of_waves(path, 0, zarr_format)
+    with pytest.raises(DataError, match=r"`u` lacks 2 of 4 chunks, which would be read as 0\."):
+        read(path)
+    chosen = read(path, "v")
+    assert chosen.time[0] == 0
+    np.testing.assert_allclose(chosen.frames(0)[..., 0], values.reshape(8, 12) + 1, rtol=1e-6)
+    chunk = next(file for file in sorted((path / "v").rglob("*")) if file.name[0] in "0c")
+    (
+        next(file for file in chunk.rglob("*") if file.is_file()) if chunk.is_dir() else chunk
+    ).unlink()
+    with pytest.raises(DataError, match=r"`v` lacks 1 of 4 chunks"):
+        read(path, "v")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zeros_that_were_written_out_are_read(tmp_path, zarr_format):
+    path = tmp_path / "a.zarr"
+    values = store_of_waves(path, 0, zarr_format, config={"write_empty_chunks": True})
+    np.testing.assert_allclose(read(path, "u").frames(0)[..., 0], values.reshape(8, 12), rtol=1e-6)
+
+
+def test_what_the_refusal_of_missing_chunks_says_to_type_writes_them(tmp_path):
+    path = tmp_path / "a.zarr"
+    values = store_of_waves(path, 0, 2)
+    with pytest.raises(DataError) as refusal:
+        read(path)
+    code = re.search(r'python -c "(.*)"', str(refusal.value))[1]
+    with zarr.config.set({"array.write_empty_chunks": False}):
+        exec(code)
+    np.testing.assert_allclose(read(path, "u").frames(0)[..., 0], values.reshape(8, 12), rtol=1e-6)

@@ -56,6 +56,7 @@ def open_dataset(path: Path, wanted: Sequence[str]) -> xr.Dataset:
             if kind == "Zarr":
                 require("zarr", "data", "Reading Zarr")
                 store = _open_zarr(path, settings)
+                _check_chunks(path, store, wanted)
                 # A store has no order of its own: it lists its arrays as they happen to come.
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
@@ -78,6 +79,31 @@ def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
         if np.ndim(fill) == 0 and fill == 0:
             del variable.attrs["_FillValue"]
     return xr.decode_cf(store, decode_times=False)
+
+
+def _check_chunks(path: Path, store: xr.Dataset, wanted: Sequence[str]) -> None:
+    """Refuses variables that lack chunks which would read as numbers, not as missing values.
+
+    A copy that broke off looks the same as zeros that were not written. Coordinates tell it by
+    themselves: they would not rise.
+    """
+    zarr, there = require("zarr", "data", "Reading Zarr"), [str(name) for name in store.data_vars]
+    chosen = {name_in_file(name, there) for name in wanted}
+    group = zarr.open_group(path, mode="r", use_consolidated=False)
+    for name in (one for one in sorted(there) if not wanted or one in chosen):
+        array = group[name]
+        fill = array.fill_value
+        is_missing = "_FillValue" in store[name].encoding or (fill is not None and fill != fill)
+        lacks = 0 if is_missing else array.nchunks - array.nchunks_initialized
+        if lacks:
+            problem = (
+                f"lacks {lacks} of {array.nchunks} chunks, which would be read as {fill or 0}."
+            )
+            advice = "Copy the store again, or choose others: `--var NAME`. If they are meant:"
+            setting = "zarr.config.set({'array.write_empty_chunks': True})"
+            again = f"a = zarr.open_array({str(path / name)!r}); a[...] = a[...]"
+            call = f'python -c "import zarr; {setting}; {again}"'
+            raise DataError(path, name, f"{problem} {advice} {call}")
 
 
 def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:

@@ -16,7 +16,7 @@ from gpo.data.writers.layout import (
     AbstractForecastWriter,
     ForecastLayout,
 )
-from gpo.files import require, whole_file
+from gpo.files import require, unwritten, whole_file
 
 if TYPE_CHECKING:
     import netCDF4
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 class _FileWriter(AbstractForecastWriter):
     """Writes into an open file."""
 
-    def __init__(self, file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
-        self._file, self._variables = file, layout.variables
+    def __init__(self, file: "netCDF4.Dataset", layout: ForecastLayout, path: Path) -> None:
+        self._file, self._variables, self._path = file, layout.variables, path
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
-        for channel, variable in enumerate(self._variables):
-            self._file[variable.name][index] = values[..., channel]
+        with _naming(self._path):
+            for channel, variable in enumerate(self._variables):
+                self._file[variable.name][index] = values[..., channel]
 
 
 @contextmanager
@@ -38,25 +39,45 @@ def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractFo
     """Opens a file to write forecasts into; it appears when all of them are written."""
     netcdf = require("netCDF4", "data", "Writing NetCDF")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial, netcdf.Dataset(partial, "w") as file:
-        file.setncatts(ATTRIBUTES)
-        for name, length in zip(layout.dims, layout.shape, strict=True):
-            file.createDimension(name, length)
-        for name, dims, numbers, attributes in layout.coordinates():
-            coordinate = file.createVariable(name, numbers.dtype, dims)
-            coordinate.setncatts(attributes)
-            coordinate[...] = numbers
-        for name, dims, numbers, attributes in layout.auxiliaries():
-            for dim, length in zip(dims, numbers.shape, strict=True):
-                if dim not in file.dimensions:
-                    file.createDimension(dim, length)
-            auxiliary = file.createVariable(name, numbers.dtype, dims)
-            auxiliary.setncatts(attributes)
-            auxiliary[...] = numbers
-        for variable in layout.variables:
-            content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
-            content.setncatts(layout.attributes(variable))
-        yield _FileWriter(file, layout)
+    with whole_file(path) as partial:
+        file = netcdf.Dataset(partial, "w")
+        try:
+            with _naming(path):
+                _define(file, layout)
+            yield _FileWriter(file, layout, path)
+        finally:
+            with _naming(path):
+                file.close()
+
+
+def _define(file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
+    """Writes all but the forecasts."""
+    file.setncatts(ATTRIBUTES)
+    for name, length in zip(layout.dims, layout.shape, strict=True):
+        file.createDimension(name, length)
+    for name, dims, numbers, attributes in layout.coordinates():
+        coordinate = file.createVariable(name, numbers.dtype, dims)
+        coordinate.setncatts(attributes)
+        coordinate[...] = numbers
+    for name, dims, numbers, attributes in layout.auxiliaries():
+        for dim, length in zip(dims, numbers.shape, strict=True):
+            if dim not in file.dimensions:
+                file.createDimension(dim, length)
+        auxiliary = file.createVariable(name, numbers.dtype, dims)
+        auxiliary.setncatts(attributes)
+        auxiliary[...] = numbers
+    for variable in layout.variables:
+        content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
+        content.setncatts(layout.attributes(variable))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file where its library fails: a full disk is `NetCDF: HDF error` to it."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise unwritten(path, error) from error
 
 
 def write_forecast(
