@@ -5,7 +5,7 @@ import torch
 
 from gpo import Domain
 from gpo.model.ablation import Ablation
-from gpo.transforms import fit
+from gpo.transforms import site_geometry
 from gpo.transforms.transform import MaskedGridTransform
 from tests.conftest import DOMAINS, make_model
 
@@ -40,7 +40,7 @@ def answers(model, values, coords, weights, queries):
 def test_leaving_out_masked_sites_changes_no_answer(name, chunk_size, monkeypatch):
     model, values, coords, weights = masked_problem(name)
     queries = coords[weights > 0][:7] + 0.01
-    monkeypatch.setattr(fit, "MANY_COUNTED", 0.0)
+    monkeypatch.setattr(site_geometry, "MANY_COUNTED", 0.0)
     expected = answers(model, values, coords, weights, queries)
     assert model.chunker.geometry._last.geometry.counted is None
     monkeypatch.undo()
