@@ -53,13 +53,16 @@ def run_file(path: Path, flags: tuple[str, ...], out: Path, seconds: float) -> d
         "has_report": (out / "report.html").exists(),
     }
     if (out / "auto.json").exists():
-        found["chosen"] = json.loads((out / "auto.json").read_text(encoding="utf-8"))["settings"]
+        choice = json.loads((out / "auto.json").read_text(encoding="utf-8"))
+        record = json.loads((out / "training.json").read_text(encoding="utf-8"))
+        found["chosen"] = choice["settings"]
+        found["validation"] = [record["best_score"], choice["reference_score"]]
     return found
 
 
 def table(found: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -> str:
     """Returns a row for every file, and the verdicts below."""
-    columns = ["file", "before", "now", *REFERENCES, "test examples", "chosen"]
+    columns = ["file", "before", "now", *REFERENCES, "test examples", "validation", "chosen"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in found.items():
         told, scores = before.get(name, {}), row.get("scores", {})
@@ -69,6 +72,7 @@ def table(found: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -
             _number(scores.get("model"), "refused"),
             *(_number(scores.get(who), "-") for who in REFERENCES),
             str(row.get("examples", "-")),
+            " against ".join(_number(score, "-") for score in row.get("validation", [None])),
             ", ".join(f"{key} {value}" for key, value in row.get("chosen", {}).items()) or "-",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -109,7 +113,10 @@ def main(
         (out / "files.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     earlier = json.loads(before.read_text(encoding="utf-8")) if before else {}
     text = f"### `gpo run --data FILE --budget-cpu {seconds:g}` on real files\n\n{table(found, earlier)}\n\n"
-    notes = ["Relative L2 of one step on the test split.", *describe_machine(COMMAND)]
+    notes = [
+        "Relative L2 of one step on the test split; validation: the run, and persistence there.",
+        *describe_machine(COMMAND),
+    ]
     (out / "table.md").write_text(text + "\n\n".join(notes) + "\n", encoding="utf-8")
 
 
