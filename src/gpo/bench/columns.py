@@ -28,7 +28,11 @@ class Column:
     def rules(self) -> str:
         """What is set for all models, in words; empty where nothing is."""
         told = {name: value for name, value in self.settings.items() if name != "var"}
-        return ", ".join(f"{name}={value}" for name, value in told.items())
+        words = {
+            name: " ".join(map(str, value)) if isinstance(value, tuple) else value
+            for name, value in told.items()
+        }
+        return ", ".join(f"{name}={value}" for name, value in words.items())
 
     def source(self, name: str, files: Path, preset: str) -> dict[str, Any]:
         """Returns the settings that name the data; raises a reason where there is none.

@@ -265,5 +265,6 @@ def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
     return ValueError(
         f"`data` must have enough frames for history={history} and lead={lead} in all three "
         f"splits, got {len(data.time)} frames of {data.num_trajectories} trajectories. "
-        "Choose a shorter history or lead."
-    )
+        + ("Give more of them, in several files perhaps: --data 'folder/*.nc'."
+           if history == lead == 1 else "Choose a shorter history or lead.")
+    )  # fmt: skip
