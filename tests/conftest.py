@@ -1,3 +1,4 @@
+import os
 from collections import Counter
 from dataclasses import fields
 
@@ -17,7 +18,10 @@ from gpo import (
 )
 from gpo.model.config import OperatorConfig
 
-torch.set_num_threads(1)  # pytest runs one worker per core
+# Pytest runs one worker per core; sums over more threads differ in their last bits, so processes
+# that a test starts have as many threads as the test itself.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -108,7 +108,8 @@ def test_a_killed_forecast_goes_on_and_ends_the_same_bit_by_bit(folder, tmp_path
     whole, output = tmp_path / "whole.zarr", tmp_path / "killed.zarr"
     main(arguments(folder, whole, *more))
     with opened(whole) as written:
-        assert np.isfinite(written["u"].values).mean() > 0.98
+        # One of the forty points lies in the hole.
+        assert np.isfinite(written["u"].values).mean() >= 39 / 40
     command = [sys.executable, "-m", "gpo", *arguments(folder, output, *more)]
     progress = tmp_path / "killed.zarr.unfinished" / "progress.json"
     with Running(command) as running:

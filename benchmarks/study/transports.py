@@ -64,7 +64,26 @@ class Halfway(Transport):
         return super().brought(state, middle.view_as(displacement), view)
 
 
-VARIANTS = {"hat": Transport, "pair": Pair, "halfway": Halfway}
+class Beyond(Transport):
+    """What lies beyond an open end is a learned value, in place of the nearest site; plane grids."""
+
+    def __init__(self, config: GeometricConfig, shape: tuple[int, ...]) -> None:
+        super().__init__(config, shape)
+        self.beyond = nn.Parameter(torch.zeros(self.num_gaussians, self.channels_each))
+
+    def brought(self, state: Tensor, displacement: Tensor, view: View) -> Tensor:
+        """Returns how what is seen, or lies beyond an end, differs from what is seen at rest."""
+        nodes, weights = view.points.corners(displacement)
+        seen = self._blend(view.content, nodes, weights)
+        first, second, third, last = nodes.unbind(-1)
+        # Beyond an end both corners across an axis are the node at the end.
+        is_beyond = ((first == third) & (second == last)) | ((first == second) & (third == last))
+        owned = seen.unflatten(-1, (self.num_gaussians, -1))
+        owned = torch.where(is_beyond.unsqueeze(-1), self.beyond, owned)
+        return owned.flatten(-2) - self.rest(state, view)
+
+
+VARIANTS = {"hat": Transport, "pair": Pair, "halfway": Halfway, "beyond": Beyond}
 
 if __name__ == "__main__":
     geometric.Transport = VARIANTS[sys.argv[1]]

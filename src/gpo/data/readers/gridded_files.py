@@ -90,6 +90,8 @@ def _check_chunks(path: Path, store: xr.Dataset, wanted: Sequence[str]) -> None:
     zarr, there = require("zarr", "data", "Reading Zarr"), [str(name) for name in store.data_vars]
     chosen = {name_in_file(name, there) for name in wanted}
     group = zarr.open_group(path, mode="r", use_consolidated=False)
+    # What has no dimension is no field: a grid mapping, a mesh.
+    there = [name for name in there if store[name].ndim]
     for name in (one for one in sorted(there) if not wanted or one in chosen):
         array = group[name]
         fill = array.fill_value
