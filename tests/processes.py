@@ -77,6 +77,10 @@ class Running:
         """Sends what Ctrl-C sends."""
         self._process.send_signal(signal.SIGINT)
 
+    def terminate(self) -> None:
+        """Asks the process to end, as a scheduler does."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """Ends the process in the middle of whatever it does."""
         os.kill(self.pid, signal.SIGKILL)

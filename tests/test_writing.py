@@ -3,13 +3,12 @@
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 from gpo.files import CheckpointError
 from gpo.forecast.forecaster import Forecaster
-from tests.processes import LIMIT
+from tests.processes import LIMIT, Running
 from tests.test_cli_predict import arguments, make_run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits and signals are of POSIX")
@@ -71,17 +70,12 @@ def test_a_full_disk_while_saving_a_model_is_a_sentence(folder, tmp_path):
 @pytest.mark.parametrize("name", ["forecast.nc", "forecast.csv"])
 def test_a_terminated_forecast_leaves_no_file(folder, tmp_path, name):
     given = arguments(folder, tmp_path / name, "--steps", "100000")
-    with subprocess.Popen(
-        [sys.executable, "-m", "gpo", *given], stderr=subprocess.PIPE, text=True
-    ) as process:
-        until = time.monotonic() + LIMIT
-        while not list(tmp_path.iterdir()) and time.monotonic() < until:
-            assert process.poll() is None
-            time.sleep(0.05)
-        assert [path.name for path in tmp_path.iterdir()] == [f".partial-{process.pid}-{name}"]
-        process.terminate()
-        assert process.wait(LIMIT) == 143
-        assert "Traceback" not in process.stderr.read()
+    with Running([sys.executable, "-m", "gpo", *given]) as running:
+        running.wait_until(lambda: list(tmp_path.iterdir()))
+        assert [path.name for path in tmp_path.iterdir()] == [f".partial-{running.pid}-{name}"]
+        running.terminate()
+        assert running.end() == 143
+        assert "Traceback" not in running.said
     assert list(tmp_path.iterdir()) == []
 
 
