@@ -1,0 +1,183 @@
+"""`gpo represent`: a field as few Gaussians, which can be drawn, saved and followed in time."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from tyro.conf import Positional, arg
+
+from gpo.cli.console import PlainConsole, say
+from gpo.cli.data import Reading
+
+if TYPE_CHECKING:
+    from gpo.data.dataset import StaticMaps, Trajectories
+    from gpo.data.geometry import Geometry
+    from gpo.mixture.series import MixtureSeries
+
+SAVED, EXPORTED, DRAWN = (".nc", ".zarr"), (".vtp", ".ply"), (".png", ".pdf", ".svg")
+
+
+@dataclass(frozen=True)
+class RepresentCommand:
+    """Writes the fields of a file as Gaussians with full covariance, and draws them."""
+
+    file: Positional[tuple[Path, ...]]
+    """File or folder in any layout we read, a pattern, or several files."""
+    particles: int = 100
+    """Gaussians for every frame."""
+    out: Annotated[
+        tuple[Path, ...],
+        arg(metavar="FILE", help_behavior_hint="(default: NAME-gaussians.nc NAME-gaussians.png)"),
+    ] = ()
+    """What to write, by its ending: .nc or .zarr to load again, .vtp or .ply for other programs, .png, .pdf or .svg for a picture."""
+    trajectory: int = 0
+    """Trajectory or sample of the file, counted from 0."""
+    frame: Annotated[
+        int | None, arg(help_behavior_hint="(default: so that the last one is in)")
+    ] = None
+    """Frame to represent, the first of several, counted from 0, or from the end if negative."""
+    frames: int = 1
+    """Frames to follow in time: each fit begins with the one before, so that particles keep their names."""
+    covariance: Literal["full", "diagonal"] = "full"
+    """Ellipses of any direction, or along the axes."""
+    steps: int = 20
+    """Steps of every round of the fit; more are slower and closer."""
+    reading: Reading = field(default_factory=Reading)
+
+    def run(self) -> None:
+        """Fits, prints error and numbers stored, and writes the files."""
+        from gpo.cli.describe import open_file
+        from gpo.files import new_file
+
+        paths = self.out or tuple(
+            Path(f"{self.file[0].stem}-gaussians{ending}") for ending in (".nc", ".png")
+        )
+        for path in paths:
+            new_file(path, (*SAVED, *EXPORTED, *DRAWN))
+        data = open_file(self.file, self.reading)
+        geometry, frames, times, names = chosen_frames(
+            data, self.trajectory, self.frame, self.frames
+        )
+        series = self._fit(geometry, frames, times, names)
+        self._print(series, geometry, frames)
+        self._write(paths, series, geometry, frames, getattr(data, "time_units", ""))
+
+    def _fit(
+        self, geometry: "Geometry", frames: np.ndarray, times: list[float], names: list[str]
+    ) -> "MixtureSeries":
+        import torch
+        from rich.progress import Progress
+
+        from gpo.mixture.series import MixtureSeries
+
+        coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
+        with Progress(console=PlainConsole(), transient=True) as progress:
+            task = progress.add_task("Fitting", total=len(frames))
+            return MixtureSeries.fit(
+                torch.from_numpy(frames), coords, weights, self.particles,
+                domain=geometry.domain, covariance=self.covariance, num_steps=self.steps,
+                variables=names, times=times,
+                progress=lambda done: progress.update(task, completed=done),
+            )  # fmt: skip
+
+    def _print(self, series: "MixtureSeries", geometry: "Geometry", frames: np.ndarray) -> None:
+        import torch
+
+        from gpo.numerics.norms import vrmse
+
+        coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
+        for number, (mixture, values) in enumerate(zip(series.mixtures, frames, strict=True)):
+            field = torch.from_numpy(values)
+            relative = mixture.error(field, coords, weights)
+            spread = float(vrmse(mixture(coords)[None], field[None], weights[None]))
+            which = f"frame {number}: " if len(series) > 1 else ""
+            say(f"{which}relative L2 {relative:.4g}, error over standard deviation {spread:.4g}")
+        counted = int((geometry.weights > 0).sum()) * frames.shape[-1]
+        stored = series[0].num_numbers
+        say(f"numbers stored: {stored} in place of {counted} ({counted / stored:.1f} times fewer)")
+        if len(series) > 1:
+            kept = np.isin(series[0].labels, series[len(series) - 1].labels).mean()
+            say(f"particles of the first frame that are left in the last: {kept:.0%}")
+
+    def _write(
+        self,
+        paths: tuple[Path, ...],
+        series: "MixtureSeries",
+        geometry: "Geometry",
+        frames: np.ndarray,
+        time_units: str,
+    ) -> None:
+        units = geometry.axis_units[0] if len(set(geometry.axis_units)) == 1 else ""
+        units = "1" if geometry.domain.is_sphere else units or "1"
+        for path in paths:
+            if path.suffix in SAVED:
+                series.save(path, length_units=units, time_units=time_units)
+            elif path.suffix in EXPORTED:
+                series.export(path)
+            else:
+                _draw(path, series, geometry, frames)
+            say(f"written: {path}")
+
+
+def _draw(path: Path, series: "MixtureSeries", geometry: "Geometry", frames: np.ndarray) -> None:
+    from gpo.files import require
+    from gpo.interpretation.mixture import RepresentedField
+
+    name, last = series[0].variables[0], len(series) - 1
+    rows = {
+        f"{name}, frame {number}" if last else name: RepresentedField(
+            series[number], geometry, frames[number]
+        )
+        for number in sorted({0, last})
+    }
+    require("gpo.report.mixture", "report", "Drawing Gaussians").save_mixtures_figure(path, rows)
+
+
+def chosen_frames(
+    data: "Trajectories | StaticMaps", trajectory: int, frame: int | None, count: int
+) -> tuple["Geometry", np.ndarray, list[float], list[str]]:
+    """Returns sites, some frames in double precision, their times and the names of variables.
+
+    Sites where any of these frames has no value are masked.
+
+    Args:
+        data: What a file holds.
+        trajectory: Number of the trajectory or sample.
+        frame: The first frame, from the end if negative; the last frames when not given.
+        count: How many frames.
+    """
+    from gpo.data.dataset import StaticMaps
+
+    count_of = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
+    _check_number("trajectory", trajectory, 0, count_of)
+    num_frames = 1 if isinstance(data, StaticMaps) else len(data.time)
+    first = num_frames - max(1, count) if frame is None else frame
+    _check_number("frame", first, -num_frames, num_frames)
+    start = first % num_frames
+    if count < 1 or start + count > num_frames:
+        raise ValueError(
+            f"`frames` must be from 1 to {num_frames - start}, those from frame {start} to the "
+            f"end, got {count}."
+        )
+    if isinstance(data, StaticMaps):
+        values = np.concatenate(data.sample(trajectory), -1)[None]
+        variables, times = (*data.inputs, *data.outputs), []
+    else:
+        values = data.frames(trajectory, slice(start, start + count))
+        variables, times = data.variables, data.time[start : start + count].tolist()
+    values = values.astype(np.float64)
+    is_missing = np.logical_not(np.isfinite(values).all(axis=(0, 2)))
+    geometry = data.geometry(trajectory)
+    try:
+        geometry = geometry.masked(is_missing) if is_missing.any() else geometry
+    except ValueError as error:
+        raise ValueError(
+            f"{data.source}: {error} in these frames: choose others with --frame."
+        ) from error
+    return geometry, values, times, [variable.name for variable in variables]
+
+
+def _check_number(name: str, number: int, low: int, end: int) -> None:
+    if not low <= number < end:
+        raise ValueError(f"`{name}` must be from {low} to {end - 1}, got {number}.")

@@ -1,0 +1,67 @@
+"""`gpo represent` on tiny files: what it prints, writes and refuses."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gpo import GaussianMixture, MixtureSeries
+from gpo.cli import main
+
+
+@pytest.fixture
+def file(tmp_path):
+    x, y = np.linspace(0, 1, 18), np.linspace(0, 2, 14)
+    time = np.arange(4.0)
+    waves = np.sin(4 * x[None, None] + time[:, None, None]) * np.cos(2 * y)[None, :, None]
+    level = waves.copy()
+    level[:, :3, :4] = np.nan
+    dataset = xr.Dataset(
+        {"level": (("time", "y", "x"), level), "heat": (("time", "y", "x"), 300 + waves)},
+        {"time": time, "y": ("y", y, {"units": "m"}), "x": ("x", x, {"units": "m"})},
+    )
+    dataset.to_netcdf(tmp_path / "waves.nc")
+    return tmp_path / "waves.nc"
+
+
+@pytest.mark.thorough
+def test_it_prints_the_error_and_writes_by_ending(file, capsys):
+    out = [file.parent / name for name in ("made.nc", "made.vtp", "made.ply", "made.png")]
+    main(["represent", str(file), "--particles", "9", "--var", "level", "--steps", "4", "--out", *map(str, out)])  # fmt: skip
+    told = capsys.readouterr().out
+    made = GaussianMixture.load(out[0])
+    assert len(made) == 9
+    assert made.variables == ("level",)
+    sites = 14 * 18 - 12
+    assert f"numbers stored: {9 * 6 + 1} in place of {sites}" in told
+    error = float(told.split("relative L2 ")[1].split(",")[0])
+    assert error < 0.1
+    assert all(path.stat().st_size > 500 for path in out)
+
+
+def test_frames_are_followed(file, capsys):
+    path = file.parent / "made.nc"
+    main(["represent", str(file), "--particles", "4", "--frames", "3", "--steps", "3", "--out", str(path)])  # fmt: skip
+    series = MixtureSeries.load(path)
+    assert len(series) == 3
+    assert series.times == (1.0, 2.0, 3.0)
+    assert series[0].variables == ("level", "heat")
+    assert capsys.readouterr().out.count("relative L2") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--particles", "1000"], "`num_particles` must be at least 1 and at most"),
+        (["--frame", "9"], "`frame` must be from -4 to 3, got 9."),
+        (["--frame", "2", "--frames", "3"], "`frames` must be from 1 to 2"),
+        (["--trajectory", "1"], "`trajectory` must be from 0 to 0, got 1."),
+        (["--out", "made.obj"], "must end in .nc or .zarr"),
+    ],
+)
+def test_wrong_flags_are_told_in_a_sentence(file, arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    with pytest.raises(SystemExit) as ended:
+        main(["represent", str(file), "--steps", "1", *arguments])
+    assert ended.value.code == 1
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in file.parent.iterdir()) == ["waves.nc"]
