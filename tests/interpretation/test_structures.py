@@ -205,11 +205,13 @@ def test_reasons_stand_where_nothing_can_be_said():
             forecaster, make_batches(data, members[:2]), np.random.default_rng(0)
         )
         assert "on a line" in found["alignment"]["reason"]
-        assert "known by name" in found["correlations"]["density"]["vorticity"]["reason"]
+        assert (
+            "along every axis is known" in found["correlations"]["density"]["vorticity"]["reason"]
+        )
         if variant == "paper":
             assert "on a line" in found["correlations"]["anisotropy"]["gradient"]["reason"]
         else:
-            assert "known by name" in found["along_flow"]["reason"]
+            assert "along every axis is known" in found["along_flow"]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ class InterpretCommand:
     """Data of the same variables but another kind, such as another viscosity: how far do particles drift?"""
     same_as: tuple[Path, ...] = ()
     """Runs of the same configuration but seed: do they rely on the same parts?"""
+    velocity: tuple[str, ...] = ()
+    """Variables that are the velocity along x, y, z, or to the east and north; found by their names where not given."""
     quiet: bool = False
     """Without progress bars, for logs."""
 
@@ -60,7 +62,7 @@ class InterpretCommand:
 
         found = interpret(
             forecaster, run.data, run.split.test, num_examples=self.examples, other=other,
-            same=same, track=tracked,
+            same=same, velocity=self.velocity, track=tracked,
         )  # fmt: skip
         path = found.save(self.folder)
         if other is not None:

@@ -4,6 +4,7 @@ What a variable means stands beside it (`long_name`, `units`). Numbers that no v
 such as the domain's ends, are attributes of the file.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -71,7 +72,7 @@ def write_dataset(
     domain: Domain,
     content: dict[str, xr.Variable],
     places: dict[str, xr.Variable],
-    attributes: dict[str, list[int] | list[float]] | None = None,
+    attributes: Mapping[str, str | list[int] | list[float]] | None = None,
 ) -> None:
     """Writes a new file, which is whole or not there.
 
@@ -82,7 +83,7 @@ def write_dataset(
         domain: Where all of it lives.
         content: The variables.
         places: Variables that say where, when and whose the others are.
-        attributes: Numbers that no variable holds.
+        attributes: Numbers and names that no variable holds.
     """
     path = new_file(path, SUFFIXES)
     described = {

@@ -78,12 +78,16 @@ def make_batches(
 ) -> list[Batch]:
     """Returns the examples of some members of a split, together where their sites are the same."""
     examples = make_examples(data, members, reconstructs=reconstructs)
+    return grouped([(data.geometry(owner(one)), examples[n]) for n, one in enumerate(members)])
+
+
+def grouped(examples: Sequence[tuple[Geometry, Example]]) -> list[Batch]:
+    """Returns examples in batches, those that follow each other on the same sites together."""
     groups: list[tuple[Geometry, list[Example]]] = []
-    for number, member in enumerate(members):
-        geometry = data.geometry(owner(member))
+    for geometry, example in examples:
         most = max(1, MAX_SITES // geometry.num_points)
         if groups and groups[-1][0] is geometry and len(groups[-1][1]) < most:
-            groups[-1][1].append(examples[number])
+            groups[-1][1].append(example)
         else:
-            groups.append((geometry, [examples[number]]))
+            groups.append((geometry, [example]))
     return [Batch(collate(some), geometry) for geometry, some in groups]

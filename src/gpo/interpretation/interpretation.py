@@ -11,9 +11,12 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.models import variant_name
 from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
 from gpo.interpretation.batches import Batch, make_batches
+from gpo.interpretation.flow import FlowVariables
+from gpo.interpretation.motion_numbers import describe_motion
 from gpo.interpretation.results import Interpretation
 from gpo.interpretation.stability import compare_densities, half_resolution, other_data
 from gpo.interpretation.structures import describe_structures
+from gpo.interpretation.tracers import follow_tracers
 from gpo.interpretation.waves import describe_waves
 from gpo.interpretation.windows import describe_content_windows
 from gpo.model.operator import GaussianParticleOperator
@@ -30,6 +33,7 @@ def interpret(
     num_examples: int = 8,
     other: tuple[Trajectories | StaticMaps, Sequence[Any]] | None = None,
     same: Mapping[str, Forecaster] | None = None,
+    velocity: Sequence[str] = (),
     seed: int = 0,
     track: Track = lambda items, _: items,
 ) -> Interpretation:
@@ -42,6 +46,8 @@ def interpret(
         num_examples: How many examples of the split are read, evenly chosen.
         other: Other data of the same variables, and the examples of it.
         same: Runs of the same configuration but seed, by name.
+        velocity: Variables that are the velocity along x, y, z, or to the east and north; found by
+            their names where none are given.
         seed: Of all random draws; the same seed gives the same numbers.
         track: Shows progress.
     """
@@ -52,6 +58,8 @@ def interpret(
     chosen = evenly(members, num_examples)
     batches = make_batches(data, chosen, reconstructs=reconstructs)
     generator = np.random.default_rng(seed)
+    given = data.inputs if isinstance(data, StaticMaps) else data.variables
+    variables = FlowVariables(tuple(given), tuple(velocity))
     stability: dict[str, Any] = {
         "half_resolution": half_resolution(forecaster, data, chosen, reconstructs=reconstructs)
     }
@@ -66,13 +74,23 @@ def interpret(
         stability["other_seeds"] = {
             name: compare_runs(forecaster, run.eval(), batches, track) for name, run in same.items()
         }
+    motion, tracers = (
+        describe_motion(forecaster, batches, variables, np.random.default_rng(seed)),
+        None,
+    )
+    if "best" in motion:
+        motion["tracers"], tracers = follow_tracers(
+            forecaster, data, members, variables, motion["best"], num_examples=num_examples
+        )
     return Interpretation(
         variant_name(forecaster.model),
         len(chosen),
-        describe_structures(forecaster, batches, generator),
+        describe_structures(forecaster, batches, generator, variables),
         describe_windows(forecaster, batches),
         run_ablations(forecaster, batches, generator, track),
         stability,
+        motion,
+        tracers,
     )
 
 

@@ -3,15 +3,17 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpo.files import write_text
+from gpo.files import read_json, write_text
+from gpo.inspect.tracers import Tracers
 
 FILE_NAME = "interpret.json"
+TRACER_FILES = ("tracers.nc", "tracers.vtp")
 
 Row = tuple[str, str, str]
 """A quantity, its value, and what to compare it with."""
@@ -33,18 +35,37 @@ class Interpretation:
     """What changes when components are switched off?"""
     stability: dict[str, Any] = field(default_factory=dict)
     """Is it the same on other data, at half resolution, with another seed?"""
+    motion: dict[str, Any] = field(default_factory=dict)
+    """How do particles move, and what of the prediction is theirs?"""
+    tracers: Tracers | None = field(default=None, compare=False)
+    """Points that were carried along, in a file of their own."""
 
     def save(self, folder: Path) -> Path:
-        """Writes `interpret.json`; numbers that are not finite become null."""
+        """Writes `interpret.json`; numbers that are not finite become null.
+
+        Tracers, where there are any, are written to `tracers.nc` and `tracers.vtp`.
+        """
         path = folder / FILE_NAME
-        write_text(path, json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n")
+        parts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tracers"}
+        write_text(path, json.dumps(_finite(parts), indent=1, allow_nan=False) + "\n")
+        for name in TRACER_FILES:
+            (folder / name).unlink(missing_ok=True)
+        if self.tracers is not None:
+            self.tracers.save(folder / TRACER_FILES[0], length_units=self._length_units)
+            self.tracers.export(folder / TRACER_FILES[1])
         return path
+
+    @property
+    def _length_units(self) -> str:
+        """Units of displacements, as a file of tracers states them."""
+        units = self.motion.get("displacement_units", "")
+        return "1" if units in ("", "radii") else units
 
     @classmethod
     def load(cls, path: Path) -> "Interpretation":
         """Reads a file that `save` wrote."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**read_json(path))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{path}: must be what gpo interpret wrote, got {error}. Make it again: gpo "
@@ -55,6 +76,7 @@ class Interpretation:
         """Returns the numbers to look at first, one row each."""
         return [
             *_structure_rows(self.structures),
+            *_motion_rows(self.motion),
             *_window_rows(self.windows),
             *_ablation_rows(self.ablations),
             *_stability_rows(self.stability),
@@ -85,6 +107,52 @@ def _structure_rows(part: Mapping[str, Any]) -> Iterator[Row]:
     for name, fraction in part["fraction_from_field"].items():
         if fraction is not None:
             yield f"{name} due to the field", f"{fraction:.1%}", "rest: place, number"
+
+
+def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    if not part or "reason" in part:
+        return
+    for row in part["particles"]:
+        name = f"particle {row['particle'] + 1} of layer {row['layer'] + 1}"
+        size = (
+            f"rms displacement {row['rms_displacement']:.3g} {part['displacement_units']}".rstrip()
+        )
+        yield f"change lost without motion of {name}", f"{row['share']:.1%}", size
+        if row["velocity_correlation"] is not None:
+            value = f"{row['velocity_correlation']:+.3f}"
+            yield f"correlation of {name}, velocity", value, _band(row)
+            if row["other_examples"] is not None:
+                control = f"{row['other_examples']:+.3f}"
+                yield "… velocity of other examples", control, ""
+    for name, row in part["budget"]["parts"].items():
+        mean = "" if row["shapley"] is None else f"{row['shapley']:.1%} over all orders"
+        yield f"change lost without {name}", f"{row['share']:.1%}", mean
+    own = part["controls"]["own"]["error"]
+    for name, row in part["controls"].items():
+        if name != "own" and "error" in row:
+            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"own particles {own:.3g}"
+    tracers = part.get("tracers", {"reason": ""})
+    if "reason" not in tracers:
+        first, last = tracers["separation"][0], tracers["separation"][-1]
+        yield (
+            f"tracers off the flow, step 1, {tracers['num_steps']}",
+            f"{first:.2f}, {last:.2f}",
+            "1 where they stay",
+        )
+        if tracers["other_example"] is not None:
+            first, last = tracers["other_example"][0], tracers["other_example"][-1]
+            yield "… carried by another example", f"{first:.2f}, {last:.2f}", ""
+
+
+CONTROLS = {
+    "still": "particles held still",
+    "constant": "the mean displacement everywhere",
+    "site_mean": "the mean of every site",
+    "other_example": "particles of another example",
+    "permuted": "particles exchanged in a site",
+    "no_change": "nothing changes",
+}
+"""What stands in the place of the model's own displacements."""
 
 
 def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:
@@ -152,7 +220,7 @@ def _stability_rows(part: Mapping[str, Any]) -> Iterator[Row]:
                 yield f"ρ of effects of {what}, {name}", f"{value:+.2f}", "1"
 
 
-def _band(entry: Mapping[str, float]) -> str:
+def _band(entry: Mapping[str, Any]) -> str:
     return f"{entry['low']:+.3f} to {entry['high']:+.3f}, p = {entry['p']:.2g}"
 
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.geometry import Geometry
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.drift import fraction_from_field, particle_quantities
-from gpo.interpretation.flow import velocity, vorticity
+from gpo.interpretation.flow import Flow, FlowVariables, vorticity
 from gpo.interpretation.motion import MotionFields, fraction_at_reach, has_moving_particles
 from gpo.interpretation.null import MEANINGS, Comparison, Null, rank_test
 from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
@@ -26,7 +25,7 @@ from gpo.model.config import GeometricConfig
 MISSING = {
     "footprints": "too many pairs of site and particle",
     "anisotropy": "particles on a line have no direction",
-    "vorticity": "no velocity with a component along every axis is known by name",
+    "vorticity": "no velocity with a component along every axis is known",
 }
 """Why a quantity may be missing."""
 
@@ -34,13 +33,17 @@ Fields = dict[str, np.ndarray | None]
 
 
 def describe_structures(
-    forecaster: Forecaster, batches: Sequence[Batch], generator: np.random.Generator
+    forecaster: Forecaster,
+    batches: Sequence[Batch],
+    generator: np.random.Generator,
+    variables: FlowVariables | None = None,
 ) -> dict[str, Any]:
     """Returns rank correlations between particles and structures, for `interpret.json`.
 
     Args:
         forecaster: A trained gpo.
         batches: The examples.
+        variables: Those among which the velocity is looked for; known by name alone where not given.
         generator: Draws the null distributions.
     """
     kind = MotionFields if has_moving_particles(forecaster.model) else ParticleFields
@@ -51,7 +54,9 @@ def describe_structures(
     nulls: list[Null] = []
     has_same_sites = all(batch.geometry is batches[0].geometry for batch in batches)
     names = forecaster.task.fields
+    variables = variables or FlowVariables.named(names)
     for batch in batches:
+        flow = variables.on(batch.geometry)
         try:
             made = batch.particles(forecaster)
         except ValueError as error:
@@ -62,12 +67,12 @@ def describe_structures(
         ):
             raw = batch.example.fields[number, -1].double().numpy()
             fields, tensor = structure_fields(
-                fits, batch.geometry, raw, normal[number, :, -raw.shape[-1] :], names
+                fits, flow, raw, normal[number, :, -raw.shape[-1] :], names
             )
             particles.append(kind.of(made, number, batch.geometry, fits))
             structures.append(fields)
             tensors.append(tensor)
-            flows.append(velocity(batch.geometry, raw, names))
+            flows.append(None if flow is None else flow(raw))
             nulls.append(null)
     drawn: dict[str, list[np.ndarray | None]] = {
         name: [getattr(one, name) for one in particles] for name in kind.QUANTITIES
@@ -110,7 +115,7 @@ def _of_kind(
 
 def structure_fields(
     fits: LocalFits,
-    geometry: Geometry,
+    flow: Flow | None,
     raw: np.ndarray,
     normal: np.ndarray,
     names: Sequence[str],
@@ -119,7 +124,7 @@ def structure_fields(
 
     Args:
         fits: How derivatives are taken.
-        geometry: The sites.
+        flow: How the velocity is found, where it is known.
         raw: The input in its units, points by variables.
         normal: The same normalised.
         names: Names of the variables.
@@ -129,7 +134,7 @@ def structure_fields(
     fields: Fields = {
         "gradient": np.sqrt(np.trace(tensor, axis1=1, axis2=2)),
         "laplacian": np.linalg.norm(fits.laplacian(normal), axis=-1),
-        "vorticity": vorticity(fits, geometry, raw, names),
+        "vorticity": vorticity(fits, flow, raw, names),
     }
     shown = {
         name: None if field is None else np.where(fits.is_fitted, field, np.nan)

@@ -1,11 +1,15 @@
 """Parts of an operator that are switched off, to see what they cause."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+Displacing = Callable[[int, Tensor], Tensor]
+"""Takes the number of a layer and the displacements that it read, points by samples by particles by
+axes of the waves; returns those that are used. Of all sites at once."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +25,16 @@ class Ablation:
     """Sites that hold nothing: their values are zero, which is the mean, and their particles weigh nothing."""
     gaussians: frozenset[int] = frozenset()
     """Gaussians that weigh nothing at any site, by their number among those of a site."""
+    gates: frozenset[int] = frozenset()
+    """Layers whose gated product is not added; what particles bring is."""
+    displacing: Displacing | None = None
+    """What becomes of the displacements of particles before they are used: zeros hold them still."""
 
     def check(self, num_layers: int, num_modes: int, num_sites: int, num_gaussians: int) -> None:
         """Raises a `ValueError` where something is named that is not there."""
         named = {
             "layers": ({*self.layers, *(layer for layer, _ in self.modes)}, num_layers),
+            "gates": (self.gates, num_layers),
             "modes": ({mode for _, mode in self.modes}, num_modes),
             "sites": (self.sites, num_sites),
             "gaussians": (self.gaussians, num_gaussians),
@@ -43,6 +52,12 @@ class Ablation:
             return self
         numbers = range(points.start, points.stop)
         return replace(self, sites=frozenset(s - points.start for s in self.sites if s in numbers))
+
+    def displaced(
+        self, layer: int, read: Float[Tensor, "points batch gaussians axes"]
+    ) -> Float[Tensor, "points batch gaussians axes"]:
+        """Returns the displacements that are used in place of those that a layer read."""
+        return read if self.displacing is None else self.displacing(layer, read)
 
     def modes_of(self, layer: int) -> list[int]:
         """Returns the modes of a layer that are switched off."""

@@ -17,7 +17,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
-from gpo.files import CheckpointError, check_fields, whole_file
+from gpo.files import CheckpointError, check_fields, file_problem, whole_file
 from gpo.model.config import FieldConfig, GeometricConfig, ModelConfig, PaperConfig
 
 CONFIG_NAME = "config.json"
@@ -165,9 +165,10 @@ def check_numbers(values: Tensor, like: torch.dtype, path: Path, name: str) -> N
 
 def _read_config(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / CONFIG_NAME
+    content = _read(path)
     try:
-        stored = json.loads(_read(path))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        stored = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: must be JSON, got {error}.") from error
     if not isinstance(stored, dict):
         raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
@@ -198,6 +199,9 @@ def build(cls: type, stored: dict[str, Any], where: str) -> Any:
 
 
 def _read(path: Path) -> bytes:
+    problem = file_problem(path)
+    if problem is not None:
+        raise CheckpointError(f"{path} {problem}")
     try:
         return path.read_bytes()
     except OSError as error:

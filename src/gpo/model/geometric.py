@@ -165,15 +165,24 @@ class GatedLayer(AbstractLayer):
         """Returns the particles through which points look in this layer."""
         assert self.transport is not None
         guides = transform.synthesise(modes)[..., self.fields :]
-        displacement = self.transport.read(state.channels, guides)
+        displacement = self._displacement(state.channels, guides, view)
         return self.transport.particles(state.channels, displacement, view, chunk.coords)
+
+    def _displacement(self, state: Tensor, guides: Tensor, view: View) -> Tensor:
+        assert self.transport is not None
+        return view.ablation.displaced(view.layer, self.transport.read(state, guides))
 
     def _carried(self, state: State) -> Tensor:
         assert self.transport is not None
         return self.transport.carry(state.channels)
 
     def update(
-        self, state: State, scattered: Float[Tensor, "points batch fields"], view: View | None
+        self,
+        state: State,
+        scattered: Float[Tensor, "points batch fields"],
+        view: View | None,
+        *,
+        is_gated: bool = True,
     ) -> State:
         """Returns the state after the gated product of two fields, and what arrived, were added."""
         old = state.channels
@@ -181,8 +190,10 @@ class GatedLayer(AbstractLayer):
         if self.transport is not None and view is not None:
             parts = [self.fields, scattered.shape[-1] - self.fields]
             scattered, guides = scattered.split(parts, dim=-1)
-            displacement = self.transport.read(old, guides)
+            displacement = self._displacement(old, guides, view)
             arrived = self.transport(old, displacement, view).flatten(0, 1)
+        if not is_gated:
+            return State(arrived.view_as(old))
         fields = torch.addmm(scattered.flatten(0, 1), flat, self.local)
         if self.gate == "bounded":
             updated = BoundedUpdate.apply(arrived, fields, self.out)

@@ -9,6 +9,7 @@ sites come in chunks (`memory.py`) and may lie in several processes.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -113,16 +114,23 @@ class AbstractLayer(nn.Module, ABC):
         ablated = ablation.modes_of(number)
         modes = modes.without(ablated) if ablated else modes
         content = self.carry(modes, states, transforms, chunks, memory=memory, shard=shard)
-        views = [view_from(chunk, content, ablation) for chunk in chunks]
+        views = [view_from(chunk, content, ablation, number) for chunk in chunks]
         outgoing = [modes.outgoing] * len(chunks)
-        updated = memory.map(self, self.scatter, outgoing, states, transforms, views)
+        scatter = partial(self.scatter, is_gated=number not in ablation.gates)
+        updated = memory.map(self, scatter, outgoing, states, transforms, views)
         return LayerOutput(updated, modes, content, transforms)
 
     def scatter(
-        self, modes: Tensor, state: State, transform: AbstractTransform, view: View | None
+        self,
+        modes: Tensor,
+        state: State,
+        transform: AbstractTransform,
+        view: View | None,
+        *,
+        is_gated: bool = True,
     ) -> State:
         """Returns the state of points after modes were scattered to them."""
-        return self.update(state, transform.synthesise(modes), view)
+        return self.update(state, transform.synthesise(modes), view, is_gated=is_gated)
 
     def carry(
         self,
@@ -161,8 +169,17 @@ class AbstractLayer(nn.Module, ABC):
         """
 
     @abstractmethod
-    def update(self, state: State, scattered: Tensor, view: View | None) -> State:
-        """Returns the state of points that take up what was scattered to them, and what they see."""
+    def update(
+        self, state: State, scattered: Tensor, view: View | None, *, is_gated: bool = True
+    ) -> State:
+        """Returns the state of points that take up what was scattered to them, and what they see.
+
+        Args:
+            state: Before.
+            scattered: From the modes.
+            view: What particles look at, in a layer that has some.
+            is_gated: Whether the gated product is added, in a layer that has one.
+        """
 
 
 @dataclass(frozen=True)
@@ -183,13 +200,13 @@ Regularizer = Callable[[AbstractLatent, Chunk], Tensor]
 """Says something of what the sites of a chunk own that adds up over sites."""
 
 
-def view_from(chunk: Chunk, content: Content | None, ablation: Ablation) -> View | None:
+def view_from(chunk: Chunk, content: Content | None, ablation: Ablation, layer: int) -> View | None:
     """Returns what particles of some points look at, where there is content to look at."""
     if content is None:
         return None
     assert chunk.on_lattice is not None
     table = content.within_reach if chunk.are_sites else content.everywhere()
-    return View(table, chunk.on_lattice, chunk.are_sites, ablation.within(chunk.points))
+    return View(table, chunk.on_lattice, chunk.are_sites, ablation.within(chunk.points), layer)
 
 
 def total(portions: list[Tensor]) -> Tensor:

@@ -170,7 +170,8 @@ def reconstruction_losses(
         error = relative_l2(output.decoded(0), sites.values, q, shard)
         terms["input_reconstruction"] = error
     if loss_weights.target_reconstruction or loss_weights.basis:
-        wanted = model.run(model.check(target, sites.coords, target_weights, None), num_layers=0)
+        given = target, sites.coords, target_weights, None
+        wanted = model.run(model.check(*given, is_local=True), num_layers=0)
         q = wanted.sites.weights
         if loss_weights.target_reconstruction:
             error = relative_l2(wanted.decoded(-1), wanted.sites.values, q, shard)

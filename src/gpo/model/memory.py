@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from gpo.files import MAX_BYTES, max_bytes, spell_bytes
 from gpo.model.config import GeometricConfig, ModelConfig, PaperConfig
 from gpo.numerics.trees import tensors_of, with_tensors
+from gpo.transforms.fit import KEPT_NUMBERS
 from gpo.transforms.transform import AbstractGridTransform, AbstractWaveTransform
 
 KEPT_BYTES = 3 * 2**30
@@ -25,6 +27,12 @@ KEPT_BYTES = 3 * 2**30
 
 CACHED_NUMBERS = 2**21
 """What one chunk should write at a time, so that the cache holds it."""
+
+MATRIX_BYTES = 32
+"""Of every entry of a matrix sites x modes, while it is made: three times double, twice single."""
+
+LATTICE_BYTES = {1: 500, 2: 1500, 3: 6000}
+"""Of every scattered site, by the number of axes, while a lattice is laid between them, roughly."""
 
 Result = TypeVar("Result")
 
@@ -228,4 +236,47 @@ def activation_sizes(config: ModelConfig) -> ActivationSizes:
         layer=2 * channels + 8 * gaussians,
         particles=8 * channels + 20 * gaussians,
         modes=modes,
+    )
+
+
+def needed_bytes(
+    config: ModelConfig, num_sites: int, num_samples: int, *, is_grid: bool, trains: bool
+) -> int:
+    """Returns about how much memory a pass over sites takes at its peak, beside the fields.
+
+    Args:
+        config: The architecture.
+        num_sites: Sites of a sample.
+        num_samples: In a batch.
+        is_grid: Whether they form a grid, whose transforms and lattice take next to nothing.
+        trains: Whether there is a backward pass.
+    """
+    sizes, num_layers = activation_sizes(config), getattr(config, "num_layers", 0)
+    each = num_samples * num_sites * 4
+    least = (2 * (num_layers + 1) * sizes.state + 2 * sizes.descriptor) * each
+    most = least + (num_layers * (sizes.windows + sizes.layer) + sizes.particles) * each
+    needed = (most if most <= KEPT_BYTES else least) if trains else 4 * sizes.state * each
+    if is_grid or not isinstance(config, GeometricConfig):
+        return needed
+    entries = 2 * sizes.modes * num_sites
+    if entries <= KEPT_NUMBERS:
+        needed += MATRIX_BYTES * entries
+    if config.num_transports:
+        needed += LATTICE_BYTES[config.num_axes] * num_sites
+    return needed
+
+
+def memory_problem(needed: int, num_sites: int, advice: str) -> str | None:
+    """Returns why a pass over sites takes too much memory, and what helps; None where it does not.
+
+    Args:
+        needed: What `needed_bytes` returned.
+        num_sites: Sites of a sample.
+        advice: What takes less.
+    """
+    if needed <= max_bytes():
+        return None
+    return (
+        f"{num_sites:,} sites would take about {spell_bytes(needed)} of memory at once, more than "
+        f"{spell_bytes(max_bytes())}. {advice}, or allow it: {MAX_BYTES}={needed}."
     )

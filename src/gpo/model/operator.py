@@ -61,10 +61,15 @@ class GaussianParticleOperator(nn.Module):
         """
         super().__init__()
         self.config = config
-        variant = VARIANTS[type(config)](config)
-        self.lift, self.decoder, self.waves = variant.lift, variant.decoder, variant.waves
+        # Everything inside counts coordinates from the corner of the domain.
+        local = replace(config, domain=config.domain.local)
+        variant = VARIANTS[type(config)](local)
+        self.lift, self.decoder = variant.lift, variant.decoder
+        waves = variant.waves
+        self.waves = None if waves is None else replace(waves, domain=config.domain)
+        """The test functions, where they are waves, in coordinates of the domain."""
         self.layers = nn.ModuleList(variant.layers)
-        self.chunker = Chunker(config, variant.waves, num_nodes=variant.num_nodes)
+        self.chunker = Chunker(local, variant.waves, num_nodes=variant.num_nodes)
         self.num_modes = activation_sizes(config).modes
         """Modes of a layer, of all its heads."""
         self.shard: SpatialShard = SINGLE_PROCESS
@@ -113,11 +118,12 @@ class GaussianParticleOperator(nn.Module):
             keeps_trace: Whether every intermediate is kept.
         """
         sites = self._ablate(sites, ablation)
-        counted = None if keeps_trace or ablation.sites else self.chunker.counted(sites)
+        is_whole = keeps_trace or ablation.displacing is not None
+        counted = None if is_whole or ablation.sites else self.chunker.counted(sites)
         worked_on = sites if counted is None else sites.chosen(counted)
         keeps_all = keeps_trace or sites.fixed is not None
         memory = Memory() if keeps_all else choose_memory(self.config, worked_on.values)
-        chunks = self.chunker.split(worked_on, self.chunk_size, is_whole=keeps_trace)
+        chunks = self.chunker.split(worked_on, self.chunk_size, is_whole=is_whole)
         lift = partial(self._lift, ablation, regularizer, memory)
         lifted = memory.map(self, lift, chunks)
         states = [one.state for one, _ in lifted]
@@ -171,11 +177,25 @@ class GaussianParticleOperator(nn.Module):
         return self.run(sites, ablation, keeps_trace=True).trace
 
     def check(
-        self, values: Tensor, coords: Tensor, weights: Tensor | None, queries: Tensor | None
+        self,
+        values: Tensor,
+        coords: Tensor,
+        weights: Tensor | None,
+        queries: Tensor | None,
+        *,
+        is_local: bool = False,
     ) -> Sites:
-        """Returns the sites in one shape, or raises a `ValueError` that says what is wrong."""
-        given = values, coords, weights, queries
-        expected = self.config.in_channels, self.config.domain, self.dtype
+        """Returns the sites in one shape, or raises a `ValueError` that says what is wrong.
+
+        Args:
+            values: The input field.
+            coords: The sites.
+            weights: Quadrature weights.
+            queries: Other points.
+            is_local: Whether places are those of other sites, counted from the corner already.
+        """
+        given, domain = (values, coords, weights, queries), self.config.domain
+        expected = self.config.in_channels, domain.local if is_local else domain, self.dtype
         return check_sites(*expected, *given, shard=self.shard)
 
     @torch.no_grad()
@@ -236,6 +256,17 @@ class GaussianParticleOperator(nn.Module):
             return sites
         config, num_sites = self.config, sites.values.shape[1]
         ablation.check(config.num_layers, self.num_modes, num_sites, config.num_gaussians)
+        moves = ablation.displacing is not None
+        if isinstance(config, PaperConfig) and (ablation.gates or moves):
+            raise ValueError(
+                "`ablation.gates` and `ablation.displacing` must be left out in the paper's variant: "
+                "its layers have no gate, and its particles do not move."
+            )
+        if moves and not sites.shard.is_whole:
+            raise ValueError(
+                "`ablation.displacing` must be left out where several processes share the sites: "
+                "it takes the displacements of all of them. Run one process."
+            )
         return replace(sites, values=ablation.at_sites(sites.values))
 
 
@@ -324,20 +355,25 @@ class OperatorOutput:
         passed = zip(model.applied_layers, self.modes, self.contents, strict=False)
         for number, (layer, modes, content) in enumerate(passed):
             if number not in self.ablation.layers:
-                view = view_from(chunk, content, replace(self.ablation, sites=frozenset()))
-                transform = layer.transform(state, chunk)
-                state = layer.scatter(modes.outgoing, state, transform, view)
+                view = view_from(chunk, content, replace(self.ablation, sites=frozenset()), number)
+                transform, is_gated = (
+                    layer.transform(state, chunk),
+                    number not in self.ablation.gates,
+                )
+                state = layer.scatter(modes.outgoing, state, transform, view, is_gated=is_gated)
         return model.decode(state)
 
     @property
     def trace(self) -> Trace:
         """Every intermediate, of a pass that kept its trace."""
-        coords = self.sites.coords.expand(len(self.sites.values), -1, -1)
+        domain, sites = self.model.config.domain, self.sites
+        given = sites.given_type or sites.values.dtype
+        coords = domain.from_local(sites.coords).to(given).expand(len(sites.values), -1, -1)
         states = tuple(self.state(number) for number in range(len(self.states)))
         windows = tuple(one.windows for one in self.transforms if isinstance(one, ContentTransform))
         return Trace(
-            tuple(self._particles()), states, tuple(self.modes), windows, self.decoded(-1),
-            coords, self.model.config.domain, self.model.waves,
+            tuple(one.placed(domain, given) for one in self._particles()), states, tuple(self.modes), windows, self.decoded(-1),
+            coords, domain, self.model.waves,
         )  # fmt: skip
 
     def _particles(self) -> Iterator[AbstractLatent]:
@@ -347,7 +383,7 @@ class OperatorOutput:
         layers = zip(self.model.applied_layers, self.modes, self.contents, strict=False)
         for number, (layer, modes, content) in enumerate(layers):
             (state,), (chunk,) = self.states[number], self.chunks
-            view = view_from(chunk, content, self.ablation)
+            view = view_from(chunk, content, self.ablation, number)
             if view is not None:
                 transform = layer.transform(state, chunk)
                 yield layer.particles(modes.outgoing, state, transform, view, chunk)

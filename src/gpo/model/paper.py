@@ -137,6 +137,8 @@ class PGGaussianAttention(AbstractLayer):
         state: State,
         scattered: Float[Tensor, "batch points gaussians"],
         view: View | None = None,
+        *,
+        is_gated: bool = True,
     ) -> State:
         """Blends what was scattered into the basis (eq. residual)."""
         basis = state.channels

@@ -40,6 +40,15 @@ class AbstractLatent(ABC):
         names = [field.name for field in fields(cls)]  # pyright: ignore[reportArgumentType]
         return cls(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in names))
 
+    def placed(self, domain: Domain, dtype: torch.dtype) -> "AbstractLatent":
+        """Returns the same in coordinates of the domain, which inside are counted from its corner.
+
+        Args:
+            domain: Where the sites lie.
+            dtype: In which their coordinates were given.
+        """
+        return self
+
     @abstractmethod
     def ablated(self, ablation: Ablation) -> "AbstractLatent":
         """Returns the same with nothing at ablated sites, and without ablated Gaussians."""
@@ -80,6 +89,11 @@ class Particles(AbstractLatent):
             neighbours.blend(neighbours.gather(self.scales)),
             neighbours.blend(neighbours.gather(self.weights)),
         )
+
+    def placed(self, domain: Domain, dtype: torch.dtype) -> "Particles":
+        """Returns the particles in coordinates of the domain."""
+        centers, scales = domain.from_local(self.centers), domain.lengths_from_local(self.scales)
+        return Particles(centers.to(dtype), scales.to(dtype), self.weights.to(dtype))
 
     def ablated(self, ablation: Ablation) -> "Particles":
         """Returns the particles; ablated ones, and those of ablated sites, have weight zero."""

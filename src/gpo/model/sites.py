@@ -1,4 +1,8 @@
-"""The door of the models: what came in, checked, completed and brought to one shape."""
+"""The door of the models: what came in, checked, completed and brought to one shape.
+
+Coordinates are counted from the corner of the domain from here on (`Domain.local`), so that no
+digit is lost where the domain is far from zero and coordinates are given in double precision.
+"""
 
 from dataclasses import dataclass
 
@@ -48,16 +52,19 @@ class Sites:
     values: Float[Tensor, "batch points channels"]
     """The input field; zero at masked sites."""
     coords: Float[Tensor, "#batch points dim"]
+    """Counted from the corner of the domain."""
     weights: Float[Tensor, "#batch points"]
     """Quadrature weights, which sum to one; zero at masked sites."""
     queries: Float[Tensor, "#batch queries dim"] | None
-    """Where the output is asked for; at the sites when not given."""
+    """Where the output is asked for, counted likewise; at the sites when not given."""
     shard: SpatialShard = SINGLE_PROCESS
     """Which part of all sites this process holds."""
     fixed: FixedGeometry | None = None
     """What was computed for these sites already; they are then one set for all samples."""
     geometry: SiteGeometry | None = None
     """Waves there and their lattice, where they are some of the sites that these were found for."""
+    given_type: torch.dtype | None = None
+    """In which coordinates were given, and places are handed out again; that of values when None."""
 
     def chosen(self, counted: CountedSites) -> "Sites":
         """Returns the sites that count alone."""
@@ -103,7 +110,7 @@ def check_sites(
             )
     _check_values(values, in_channels, dtype)
     batch, points = values.shape[:2]
-    coords = _batched_coords("coords", coords, batch, domain.dim).to(values)
+    coords = _batched_coords("coords", coords, values, domain.dim)
     if coords.shape[1] != points:
         raise ValueError(
             f"`coords` must have one row per site of `values` ({points}), got {coords.shape[1]}."
@@ -121,29 +128,37 @@ def check_sites(
     if checks_contents:
         check_finite("values", values, is_counted, MASK_ADVICE)
         _check_place("coords", coords, is_counted, domain)
+    coords, given_type = _local(coords, values, domain), coords.dtype
     normalised = normalised_weights(weights, values, shard)
     if weights is not None:
         zero = torch.zeros((), dtype=values.dtype, device=values.device)
         values = torch.where(is_counted.unsqueeze(-1), values, zero)
         coords = torch.where(coords.isfinite(), coords, zero)
-    return Sites(values, coords, normalised, queries, shard)
+    return Sites(values, coords, normalised, queries, shard, given_type=given_type)
 
 
 def check_queries(
     queries: Tensor, values: Float[Tensor, "batch points channels"], domain: Domain
 ) -> Float[Tensor, "batch queries dim"]:
-    """Returns queries for every sample, or raises a `ValueError` that says what is wrong.
+    """Returns local queries for every sample, or raises a `ValueError` that says what is wrong.
 
     Args:
         queries: Where answers are asked for.
         values: The field, whose samples and type they get.
         domain: Where they must lie.
     """
-    queries = _batched_coords("queries", queries, len(values), domain.dim).to(values)
+    queries = _batched_coords("queries", queries, values, domain.dim)
     if not torch.compiler.is_compiling():
         everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
         _check_place("queries", queries, everywhere, domain)
-    return queries
+    return _local(queries, values, domain)
+
+
+def _local(coords: Tensor, values: Tensor, domain: Domain) -> Tensor:
+    """Returns places as a model takes them: counted from the corner, then in its own precision."""
+    is_shared = coords.ndim == 3 and coords.stride(0) == 0
+    local = domain.to_local(coords[:1] if is_shared else coords).to(values)
+    return local.expand_as(coords)
 
 
 def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:
@@ -167,7 +182,9 @@ def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:
         )
 
 
-def _batched_coords(name: str, coords: Tensor, batch: int, dim: int) -> Tensor:
+def _batched_coords(name: str, coords: Tensor, values: Tensor, dim: int) -> Tensor:
+    """Returns places for every sample, in double precision where they were given in it."""
+    batch = len(values)
     if coords.ndim not in (2, 3):
         raise ValueError(
             f"`{name}` must have axes (points, dim) or (batch, points, dim), "
@@ -177,6 +194,9 @@ def _batched_coords(name: str, coords: Tensor, batch: int, dim: int) -> Tensor:
         raise ValueError(f"`{name}` must have dim={dim} coordinates, got {coords.shape[-1]}.")
     if coords.shape[-2] == 0:
         raise ValueError(f"`{name}` must hold at least one point, got shape {tuple(coords.shape)}.")
+    coords = coords.to(
+        values.device, torch.double if coords.dtype == torch.double else values.dtype
+    )
     if coords.ndim == 2:
         return coords.expand(batch, -1, -1)
     if coords.shape[0] != batch:

@@ -59,6 +59,8 @@ class View:
     """Whether these points are the sites that the content came from."""
     ablation: Ablation
     """Particles that bring nothing; sites are numbered from the first of the points on."""
+    layer: int
+    """Which of the layers looks, for an ablation."""
 
 
 class Transport(nn.Module):

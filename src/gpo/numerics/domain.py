@@ -4,6 +4,10 @@ Every distance in the library is taken here, so that "minimum image" and "great-
 chord" are decided once. A model works in *unit* coordinates, in which the box is
 $[0, 1]^d$; a point on the sphere is a unit vector in $\mathbb{R}^3$, never a longitude
 and a latitude.
+
+A box far from zero, such as ten metres in coordinates of a map, has no room for its own
+extent in single precision. So models count coordinates from its corner (`local`), and the
+corner is subtracted in double precision.
 """
 
 import math
@@ -14,6 +18,9 @@ from functools import cached_property
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+PLAIN_EXPONENTS = 20
+"""Sides up to two to this power, or its inverse, are kept: their squares are plain numbers."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,41 @@ class Domain:
     def from_unit(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Inverts `to_unit`."""
         return coords * self.unit_lengths(coords) + self._origin(coords)
+
+    @cached_property
+    def local(self) -> "Domain":
+        """The same box with its lower corner at zero; the sphere is its own.
+
+        Sides that are very large or small are counted in a power of two, so that no square of
+        a distance leaves the range of single precision.
+        """
+        if self.is_sphere or (self._local_unit == 1 and not any(self.lower)):
+            return self
+        sides = (high - low for low, high in zip(self.lower, self.upper, strict=True))
+        upper = tuple(side / self._local_unit for side in sides)
+        return Domain((0.0,) * self.dim, upper, self.periodic)
+
+    def to_local(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Returns coordinates of `local` in double precision, or the same where it is this domain."""
+        if self.local is self:
+            return coords
+        return (coords.double() - self._origin(coords.double())) / self._local_unit
+
+    def from_local(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Inverts `to_local`."""
+        if self.local is self:
+            return coords
+        return self.lengths_from_local(coords.double()) + self._origin(coords.double())
+
+    def lengths_from_local(self, lengths: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Returns lengths in coordinates of `local` in those of this domain."""
+        return lengths * self._local_unit
+
+    @cached_property
+    def _local_unit(self) -> float:
+        longest = max(high - low for low, high in zip(self.lower, self.upper, strict=True))
+        exponent = math.frexp(longest)[1]
+        return 1.0 if self.is_sphere or abs(exponent) <= PLAIN_EXPONENTS else 2.0**exponent
 
     def wrap(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Returns the representative of each point: inside the box where periodic, on the sphere."""

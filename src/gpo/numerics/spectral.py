@@ -58,19 +58,29 @@ def random_field(
     return torch.fft.irfft2(spectrum, s=(size, size))
 
 
-def energy_spectrum(vorticity: Float[Tensor, "*batch size size"]) -> Float[Tensor, "*batch shells"]:
-    r"""Returns kinetic energy per shell of integer wavenumber, $E(k)=\sum_{|k'|\approx k}\frac{|\hat\omega|^2}{2|2\pi k'|^2}$.
+def energy_spectrum(
+    vorticity: Float[Tensor, "*batch rows columns"], lengths: Sequence[float] = (1.0, 1.0)
+) -> Float[Tensor, "*batch shells"]:
+    r"""Returns kinetic energy per shell of wavenumber, $E(k)=\sum_{k'\in k}\frac{|\hat\omega_{k'}|^2}{2|2\pi k'/L|^2}$.
 
-    Shell 0 is the mean flow, which vorticity does not know: zero. The sum over shells up to
-    the corner of the spectrum is the kinetic energy. For any other field, and for lines,
-    spaces and open axes, see `shell_spectrum`.
+    It is that of the flow without mean and without divergence that has this vorticity on a periodic
+    rectangle (Biot and Savart's law). Shells are those of `shell_numbers`. Shell 0 is the mean flow,
+    which vorticity does not know: zero. The sum over shells is the kinetic energy per mass, the mean
+    of $\tfrac12|u|^2$. For any other field, and for lines, spaces and open axes, see `shell_spectrum`.
+
+    Args:
+        vorticity: On a uniform grid.
+        lengths: Sides of the rectangle, in the units of length of the flow.
     """
-    size = vorticity.shape[-1]
-    along_x, along_y = half_wavenumbers(size, vorticity.dtype, vorticity.device)
-    squared = along_x.square() + along_y.square()
-    energy = _power(vorticity, 2) / (8 * math.pi**2 * squared).clamp_min(1e-30)
-    energy[..., 0, 0] = 0
-    return _sum_shells(energy, shell_numbers((size, size), (1.0, 1.0)))
+    shape = vorticity.shape[-2:]
+    frequencies = (torch.fft.fftfreq, torch.fft.rfftfreq)
+    along_x, along_y = (
+        2 * math.pi / length * frequency(size, 1 / size, dtype=vorticity.dtype, device=vorticity.device)
+        for frequency, size, length in zip(frequencies, shape, lengths, strict=True)
+    )  # fmt: skip
+    squared = along_x[:, None].square() + along_y.square()
+    squared[0, 0] = torch.inf
+    return _sum_shells(_power(vorticity, 2) / (2 * squared), shell_numbers(shape, lengths))
 
 
 def shell_spectrum(
