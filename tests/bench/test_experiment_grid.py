@@ -60,7 +60,7 @@ def calls(monkeypatch):
         log.joinpath("metrics.csv").write_text("\n".join(lines))
         if command == "run":
             error = ERRORS.get(model, 0.9)
-            spectrum = {"w": {"label": "wave number", "wavenumbers": [0, 1, 2], "truth at the end": [0, 2, 1],
+            spectrum = {"w": {"label": "wave number", "quantity": "kinetic energy", "wavenumbers": [0, 1, 2], "truth at the end": [0, 2, 1],
                               "model at the end": [0, 1, 1], "errors": {"low": error, "middle": 1.0, "high": 1.0}}}  # fmt: skip
             Results(
                 7, {"model": {"relative_l2": error}, "persistence": {"relative_l2": 0.3}}, {},
@@ -244,8 +244,9 @@ def test_curves_end_where_a_model_diverges(tmp_path, calls):
     assert curves["persistence"] == ([1.0, 2.0], [0.3, 0.6])
     text = rollout_table(curves, "ns2d", PROTOCOL).markdown()
     assert "| gpo | **0.03** | - (diverged) |" in text
-    spectra = collect_spectra(experiments, grid.root)
+    spectra, about = collect_spectra(experiments, grid.root)
     assert spectra["truth"] == ([1, 2], [2, 1])
+    assert about == {"quantity": "kinetic energy", "label": "wave number"}
     assert (
         "| gpo | **0.02** |" in spectrum_table(experiments, grid.root, "ns2d", PROTOCOL).markdown()
     )

@@ -7,6 +7,7 @@ from scipy.special import sph_harm_y
 
 from gpo.data.geometry import Geometry
 from gpo.evaluation.spectrum import NoSpectrumError, spectra, spectral_errors
+from gpo.interpretation.flow import velocity
 
 
 def circle(size=64):
@@ -27,8 +28,8 @@ def noise(geometry, frames=2):
     return np.random.default_rng(0).normal(size=(frames, geometry.num_points))
 
 
-def energy_of(number, spectrum):
-    return spectrum.energy[spectrum.wavenumbers == number].sum()
+def power_of(number, spectrum):
+    return spectrum.power[spectrum.wavenumbers == number].sum()
 
 
 def test_a_spectrum_is_the_mean_over_frames():
@@ -37,16 +38,18 @@ def test_a_spectrum_is_the_mean_over_frames():
     assert spectrum.label == "wave number"
     assert spectrum.wavenumbers.tolist() == list(range(33))
     expected = np.zeros(33)
-    expected[[3, 9]] = (0.25 + 1) / 2, 0.25 / 2
-    np.testing.assert_allclose(spectrum.energy, expected, atol=1e-7)
+    expected[[3, 9]] = (0.5 + 2) / 2, 0.5 / 2
+    np.testing.assert_allclose(spectrum.power, expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("shape", [(12,), (6, 8), (4, 6, 5), (6, 1, 4)])
-def test_energies_on_a_periodic_grid_sum_to_half_the_mean_square(shape):
+def test_the_spectrum_of_a_periodic_grid_sums_to_the_mean_square(shape):
     axes = [np.arange(size) * 0.5 for size in shape]
     geometry = Geometry.rectilinear(axes, periodic=True)
     fields = noise(geometry)
-    assert spectra(fields, geometry).energy.sum() == pytest.approx((fields**2).mean() / 2)
+    found = spectra(fields, geometry)
+    assert found.quantity == "variance"
+    assert found.power.sum() == pytest.approx((fields**2).mean())
 
 
 def test_axes_may_run_down():
@@ -54,7 +57,7 @@ def test_axes_may_run_down():
     fields = noise(Geometry.rectilinear(axes))
     down = spectra(fields, Geometry.rectilinear(axes))
     up = spectra(fields, Geometry.rectilinear([axes[0][::-1], axes[1]]))
-    np.testing.assert_allclose(down.energy, up.energy)
+    np.testing.assert_allclose(down.power, up.power)
 
 
 def test_sides_of_a_box_count_by_their_length():
@@ -62,7 +65,7 @@ def test_sides_of_a_box_count_by_their_length():
     along_short = np.repeat(wave(2, 16), 8)[None]
     spectrum = spectra(along_short, geometry)
     # Two waves per unit are eight over the side of length four.
-    assert energy_of(8, spectrum) == pytest.approx(0.25)
+    assert power_of(8, spectrum) == pytest.approx(0.5)
 
 
 def test_shells_without_a_mode_are_left_out():
@@ -70,21 +73,21 @@ def test_shells_without_a_mode_are_left_out():
     spectrum = spectra(noise(geometry), geometry)
     assert 10 in spectrum.wavenumbers
     assert 15 not in spectrum.wavenumbers
-    assert (spectrum.energy > 0).all()
+    assert (spectrum.power > 0).all()
 
 
 def test_a_repeated_end_of_a_periodic_axis_does_not_count():
     bounds = [(0.0, 1.0)]
     geometry = Geometry.rectilinear([np.linspace(0, 1, 65)], periodic=True, bounds=bounds)
     repeated = spectra(np.append(wave(5), wave(5)[0])[None], geometry)
-    np.testing.assert_allclose(repeated.energy, spectra(wave(5)[None], circle()).energy, atol=1e-15)
+    np.testing.assert_allclose(repeated.power, spectra(wave(5)[None], circle()).power, atol=1e-15)
 
 
 def test_open_axes_are_tapered():
     slope = np.linspace(-1, 1, 64)[None]
     closed = spectra(slope, circle())
     opened = spectra(slope, Geometry.rectilinear([np.arange(64) / 64]))
-    assert (opened.energy[10:] < 1e-2 * closed.energy[10:]).all()
+    assert (opened.power[10:] < 1e-2 * closed.power[10:]).all()
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])
@@ -97,9 +100,9 @@ def test_the_whole_sphere_goes_by_degree(has_poles, is_repeated):
     spectrum = spectra(field.reshape(1, -1), geometry)
     assert spectrum.label == "degree"
     assert spectrum.wavenumbers.tolist() == list(range(12))
-    # Half the mean square, as on boxes; that of a cosine is half that of |Y|.
-    assert spectrum.energy[4] == pytest.approx(1 / (16 * math.pi))
-    assert spectrum.energy.sum() == pytest.approx(spectrum.energy[4])
+    # The mean square, as on boxes; that of a cosine is half that of |Y|.
+    assert spectrum.power[4] == pytest.approx(1 / (8 * math.pi))
+    assert spectrum.power.sum() == pytest.approx(spectrum.power[4])
 
 
 def test_a_region_of_the_sphere_is_a_plane_at_its_mean_latitude():
@@ -111,14 +114,69 @@ def test_a_region_of_the_sphere_is_a_plane_at_its_mean_latitude():
     spectrum, expected = spectra(fields, region), spectra(fields, plane)
     assert spectrum.label == "wave number"
     np.testing.assert_array_equal(spectrum.wavenumbers, expected.wavenumbers)
-    np.testing.assert_allclose(spectrum.energy, expected.energy)
+    np.testing.assert_allclose(spectrum.power, expected.power)
 
 
 def test_longitudes_all_around_a_region_close():
     region = Geometry.latitude_longitude(np.linspace(-20, 20, 9), np.arange(72) * 5.0)
     fields = noise(region)
     turned = np.roll(fields.reshape(2, 9, 72), 30, 2).reshape(2, -1)
-    np.testing.assert_allclose(spectra(turned, region).energy, spectra(fields, region).energy)
+    np.testing.assert_allclose(spectra(turned, region).power, spectra(fields, region).power)
+
+
+def torus(shape=(24, 36), lengths=(1.0, 1.5)):
+    axes = [np.arange(n) * length / n for n, length in zip(shape, lengths, strict=True)]
+    return Geometry.rectilinear(axes, periodic=True)
+
+
+def test_the_energy_of_a_vorticity_sums_to_the_kinetic_energy_of_its_flow():
+    geometry, random = torus(), np.random.default_rng(0)
+    x, y = 2 * np.pi * geometry.coords.T / np.array([[1.0], [1.5]])
+    fields = [
+        sum(random.normal() * np.cos(k * x + m * y + random.uniform(0, 6)) for k in range(5) for m in range(1, 7))
+        for _ in range(3)
+    ]  # fmt: skip
+    found = spectra(np.stack(fields), geometry, is_vorticity=True)
+    flows = [velocity(geometry, field[:, None], ["vorticity"]) for field in fields]
+    assert found.quantity == "kinetic energy"
+    assert found.power[0] == 0
+    kinetic = np.mean([(flow**2).sum(-1).mean() / 2 for flow in flows])
+    assert found.power.sum() == pytest.approx(kinetic, rel=1e-10)
+
+
+def test_the_energy_of_one_wave_of_vorticity_is_in_its_bin():
+    geometry = torus((16, 16), (2.0, 2.0))
+    x, y = geometry.coords.T
+    found = spectra(np.cos(np.pi * (3 * x + 4 * y))[None], geometry, is_vorticity=True)
+    # Five waves along a side of length two: |u| = 1 / (5 pi), and half its mean square.
+    assert power_of(5, found) == pytest.approx(1 / (4 * (5 * np.pi) ** 2))
+    assert found.power.sum() == pytest.approx(power_of(5, found))
+
+
+def test_on_the_sphere_the_energy_of_a_vorticity_goes_by_degree():
+    geometry = globe()
+    latitude, longitude = (np.deg2rad(part) for part in geometry.axes)
+    field = sph_harm_y(4, 2, np.pi / 2 - latitude[:, None], longitude).real.reshape(1, -1)
+    found = spectra(field, geometry, is_vorticity=True)
+    # A stream function 1 / l(l+1) times the vorticity, whose flow has l(l+1) times its mean square.
+    assert found.quantity == "kinetic energy"
+    assert found.power[4] == pytest.approx(1 / (8 * math.pi) / (2 * 4 * 5))
+    assert found.power.sum() == pytest.approx(found.power[4])
+
+
+@pytest.mark.parametrize("periodic", [False, (True, False)])
+def test_a_vorticity_between_walls_has_a_spectrum_of_variance(periodic):
+    geometry = Geometry.rectilinear([np.arange(8.0)] * 2, periodic=periodic)
+    fields = noise(geometry)
+    found = spectra(fields, geometry, is_vorticity=True)
+    assert found.quantity == "variance"
+    np.testing.assert_array_equal(found.power, spectra(fields, geometry).power)
+
+
+def test_errors_by_scale_are_those_of_the_variable_whatever_it_is():
+    truth, geometry = noise(torus()), torus()
+    errors = spectral_errors(truth, 0.9 * truth, geometry)
+    assert [*errors.values()] == pytest.approx([0.1, 0.1, 0.1])
 
 
 def uneven():
@@ -189,7 +247,7 @@ def test_unknown_values_are_refused(value, reason):
 def test_sites_within_a_thousandth_of_the_spacing_are_even():
     axis = np.arange(16.0)
     axis[5] += 5e-4
-    assert spectra(np.ones((1, 16)), Geometry.rectilinear([axis])).energy[0] == pytest.approx(0.5)
+    assert spectra(np.ones((1, 16)), Geometry.rectilinear([axis])).power[0] == pytest.approx(1.0)
 
 
 def test_errors_are_told_apart_by_scale():

@@ -1,5 +1,6 @@
 """The page of a run, from stored results and data."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -46,7 +47,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("variant", PICTURES)
-def test_a_report_needs_the_model_for_particles_alone(variant, tmp_path, monkeypatch):
+def test_a_report_of_one_step_needs_the_model_for_particles_alone(variant, tmp_path, monkeypatch):
     data = series()
     forecaster, members = untrained(data, variant=variant)
     inputs, example = inputs_of(forecaster, data, members), last_example(forecaster, data, members)
@@ -91,9 +92,9 @@ def test_a_report_begins_with_the_verdict_and_shows_dates(tmp_path):
     inputs = inputs_of(forecaster, data, members)
     page = write_report(tmp_path, inputs, forecaster).read_text()
     head, _, rest = page.partition("<h2>")
-    assert f"<strong>{inputs.results.verdict}</strong>" in head
+    assert f'<p class="verdict">{inputs.results.verdict}</p>' in re.sub(" (good|bad)", "", head)
     assert "scored from 1987-02-28 to 1987-03-03 (360_day calendar)" in head
-    assert "<td>a, model</td>" in rest
+    assert '<th scope="row">a, model</th>' in rest
     assert "skill over persistence" in rest
 
 

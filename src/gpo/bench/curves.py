@@ -1,14 +1,15 @@
 """Figures and tables over finished experiments.
 
-Error against step, error against CPU time, energy against scale, and error at other sites.
+Error against step, error against CPU time, spectra, and error at other sites.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpo.bench.experiment import Experiment
 from gpo.bench.protocol import Protocol
 from gpo.bench.table import Entry, Table
+from gpo.evaluation.spectrum import quantity_of
 from gpo.training.run_folder import SCORE, SPENT, read_log
 
 Curves = dict[str, tuple[list[float], list[float]]]
@@ -93,21 +94,32 @@ def rollout_table(curves: Curves, column: str, protocol: Protocol) -> Table:
     return table
 
 
-def collect_spectra(experiments: Sequence[Experiment], root: Path) -> Curves:
-    """Returns energy by wave number at the end of a rollout, of the first variable."""
+def collect_spectra(
+    experiments: Sequence[Experiment], root: Path
+) -> tuple[Curves, Mapping[str, str]]:
+    """Returns spectra at the end of a rollout, of the first variable, and what they are of.
+
+    The second part has the `quantity`, variance or kinetic energy, and the `label` of the scale.
+    Experiments whose spectra are of another quantity than the first one's are left out.
+    """
     curves: Curves = {}
+    about: dict[str, str] = {}
     for experiment in experiments:
         if experiment.outcome(root) is None:
             continue
         part = next(iter(experiment.results(root).spectrum.values()))
         if "truth at the end" not in part:
             continue
+        mine = {"quantity": quantity_of(part), "label": part["label"]}
+        about = about or mine
+        if mine != about:
+            continue
         numbers = [float(number) for number in part["wavenumbers"][1:]]
         for name, who in (("truth", "truth"), (experiment.row, "model")):
             if f"{who} at the end" in part:
-                energy = [float(value) for value in part[f"{who} at the end"][1:]]
-                curves.setdefault(name, (numbers, energy))
-    return curves
+                power = [float(value) for value in part[f"{who} at the end"][1:]]
+                curves.setdefault(name, (numbers, power))
+    return curves, about
 
 
 def spectrum_table(
@@ -125,7 +137,7 @@ def spectrum_table(
         errors = part.get("errors", {})
         table.add(experiment.row, [Entry(errors.get(name), note="" if errors else part.get("reason", "")) for name in bins])  # fmt: skip
     table.notes.append(
-        f"Root of the energy of the error over the energy of the truth, in bins equal in log k. {protocol}."
+        f"Root of the variance of the error over the variance of the truth, in bins equal in log k. {protocol}."
     )
     return table
 

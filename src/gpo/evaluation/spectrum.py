@@ -1,20 +1,32 @@
-"""Energy spectra of fields, and the error of a prediction by scale.
+"""Spectra of fields, and the error of a prediction by scale.
 
-The scale is the wave number on a box and the degree on the whole sphere. A spectrum needs one
-variable on a uniform grid without masked sites; `NoSpectrumError` names the reason elsewhere.
+A vorticity on a periodic plane or on the whole sphere has a spectrum of kinetic energy, that of the
+flow it belongs to. Every other variable has a spectrum of variance. The scale is the wave number on a
+box and the degree on the whole sphere. A spectrum needs one variable on a uniform grid without masked
+sites; `NoSpectrumError` names the reason elsewhere.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
 from gpo.data.geometry import Geometry
-from gpo.numerics.spectral import degree_spectrum, latitude_rule, shell_numbers, shell_spectrum
+from gpo.numerics.spectral import (
+    degree_spectrum,
+    energy_spectrum,
+    latitude_rule,
+    shell_numbers,
+    shell_spectrum,
+)
 
+Quantity = Literal["variance", "kinetic energy"]
+VORTICITIES = frozenset(("vorticity", "relative_vorticity", "vo"))
+"""Names of a vorticity, in lower case."""
 TOLERANCE = 1e-3
 """Distance of a site from an even grid that is tolerated, as a fraction of the spacing."""
 
@@ -25,17 +37,22 @@ class NoSpectrumError(ValueError):
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Energy by scale, the mean over frames."""
+    """Variance or kinetic energy by scale, the mean over frames."""
 
     wavenumbers: np.ndarray
     """Whole numbers from zero: wave numbers in units of 2π over the longest side, or degrees."""
-    energy: np.ndarray
-    """Half the mean square that each of them carries."""
+    power: np.ndarray
+    """What each of them carries of the mean square, the first one the squared mean; or of the mean
+    kinetic energy per mass, where lengths on the sphere are in radii."""
     label: Literal["wave number", "degree"]
     """What the wavenumbers are."""
+    quantity: Quantity = "variance"
+    """What the power is of."""
 
 
-def spectra(fields: Float[np.ndarray, "frames points"], geometry: Geometry) -> Spectrum:
+def spectra(
+    fields: Float[np.ndarray, "frames points"], geometry: Geometry, *, is_vorticity: bool = False
+) -> Spectrum:
     """Returns the spectrum of a variable, the mean over its frames.
 
     On a latitude-longitude grid of the whole sphere it goes by degree. On any other grid it
@@ -47,6 +64,9 @@ def spectra(fields: Float[np.ndarray, "frames points"], geometry: Geometry) -> S
     Args:
         fields: Values of one variable at the sites of a grid.
         geometry: The grid.
+        is_vorticity: Gives kinetic energy where the flow follows from its vorticity: on two periodic
+            axes and on the whole sphere. Elsewhere a flow depends on its boundaries too, and the
+            spectrum is that of the variance.
 
     Raises:
         NoSpectrumError: Where sites are scattered, a mesh, curvilinear, uneven or masked,
@@ -58,21 +78,35 @@ def spectra(fields: Float[np.ndarray, "frames points"], geometry: Geometry) -> S
     if not np.isfinite(fields).all():
         raise NoSpectrumError("infinite values")
     frames = fields.reshape(-1, *geometry.grid_shape)[:, *(slice(size) for size in grid.shape)]
+    is_energy = is_vorticity and (grid.is_sphere or grid.periodic == (True, True))
+    quantity: Quantity = "kinetic energy" if is_energy else "variance"
     # Frame by frame: a series of volumes in double precision may not fit.
     if grid.is_sphere:
         latitude = geometry.axes[0]
         try:
-            energy = np.mean([degree_spectrum(frame, latitude) / 2 for frame in frames], axis=0)
+            power = np.mean([degree_spectrum(frame, latitude) for frame in frames], axis=0)
         except ImportError as error:
             raise NoSpectrumError("degrees need pip install 'gpo[sphere]'") from error
-        return Spectrum(np.arange(len(energy)), energy, "degree")
-    energies = [
-        shell_spectrum(torch.from_numpy(frame.astype(np.float64)), grid.lengths, grid.periodic)
-        for frame in frames
-    ]
+        degree = np.arange(len(power))
+        if is_energy:
+            # The stream function is the vorticity over l(l+1); degree 0 is no flow.
+            power = power / (2 * np.where(degree > 0, degree * (degree + 1.0), np.inf))
+        return Spectrum(degree, power, "degree", quantity)
+
+    def of(frame: np.ndarray) -> torch.Tensor:
+        values = torch.from_numpy(frame.astype(np.float64))
+        if is_energy:
+            return energy_spectrum(values, grid.lengths)
+        return 2 * shell_spectrum(values, grid.lengths, grid.periodic)
+
     filled = shell_numbers(grid.shape, grid.lengths).unique()
-    energy = torch.stack(energies).mean(0)[filled]
-    return Spectrum(filled.numpy(), energy.numpy(), "wave number")
+    power = torch.stack([of(frame) for frame in frames]).mean(0)[filled]
+    return Spectrum(filled.numpy(), power.numpy(), "wave number", quantity)
+
+
+def quantity_of(stored: Mapping[str, Any]) -> str:
+    """Returns what a spectrum of `results.json` is of; up to gpo 0.4.0 files have half the variance."""
+    return stored.get("quantity", "half the variance")
 
 
 def spectral_errors(
@@ -81,9 +115,10 @@ def spectral_errors(
     geometry: Geometry,
     num_bins: int = 3,
 ) -> dict[str, float]:
-    r"""Returns $(\sum_k E_{\hat u-u}(k)/\sum_k E_u(k))^{1/2}$ over the low, middle and high wave numbers.
+    r"""Returns $(\sum_k P_{\hat u-u}(k)/\sum_k P_u(k))^{1/2}$ over the low, middle and high wave numbers.
 
-    Bins are equally wide in $\log k$ from the smallest $k>0$ to the largest. A prediction
+    $P$ is the spectrum of the variance, of a vorticity too, so that errors of all variables mean the
+    same. Bins are equally wide in $\log k$ from the smallest $k>0$ to the largest. A prediction
     that is not finite errs by NaN.
 
     Args:
@@ -104,7 +139,7 @@ def spectral_errors(
     if not np.isfinite(prediction).all():
         return dict.fromkeys(names, math.nan)
     error = spectra(prediction - truth.astype(np.float64), geometry)
-    sums = [np.bincount(bins, part.energy[1:]).tolist() for part in (error, expected)]
+    sums = [np.bincount(bins, part.power[1:]).tolist() for part in (error, expected)]
     tiny = float(np.finfo(np.float64).tiny)
     return {
         name: math.sqrt(wrong / max(right, tiny))

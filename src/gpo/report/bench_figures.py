@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from gpo.report.spectra import draw_slopes, limit_to_truth, spectrum_labels
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -57,11 +60,32 @@ def draw_curves(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if is_log:
         axes.set_xscale("log")
-        # Models may blow noise up or damp it away; the truth sets the range.
-        top = max(curves["truth"][1]) if "truth" in curves else axes.get_ylim()[1]
-        axes.set_ylim(top * 1e-10, top * 10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2)
+    return figure
+
+
+def draw_spectra(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    about: Mapping[str, str],
+    title: str,
+) -> Figure:
+    """Returns spectra of truth and models, with the slopes of turbulence where they are of energy.
+
+    Args:
+        curves: By name, wave numbers or degrees, and what each carries.
+        about: The `quantity` and the `label` of the scale, as `results.json` has them.
+        title: Of the figure.
+    """
+    quantity, label = about.get("quantity", "variance"), about.get("label", "wave number")
+    figure = draw_curves(curves, *spectrum_labels(quantity, label), title, is_log=True)
+    (axes,) = figure.axes
+    if "truth" in curves:
+        numbers, heights = (np.array(part) for part in curves["truth"])
+        limit_to_truth(axes, heights)
+        if quantity == "kinetic energy":
+            draw_slopes(axes, numbers, heights)
+            axes.legend(fontsize=8, ncols=2)
     return figure
 
 

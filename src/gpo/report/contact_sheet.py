@@ -12,6 +12,7 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
+from gpo.report.appearance import labelled
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
@@ -81,10 +82,10 @@ def draw_values(
         limits: Ends of the colour scale.
         in_own_frame: Draws a rotated grid along its own axes, not at its true places.
     """
-    axes.set_facecolor("0.8")
+    axes.set_facecolor("0.8" if geometry.domain.dim > 1 else "none")
     style = {"cmap": color_map(limits), "vmin": limits[0], "vmax": limits[1]}
     shown = np.ma.masked_invalid(values)
-    names = geometry.axis_names
+    names = axis_labels(geometry)
     if geometry.axes and len(geometry.axes) == 1:
         axes.plot(geometry.axes[0], shown)
         # A line at either end would lie on the frame.
@@ -94,7 +95,11 @@ def draw_values(
         middle = geometry.grid_shape[2] // 2
         plane = shown.reshape(geometry.grid_shape)[:, :, middle]
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
-        axes.set(xlabel=names[0], ylabel=f"{names[1]} (middle of {names[2]})", aspect="equal")
+        axes.set(
+            xlabel=names[0],
+            ylabel=f"{names[1]}, middle of {geometry.axis_names[2]}",
+            aspect="equal",
+        )
     elif _is_curved(geometry) and not (in_own_frame and geometry.axes):
         _draw_curved(axes, geometry, shown, style)
     elif geometry.axes:
@@ -106,6 +111,12 @@ def draw_values(
         axes.set(xlabel=names[across], ylabel=names[up], aspect="equal")
     else:
         _draw_points(axes, geometry, shown, style)
+
+
+def axis_labels(geometry: Geometry) -> list[str]:
+    """Returns the name of every axis with its units, in the order of the file."""
+    pairs = zip(geometry.axis_names, geometry.axis_units, strict=True)
+    return [labelled(name, unit) for name, unit in pairs]
 
 
 def color_map(limits: tuple[float, float]) -> str:
@@ -170,7 +181,7 @@ def _draw_curved(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
         # Longitudes may turn back near a pole; cells are drawn all the same.
         warnings.filterwarnings("ignore", message="The input coordinates to pcolormesh")
         axes.pcolormesh(longitude, latitude, plane, shading="nearest", **style)
-    axes.set(xlabel="longitude", ylabel="latitude", aspect="equal")
+    axes.set(xlabel="longitude (°)", ylabel="latitude (°)", aspect="equal")
 
 
 def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict) -> None:
@@ -190,7 +201,7 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
         size = min(max(1.0, 20_000 / len(places)), 20.0)
         known = places[is_known, :2].T
         axes.scatter(*known, c=shown[is_known].data, s=size, linewidths=0, **style)
-    names = ("longitude", "latitude") if is_sphere else geometry.axis_names
+    names = ("longitude (°)", "latitude (°)") if is_sphere else axis_labels(geometry)
     axes.set(xlabel=names[0], ylabel=names[1], aspect="auto" if is_sphere else "equal")
     if not is_sphere:
         low, high = focus_box(geometry)
@@ -213,7 +224,7 @@ def _frames(data: Trajectories) -> list[list[tuple]]:
                 [
                     (
                         f"{variable.name}{whose}, t = {labels[position]}",
-                        variable.units or variable.name,
+                        labelled(variable.name, variable.units),
                         data.geometry(trajectory),
                         frames[position, :, channel],
                         limits,
@@ -234,7 +245,7 @@ def _samples(data: StaticMaps) -> list[list[tuple]]:
             [
                 (
                     f"{variable.name}, sample {number}",
-                    variable.units or variable.name,
+                    labelled(variable.name, variable.units),
                     data.geometry(number),
                     values[:, channel],
                     color_limits(values[:, channel]),

@@ -70,7 +70,7 @@ def _draw_waves(windows: Mapping[str, Any], ablations: Mapping[str, Any]) -> Fig
     for axes, number in zip(panels[:2], (0, len(layers) - 1), strict=True):
         energy = np.array(layers[number]["energy_scattered"])
         _draw_wave_vectors(axes, vectors, energy, windows["axes"])
-        axes.set_title(f"energy scattered back by layer {number + 1}")
+        axes.set_title(f"variance scattered back by layer {number + 1}")
     axes = panels[2]
     numbers = np.arange(len(layers[0]["energy_by_shell"]))
     energy = np.mean([layer["energy_by_shell"] for layer in layers], axis=0)
@@ -79,7 +79,7 @@ def _draw_waves(windows: Mapping[str, Any], ablations: Mapping[str, Any]) -> Fig
         energy,
         "s--",
         color="0.4",
-        label="fraction of energy of all waves of a length",
+        label="fraction of variance of all waves of a length",
         markersize=4,
     )
     if "reason" not in ablations:
@@ -97,7 +97,7 @@ def _draw_waves(windows: Mapping[str, Any], ablations: Mapping[str, Any]) -> Fig
 
 
 def _draw_wave_vectors(axes: Axes, vectors: np.ndarray, energy: np.ndarray, names: list[str]) -> None:  # fmt: skip
-    """Draws the fraction of energy at every wave vector and at its opposite, the same wave."""
+    """Draws the fraction of variance at every wave vector and at its opposite, the same wave."""
     floor = max(1e-4 * float(energy.max()), 1e-300)
     if vectors.shape[1] == 1:
         axes.bar(vectors[:, 0], energy, width=0.8 * np.diff(vectors[:, 0]).min(), color=NOTHING)
@@ -154,7 +154,7 @@ def _draw_faithfulness(curve: Mapping[str, Any]) -> Figure:
     label = f"at random, mean and range of {curve['num_random']}"
     axes.fill_between(counts, curve["random_low"], curve["random_high"], color=CHANCE)
     axes.plot(counts, curve["random_mean"], "--", color="0.4", label=label)
-    axes.plot(counts, curve["strongest_first"], "o-", color=FOUND, label="most energy first", markersize=4)  # fmt: skip
+    axes.plot(counts, curve["strongest_first"], "o-", color=FOUND, label="most variance first", markersize=4)  # fmt: skip
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xticks(counts, [f"{count:,}" for count in counts], fontsize=8)
     axes.minorticks_off()
@@ -248,7 +248,7 @@ def _about_windows(part: Mapping[str, Any]) -> str:
     modes = [np.mean(layer["effective_modes"]) for layer in part["layers"]]
     if part["kind"] == "waves":
         text = (
-            f"Energy after the filter of a layer, by {len(part['vectors'])} waves. The effective number of "
+            f"Variance of the state after the filter of a layer, by {len(part['vectors'])} waves. The effective number of "
             f"waves is {modes[0]:.0f} in the first layer and {modes[-1]:.0f} in the last."
         )
         gram = part["gram"]
@@ -266,12 +266,12 @@ def _about_windows(part: Mapping[str, Any]) -> str:
 def _about_faithfulness(part: Mapping[str, Any]) -> str:
     curve, about = part["faithfulness"], part["score_against_effect"]
     area = "no number: ablating all modes does not raise the error" if curve["area"] is None else f"{curve['area']:+.2f}"  # fmt: skip
-    ranked = "" if about is None else f" Among the modes ablated one by one, energy and effect have a rank correlation of {about:+.2f}."  # fmt: skip
+    ranked = "" if about is None else f" Among the modes ablated one by one, variance and effect have a rank correlation of {about:+.2f}."  # fmt: skip
     particles = part["particles"]
     without = "" if "reason" in particles else f" Without any particle the prediction changes by {particles['all']['relative_l2']:.2g}."  # fmt: skip
     return (
-        "Where the full line rises above the band, modes of much energy matter more than others. Area "
-        f"between both, 0 where energy predicts nothing: {area}.{ranked}{without} The error of the "
+        "Where the full line rises above the band, modes of much variance matter more than others. Area "
+        f"between both, 0 where variance predicts nothing: {area}.{ranked}{without} The error of the "
         f"model is {part['error']:.2g}."
     )
 

@@ -5,7 +5,7 @@ curve. On the sphere its components are those to the east and to the north, in d
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +26,7 @@ from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
+from gpo.report.appearance import labelled
 from gpo.report.contact_sheet import (
     color_limits,
     draw_panel,
@@ -34,11 +35,12 @@ from gpo.report.contact_sheet import (
     panel_height,
 )
 from gpo.report.fields import label_plane
+from gpo.report.true_flow import TrueFlow
 
 MAX_ARROWS = 25
 """Arrows along an axis; of more sites, evenly many."""
-MAX_COLUMNS = 5
-"""Panels in a row."""
+MAX_COLUMNS = 4
+"""Panels in a row; of five or six panels three."""
 FACTORS = (1, 2, 5, 10, 20, 50, 100)
 """By what arrows may be lengthened."""
 READABLE = 0.04
@@ -122,13 +124,19 @@ class Motion:
         """What every particle brings, the mean over the sites in view."""
         return self._mean(self.weights)
 
-    def title(self, number: int) -> str:
-        """Returns what a particle brings, how far it is displaced, and how much longer arrows are."""
+    def title(self, number: int, flow: TrueFlow | None = None) -> str:
+        """Returns what a particle brings, how far it is displaced, and how it goes with the flow.
+
+        Args:
+            number: Of the particle.
+            flow: The true velocity, where it is known.
+        """
         if len(self.in_view) == 0:
             return f"particle {number + 1}: no site in view"
         fraction, size = self.fractions[number], self._size(number)
         longer = "" if self.factor == 1 else f", arrows × {self.factor}"
-        return f"particle {number + 1} brings {fraction:.0%}\nrms displacement {size}{longer}"
+        told = "" if flow is None else f"\n{flow.told(self.displacement[:, number], self._seen)}"
+        return f"particle {number + 1} brings {fraction:.0%}\nrms displacement {size}{longer}{told}"
 
     def draw(self, axes: Axes, number: int) -> None:
         """Draws the displacement of one particle of the chosen sites, over a field in the plane."""
@@ -141,6 +149,18 @@ class Motion:
             axes.plot(x[order], curve[order], color="0.1")
             axes.set_ylim(-1.05 * largest, 1.05 * largest)
             return
+        self._draw_arrows(axes, ways)
+
+    def draw_velocity(self, axes: Axes, flow: TrueFlow) -> None:
+        """Draws the true velocity of the chosen sites, as long as the heaviest particle's displacement."""
+        if len(self.in_view) == 0:
+            return
+        velocity = np.nan_to_num(flow.velocity)
+        heaviest = self.displacement[:, int(self.fractions.argmax())]
+        longer, size = (np.sqrt(self._mean(part**2).sum()) for part in (heaviest, velocity))
+        self._draw_arrows(axes, velocity * (longer / size if size > 0 else 0.0))
+
+    def _draw_arrows(self, axes: Axes, ways: np.ndarray) -> None:
         sites = self.sites
         limits = axes.get_xlim(), axes.get_ylim()
         arrows = axes.quiver(
@@ -173,6 +193,13 @@ class Motion:
         sizes = [squares.sum()] if len(set(units)) == 1 else squares
         pairs = zip(np.sqrt(sizes), units, strict=False)
         return ", ".join(f"{size:.2g}{unit if unit == '°' else f' {unit}'}".rstrip() for size, unit in pairs)  # fmt: skip
+
+    @cached_property
+    def _seen(self) -> np.ndarray:
+        """Quadrature weights of the sites in view; 0 elsewhere."""
+        seen = np.zeros_like(self.quadrature)
+        seen[self.in_view] = self.quadrature[self.in_view]
+        return seen
 
     def _mean(self, numbers: np.ndarray) -> np.ndarray:
         """Returns the mean over the sites in view."""
@@ -218,64 +245,93 @@ def _drawn(geometry: Geometry, parts: tuple[str, ...]) -> list[str]:
 
 
 def draw_motion(
-    forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]]
+    forecaster: Forecaster,
+    rows: Mapping[str, tuple[Example, Geometry]],
+    others: Sequence[Example] = (),
 ) -> Figure | None:
     """Returns the input field and, over it, the particles of every number; None where none move.
+
+    Where the velocity is known it has a panel of its own, and titles tell how displacements go with it.
 
     Args:
         forecaster: A trained model.
         rows: By name, an example and its sites: one block of panels each, for every layer that
             has particles.
+        others: Examples at the same sites, whose velocity is the control.
     """
     model = forecaster.model
     if not isinstance(model, GaussianParticleOperator) or not has_moving_particles(model):
         return None
-    blocks: list[tuple[str, Example, Motion]] = []
+    blocks: list[tuple[str, Example, Motion, TrueFlow | None]] = []
     variable = forecaster.task.fields[0]
     for name, (example, geometry) in rows.items():
         values = forecaster.normalised_input(example.frames)
+        flow = TrueFlow.of(example, geometry, forecaster.task.fields, others)
         with torch.no_grad():
             found = model.particles(values, example.coords, weights=example.site_weights)
         for layer, held in enumerate(found, start=model.config.num_layers - len(found) + 1):
             where = f", layer {layer}" if len(found) > 1 else ""
             motion = Motion.of(held, example.coords, example.weights, geometry)
-            blocks.append((f"{name}: {variable}{where}", example, motion))
-    num_panels = 1 + model.config.num_gaussians
-    columns = min(MAX_COLUMNS, num_panels)
+            blocks.append((f"{name}: {variable}{where}", example, motion, flow))
+    has_flow = any(flow is not None for *_, flow in blocks)
+    num_panels = 1 + has_flow + model.config.num_gaussians
+    columns = 3 if num_panels in (5, 6) else min(MAX_COLUMNS, num_panels)
     lines = math.ceil(num_panels / columns)
-    height = lines * sum(panel_height(motion.geometry) + 0.5 for *_, motion in blocks)
+    height = lines * sum(
+        panel_height(motion.geometry) * 3.1 / 3.2 + 0.4 + 0.3 * has_flow for *_, motion, _ in blocks
+    )
     figure, grid = plt.subplots(
-        lines * len(blocks), columns, figsize=(3.2 * columns + 0.8, height),
+        lines * len(blocks), columns, figsize=(12.4 * columns / 4 + (2.0 if columns == 3 else 0.0), height),
         squeeze=False, layout="constrained",
     )  # fmt: skip
+    units = dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True))
+    label = labelled(variable, units.get(variable, ""))
     for block, panels in zip(blocks, grid.reshape(len(blocks), -1), strict=True):
-        _draw_block(list(panels), variable, *block)
+        _draw_block(list(panels), label, *block)
     return figure
 
 
 def _draw_block(
-    panels: list[Axes], variable: str, title: str, example: Example, motion: Motion
+    panels: list[Axes],
+    label: str,
+    title: str,
+    example: Example,
+    motion: Motion,
+    flow: TrueFlow | None,
 ) -> None:
     geometry, num_gaussians = motion.geometry, motion.weights.shape[1]
     field = np.where(motion.quadrature > 0, example.fields[0, -1, :, 0].numpy(), np.nan)
     limits = color_limits(field)
     # Arrows are displacements along the axes of the grid.
-    draw_panel(panels[0], title, variable, geometry, field, limits, in_own_frame=True)
+    draw_panel(panels[0], title, label, geometry, field, limits, in_own_frame=True)
     motion.label(panels[0])
-    for number, axes in enumerate(panels[1 : 1 + num_gaussians]):
+    if flow is not None:
+        _draw_veiled(panels[1], geometry, field, limits)
+        motion.draw_velocity(panels[1], flow)
+        motion.label(panels[1])
+        panels[1].set_title("true velocity, its arrows as long\nas those of the heaviest particle", fontsize=9)  # fmt: skip
+        panels[1].tick_params(labelsize=7)
+    first = 1 if flow is None else 2
+    for number, axes in enumerate(panels[first : first + num_gaussians]):
         if geometry.domain.dim > 1:
-            draw_values(axes, geometry, field, limits, in_own_frame=True)
-            veil = Rectangle((0, 0), 1, 1, color="white", alpha=VEIL, transform=axes.transAxes)
-            axes.add_patch(veil)
+            _draw_veiled(axes, geometry, field, limits)
         else:
             unit = geometry.axis_units[0]
             axes.set_ylabel(f"displacement ({unit})" if unit else "displacement", fontsize=8)
         motion.draw(axes, number)
         motion.label(axes)
-        axes.set_title(motion.title(number), fontsize=9)
+        axes.set_title(motion.title(number, flow), fontsize=9)
         axes.tick_params(labelsize=7)
-    for axes in panels[1 + num_gaussians :]:
+    for axes in panels[first + num_gaussians :]:
         axes.set_axis_off()
+
+
+def _draw_veiled(
+    axes: Axes, geometry: Geometry, field: np.ndarray, limits: tuple[float, float]
+) -> None:
+    """Draws a field, faded, below arrows."""
+    draw_values(axes, geometry, field, limits, in_own_frame=True)
+    axes.add_patch(Rectangle((0, 0), 1, 1, color="white", alpha=VEIL, transform=axes.transAxes))
 
 
 def draw_heaviest(

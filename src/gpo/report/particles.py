@@ -58,16 +58,16 @@ def draw_particles(
         num_particles: How many to draw: spread over the sites, each the heaviest of its site.
         fraction: Half axes in units of sigma; when not given, as much as reads at a glance.
     """
-    shown = _chosen(particles, sample, domain, num_particles)
+    shown = chosen_particles(particles, sample, domain, num_particles)
     weights = shown.weights.numpy()
     if domain.dim == 1:
         marks = axes.scatter(shown.centers[:, 0], shown.scales[:, 0], c=weights, s=12)
         axes.set(xlabel="center μ", ylabel="scale σ")
         plt.colorbar(marks, ax=axes, label="weight w")
         return
-    fraction = fraction or _readable(shown)
+    fraction = fraction or readable_fraction(shown)
     ellipses = PolyCollection(
-        list(_outlines(shown, fraction)), array=weights, cmap="viridis", linewidths=1.0
+        list(outlines(shown, fraction)), array=weights, cmap="viridis", linewidths=1.0
     )
     ellipses.set_facecolor("none")
     # A light rim keeps dark ellipses apart from a dark field.
@@ -77,8 +77,17 @@ def draw_particles(
     label_plane(axes, coords, domain)
 
 
-def _chosen(particles: Particles, sample: int, domain: Domain, count: int) -> ParticleCloud:
-    """Returns the heaviest particle of some sites."""
+def chosen_particles(
+    particles: Particles, sample: int, domain: Domain, count: int
+) -> ParticleCloud:
+    """Returns the heaviest particle of some sites, chosen by a fixed shuffle.
+
+    Args:
+        particles: The particles of a batch.
+        sample: Which sample of the batch.
+        domain: Where they live; in three dimensions those that the middle plane cuts.
+        count: How many, at most.
+    """
     detached = Particles(
         particles.centers[sample : sample + 1].detach().cpu(),
         particles.scales[sample : sample + 1].detach().cpu(),
@@ -96,18 +105,28 @@ def _chosen(particles: Particles, sample: int, domain: Domain, count: int) -> Pa
     return cloud.rows(rows[order[:count]])
 
 
-def _readable(cloud: ParticleCloud) -> float:
+def readable_fraction(cloud: ParticleCloud) -> float:
     """Returns the largest round fraction that draws most particles small beside the domain."""
     size = float((cloud.scales / cloud.domain.unit_lengths(cloud.scales)).amax(-1).median())
     return max((part for part in FRACTIONS if part * size <= LARGEST), default=FRACTIONS[0])
 
 
-def _outlines(cloud: ParticleCloud, fraction: float) -> np.ndarray:
+def outlines(
+    cloud: ParticleCloud, fraction: float, drawn_axes: tuple[int, int] = (0, 1)
+) -> Float[np.ndarray, "particles corners axes"]:
+    """Returns ellipses around centers, on the sphere by longitude and latitude.
+
+    Args:
+        cloud: The particles.
+        fraction: Half axes in units of sigma.
+        drawn_axes: The axes across and upwards.
+    """
     if cloud.domain.is_sphere:
         return cloud.footprints(fraction).map_outlines(32).numpy()
     angle = np.linspace(0, 2 * np.pi, 32, endpoint=False)
     around = np.stack([np.cos(angle), np.sin(angle)], -1)
-    centers, scales = (part[:, None, :2].numpy() for part in (cloud.centers, cloud.scales))
+    parts = (cloud.centers, cloud.scales)
+    centers, scales = (part[:, None, list(drawn_axes)].numpy() for part in parts)
     return centers + fraction * scales * around
 
 
@@ -128,7 +147,7 @@ def draw_particle_panels(
         return None
     height = sum(panel_height(rows[name][1]) for name in drawn) + 0.3
     figure, grid = plt.subplots(
-        len(drawn), 4, figsize=(16, height), squeeze=False, layout="constrained"
+        len(drawn), 4, figsize=(12.4, height), squeeze=False, layout="constrained"
     )
     variable = forecaster.task.fields[0]
     for (name, part), panels in zip(drawn.items(), grid, strict=True):

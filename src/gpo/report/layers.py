@@ -1,0 +1,141 @@
+"""What the layers make of an input, between the input and the target, with footprints of particles."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from gpo.data.geometry import Geometry
+from gpo.data.splits import evenly
+from gpo.evaluation.example import ShownExample
+from gpo.forecast.examples import Example
+from gpo.forecast.forecaster import Task
+from gpo.model.particles import Particles
+from gpo.report.appearance import labelled
+from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
+from gpo.report.particles import chosen_particles, outlines, readable_fraction
+
+MAX_COLUMNS = 4
+MAX_LAYERS = 6
+"""States that are shown; of more layers, evenly many."""
+NUM_FOOTPRINTS = 90
+"""Particles that are outlined in a panel."""
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: str
+    label: str
+    values: np.ndarray
+    particles: Particles | None = None
+    """Drawn over the values."""
+
+
+def draw_layers(
+    shown: ShownExample,
+    geometry: Geometry,
+    example: Example,
+    task: Task,
+    particles: Sequence[Particles] = (),
+) -> Figure | None:
+    r"""Returns input, state before the first layer and after each, windows, and target.
+
+    The paper draws $A^{(k)}(x)=\sum_gz^{(k)}_g(x)$. Row renormalisation keeps that sum, so that all
+    layers would look alike; $\sum_gz_g^2$ shows how the mass is spread over the Gaussians. The
+    geometric variant has a state $h$ instead of a basis, and waves that depend on no field.
+
+    Args:
+        shown: Activations and windows of one example; None is returned where there are none.
+        geometry: The sites.
+        example: The example.
+        task: Names and units of its variables.
+        particles: Those of the last layers, one each. An encoder's are those of every layer.
+    """
+    if len(shown.activations) == 0:
+        return None
+    panels = _panels(shown, example, task, particles)
+    columns = min(MAX_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    size = (3.1 * columns, rows * panel_height(geometry) + 0.2)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    is_known = example.weights[0].numpy() > 0
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        numbers = np.where(is_known, panel.values, np.nan)
+        limits = color_limits(numbers)
+        draw_panel(axes, panel.title, panel.label, geometry, numbers, limits, in_own_frame=True)
+        if panel.particles is not None:
+            held = panel.particles
+            parts = (held.centers, held.scales, held.weights)
+            counted = Particles(*(part[:1, torch.from_numpy(is_known)] for part in parts))
+            draw_footprints(axes, counted, geometry, is_hat=len(shown.windows) == 0)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _panels(
+    shown: ShownExample, example: Example, task: Task, particles: Sequence[Particles]
+) -> list[_Panel]:
+    """Returns what is drawn, in reading order."""
+    has_windows, num_layers = len(shown.windows) > 0, len(shown.activations) - 1
+    what = "Σ z²" if has_windows else "Σ h²"
+    field, target = task.fields[0], task.outputs[0]
+    # Static maps and series alike; units are known of outputs alone.
+    units = dict(zip(task.outputs, task.units, strict=True))
+    given = example.fields[0, -1, :, 0].numpy()
+    panels = [_Panel(f"input: {field}", labelled(field, units.get(field, "")), given)]
+    for layer in evenly(range(num_layers + 1), MAX_LAYERS):
+        title = f"{what} before layer 1" if layer == 0 else f"{what} after layer {layer}"
+        held = None
+        if particles and has_windows:
+            held = particles[-1]
+        elif particles and layer > num_layers - len(particles):
+            held = particles[layer - 1 - num_layers + len(particles)]
+        panels.append(_Panel(title, f"{what}, no units", shown.activations[layer], held))
+    if has_windows:
+        panels += [
+            _Panel(f"a window of layer {layer}", "weight p", shown.windows[layer - 1])
+            for layer in evenly(range(1, num_layers + 1), MAX_LAYERS)
+        ]
+    truth = example.target[0, :, 0].numpy()
+    return [*panels, _Panel(f"target: {target}", labelled(target, units[target]), truth)]
+
+
+def draw_footprints(
+    axes: Axes, particles: Particles, geometry: Geometry, *, is_hat: bool = True
+) -> None:
+    """Outlines the heaviest particle of some sites: the support of a hat, or a part of a Gaussian.
+
+    Args:
+        axes: Over a field.
+        particles: Of a batch; the first sample is drawn.
+        geometry: The sites that own them.
+        is_hat: Whether half axes are as wide as the hat; else a round part of sigma.
+    """
+    domain = geometry.domain
+    cloud = chosen_particles(particles, 0, domain, NUM_FOOTPRINTS)
+    fraction = 1.0 if is_hat else readable_fraction(cloud)
+    limits = axes.get_xlim(), axes.get_ylim()
+    if domain.dim == 1:
+        centers, scales = cloud.centers[:, 0].numpy(), fraction * cloud.scales[:, 0].numpy()
+        low, high = limits[1]
+        heights = np.full(len(centers), low + 0.03 * (high - low))
+        axes.hlines(heights, centers - scales, centers + scales, color="#d55e00", alpha=0.5)
+        axes.set(xlim=limits[0], ylim=limits[1])
+        return
+    shapes = outlines(cloud, fraction, geometry.drawn_axes)
+    if domain.is_sphere:
+        # Longitudes of the axes may be of another turn.
+        middle, shown = sum(limits[0]) / 2, shapes[..., 0].mean(-1)
+        shapes[..., 0] += 360 * np.round((middle - shown) / 360)[:, None]
+    ellipses = PolyCollection(list(shapes), facecolors="none", edgecolors="0.1", linewidths=0.7)
+    ellipses.set_path_effects([withStroke(linewidth=1.8, foreground="white")])
+    axes.add_collection(ellipses, autolim=False)
+    axes.set(xlim=limits[0], ylim=limits[1])
