@@ -93,7 +93,8 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
     given = small_run(variant, **SIZES) if "model" not in changes else {}
     config = RunConfig.of(**{"data": "waves.nc", "history": 2, **given, **changes})
     split = split_time_slices(data, history=config.task.history, lead=config.task.lead)
-    return Session("waves", lively(new_forecaster(data, split, config)), data, split.test)
+    forecaster = lively(new_forecaster(data, split, config))
+    return Session("waves", forecaster, data, split.test, split.training)
 
 
 def make_map_session(variant="geometric"):

@@ -1,5 +1,6 @@
 """What the server answers, on every kind of geometry and for both variants."""
 
+import json
 import threading
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from starlette.testclient import TestClient
 
 from gpo import Ablation
 from gpo.data.dates import TimeOrigin
+from gpo.evaluation.references import Climatology
 from gpo.explore.app import make_app
 from gpo.explore.arrays import Packet, pack, unpack
 from gpo.explore.metadata import run_metadata
@@ -198,6 +200,76 @@ def test_the_data_of_the_view_is_a_netcdf_file():
         assert {"t2m_given", "t2m_ablated", "b_error"} <= set(file.data_vars)
         masked = session.plane(1).geometry.is_masked
         np.testing.assert_array_equal(np.isnan(truth), masked)
+        assert file.attrs["run"] == "waves"
+        assert file.attrs["example"] == "1 of the test split of waves.nc"
+
+
+@pytest.mark.parametrize(
+    ("variant", "mode", "name"), [("geometric", 1, "wave ("), ("paper", 5, "head 2, mode 2")]
+)
+def test_a_saved_file_says_which_parts_were_off(variant, mode, name):
+    client = client_of(make_session("grid", variant))
+    ablation = {"modes": [[1, mode]], "layers": [0], "sites": [3, 7]}
+    content = client.post("/api/netcdf", json={"ablation": ablation}).content
+    with _opened(content) as file:
+        words = file.attrs["ablation"]
+        assert "layer 1;" in words
+        assert f"layer 2: {name}" in words
+        assert words.endswith("2 sites, where is_off is 1")
+        np.testing.assert_array_equal(np.flatnonzero(file["is_off"].values), [3, 7])
+        stored = json.loads(file.attrs["ablation_json"])
+        assert stored == {"modes": [[1, mode]], "layers": [0], "num_sites": 2}
+    with _opened(client.post("/api/netcdf", json={}).content) as file:
+        assert file.attrs["ablation"] == "nothing is off"
+        assert "is_off" not in file
+
+
+def test_a_rollout_comes_with_the_errors_of_persistence_and_climatology():
+    session = make_session("grid")
+    answer = ask(client_of(session), "rollout", example=0, steps=3)
+    truth, example = answer.arrays["truth"], session.example(0)
+    weights = example.weights[0, :, None].numpy()
+    climatology = Climatology.of(session.data, session.training)
+    last = session.members[0].last
+    guesses = {
+        "persistence": example.fields[0, -1].expand(3, -1, -1).numpy(),
+        "climatology": climatology.at(range(last + 1, last + 4)).numpy(),
+    }
+    for name, guess in guesses.items():
+        told = answer.metadata["references"][name]
+        assert len(told) == len(truth)
+        for step, frame in enumerate(truth):
+            squares = weights * (guess[step] - frame) ** 2
+            expected = np.sqrt(squares.sum(0) / weights.sum())
+            np.testing.assert_allclose(told[step]["rms"], expected, rtol=1e-4)
+
+
+def test_a_rollout_without_training_frames_says_why_there_is_no_climatology():
+    session = replace(make_session("grid"), training=())
+    metadata = ask(client_of(session), "rollout", example=0, steps=2).metadata
+    assert list(metadata["references"]) == ["persistence"]
+    assert metadata["no_climatology"].startswith("No climatology")
+
+
+def test_a_kept_prediction_tells_how_long_the_model_took_when_it_ran():
+    client = client_of(make_session("grid"))
+    first = ask(client, "prediction", example=0).metadata["seconds"]
+    assert ask(client, "prediction", example=0).metadata["seconds"] == first > 1e-4
+
+
+def test_a_baseline_is_called_by_its_name_and_units_as_people_write_them():
+    run = run_metadata(make_session("grid", model="fno"))
+    assert run["model"] == "FNO"
+    assert run["reasons"]["modes"] == "FNO has no layers of windows and modes."
+    assert [output["units"] for output in run["outputs"]] == ["K", ""]
+
+
+def test_a_sphere_with_dates_is_the_earth_and_one_without_is_any_planet():
+    plain = make_session("patch")
+    dated = replace(plain, data=replace(plain.data, origin=TimeOrigin("2019-03-01 00:00:00")))
+    flat = make_session("grid")
+    flat = replace(flat, data=replace(flat.data, origin=TimeOrigin("2019-03-01 00:00:00")))
+    assert [run_metadata(session)["is_earth"] for session in (plain, dated, flat)] == [False, True, False]  # fmt: skip
 
 
 def test_the_page_shows_dates_of_the_calendar_of_the_file():

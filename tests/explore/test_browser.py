@@ -1,154 +1,26 @@
 """The page in a real browser, against a real server: what one does and what is then seen."""
 
-import os
 import re
-import shutil
-import sys
-import threading
-from contextlib import contextmanager
 
 import netCDF4
 import numpy as np
 import pytest
-import uvicorn
 from playwright import sync_api as playwright
 
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
-from gpo.explore.app import make_app
-from gpo.explore.server import listening
-from gpo.runs import Run, split_of
-from gpo.training.config import RunConfig
-from gpo.training.fit import new_forecaster
-from tests.explore.sessions import SIZES, lively, make_session
-from tests.processes import Running
+from tests.explore.pages import (
+    NEEDS_BROWSER,
+    address_of,
+    click_in,
+    colours_in,
+    module_page,
+    opened_at,
+    pixels,
+    settle,
+    text,
+)
+from tests.explore.sessions import make_session
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser found: needs Chromium on the PATH"),
-]
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
-ADDRESS = re.compile(r"^explore: (http://127\.0\.0\.1:\d+/) .*\n", re.MULTILINE)
-PATIENCE = 60_000
-"""Milliseconds after which an element that is waited for is called missing; ends hangs only."""
-playwright.expect.set_options(timeout=PATIENCE)
-
-
-def make_run(folder):
-    """An untrained run of a wave that travels over a square."""
-    x, y, t = np.arange(16) / 16, np.arange(12) / 12, np.arange(40.0)
-    angle = 2 * np.pi * (x[:, None] + 2 * y - 0.05 * t[:, None, None])
-    np.savez(folder / "wave.npz", x=x, y=y, time=t, u=np.sin(angle) + np.cos(2 * angle))  # fmt: skip
-    config = RunConfig.of(data=str(folder / "wave.npz"), **SIZES)
-    data = open_data(folder / "wave.npz", ReadOptions())
-    run = Run(folder / "run")
-    run.claim(config)
-    lively(new_forecaster(data, split_of(data, config), config)).save(run.model_folder)
-    return run.folder
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """The command itself, from its first line to Ctrl-C."""
-    folder = make_run(tmp_path_factory.mktemp("explore"))
-    command = [sys.executable, "-m", "gpo", "explore", str(folder), "--port", "0", "--no-browser"]
-    with Running(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as running:
-        running.wait_until(lambda: ADDRESS.search(running.said))
-        printed = running.said
-        yield ADDRESS.search(printed)[1], printed
-        running.interrupt()
-        assert running.end() == 0, running.said
-        assert running.said.removeprefix(printed).strip() == "stopped"
-
-
-@contextmanager
-def address_of(session):
-    """Serves a session in a thread of this process, until the block ends however it may."""
-    listener = listening("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(make_app(session), log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
-
-
-@pytest.fixture(scope="module")
-def paper_address():
-    """The other variant."""
-    with address_of(make_session("grid", "paper")) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def tab(browser):
-    """One tab for all tests; it remembers what went wrong and what was asked for."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE)
-    opened = context.new_page()
-    opened.problems, opened.asked = [], []
-    opened.on("console", lambda line: opened.problems.append(line.text) if line.type == "error" else None)  # fmt: skip
-    opened.on("pageerror", lambda error: opened.problems.append(str(error)))
-    opened.on("request", lambda request: opened.asked.append(request.url))
-    yield opened
-    context.close()
-
-
-def opened_at(tab, address):
-    tab.problems.clear()
-    tab.asked.clear()
-    tab.goto(address)
-    tab.wait_for_selector("html[data-ready=true]")
-    settle(tab)
-    return tab
-
-
-def settle(page):
-    """Waits until no answer is under way and all is drawn."""
-    page.evaluate(
-        """async () => { for (let calm = 0; calm < 3; calm++) {
-        await new Promise(requestAnimationFrame);
-        if (document.body.getAttribute("aria-busy") === "true") calm = -1; } }"""
-    )
-
-
-def module_page(tab, served):
-    """A page whose modules can be called; in what state it is does not matter."""
-    return tab if tab.url.startswith(served[0]) else opened_at(tab, served[0])
-
-
-@pytest.fixture
-def page(tab, served):
-    yield opened_at(tab, served[0])
-    assert tab.problems == []
-    assert tab.locator("#problem").is_hidden()
-
-
-def pixels(page, canvas):
-    return page.evaluate(f"document.getElementById('{canvas}').toDataURL()")
-
-
-def text(page, name):
-    return page.inner_text(f"#{name}")
-
-
-def click_in(page, canvas, right, down, **how):
-    box = page.locator(f"#{canvas}").bounding_box()
-    page.mouse.click(box["x"] + right * box["width"], box["y"] + down * box["height"], **how)
-    settle(page)
+pytestmark = NEEDS_BROWSER
 
 
 def test_the_command_says_how_long_an_answer_takes_and_where_the_page_is(served):
@@ -202,17 +74,6 @@ def test_layers_are_a_film_that_keys_can_step_through(page):
     page.click("#play-layer")
 
 
-def colours_in(page, canvas):
-    """The colours of a canvas, each as one number."""
-    found = page.evaluate(
-        f"""(() => {{ const c = document.getElementById('{canvas}');
-        const bytes = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-        const seen = new Set(); for (let n = 0; n < bytes.length; n += 4)
-        seen.add(bytes[n] * 65536 + bytes[n + 1] * 256 + bytes[n + 2]); return [...seen]; }})()"""
-    )
-    return set(found)
-
-
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 def test_a_cell_of_the_coupling_shows_both_windows(tab, served, paper_address, variant):
     page = opened_at(tab, served[0] if variant == "geometric" else paper_address)
@@ -245,7 +106,7 @@ def test_a_head_of_the_papers_variant_is_switched_off_as_a_whole(tab, paper_addr
 def test_a_clicked_point_tells_its_value_and_on_what_it_depends(page):
     assert page.is_disabled("#shown [data-value=dependence]")
     click_in(page, "field", 0.4, 0.4)
-    assert re.search(r"value -?[\d.e-]+ ", text(page, "point"))
+    assert re.search(r"value -?[\d.×⁻-]+", text(page, "point"))
     assert page.locator("#contributions li").count() == 6
     before = pixels(page, "field")
     page.click("#shown [data-value=dependence]")
@@ -272,17 +133,18 @@ def test_a_painted_region_is_off_until_it_is_erased(page):
     assert text(page, "parts") == "Nothing is off."
 
 
-def test_a_rollout_is_seen_beside_the_truth_step_by_step(page):
-    page.click("#roll-out")
-    settle(page)
-    assert re.match(r"1 of \d+", text(page, "step-text"))
+def test_a_rollout_is_there_on_load_beside_the_truth_step_by_step(page):
+    step = page.locator("#step-text")
+    playwright.expect(step).to_have_text(re.compile(r"1 of \d+: \d+"))
     first = pixels(page, "forecast"), pixels(page, "rollout-error")
     page.focus("#step")
     page.keyboard.press("ArrowRight")
     settle(page)
-    assert re.match(r"2 of \d+", text(page, "step-text"))
+    playwright.expect(step).to_have_text(re.compile(r"2 of \d+"))
     assert pixels(page, "forecast") != first[0]
     assert pixels(page, "rollout-error") != first[1]
+    click_in(page, "curve", 0.95, 0.5)
+    playwright.expect(step).to_have_text(re.compile(r"(\d+) of \1:"))
 
 
 def test_time_moves_with_the_slider_and_plays(page):
@@ -346,7 +208,7 @@ def test_everything_can_be_done_with_keys(page):
     page.focus("#shown [aria-checked=true]")
     page.keyboard.press("ArrowRight")
     settle(page)
-    assert page.get_attribute("#shown [data-value=truth]", "aria-checked") == "true"
+    assert page.get_attribute("#shown [data-value=given]", "aria-checked") == "true"
 
 
 def test_the_tab_key_reaches_every_panel_and_focus_is_seen(page):
@@ -360,19 +222,9 @@ def test_the_tab_key_reaches_every_panel_and_focus_is_seen(page):
         reached.append(name)
         if name:
             assert outline != "none", name
-        if name == "step":
+        if name == "layer":
             break
-    wanted = [
-        "theme",
-        "time",
-        "field",
-        "modes",
-        "off-mode",
-        "coupling",
-        "layer",
-        "roll-out",
-        "step",
-    ]
+    wanted = ["theme", "time", "field", "step", "modes", "off-mode", "coupling", "layer"]
     assert [name for name in reached if name in wanted] == wanted
 
 
@@ -380,16 +232,16 @@ def test_dark_is_as_the_system_says_and_as_the_button_says(page):
     page.emulate_media(color_scheme="dark")
     settle(page)
     background = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(background) == "rgb(18, 21, 26)"
+    assert page.evaluate(background) == "rgb(15, 18, 23)"
     assert page.get_attribute("#theme", "aria-pressed") == "true"
     before = pixels(page, "coupling")
     page.click("#theme")
     settle(page)
-    assert page.evaluate(background) == "rgb(243, 244, 246)"
+    assert page.evaluate(background) == "rgb(242, 244, 247)"
     assert pixels(page, "coupling") != before
     page.reload()
     page.wait_for_selector("html[data-ready=true]")
-    assert page.evaluate(background) == "rgb(243, 244, 246)"
+    assert page.evaluate(background) == "rgb(242, 244, 247)"
     page.evaluate("localStorage.clear()")
     page.emulate_media(color_scheme="light")
 
@@ -397,8 +249,9 @@ def test_dark_is_as_the_system_says_and_as_the_button_says(page):
 def test_at_1280_by_800_no_panel_overflows_and_none_jumps(page):
     def places():
         return page.evaluate(
-            "[...document.querySelectorAll('.panel, canvas')].map((part) => "
-            "Object.values(part.getBoundingClientRect().toJSON()))"
+            "[...document.querySelectorAll('.panel, canvas[id]')].map((part) => "
+            "{ const { left, top, width, height } = part.getBoundingClientRect();"
+            " return [left, top + scrollY, width, height]; })"
         )
 
     before = places()

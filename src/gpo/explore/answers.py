@@ -1,9 +1,7 @@
-"""Answers about fields: input, truth, prediction, prediction under ablation, rollout; as NetCDF too."""
+"""Answers about fields: input, truth, prediction, prediction under ablation, rollout."""
 
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice
-from gpo.data.writers.netcdf import write_forecast
 from gpo.explore.arrays import Packet
 from gpo.explore.attribution import attribute
 from gpo.explore.requests import AblationRequest, ExampleRequest, PointRequest, RolloutRequest
@@ -25,6 +22,9 @@ from gpo.numerics.norms import relative_l2, rmse
 
 MAX_STEPS = 50
 """Steps of a rollout, while the page waits."""
+NO_CLIMATOLOGY = (
+    "No climatology: sites differ, or training frames are missing or too many to average."
+)
 
 
 def sites(session: Session, request: ExampleRequest) -> Packet:
@@ -48,9 +48,7 @@ def prediction(session: Session, request: AblationRequest) -> Packet:
     """Returns the prediction under an ablation, its errors, and its change."""
     example = session.example(request.example)
     whole = session.prediction(request.example)
-    start = time.perf_counter()
-    predicted = session.prediction(request.example, request.ablation)
-    seconds = time.perf_counter() - start
+    predicted, seconds = session.timed_prediction(request.example, request.ablation)
     metadata = {
         "errors": _errors(predicted, example.target[0], example),
         "changes": _errors(predicted, whole, example),
@@ -63,7 +61,7 @@ def value(session: Session, request: PointRequest) -> Packet:
     """Returns the prediction of all variables at any point."""
     example = session.example(request.example)
     coords = session.plane(request.example).coords_of(request.point)
-    query = torch.from_numpy(coords.astype(np.float32))[None]
+    query = torch.from_numpy(coords)[None]
     with torch.no_grad():
         values = session.forecaster(
             example.frames, example.coords, weights=example.site_weights, queries=query,
@@ -100,7 +98,7 @@ def dependence(session: Session, request: PointRequest) -> Packet:
 def rollout(
     session: Session, request: RolloutRequest, is_abandoned: Callable[[], bool] = lambda: False
 ) -> Packet:
-    """Returns a rollout and the truth, as far as the data reaches.
+    """Returns a rollout and the truth, as far as the data reaches, and the errors of references.
 
     Args:
         session: The run.
@@ -112,66 +110,51 @@ def rollout(
     if is_abandoned():
         raise AbandonedError
     with session.lock:
-        example, truth, forcings, times, labels = _series(session, request)
+        start = _series(session, request)
+    example, truth = start.example, start.truth
     steps: list[Tensor] = []
     with session.rollout_lock:
         for step in forecasts.rollout_steps(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.site_weights, forcings=forcings, ablation=_ablation_of(request),
+            weights=example.site_weights, forcings=start.forcings, ablation=_ablation_of(request),
         ):  # fmt: skip
             if is_abandoned():
                 raise AbandonedError
             steps.append(step[0])
-    forecast = torch.stack(steps)
-    errors = [
-        _errors(guess, true, example)
-        for guess, true in zip(forecast, torch.from_numpy(truth), strict=True)
-    ]
+        climatology = session.climatology()
+    forecast, true_frames = torch.stack(steps), torch.from_numpy(truth)
+    references = {"persistence": example.fields[0, -1].expand_as(forecast)}
+    if climatology is not None:
+        references["climatology"] = climatology.at(start.later)
+
+    def errors(guesses: Tensor) -> list[dict[str, Any]]:
+        pairs = zip(guesses, true_frames, strict=True)
+        return [_errors(guess, true, example) for guess, true in pairs]
+
     arrays = {"forecast": forecast.numpy(), "truth": truth}
-    return Packet(arrays, {"errors": errors, "times": times, "labels": labels})
+    metadata = {
+        "errors": errors(forecast), "times": start.times, "labels": start.labels,
+        "references": {name: errors(guesses) for name, guesses in references.items()},
+        "no_climatology": None if climatology is not None else NO_CLIMATOLOGY,
+    }  # fmt: skip
+    return Packet(arrays, metadata)
 
 
-def netcdf(session: Session, request: AblationRequest) -> bytes:
-    """Returns input, truth, prediction and error of an example as a NetCDF file; NaN where masked."""
-    example, task = session.example(request.example), session.forecaster.task
-    whole = session.prediction(request.example)
-    truth = example.target[0]
-    columns: list[tuple[Variable, np.ndarray]] = []
-    for number, (name, units) in enumerate(zip(task.outputs, task.units, strict=True)):
-        parts = {"truth": truth, "predicted": whole, "error": whole - truth}
-        if request.ablation != Ablation():
-            parts["ablated"] = session.prediction(request.example, request.ablation)
-        columns += [
-            (Variable(f"{name}_{part}", units), values[:, number].numpy())
-            for part, values in parts.items()
-        ]
-    data = session.data
-    inputs = data.variables if isinstance(data, Trajectories) else data.inputs
-    columns += [
-        (Variable(f"{variable.name}_given", variable.units), example.fields[0, -1, :, n].numpy())
-        for n, variable in enumerate(inputs)
-    ]
-    is_known = example.weights[0].numpy() > 0
-    rows = np.stack([np.where(is_known, values, np.nan) for _, values in columns], -1)
-    variables = [variable for variable, _ in columns]
-    geometry = session.plane(request.example).geometry
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "view.nc"
-        member = session.members[request.example]
-        if isinstance(member, TimeSlice) and isinstance(data, Trajectories):
-            number = member.last if task.lead == 0 else member.target
-            times = data.time[number : number + 1]
-            write_forecast(
-                path, rows[None, None], geometry, variables, times, data.time_units, data.origin
-            )
-        else:
-            write_forecast(path, rows[None], geometry, variables)
-        return path.read_bytes()
+@dataclass(frozen=True)
+class _Start:
+    """What a rollout starts from, and what really followed."""
+
+    example: Example
+    truth: np.ndarray
+    forcings: Tensor
+    later: range
+    """Numbers of the frames that are forecast."""
+    times: list[float]
+    labels: list[str]
+    """Their dates or times."""
 
 
-def _series(
-    session: Session, request: RolloutRequest
-) -> tuple[Example, np.ndarray, Tensor, list[float], list[str]]:
+def _series(session: Session, request: RolloutRequest) -> _Start:
     """Returns what a rollout starts from; the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
     member, data, task = session.members[request.example], session.data, session.forecaster.task
@@ -185,7 +168,8 @@ def _series(
     times, labels = data.time[list(later)].astype(float).tolist(), data.time_labels(later)
     ahead = np.arange(member.last + 2 * task.lead, stop, task.lead)
     forcings = torch.from_numpy(data.forcing_frames(member.trajectory, ahead))[None]
-    return example, read[task.history :].astype(np.float32), forcings, times, labels
+    truth = read[task.history :].astype(np.float64)
+    return _Start(example, truth, forcings, later, times, labels)
 
 
 def _errors(

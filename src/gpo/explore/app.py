@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gpo.explore import answers, internals
+from gpo.explore import answers, internals, saved
 from gpo.explore.arrays import Packet, pack, to_json
 from gpo.explore.metadata import run_metadata
 from gpo.explore.requests import (
@@ -29,7 +29,13 @@ from gpo.explore.requests import (
 from gpo.explore.security import MOST_BYTES, Guard, refused
 from gpo.explore.session import AbandonedError, Recent, Session
 
-TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+TYPES = {
+    "html": "text/html",
+    "js": "text/javascript",
+    "css": "text/css",
+    "svg": "image/svg+xml",
+    "json": "application/json",
+}
 """Media types by file ending."""
 MAX_KEPT = 2 * 2**20
 """Most bytes of an answer that is cached."""
@@ -59,7 +65,7 @@ ANSWERS = {
     "value": Answer(PointRequest, answers.value),
     "dependence": Answer(PointRequest, answers.dependence),
     "rollout": Answer(RolloutRequest, answers.rollout, is_long=True),
-    "netcdf": Answer(AblationRequest, answers.netcdf),
+    "netcdf": Answer(AblationRequest, saved.netcdf),
 }
 """All kinds of requests, by the last part of the address."""
 

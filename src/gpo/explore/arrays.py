@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 MAGIC = b"GPO1"
+SEEN = 1e-4
+"""Part of the range of some numbers that a picture, or the digits beside it, would show."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Packet:
     """One answer: named arrays, and metadata."""
 
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Numbers, which travel as float32; site numbers and the like as int32."""
+    """Numbers, which travel as float32, or as float64 where that would lose digits that can be seen;
+    site numbers and the like as int32."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What JSON can hold; a number that is not finite becomes null."""
 
@@ -32,7 +35,7 @@ def pack(packet: Packet) -> bytes:
     described: list[dict[str, Any]] = []
     start = 0
     for name, array in packet.arrays.items():
-        kind = "<i4" if np.issubdtype(array.dtype, np.integer) else "<f4"
+        kind = f"<{_kind(array)}"
         content = np.ascontiguousarray(array, dtype=kind).tobytes()
         described.append(
             {"name": name, "kind": kind[1:], "shape": list(array.shape), "start": start}
@@ -42,6 +45,18 @@ def pack(packet: Packet) -> bytes:
     header = to_json({"metadata": packet.metadata, "arrays": described})
     header += b" " * (-len(header) % 4)
     return b"".join([MAGIC, struct.pack("<I", len(header)), header, *parts])
+
+
+def _kind(array: np.ndarray) -> str:
+    """Returns in which numbers an array travels."""
+    if np.issubdtype(array.dtype, np.integer):
+        return "i4"
+    if array.dtype != np.float64 or not array.size:
+        return "f4"
+    with np.errstate(over="ignore", invalid="ignore"):
+        known = array[np.isfinite(array)]
+        lost = np.abs(known - known.astype(np.float32)).max(initial=0)
+    return "f8" if len(known) and lost > SEEN * np.ptp(known) else "f4"
 
 
 def unpack(content: bytes) -> Packet:

@@ -63,15 +63,15 @@ def attribute(
     scale = forecaster.output_std[output]
     if forecaster.task.predict == "increment":
         scale = scale * forecaster.increment_std[output]
-    attributed = answer[0, site, output] * scale
+    normal = answer[0, site, output]
     sources = (values, *tokens)
-    slopes = torch.autograd.grad(attributed, sources, allow_unused=True)
+    slopes = torch.autograd.grad(normal, sources, allow_unused=True)
     by_site, *by_token = (
-        torch.zeros_like(source) if slope is None else (slope * source).detach()
+        torch.zeros_like(source) if slope is None else (slope * source).detach() * scale
         for slope, source in zip(slopes, sources, strict=True)
     )
     modes = [part.sum(other_axes).flatten() for part in by_token]
     # Forcings are no part of the field.
     by_frame = by_site[0].unflatten(-1, (forecaster.task.history, -1))
     regions = by_frame[..., forecaster.task.num_forcings :].sum((-2, -1))
-    return Attribution(attributed.item(), regions, torch.stack(modes) if modes else None)
+    return Attribution((normal * scale).item(), regions, torch.stack(modes) if modes else None)

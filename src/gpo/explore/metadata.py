@@ -6,6 +6,7 @@ import numpy as np
 
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice, evenly
+from gpo.data.units import readable
 from gpo.explore.session import Session
 from gpo.model.config import PaperConfig
 from gpo.model.field import GaussianField
@@ -26,30 +27,26 @@ def run_metadata(session: Session) -> dict[str, Any]:
         "source": data.source.name,
         "num_sites": session.example(0).frames.shape[2],
         "num_parameters": session.forecaster.num_parameters,
-        "model": _model_name(model),
+        "model": session.model_name,
         "predicts": task.predict,
         "history": task.history,
         "lead": task.lead,
         "inputs": [
-            {"name": variable.name, "units": variable.units, "range": ends}
+            {"name": variable.name, "units": readable(variable.units), "range": ends}
             for variable, ends in zip(inputs, given, strict=True)
         ],
         "outputs": [
-            {"name": name, "units": units, "range": ends}
+            {"name": name, "units": readable(units), "range": ends}
             for name, units, ends in zip(task.outputs, task.units, wanted, strict=True)
         ],
         "time_units": data.time_units if is_series else "",
         "examples": [_example(session, member) for member in session.members],
         "operator": _operator(model),
         "sites_vary": len(data.geometries) > 1,
+        # A sphere whose frames have dates is the Earth; a made one may be any planet.
+        "is_earth": is_series and data.origin is not None and data.geometry().domain.is_sphere,
         "reasons": _reasons(session),
     }
-
-
-def _model_name(model: object) -> str:
-    if isinstance(model, GaussianParticleOperator):
-        return "gpo" if model.waves is not None else "gpo-paper"
-    return type(getattr(model, "model", model)).__name__
 
 
 def _example(session: Session, member: TimeSlice | int) -> dict[str, Any]:
@@ -59,11 +56,13 @@ def _example(session: Session, member: TimeSlice | int) -> dict[str, Any]:
     assert isinstance(session.data, Trajectories)
     time = session.data.time
     target = member.last if session.forecaster.task.lead == 0 else member.target
+    labels = session.data.time_labels([*member.inputs, target])
     return {
         "trajectory": member.trajectory,
         "given": [float(time[number]) for number in member.inputs],
         "time": float(time[target]),
-        "label": " → ".join(session.data.time_labels([member.last, target])),
+        "labels": labels,
+        "label": labels[-1] if target == member.last else " → ".join(labels[-2:]),
     }
 
 
@@ -96,7 +95,7 @@ def _reasons(session: Session) -> dict[str, str]:
     """Returns, for every part of the page that this run cannot fill, the reason."""
     reasons: dict[str, str] = {}
     model, task = session.forecaster.model, session.forecaster.task
-    name = _model_name(model)
+    name = session.model_name
     if not isinstance(model, GaussianParticleOperator):
         for part in ("modes", "coupling", "layers", "ablation"):
             reasons[part] = f"{name} has no layers of windows and modes."

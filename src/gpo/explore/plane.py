@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from gpo.data.geometry import Geometry, focus_box
+from gpo.data.units import readable
 from gpo.explore.arrays import Packet
 from gpo.numerics.domain import longitude_latitude, unit_vectors
 from gpo.numerics.footprints import tangent_frame
@@ -169,7 +170,7 @@ class Plane:
             return ["longitude", "latitude"], ["°", "°"]
         names = [*geometry.axis_names, "x", "y", "z"][: self.num_axes]
         units = [*geometry.axis_units, "", "", ""][: self.num_axes]
-        return names, units
+        return names, [readable(part) for part in units]
 
 
 def _ends(axis: np.ndarray) -> tuple[float, float]:

@@ -93,6 +93,9 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > MOST_BYTES:
             return refused(413, f"A request may have {MOST_BYTES:,} bytes.")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Whoever is in between may think that the request ends elsewhere.
+            return refused(400, "A request must have one length: Content-Length or chunks.")
         return self._without_token(scope, headers)
 
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:

@@ -1,5 +1,6 @@
 """The server of the page, from the first socket to Ctrl-C."""
 
+import asyncio
 import logging
 import socket
 import time
@@ -18,6 +19,8 @@ from gpo.explore.session import Session
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 
+SECONDS_FOR_HEAD = 10.0
+"""How long the lines before the body of a request may take to arrive."""
 SECONDS_TO_END = 3
 """How long Ctrl-C waits for answers that are under way."""
 
@@ -52,18 +55,60 @@ def serve(
 
 
 class SafeProtocol(H11Protocol):
-    """HTTP whose refusals of what is no request carry our headers too."""
+    """HTTP whose refusals of what is no request carry our headers too, and which waits for none."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for the head of a request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Waits no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Waits for the rest of a head; its bodies have a limit of their own."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait_for_head()
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is no HTTP, and hangs up."""
+        self._refuse(400, b"Bad Request", msg)
+
+    def _wait_for_head(self) -> None:
+        self._timer = self.loop.call_later(SECONDS_FOR_HEAD, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        if self.conn.trailing_data[0]:
+            self._refuse(408, b"Request Timeout", "The request did not arrive.")
+        else:
+            # Browsers open connections in advance: nothing was asked.
+            self.transport.close()
+
+    def _refuse(self, status: int, reason: bytes, message: str) -> None:
         named = {"content-type": "text/plain; charset=utf-8", "connection": "close", **HEADERS}
         headers = [(name.encode(), value.encode()) for name, value in named.items()]
-        for event in (
-            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=msg.encode("ascii")),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None:
+            # Whatever is still made for this connection has nobody to go to.
+            self.cycle.disconnected = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in (
+                h11.Response(status_code=status, headers=headers, reason=reason),
+                h11.Data(data=message.encode("ascii")),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
 

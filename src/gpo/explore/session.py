@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.baselines import RegisteredModel
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, owner
+from gpo.data.splits import evenly, owner, touched_frames
+from gpo.evaluation.references import Climatology
 from gpo.explore.plane import Plane
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
@@ -22,6 +25,9 @@ from gpo.model.trace import Trace
 
 MAX_EXAMPLES = 2000
 """Examples that can be chosen; of more, evenly spaced ones."""
+
+MAX_AVERAGED = 2**28
+"""Training values of which a climatology is made; more would keep the page waiting."""
 
 Kept = TypeVar("Kept")
 
@@ -64,6 +70,8 @@ class Session:
     data: Trajectories | StaticMaps
     members: Sequence[Any]
     """The test split: windows of time series, or numbers of static maps."""
+    training: Sequence[Any] = ()
+    """The training split, whose mean is the climatology; there is none without it."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     rollout_lock: threading.Lock = field(default_factory=threading.Lock)
     """For the model that rolls out: it takes long, and nothing else shall wait for it."""
@@ -78,16 +86,27 @@ class Session:
         self.rollout_forecaster = copy.deepcopy(self.forecaster)
         self._examples = make_examples(self.data, self.members, reconstructs=reconstructs)
         self._recent_examples = Recent[Example](8)
-        self._recent_traces = Recent[Trace](2)
+        self._recent_traces = Recent[tuple[Trace, float]](2)
+        self._recent_answers = Recent[tuple[Tensor, float]](4)
         self._recent_planes = Recent[Plane](4)
+        self._climatology: Climatology | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model as people call it."""
+        model = self.forecaster.model
+        if isinstance(model, GaussianParticleOperator):
+            return "gpo" if model.waves is not None else "gpo-paper"
+        return type(model.network if isinstance(model, RegisteredModel) else model).__name__
 
     @property
     def operator(self) -> GaussianParticleOperator:
         """The model gpo; raises an error with the reason where it is another one."""
         model = self.forecaster.model
         if not isinstance(model, GaussianParticleOperator):
-            kind = type(getattr(model, "model", model)).__name__
-            raise ValueError(f"{kind} has no layers of windows and modes; a run of gpo has.")
+            raise ValueError(
+                f"{self.model_name} has no layers of windows and modes; a run of gpo has."
+            )
         return model
 
     def example(self, number: int) -> Example:
@@ -102,24 +121,62 @@ class Session:
         which = owner(self.members[number]) if len(self.data.geometries) > 1 else 0
         return self._recent_planes.get(which, lambda: Plane(self.data.geometry(which)))
 
+    def climatology(self) -> Climatology | None:
+        """Returns the mean of the training frames; None where there are none, or far too many."""
+        data = self.data
+        if not isinstance(data, Trajectories) or not self.is_averaged:
+            return None
+        if self._climatology is None:
+            self._climatology = Climatology.of(data, self.training)
+        return self._climatology
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the training frames are few enough to average while a page waits."""
+        data = self.data
+        if not isinstance(data, Trajectories) or len(data.geometries) > 1:
+            return False
+        frames = sum(map(len, touched_frames(self.training).values()))
+        return 0 < frames * data.geometry().num_points * len(data.variables) <= MAX_AVERAGED
+
     def trace(self, number: int, ablation: Ablation = Ablation()) -> Trace:
         """Returns all intermediate activations of a forward pass."""
-        return self._recent_traces.get((number, ablation), lambda: self._trace(number, ablation))
+        return self._timed_trace(number, ablation)[0]
 
     def prediction(
         self, number: int, ablation: Ablation = Ablation()
     ) -> Float[Tensor, "points outputs"]:
         """Returns the predicted frame in the units of the data."""
+        return self.timed_prediction(number, ablation)[0]
+
+    def timed_prediction(
+        self, number: int, ablation: Ablation = Ablation()
+    ) -> tuple[Float[Tensor, "points outputs"], float]:
+        """Returns the predicted frame, and the seconds its forward pass took when it was made."""
         example, forecaster = self.example(number), self.forecaster
         if isinstance(forecaster.model, GaussianParticleOperator):
             values = forecaster.normalised_input(example.frames)
-            output = self.trace(number, ablation).output
-            return forecaster.denormalised(forecaster.apply_increment(output, values))[0]
-        with torch.no_grad():
+            trace, seconds = self._timed_trace(number, ablation)
+            changed = forecaster.apply_increment(trace.output, values)
+            return forecaster.denormalised(changed)[0], seconds
+
+        def predict() -> tuple[Tensor, float]:
             given = None if ablation == Ablation() else ablation
-            return forecaster(
-                example.frames, example.coords, weights=example.site_weights, ablation=given
-            )[0]
+            start = time.perf_counter()
+            with torch.no_grad():
+                predicted = forecaster(
+                    example.frames, example.coords, weights=example.site_weights, ablation=given
+                )[0]
+            return predicted, time.perf_counter() - start
+
+        return self._recent_answers.get((number, ablation), predict)
+
+    def _timed_trace(self, number: int, ablation: Ablation) -> tuple[Trace, float]:
+        def trace() -> tuple[Trace, float]:
+            start = time.perf_counter()
+            return self._trace(number, ablation), time.perf_counter() - start
+
+        return self._recent_traces.get((number, ablation), trace)
 
     def _trace(self, number: int, ablation: Ablation) -> Trace:
         example = self.example(number)

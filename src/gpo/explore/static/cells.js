@@ -1,7 +1,8 @@
 // A map of cells that can be chosen: modes by wave vector or head, couplings of modes by modes.
 
 import { painter, short } from "./colours.js";
-import { drawColourBar, fitted, imageWord, themeColour } from "./picture.js";
+import { drawColourBar } from "./colourbar.js";
+import { fitted, imageWord, themeColour } from "./picture.js";
 
 export class CellMap {
   // onChoose gets the place of a cell in the map, onToggle the same for what is switched off.
@@ -28,8 +29,11 @@ export class CellMap {
   }
 
   // content: {columns, rows, values, scale, units, across, up, acrossTicks, upTicks, marks, isOff, name}
-  // The first row is at the top; marks are {place, colour}.
+  // The first row is at the top; marks are {place, colour}. Keys start at the first of them.
   show(content) {
+    const marked = content.marks?.[0]?.place;
+    if (marked !== undefined && marked !== this.marked) this.cursor = marked;
+    this.marked = marked;
     this.content = content;
     this.cursor = Math.min(this.cursor, content.values.length - 1);
     this.redraw();

@@ -1,6 +1,7 @@
 // Colour tables with even steps of lightness, made in the OKLab colour space.
 
 const SIZE = 256;
+const MOST_SORTED = 20_000;
 
 function toRgb(lightness, chroma, hue) {
   const angle = (hue * Math.PI) / 180;
@@ -68,9 +69,27 @@ export function scaleOf(low, high) {
 
 // Returns a scale around zero, for errors, changes and contributions.
 export function signedScale(values, isKnown) {
-  const [low, high] = endsOf(values, isKnown);
+  const [low, high] = fittedEnds([values], isKnown);
   const most = Math.max(-low, high) || 1;
   return { limits: [-most, most], palette: DIVERGING };
+}
+
+// Returns the ends of a scale that fits some fields: a few values far from all others are left beyond.
+export function fittedEnds(fields, isKnown) {
+  const found = [];
+  for (const values of fields) {
+    const step = Math.max(1, Math.floor(values.length / MOST_SORTED));
+    for (let n = 0; n < values.length; n += step) {
+      if ((!isKnown || isKnown[n]) && Number.isFinite(values[n])) found.push(values[n]);
+    }
+  }
+  const whole = fields.map((values) => endsOf(values, isKnown));
+  const ends = [Math.min(...whole.map(([low]) => low)), Math.max(...whole.map(([, high]) => high))];
+  if (found.length < 200) return ends;
+  found.sort((a, b) => a - b);
+  const at = (fraction) => found[Math.round(fraction * (found.length - 1))];
+  const [low, high] = [at(0.002), at(0.998)];
+  return high - low < 0.6 * (ends[1] - ends[0]) && high > low ? [low, high] : ends;
 }
 
 export function endsOf(values, isKnown) {
@@ -84,11 +103,16 @@ export function endsOf(values, isKnown) {
   return low <= high ? [low, high] : [0, 1];
 }
 
+const RAISED = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].map((sign, n) => [n, sign])) };
+
 // Returns a number as short as it can be told apart on a scale.
 export function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) {
+    const [digits, power] = value.toExponential(1).split("e");
+    return `${digits}×10${[...String(Number(power))].map((sign) => RAISED[sign]).join("")}`;
+  }
   return String(Number(value.toPrecision(4)));
 }
 

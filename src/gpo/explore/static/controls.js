@@ -1,5 +1,6 @@
 // The settings at the top and in the panels, and buttons that play a slider.
 
+import { short } from "./colours.js";
 import { element } from "./store.js";
 
 export function setUpControls(store) {
@@ -12,12 +13,20 @@ export function setUpControls(store) {
   setUpTime(store);
   fill("variable", run.outputs.map(({ name, units }) => (units ? `${name} (${units})` : name)));
   element("variable").addEventListener("change", (event) => store.set({ variable: Number(event.target.value) }));
+  const follow = () => (element("variable").value = store.variable);
+  store.on(["variable"], follow);
+  follow();
   setUpSlices(store);
   store.on(["prediction"], () => {
-    const { metadata, milliseconds } = store.prediction;
-    element("timing").textContent =
-      `model ${Math.round(1000 * metadata.seconds)} ms, answered in ${Math.round(milliseconds)} ms`;
+    element("timing").textContent = timing(store.prediction);
   });
+}
+
+// Returns how long the model took when it ran; an answer that came sooner was kept from then.
+export function timing({ metadata, milliseconds }) {
+  const [model, answer] = [1000 * metadata.seconds, milliseconds].map((time) => `${Math.max(1, Math.round(time))} ms`);
+  const isKept = milliseconds < 1000 * metadata.seconds;
+  return `model ${model}${isKept ? " (kept)" : ""}, answered in ${answer}`;
 }
 
 export const isSeries = (run) => run.examples[0].time !== undefined;
@@ -94,39 +103,47 @@ function setUpTime(store) {
   const enter = (trajectory) => {
     numbers = run.examples.map((_, n) => n).filter((n) => run.examples[n].trajectory === trajectory);
     slider.max = numbers.length - 1;
-    slider.value = Math.min(Number(slider.value), numbers.length - 1);
-    follow();
   };
   const follow = () => {
-    const example = numbers[Number(slider.value)];
-    const { label, sample } = run.examples[example];
+    const { label, sample, trajectory } = run.examples[store.example];
+    if (!numbers.includes(store.example)) enter(trajectory);
+    element("trajectory").value = trajectory;
+    slider.value = numbers.indexOf(store.example);
     const text = isSeries(run) ? label : `sample ${sample}`;
     element("time-text").textContent = text;
     slider.setAttribute("aria-valuetext", text);
-    store.set({ example });
   };
-  element("trajectory").addEventListener("change", (event) => enter(Number(event.target.value)));
-  slider.addEventListener("input", follow);
+  element("trajectory").addEventListener("change", (event) => {
+    const place = Number(slider.value);
+    enter(Number(event.target.value));
+    store.set({ example: numbers[Math.min(place, numbers.length - 1)] });
+  });
+  slider.addEventListener("input", () => store.set({ example: numbers[Number(slider.value)] }));
+  store.on(["example"], follow);
   player(element("play-time"), slider, 350);
-  enter(trajectories[0]);
+  follow();
 }
 
 function setUpSlices(store) {
-  store.on(["geometry"], () => {
+  const [choice, slider] = [element("slice-axis"), element("slice")];
+  const follow = () => {
     const { geometry } = store;
     const isSpace = geometry.numAxes === 3;
     element("slice-axis-label").hidden = element("slice-label").hidden = !isSpace;
-    if (isSpace && !element("slice-axis").options.length) {
-      fill("slice-axis", geometry.names);
-      element("slice-axis").value = "2";
-    }
-    if (isSpace) cut();
-  });
-  const cut = () => {
-    const axis = Number(element("slice-axis").value);
-    store.geometry.cut(axis, Number(element("slice").value));
-    store.set({ box: store.geometry.homeBox() });
+    if (!isSpace) return;
+    if (!choice.options.length) fill("slice-axis", geometry.names);
+    choice.value = geometry.slice.axis;
+    slider.value = geometry.slice.fraction;
+    const text = `${geometry.names[geometry.slice.axis]} = ${short(geometry.slice.at)}`;
+    element("slice-text").textContent = text;
+    slider.setAttribute("aria-valuetext", text);
   };
-  element("slice-axis").addEventListener("change", cut);
-  element("slice").addEventListener("input", cut);
+  const cut = () => {
+    store.geometry.cut(Number(choice.value), Number(slider.value));
+    store.set({ box: store.geometry.homeBox() });
+    follow();
+  };
+  store.on(["geometry"], follow);
+  choice.addEventListener("change", cut);
+  slider.addEventListener("input", cut);
 }

@@ -48,7 +48,7 @@ export class CouplingPanel {
 
   choose(place) {
     const [mode, partner] = this.pair(place);
-    this.store.set({ mode, partner });
+    this.store.set({ mode, partner, showsWindows: true });
   }
 
   toggle(place) {

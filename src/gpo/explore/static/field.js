@@ -1,4 +1,4 @@
-// The large picture: zoom, pan, a cross that keys move, and tools that ask, paint or look.
+// A picture one works in: zoom, pan, a cross that keys move, and tools that ask, paint or look.
 
 import { short } from "./colours.js";
 import { Picture, themeColour } from "./picture.js";
@@ -6,7 +6,7 @@ import { Picture, themeColour } from "./picture.js";
 const STEP = 0.04;
 
 export class FieldView {
-  // on: {ask(point), paint(sites, isOff), hover(place), zoom()}
+  // on: {ask(point), paint(sites, isOff), hover(place, view)}
   constructor(canvas, store, on) {
     this.canvas = canvas;
     this.store = store;
@@ -17,7 +17,7 @@ export class FieldView {
     canvas.addEventListener("pointerdown", (event) => this.onDown(event));
     canvas.addEventListener("pointermove", (event) => this.onMove(event));
     canvas.addEventListener("pointerup", () => (this.drag = null));
-    canvas.addEventListener("pointerleave", () => this.on.hover(null));
+    canvas.addEventListener("pointerleave", () => this.on.hover(null, this));
     canvas.addEventListener("dblclick", () => this.home());
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     canvas.addEventListener("focus", () => this.picture.redraw());
@@ -43,6 +43,7 @@ export class FieldView {
   drawMarks(context) {
     const { point } = this.store;
     if (point) this.drawCross(context, this.planeOf(point), "#111111", 9);
+    if (this.pointed) this.drawRing(context, this.pointed);
     if (this.cross && document.activeElement === this.canvas) {
       this.drawCross(context, this.cross, themeColour("focus"), 7);
     }
@@ -63,6 +64,28 @@ export class FieldView {
       context.lineTo(px + size, py);
       context.moveTo(px, py - size);
       context.lineTo(px, py + size);
+      context.stroke();
+    }
+    context.lineWidth = 1;
+  }
+
+  // Marks the place under the pointer in a picture beside this one.
+  point(place) {
+    if (this.pointed === place) return;
+    this.pointed = place;
+    this.isWaiting ??= requestAnimationFrame(() => {
+      this.isWaiting = null;
+      this.picture.redraw();
+    });
+  }
+
+  drawRing(context, [x, y]) {
+    const [px, py] = this.picture.toPixel(x, y);
+    for (const [width, stroke] of [[3.5, "#ffffffc0"], [1.5, "#111111"]]) {
+      context.lineWidth = width;
+      context.strokeStyle = stroke;
+      context.beginPath();
+      context.arc(px, py, 5, 0, 2 * Math.PI);
       context.stroke();
     }
     context.lineWidth = 1;
@@ -122,7 +145,7 @@ export class FieldView {
     if (!this.picture.frame) return;
     const isInside = this.picture.isInside(event.offsetX, event.offsetY);
     const place = this.picture.toPlane(event.offsetX, event.offsetY);
-    this.on.hover(isInside ? place : null);
+    this.on.hover(isInside ? place : null, this);
     if (!this.drag || !isInside) return;
     if (this.store.tool === "paint") this.use(place, event.shiftKey);
     if (this.store.tool !== "look") return;
@@ -141,7 +164,7 @@ export class FieldView {
       else {
         const [x, y] = this.cross ?? [(box.left + box.right) / 2, (box.bottom + box.top) / 2];
         this.cross = [x + right * size[0], y + up * size[1]];
-        this.on.hover(this.cross);
+        this.on.hover(this.cross, this);
         this.picture.redraw();
       }
     } else if (event.key === "Enter" || event.key === " ") {
@@ -181,6 +204,8 @@ export class FieldView {
 
   // Returns a place in words.
   words(place) {
-    return this.geometry.plane.map((axis, n) => `${this.geometry.names[axis]} ${short(place[n])}`).join(", ");
+    const { geometry } = this;
+    if (geometry.is_sphere) return `${geometry.tick(1, place[1])} ${geometry.tick(0, place[0])}`;
+    return geometry.plane.map((axis, n) => `${geometry.names[axis]} ${short(place[n])}`).join(", ");
   }
 }

@@ -1,149 +1,97 @@
-// The panel of the field: which field, particles and windows over it, and what the pointer does.
+// The panel of the field: prediction, truth and error side by side or one field alone, particles and
+// windows over it, and what the pointer does.
 
-import { endsOf, scaleOf, short, signedScale } from "./colours.js";
-import { fill, isSeries, markChosen, radios } from "./controls.js";
-import { FieldView } from "./field.js";
-import { suit, themeColour } from "./picture.js";
 import { withSites } from "./ablation.js";
-import { column, element } from "./store.js";
+import { arrange, settle } from "./arrange.js";
+import { coastlines, drawCoast } from "./coast.js";
+import { endsOf, SEQUENTIAL, short } from "./colours.js";
+import { isSeries, markChosen, radios } from "./controls.js";
+import { FieldView } from "./field.js";
+import { setUpFieldTools } from "./fieldtools.js";
+import { legend } from "./legend.js";
+import { themeColour } from "./picture.js";
+import { complain } from "./problem.js";
+import { fieldOf, missing, SEEN, TITLES } from "./shownfield.js";
+import { element } from "./store.js";
 
-const SEEN = {
-  given: "What the model is given.",
-  predicted: "What the model predicts, without the parts that are off.",
-  truth: "What really followed.",
-  error: "Prediction minus truth, in the units of the variable.",
-  change: "The prediction with parts off minus the whole one.",
-  window: "The chosen window, orange in the outlines: what its mode measures at every site.",
-  dependence: "Gradient × input: what every site adds to the prediction at the cross.",
-};
+const CANVASES = ["field", "field-truth", "field-error"];
+const COMPARED = ["predicted", "truth", "error"];
+const PARTIAL = 8 / 12;
+const LEAST_HEIGHT = 300;
+const HINT = "Point at a picture to read values; a click asks on what a point depends.";
 
 export class FieldPanel {
   constructor(store) {
     this.store = store;
-    this.view = new FieldView(element("field"), store, {
+    // What others draw over the first picture: functions of its context and the picture.
+    this.overlays = [];
+    const on = {
       ask: (point) => store.set({ point }),
       paint: (sites, isOff) => store.set({ ablation: withSites(store.ablation, sites, isOff) }),
-      hover: (place) => this.hover(place),
-    });
-    this.setUp();
-    const drawn = ["shown", "variable", "given", "frames", "prediction", "dependence", "box", "windows", "cloud",
-      "gaussian", "particleColour", "particleSize", "fitsColours", "layer", "theme", "point"];
+      hover: (place, view) => this.hover(place, view),
+    };
+    this.views = CANVASES.map((id) => new FieldView(element(id), store, on));
+    this.view = this.views[0];
+    this.offer();
+    setUpFieldTools(store, this.view);
+    element("hover").textContent = HINT;
+    const drawn = ["shown", "variable", "given", "frames", "prediction", "dependence", "box", "windows", "cloud", "gaussian",
+      "particleColour", "particleSize", "fitsColours", "layer", "theme", "point", "isSmooth", "coast", "showsWindows"];
+    store.on(["geometry", "shown"], () => this.arrange());
     store.on(drawn, () => this.draw());
     store.on(["dependence"], () => this.offer());
-    store.on(["geometry"], () => suit(element("field"), store.geometry, 442, 56, 128));
-    store.on(["particleSize"], () => (element("particle-size").value = store.particleSize));
+    store.on(["geometry", "showsCoast"], () => this.loadCoast());
+    window.addEventListener("resize", () => this.arrange());
   }
 
-  setUp() {
-    const { store } = this;
-    this.offer();
-    const { reasons, operator } = store.run;
-    const tools = [
-      { value: "ask", text: "Ask" },
-      { value: "paint", text: "Paint off", reason: reasons.ablation },
-      { value: "look", text: "Move" },
-    ];
-    const toolButtons = radios("tool", tools, store.tool, (tool) => store.set({ tool }));
-    store.on(["tool"], () => markChosen(toolButtons, store.tool));
-    element("brush").addEventListener("input", (event) => store.set({ brush: Number(event.target.value) }));
-    element("zoom-in").addEventListener("click", () => this.view.zoom(1 / 1.5));
-    element("zoom-out").addEventListener("click", () => this.view.zoom(1.5));
-    element("zoom-home").addEventListener("click", () => this.view.home());
-    const fit = element("fit-colours");
-    fit.addEventListener("change", () => store.set({ fitsColours: fit.checked }));
-    this.setUpParticles(reasons, operator);
-    this.setUpGiven();
-    const windows = element("show-windows");
-    windows.disabled = Boolean(reasons.modes);
-    windows.addEventListener("change", () => store.set({ showsWindows: windows.checked }));
-  }
-
-  // A series may be given as several frames, a map as several fields.
-  setUpGiven() {
-    const { store } = this;
-    const { history, inputs } = store.run;
-    const frames = Array.from({ length: history }, (_, n) => `frame ${n + 1} of ${history}`);
-    const names = isSeries(store.run) ? frames : inputs.map(({ name }) => name);
-    fill("given", names);
-    const select = element("given");
-    select.value = store.given;
-    select.addEventListener("change", () => store.set({ given: Number(select.value) }));
-    store.on(["shown"], () => (select.hidden = store.shown !== "given" || names.length < 2));
-  }
-
-  setUpParticles(reasons, operator) {
-    const { store } = this;
-    const show = element("show-particles");
-    show.disabled = Boolean(reasons.particles);
-    show.title = reasons.particles ?? "";
-    show.addEventListener("change", () => store.set({ showsParticles: show.checked }));
-    const count = operator?.num_gaussians ?? 0;
-    const numbers = Array.from({ length: count }, (_, n) => n);
-    const isMoving = operator?.variant === "geometric";
-    const kind = isMoving ? "particle" : "Gaussian";
-    fill("gaussian", ["heaviest", ...numbers.map((n) => `${kind} ${n + 1}`)], [-1, ...numbers]);
-    // Arrows are as long as displacements.
-    element("particle-size").disabled = isMoving;
-    const layered = isMoving ? "energy Σ h²" : "basis z";
-    const colours = operator?.num_layers ? ["weight", layered] : ["weight"];
-    fill("particle-colour", colours, ["weight", "layer"]);
-    for (const [id, name] of [["gaussian", "gaussian"], ["particle-colour", "particleColour"], ["particle-size", "particleSize"]]) {
-      element(id).addEventListener("change", (event) => {
-        const { value } = event.target;
-        store.set({ [name]: id === "particle-colour" ? value : Number(value) });
-      });
-    }
+  get isCompared() {
+    return this.store.shown === "compare";
   }
 
   // Offers the fields there are; what a point depends on only after one was chosen.
   offer() {
     const { store } = this;
+    const { reasons } = store.run;
     const choices = [
-      { value: "given", text: "Given" }, { value: "predicted", text: "Predicted" },
+      { value: "compare", text: "Side by side" }, { value: "given", text: "Given" }, { value: "predicted", text: "Predicted" },
       { value: "truth", text: "Truth" }, { value: "error", text: "Error" },
-      { value: "change", text: "Change", reason: store.run.reasons.ablation },
+      { value: "change", text: "Change", reason: reasons.ablation },
       { value: "dependence", text: "Depends on", reason: store.dependence ? undefined : "Ask a point first." },
-      { value: "window", text: "Window", reason: store.run.reasons.modes },
+      { value: "window", text: "Window", reason: reasons.modes ?? (store.modes ? undefined : "A model without layers has no windows.") },
     ];
     this.buttons = radios("shown", choices, store.shown, (shown) => store.set({ shown }));
   }
 
-  // Returns the values that are shown, their scale and units.
-  chosen() {
-    const { run, frames, prediction, dependence, geometry, variable, given } = this.store;
-    let { shown } = this.store;
-    const [window] = this.store.windows;
-    if ((shown === "dependence" && !dependence) || (shown === "window" && !window)) shown = "predicted";
-    const output = run.outputs[variable];
-    const label = ({ name, units }) => units || name;
-    const result = { shown, units: label(output), name: output.name };
-    const truth = column(frames.arrays.truth, variable);
-    const predicted = column(prediction.arrays.predicted, variable);
-    if (shown === "given") {
-      const [number, frame] = isSeries(run) ? [variable, given] : [given, 0];
-      const input = run.inputs[number];
-      const values = column(frames.arrays.given, number, frame);
-      return { ...result, values, scale: this.scale(values, input), units: label(input), name: input.name };
-    }
-    if (shown === "truth") return { ...result, values: truth, scale: this.scale(truth, output) };
-    if (shown === "predicted") return { ...result, values: predicted, scale: this.scale(predicted, output), truth };
-    if (shown === "window") {
-      const units = run.operator.variant === "paper" ? "weight p" : "cosine";
-      return { ...result, values: window, scale: scaleOf(...endsOf(window, geometry.known)), units, name: "window" };
-    }
-    let values = predicted;
-    if (shown === "dependence") values = dependence.arrays.regions.data;
-    else {
-      const other = shown === "error" ? truth : column(frames.arrays.whole, variable);
-      values = predicted.map((value, n) => value - other[n]);
-    }
-    return { ...result, values, scale: signedScale(values, geometry.known) };
+  // Gives the pictures the sizes that the screen allows; what is not wide leaves room beside it.
+  arrange() {
+    const { geometry } = this.store;
+    if (!geometry) return;
+    const main = document.querySelector("main");
+    const count = this.isCompared ? 3 : 1;
+    this.views.forEach(({ canvas }, n) => (canvas.parentElement.hidden = n >= count));
+    const style = getComputedStyle(main);
+    const whole = main.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    const pictures = element("pictures");
+    const above = pictures.getBoundingClientRect().top + window.scrollY;
+    const below = window.innerWidth > 760 ? 136 : 60;
+    const height = Math.max(LEAST_HEIGHT, window.innerHeight - above - below);
+    const inner = (width) => ({ width: width - 26, height });
+    const wide = arrange(count, geometry, inner(whole));
+    const partial = arrange(count, geometry, inner(PARTIAL * whole));
+    const isBeside = window.innerWidth > 1180 && wide.area < 1.15 * partial.area;
+    main.classList.toggle("beside", isBeside);
+    settle(this.views.slice(0, count).map(({ picture }) => picture), isBeside ? partial : wide);
+    this.draw();
   }
 
-  // Colours are the same for all times, unless those of this frame are wanted.
-  scale(values, variable) {
-    const { fitsColours, geometry } = this.store;
-    return scaleOf(...(fitsColours ? endsOf(values, geometry.known) : variable.range));
+  async loadCoast() {
+    const { store } = this;
+    if (!store.geometry?.is_sphere || !store.showsCoast) return store.set({ coast: null });
+    try {
+      store.set({ coast: await coastlines() });
+    } catch (error) {
+      complain("coast", error);
+    }
   }
 
   draw() {
@@ -151,78 +99,129 @@ export class FieldPanel {
     if (!store.frames || !store.prediction || !store.geometry) return;
     const sizes = [store.prediction.arrays.predicted.shape[0], store.frames.arrays.truth.shape[0]];
     if (sizes.some((size) => size !== store.geometry.numSites)) return;
-    const chosen = this.chosen();
-    this.now = chosen;
-    markChosen(this.buttons, chosen.shown);
-    const { geometry, box, ablation, cloud } = store;
-    this.view.show({
-      geometry, box, values: chosen.values, scale: chosen.scale, units: chosen.units,
-      ablated: ablation.sites.size ? ablation.sites : null,
-      outlines: this.outlines(), curves: this.curves(chosen),
-      over: (context, picture) => {
-        if (!cloud) return;
-        this.cloudScale = cloud.draw(context, picture, {
-          gaussian: store.gaussian, by: store.particleColour, layer: store.layer, size: store.particleSize,
-        });
-      },
-    });
-    this.describe(chosen);
+    const lack = missing(store, store.shown);
+    if (lack) {
+      element("field-seen").textContent = lack;
+      return;
+    }
+    const wanted = this.isCompared ? COMPARED : [store.shown];
+    this.shown = wanted.map((shown) => fieldOf(store, shown));
+    [this.now] = this.shown;
+    markChosen(this.buttons, store.shown);
+    this.shown.forEach((field, n) => this.drawOne(field, n));
+    this.describe();
   }
 
-  describe(chosen) {
-    const { store } = this;
-    let seen = SEEN[chosen.shown];
-    if (store.cloud && this.cloudScale) {
-      const [low, high] = this.cloudScale.limits.map(short);
-      const layered = store.run.operator?.variant === "paper" ? "basis" : "energy of the site";
-      const where = store.layer ? `after layer ${store.layer}` : "before layer 1";
-      const by = store.particleColour === "weight" ? "weight" : `${layered} ${where}`;
-      const drawn = store.cloud.displacements
-        ? "Arrows: from where what arrives came from to the site"
-        : `Ellipses: ${store.particleSize} σ`;
-      seen += ` ${drawn}, ${by} ${low} (dark) to ${high} (light)`;
-      seen += store.geometry.numAxes === 1 ? ", as high as their weight." : ".";
-    }
-    element("field-seen").textContent = seen;
-    const [low, high] = endsOf(chosen.values, store.geometry.known);
-    element("field").setAttribute(
-      "aria-label", `${chosen.name}, ${chosen.shown}: from ${short(low)} to ${short(high)} ${chosen.units}`,
+  drawOne(field, n) {
+    const { geometry, box, ablation, cloud, isSmooth, coast, ...store } = this.store;
+    const isFirst = n === 0;
+    this.views[n].show({
+      geometry, box, values: field.values, scale: field.scale, units: field.units, isSmooth,
+      ablated: isFirst && ablation.sites.size ? ablation.sites : null,
+      outlines: isFirst ? this.outlines() : [], curves: this.curves(field, isFirst),
+      over: (context, picture) => {
+        if (coast) drawCoast(context, picture, coast);
+        if (!isFirst) return;
+        if (cloud) {
+          this.cloudScale = cloud.draw(context, picture, {
+            gaussian: store.gaussian, by: store.particleColour, layer: store.layer, size: store.particleSize,
+          });
+        }
+        for (const draw of this.overlays) draw(context, picture);
+      },
+    });
+    const [low, high] = endsOf(field.values, geometry.known);
+    this.views[n].canvas.setAttribute(
+      "aria-label", `${field.name}, ${field.shown}: from ${short(low)} to ${short(high)} ${field.units}`,
     );
+    const when = document.createElement("small");
+    when.textContent = whenOf(this.store, field.shown);
+    element(`${CANVASES[n]}-caption`).replaceChildren(`${TITLES[field.shown]} `, when);
+  }
+
+  describe() {
+    const { store } = this;
+    element("field-seen").textContent = SEEN[store.shown];
+    const items = [];
+    const [field] = this.shown;
+    if (store.geometry.numAxes === 1) {
+      items.push({ text: TITLES[field.shown].toLowerCase(), colour: themeColour("curve") });
+      if (field.truth) items.push({ text: "truth", colour: themeColour("faint"), style: "dashed" });
+    }
+    items.push(...this.windowItems(), ...this.particleItems());
+    if (store.ablation.sites.size) items.push({ text: "painted off", style: "hatched" });
+    legend("legend", items);
+  }
+
+  windowItems() {
+    const { store } = this;
+    const { modes, mode, partner } = store;
+    if (!store.showsWindows || !store.windows.length) return [];
+    const style = store.geometry.numAxes === 1 ? "dotted" : "";
+    const names = modes.isPaper
+      ? [`window of ${modes.name(mode)}, at half its height`, `window of ${modes.name(partner ?? mode)}`]
+      : [`${modes.name(mode)}: cosine, where it is zero`, "sine"];
+    return store.windows.map((_, n) => ({ text: names[n], colour: themeColour(["first", "second"][n]), style }));
+  }
+
+  particleItems() {
+    const { store } = this;
+    if (!store.cloud || !this.cloudScale) return [];
+    const [low, high] = this.cloudScale.limits.map(short);
+    const layered = store.run.operator?.variant === "paper" ? "basis" : "energy of the site";
+    const where = store.layer ? `after layer ${store.layer}` : "before layer 1";
+    const by = store.particleColour === "weight" ? "weight" : `${layered} ${where}`;
+    const drawn = store.cloud.displacements ? "arrows from where what arrives came from" : `ellipses of ${store.particleSize} σ`;
+    const height = store.geometry.numAxes === 1 ? ", as high as their weight" : "";
+    return [{ text: `${drawn}${height}; ${by} ${low} to ${high}`, palette: SEQUENTIAL }];
   }
 
   outlines() {
+    const { store } = this;
+    if (!store.showsWindows) return [];
     const colours = [themeColour("first"), themeColour("second")];
-    return (this.store.windows ?? []).map((window, n) => {
-      const [low, high] = endsOf(window, this.store.geometry.known);
+    return store.windows.map((window, n) => {
+      const [low, high] = endsOf(window, store.geometry.known);
       return { window, level: (low + high) / 2, colour: colours[n] };
     });
   }
 
   // In one dimension the truth and the windows are curves beside the field.
-  curves(chosen) {
-    if (this.store.geometry.numAxes > 1) return [];
+  curves(field, isFirst) {
+    if (this.store.geometry.numAxes > 1 || !isFirst) return [];
     const curves = this.outlines().map(({ window, colour }) => {
       const [low, high] = endsOf(window, this.store.geometry.known);
-      const [least, most] = chosen.scale.limits;
+      const [least, most] = field.scale.limits;
       const values = window.map((value) => least + ((value - low) / (high - low || 1)) * (most - least));
       return { values, colour, dash: [2, 3] };
     });
-    if (chosen.truth) curves.push({ values: chosen.truth, colour: themeColour("faint"), dash: [6, 4] });
+    if (field.truth) curves.push({ values: field.truth, colour: themeColour("faint"), dash: [6, 4] });
     return curves;
   }
 
-  hover(place) {
+  hover(place, view) {
     const { store } = this;
+    for (const other of this.views) other.point(other === view ? null : place);
     const line = element("hover");
-    if (!place || !this.now) {
-      line.textContent = "";
+    if (!place || !this.shown) {
+      line.textContent = HINT;
       return;
     }
     const [x, y] = place;
     const site = store.geometry.siteAt(x, y);
-    const value = site < 0 || !store.geometry.known[site] ? "nothing here" : `${short(this.now.values[site])} ${this.now.units}`;
-    const [px, py] = this.view.picture.toPixel(x, y);
-    const particle = store.cloud ? store.cloud.words(px, py, store.geometry) : "";
-    line.textContent = `${this.view.words(place)}: ${value}${particle ? `; ${particle}` : ""}`;
+    const isKnown = site >= 0 && store.geometry.known[site];
+    const value = ({ shown, values, units }) =>
+      `${this.isCompared ? `${{ error: "error" }[shown] ?? shown} ` : ""}${short(values[site])} ${this.isCompared && shown !== "error" ? "" : units}`.trim();
+    const values = isKnown ? this.shown.map(value).join(", ") : "nothing here";
+    const [px, py] = view.picture.toPixel(x, y);
+    const particle = store.cloud && view === this.view ? store.cloud.words(px, py, store.geometry) : "";
+    line.textContent = `${view.words(place)}: ${values}${particle ? `; ${particle}` : ""}`;
   }
+}
+
+// Returns the date or time of what is shown.
+function whenOf({ run, example, given }, shown) {
+  if (!isSeries(run) || shown === "window") return "";
+  const { labels } = run.examples[example];
+  return shown === "given" ? labels[given] : labels.at(-1);
 }

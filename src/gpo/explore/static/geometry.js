@@ -1,5 +1,6 @@
 // Where the sites are, and which of them every pixel of a picture shows.
 
+import { short } from "./colours.js";
 import { Nearest } from "./nearest.js";
 
 export class Geometry {
@@ -44,6 +45,31 @@ export class Geometry {
     return units ? `${this.names[axis]} (${units})` : this.names[axis];
   }
 
+  // How much longer a degree of latitude is drawn than one of longitude; a globe is drawn as it is.
+  get stretch() {
+    if (!this.is_sphere || this.upper[1] - this.lower[1] > 120) return 1;
+    return Math.max(0.3, Math.cos((((this.lower[1] + this.upper[1]) / 2) * Math.PI) / 180));
+  }
+
+  // Returns the length after which a drawn axis begins again; 0 where it does not.
+  periodOf(drawn) {
+    if (this.is_sphere) return drawn === 0 && this.upper[0] - this.lower[0] > 359 ? 360 : 0;
+    return this.periodic[drawn] ? this.domain_upper[drawn] - this.domain_lower[drawn] : 0;
+  }
+
+  // Returns the first site of the plane that is shown of a grid.
+  sliceStart() {
+    return this.numAxes === 3 ? this.lookUp(this.slice.axis, this.slice.at, this.slice.at, 1)[0] : 0;
+  }
+
+  // Returns a number on an axis in words.
+  tick(axis, at) {
+    if (!this.is_sphere) return short(at);
+    const degrees = axis === 0 ? ((((at + 180) % 360) + 360) % 360) - 180 : at;
+    const side = degrees === 0 || degrees === -180 ? "" : axis === 0 ? (degrees > 0 ? "E" : "W") : degrees > 0 ? "N" : "S";
+    return `${short(Math.abs(degrees))}°${side}`;
+  }
+
   // Returns the box that shows everything of the plane, or the focus box where most sites are.
   homeBox() {
     const [across, up] = this.plane;
@@ -81,8 +107,7 @@ export class Geometry {
     const [across, up] = this.plane;
     const columns = this.lookUp(across, box.left, box.right, width);
     const rows = up === undefined ? [0] : this.lookUp(up, box.top, box.bottom, height);
-    let base = 0;
-    if (this.numAxes === 3) base = this.lookUp(this.slice.axis, this.slice.at, this.slice.at, 1)[0];
+    const base = this.sliceStart();
     const sites = new Int32Array(width * height);
     for (let row = 0; row < height; row++) {
       const start = rows[Math.min(row, rows.length - 1)];
@@ -124,6 +149,14 @@ export class Geometry {
   // Fills every triangle; a pixel shows the nearest of its three corners.
   rasterCells(box, width, height) {
     const sites = new Int32Array(width * height).fill(-1);
+    this.eachCellPixel(box, width, height, (n, corners, a, b, c) => {
+      sites[n] = corners[a >= b && a >= c ? 0 : b >= c ? 1 : 2];
+    });
+    return sites;
+  }
+
+  // Visits the pixels of every triangle with its corners and how much the pixel is of each.
+  eachCellPixel(box, width, height, visit) {
     const toX = width / (box.right - box.left);
     const toY = height / (box.top - box.bottom);
     const x = (site) => (this.positions[2 * site] - box.left) * toX;
@@ -147,12 +180,10 @@ export class Geometry {
           const c = ((xs[1] - xs[0]) * (py - ys[0]) - (px - xs[0]) * (ys[1] - ys[0])) / area;
           const a = 1 - b - c;
           if (a < -1e-6 || b < -1e-6 || c < -1e-6) continue;
-          const largest = a >= b && a >= c ? 0 : b >= c ? 1 : 2;
-          sites[row * width + column] = corners[largest];
+          visit(row * width + column, corners, a, b, c);
         }
       }
     }
-    return sites;
   }
 
   rasterPoints(box, width, height) {

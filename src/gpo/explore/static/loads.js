@@ -15,14 +15,14 @@ export class Loads {
     store.on(["example", "ablation"], () => this.prediction());
     store.on(["example", "ablation"], () => this.internals());
     store.on(["example", "ablation", "showsParticles"], () => this.particles());
-    store.on(["example", "layer", "mode", "partner", "showsWindows"], () => this.windows());
+    store.on(["example", "layer", "mode", "partner", "showsWindows", "shown"], () => this.windows());
     store.on(["example", "ablation", "point", "variable"], () => this.point());
   }
 
   async begin() {
     await this.fields();
     await this.prediction();
-    await Promise.all([this.internals(), this.windows()]);
+    await Promise.all([this.internals(), this.windows(), this.particles(), this.point()]);
   }
 
   // Asks; what goes wrong is shown. Returns null where a later request was made meanwhile.
@@ -44,7 +44,9 @@ export class Loads {
     if (where && where !== this.where) {
       this.where = where;
       const geometry = new Geometry(where);
-      store.set({ geometry, box: geometry.homeBox() });
+      const { slice, box } = store.view;
+      if (slice && geometry.numAxes === 3) geometry.cut(slice.axis, slice.fraction);
+      store.set({ geometry, box: box ?? geometry.homeBox(), view: {} });
     }
     const frames = await this.answer("frames", { example });
     if (frames) store.set({ frames });
@@ -79,12 +81,15 @@ export class Loads {
   async windows() {
     const { store } = this;
     if (!store.modes || store.mode === null) return;
-    const { example, layer, mode, partner, showsWindows } = store;
-    const wanted = JSON.stringify([example, layer, mode, partner, showsWindows]);
+    const { example, layer, mode, partner } = store;
+    // A window that is shown as a field is needed whether or not it is outlined.
+    const isNeeded = store.showsWindows || store.shown === "window";
+    const wanted = JSON.stringify([example, layer, mode, partner, isNeeded]);
+    if (wanted === this.wanted) return;
     this.wanted = wanted;
     const windowOf = (number) => ask("window", { example, layer: Math.max(0, layer - 1), mode: number });
     try {
-      const windows = showsWindows ? await this.both(windowOf, mode, partner) : [];
+      const windows = isNeeded ? await this.both(windowOf, mode, partner) : [];
       if (this.wanted === wanted) store.set({ windows });
       complain("window", null);
     } catch (error) {

@@ -1,5 +1,7 @@
 // The page: settings at the top, answers that follow them, panels that draw the answers.
 
+import { NOTHING } from "./ablation.js";
+import { Address, readFrom } from "./address.js";
 import { isSeries, setUpControls } from "./controls.js";
 import { CouplingPanel } from "./couplingpanel.js";
 import { FieldPanel } from "./fieldpanel.js";
@@ -10,37 +12,44 @@ import { Modes } from "./modes.js";
 import { OffPanel } from "./offpanel.js";
 import { complain } from "./problem.js";
 import { RolloutPanel } from "./rolloutpanel.js";
-import { saveNetcdf, savePng } from "./save.js";
-import { NOTHING } from "./ablation.js";
+import { copyLink, saveNetcdf, savePng } from "./save.js";
 import { element, Store } from "./store.js";
 import { runMetadata } from "./wire.js";
 
-function settings(run) {
-  const { operator } = run;
-  const hasLayers = Boolean(operator?.num_layers);
-  const modes = hasLayers ? new Modes(operator) : null;
+// Settings that one can change, as they are when a page was just opened.
+function defaultSettings(run) {
   return {
-    run, modes, ablation: NOTHING, example: 0, variable: 0,
-    shown: "predicted", given: isSeries(run) ? run.history - 1 : 0,
-    tool: "ask", brush: 5, point: null, layer: hasLayers ? 1 : 0, mode: null, partner: null, third: 0,
-    modesColour: "energy", showsWindows: true, showsParticles: false,
-    gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: false, theme: 0,
-    geometry: null, box: null, frames: null, prediction: null, internals: null,
-    windows: [], cloud: null, dependence: null, value: null,
+    ablation: NOTHING, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
+    tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
+    step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
+    gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
   };
 }
 
+// Answers of the server, and what is made of them.
+const ANSWERS = {
+  geometry: null, box: null, frames: null, prediction: null, internals: null, windows: [], cloud: null,
+  dependence: null, value: null, coast: null, strongest: null, theme: 0, view: {},
+};
+
 async function start() {
-  const store = new Store(settings(await runMetadata()));
+  const run = await runMetadata();
+  const defaults = defaultSettings(run);
+  const modes = run.operator?.num_layers ? new Modes(run.operator) : null;
+  const store = new Store({ run, modes, ...ANSWERS, ...defaults, ...readFrom(window.location.hash.slice(1), run) });
   document.addEventListener("themechange", () => store.set({ theme: store.theme + 1 }));
+  const address = new Address(store, defaults);
   const loads = new Loads(store);
   const field = new FieldPanel(store);
-  for (const Panel of [ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel]) new Panel(store);
+  const panels = [ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
   setUpControls(store);
-  element("save-png").addEventListener("click", () => savePng(store, field).catch((error) => complain("png", error)));
-  element("save-netcdf").addEventListener("click", () => saveNetcdf(store).catch((error) => complain("netcdf", error)));
+  const actions = { "save-png": () => savePng(store, field), "save-netcdf": () => saveNetcdf(store), "copy-link": () => copyLink(address) };
+  for (const [id, act] of Object.entries(actions)) {
+    element(id).addEventListener("click", () => act().catch((error) => complain(id, error)));
+  }
   await loads.begin();
   document.documentElement.dataset.ready = "true";
+  await panels.at(-1).load();
 }
 
 start().catch((error) => complain("run", error));

@@ -18,7 +18,7 @@ export class ModePanel {
       return;
     }
     this.map = new CellMap(element("modes"), {
-      onChoose: (place) => store.set({ mode: store.modes.modeAt(place), partner: null }),
+      onChoose: (place) => store.set({ mode: store.modes.modeAt(place), partner: null, showsWindows: true }),
       onToggle: (place) => this.toggle([store.modes.modeAt(place)]),
     });
     element("off-mode").addEventListener("click", () => this.toggle([store.mode]));
@@ -69,7 +69,8 @@ export class ModePanel {
     const { store } = this;
     if (!store.internals) return;
     if (store.mode === null) {
-      store.set({ mode: this.strongest() });
+      const mode = this.strongest();
+      store.set({ mode, strongest: mode });
       return;
     }
     const { modes, mode, ablation } = store;

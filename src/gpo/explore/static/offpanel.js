@@ -2,7 +2,8 @@
 
 import { short, withUnits } from "./colours.js";
 import { isNothing, listed, NOTHING } from "./ablation.js";
-import { element } from "./store.js";
+import { interpolatedAt } from "./interpolation.js";
+import { column, element } from "./store.js";
 
 const MOST = 6;
 
@@ -66,12 +67,24 @@ export class OffPanel {
     }
     const { units } = run.outputs[variable];
     const { predicted, truth, attributed, of, site } = dependence.metadata;
-    const exact = value ? `value ${withUnits(value.metadata.values[variable], units)}. ` : "";
+    const exact = value ? this.between(value.metadata.values[variable], units) : "";
     const what = of === "change" ? "the change since the last frame" : "the value, counted from the mean";
     element("point").textContent =
       `At (${point.map(short).join(", ")}): ${exact}Next site, ${site}: predicted ${short(predicted)}, ` +
       `truth ${withUnits(truth, units)}. Contributions to ${what}, ${withUnits(attributed, units)}:`;
     this.listContributions(contributions, dependence, units);
+  }
+
+  // Returns the value at a point in words, beside what interpolating the prediction would give.
+  between(asked, units) {
+    const { geometry, prediction, point, variable } = this.store;
+    const text = `value ${withUnits(asked, units)}`;
+    if (prediction.arrays.predicted.shape[0] !== geometry.numSites) return `${text}. `;
+    const linear = interpolatedAt(geometry, column(prediction.arrays.predicted, variable), point);
+    const how = "the model blends what the next sites were given and runs its layers at the point itself";
+    if (linear === null || !Number.isFinite(linear)) return `${text} (between sites ${how}). `;
+    return `${text}; interpolating the prediction at the sites: ${withUnits(linear, units)}, ` +
+      `${short(Math.abs(asked - linear))} away, since ${how}. `;
   }
 
   listContributions(list, { arrays }, units) {
@@ -92,7 +105,7 @@ export class OffPanel {
         const sign = data[n] > 0 ? "+" : "";
         button.type = "button";
         button.textContent = `layer ${layer + 1}, ${store.modes.name(mode)}: ${sign}${withUnits(data[n], units)}`;
-        button.addEventListener("click", () => store.set({ layer: layer + 1, mode, partner: null }));
+        button.addEventListener("click", () => store.set({ layer: layer + 1, mode, partner: null, showsWindows: true }));
         item.append(button);
         return item;
       }),

@@ -1,34 +1,54 @@
-// Forecast, truth and error side by side, step by step.
+// Forecast, truth and error side by side, step by step, and the error beside that of references.
 
-import { scaleOf, short, signedScale, ticks } from "./colours.js";
+import { isNothing, NOTHING, plain } from "./ablation.js";
+import { arrange, settle } from "./arrange.js";
+import { drawCoast } from "./coast.js";
+import { short, signedScale } from "./colours.js";
 import { player } from "./controls.js";
-import { fitted, Picture, suit, themeColour } from "./picture.js";
+import { drawErrors, stepAt } from "./curve.js";
+import { legend } from "./legend.js";
+import { Picture, themeColour } from "./picture.js";
 import { complain } from "./problem.js";
-import { plain } from "./ablation.js";
+import { labelOf, scaleFor } from "./shownfield.js";
 import { column, element } from "./store.js";
 import { Latest } from "./wire.js";
 
 const QUIET = 250;
+const STEPS = 20;
+const HEIGHT = 430;
+const CURVE = { least: 200, most: 330, legend: 30 };
 
 export class RolloutPanel {
   constructor(store) {
     this.store = store;
-    this.latest = new Latest("rollout");
     const { reasons } = store.run;
     if (reasons.rollout) {
       element("rollout-seen").textContent = reasons.rollout;
-      for (const id of ["roll-out", "play-rollout", "step"]) element(id).disabled = true;
+      for (const id of ["play-rollout", "step"]) element(id).disabled = true;
+      document.querySelector(".forecasts").hidden = true;
       return;
     }
-    const names = ["forecast", "rollout-truth", "rollout-error"];
-    this.pictures = names.map((id) => new Picture(element(id), { isBare: true }));
-    element("roll-out").addEventListener("click", () => this.load());
-    element("step").addEventListener("input", () => this.draw());
+    this.latest = { whole: new Latest("rollout"), ablated: new Latest("rollout") };
+    this.pictures = ["forecast", "rollout-truth", "rollout-error"].map((id) => new Picture(element(id)));
+    element("step").addEventListener("input", () => store.set({ step: Number(element("step").value) }));
+    element("curve").addEventListener("click", ({ offsetX }) => this.chooseStep(offsetX));
     player(element("play-rollout"), element("step"), 450);
-    store.on(["example", "ablation"], () => this.rollout && this.loadSoon());
-    store.on(["variable", "box", "theme"], () => this.draw());
-    store.on(["geometry"], () => this.pictures.forEach(({ canvas }) => suit(canvas, store.geometry, 230, 8, 82)));
+    store.on(["example", "ablation"], () => this.loadSoon());
+    store.on(["variable", "box", "theme", "step", "fitsColours", "isSmooth", "coast"], () => this.draw());
+    store.on(["geometry"], () => this.arrange());
+    window.addEventListener("resize", () => this.arrange());
     new ResizeObserver(() => this.draw()).observe(element("curve"));
+  }
+
+  arrange() {
+    const { geometry } = this.store;
+    if (!geometry) return;
+    const width = element("rollout-pictures").clientWidth;
+    const arranged = arrange(3, geometry, { width, height: HEIGHT });
+    settle(this.pictures, arranged);
+    const tall = element("rollout-pictures").clientHeight - 2 * CURVE.legend;
+    element("curve").style.height = `${Math.min(CURVE.most, Math.max(CURVE.least, tall))}px`;
+    this.draw();
   }
 
   // Waits until nothing changes any more: a rollout is many predictions.
@@ -37,15 +57,19 @@ export class RolloutPanel {
     this.timer = setTimeout(() => this.load(), QUIET);
   }
 
+  // Asks for the rollout of the whole model, and for the one without what is off.
   async load() {
+    if (!this.latest) return;
     const { example, ablation } = this.store;
     try {
-      const rollout = await this.latest.ask({ example, ablation: plain(ablation), steps: 20 });
-      if (!rollout) return;
-      this.rollout = rollout;
-      const steps = rollout.arrays.forecast.shape[0];
+      const ask = (latest, off) => latest.ask({ example, ablation: plain(off), steps: STEPS });
+      const whole = await ask(this.latest.whole, NOTHING);
+      const ablated = isNothing(ablation) ? null : await ask(this.latest.ablated, ablation);
+      if (!whole || (!ablated && !isNothing(ablation))) return;
+      Object.assign(this, { whole, rollout: ablated ?? whole, isAblated: Boolean(ablated) });
+      const steps = whole.arrays.forecast.shape[0];
       element("step").max = steps;
-      element("step").value = Math.min(Number(element("step").value), steps);
+      this.store.set({ step: Math.min(this.store.step, steps) });
       this.draw();
       complain("rollout", null);
     } catch (error) {
@@ -53,65 +77,58 @@ export class RolloutPanel {
     }
   }
 
-  draw() {
+  chooseStep(px) {
     if (!this.rollout) return;
-    const { geometry, box, variable, run } = this.store;
+    const count = this.rollout.metadata.errors.length;
+    this.store.set({ step: stepAt(element("curve"), px, count) + 1 });
+  }
+
+  draw() {
+    if (!this.rollout || !this.store.geometry) return;
+    const { geometry, box, variable, run, coast, isSmooth } = this.store;
     const { forecast, truth } = this.rollout.arrays;
     if (forecast.shape[1] !== geometry.numSites) return;
-    const step = Number(element("step").value) - 1;
+    const step = Math.min(this.store.step, forecast.shape[0]) - 1;
     const output = run.outputs[variable];
-    const units = output.units || output.name;
     const guessed = column(forecast, variable, step);
     const true_ = column(truth, variable, step);
     const error = guessed.map((value, n) => value - true_[n]);
-    const scale = scaleOf(...output.range);
+    const scale = scaleFor(this.store, output, [true_]);
     const all = [[guessed, scale], [true_, scale], [error, signedScale(error, geometry.known)]];
     const curves = [{ values: true_, colour: themeColour("faint"), dash: [6, 4] }];
+    const over = (context, picture) => coast && drawCoast(context, picture, coast);
     all.forEach(([values, how], n) =>
-      this.pictures[n].show({ geometry, box, values, scale: how, units, curves: n ? [] : curves }),
+      this.pictures[n].show({ geometry, box, values, scale: how, units: labelOf(output), isSmooth, curves: n ? [] : curves, over }),
     );
-    const { labels, errors } = this.rollout.metadata;
-    const text = `${step + 1} of ${labels.length}, t = ${labels[step]}`;
+    const { labels } = this.rollout.metadata;
+    const text = `${step + 1} of ${labels.length}: ${labels[step]}`;
+    element("step").value = step + 1;
     element("step-text").textContent = text;
     element("step").setAttribute("aria-valuetext", text);
-    this.drawCurve(errors.map(({ relative_l2: error_ }) => error_), step);
+    this.drawCurve(output, step);
   }
 
-  drawCurve(errors, step) {
-    const { context, width, height } = fitted(element("curve"));
-    const known = errors.filter((error) => error !== null);
-    const most = Math.max(...known, 1e-9) * 1.05;
-    const [left, right, top, bottom] = [48, 10, 8, 34];
-    const x = (n) => left + ((width - left - right) * (n + 0.5)) / errors.length;
-    const y = (error) => top + (height - top - bottom) * (1 - error / most);
-    context.fillStyle = themeColour("text");
-    context.strokeStyle = themeColour("edge");
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    for (const at of ticks(0, most, 5)) {
-      context.beginPath();
-      context.moveTo(left, y(at));
-      context.lineTo(width - right, y(at));
-      context.stroke();
-      context.fillText(short(at), left - 5, y(at));
+  drawCurve(output, step) {
+    const { variable } = this.store;
+    const errorsOf = (errors) => errors.map(({ rms }) => rms[variable]);
+    const { references, no_climatology: reason } = this.whole.metadata;
+    const lines = [
+      { text: "the model", errors: errorsOf(this.whole.metadata.errors), colour: "curve", width: 2.4 },
+      ...Object.entries(references).map(([name, errors]) => ({
+        text: name, errors: errorsOf(errors), colour: name, isReference: true, width: 1.6, dash: [6, 4], style: "dashed",
+      })),
+    ];
+    if (this.isAblated) {
+      const ablated = { text: "without what is off", errors: errorsOf(this.rollout.metadata.errors), colour: "off" };
+      lines.unshift(ablated);
+      lines[1].text = "the whole model";
     }
-    context.textAlign = "center";
-    context.textBaseline = "top";
-    const every = Math.ceil(errors.length / 10);
-    errors.forEach((_, n) => n % every === 0 && context.fillText(n + 1, x(n), height - bottom + 5));
-    context.fillText("step", (left + width - right) / 2, height - 15);
-    context.strokeStyle = themeColour("curve");
-    context.fillStyle = themeColour("curve");
-    context.lineWidth = 2;
-    context.beginPath();
-    errors.forEach((error, n) => error !== null && context[n ? "lineTo" : "moveTo"](x(n), y(error)));
-    context.stroke();
-    context.lineWidth = 1;
-    if (errors[step] !== null) {
-      context.beginPath();
-      context.arc(x(step), y(errors[step]), 5, 0, 2 * Math.PI);
-      context.fill();
-    }
-    element("curve").setAttribute("aria-label", `Relative L2 error at step ${step + 1}: ${short(errors[step])}`);
+    drawErrors(element("curve"), lines, step);
+    const units = output.units ? ` (${output.units})` : "";
+    element("curve-caption").textContent = `RMS error of ${output.name} by step${units}`;
+    legend("curve-legend", lines.map(({ text, colour, style }) => ({ text, colour: themeColour(colour), style })));
+    element("curve-legend").title = reason ?? "";
+    const words = lines.map(({ text, errors }) => `${text} ${short(errors[step])}`).join(", ");
+    element("curve").setAttribute("aria-label", `RMS error at step ${step + 1}: ${words} ${output.units}`.trim());
   }
 }

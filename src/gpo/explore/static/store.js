@@ -36,7 +36,7 @@ export class Store {
 // Returns one column of rows that lie one after the other.
 export function column({ data, shape }, number, start = 0) {
   const [rows, columns] = shape.slice(-2);
-  const values = new Float32Array(rows);
+  const values = new (data instanceof Float64Array ? Float64Array : Float32Array)(rows);
   const first = start * rows * columns + number;
   for (let n = 0; n < rows; n++) values[n] = data[first + n * columns];
   return values;

@@ -1,7 +1,19 @@
 // Requests to the server, and packets of arrays back: see arrays.py for the bytes.
 
+const GONE = "The server does not answer: it has ended, or the connection is lost. " +
+  "Start gpo explore again, then reload this page: the address keeps the view.";
+
+// Fetches; says in words what a browser says with a type error.
+async function reach(address, options) {
+  try {
+    return await fetch(address, options);
+  } catch {
+    throw new Error(GONE);
+  }
+}
+
 export async function runMetadata() {
-  const response = await fetch("api/run");
+  const response = await reach("api/run");
   if (!response.ok) throw new Error(await reason(response));
   return response.json();
 }
@@ -14,13 +26,15 @@ export async function ask(what, body) {
 export async function bytes(what, body) {
   count(1);
   try {
-    const response = await fetch(`api/${what}`, {
+    const response = await reach(`api/${what}`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(body),
     });
     if (!response.ok) throw new Error(await reason(response));
-    return await response.arrayBuffer();
+    return await response.arrayBuffer().catch(() => {
+      throw new Error(GONE);
+    });
   } finally {
     count(-1);
   }
@@ -48,8 +62,11 @@ export function unpack(buffer) {
   const arrays = {};
   for (const { name, kind, shape, start } of header.arrays) {
     const count = shape.reduce((product, size) => product * size, 1);
-    const Kind = kind === "i4" ? Int32Array : Float32Array;
-    arrays[name] = { data: new Kind(buffer, 8 + length + start, count), shape };
+    const Kind = { i4: Int32Array, f4: Float32Array, f8: Float64Array }[kind];
+    const first = 8 + length + start;
+    // A copy: numbers of eight bytes may begin anywhere between two of four.
+    const content = buffer.slice(first, first + count * Kind.BYTES_PER_ELEMENT);
+    arrays[name] = { data: new Kind(content), shape };
   }
   return { metadata: header.metadata, arrays };
 }
