@@ -61,6 +61,15 @@ SPELLINGS = {
 }
 """Other names of a unit."""
 
+SYMBOLS = {
+    **{"degC": "°C", "degF": "°F", "degree": "°", "radian": "rad", "1": ""},
+    **dict.fromkeys(("degree_north", "degrees_north", "degree_N", "degrees_N"), "°N"),
+    **dict.fromkeys(("degree_east", "degrees_east", "degree_E", "degrees_E"), "°E"),
+}
+"""How people write some units."""
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+"""Digits of powers."""
+
 
 def canonical(units: str) -> str:
     """Returns one spelling for all: m/s, m s**-1 and m.s^-1 are `m s-1`; factors are sorted."""
@@ -73,6 +82,31 @@ def canonical(units: str) -> str:
     for denominator in below:
         factors += [_inverse(_factor(part)) for part in re.split(r"[\s.·*]+", denominator) if part]
     return " ".join(sorted(factors)) or text
+
+
+def readable(units: str) -> str:
+    """Returns units as people write them: m s**-1, m/s and m s-1 are m s⁻¹, degC is °C.
+
+    What is no product of powers is returned as it is; what is dimensionless is empty.
+    """
+    text = units.strip()
+    if SPELLINGS.get(text, text) in SYMBOLS:
+        return SYMBOLS[SPELLINGS.get(text, text)]
+    above, *below = re.split(r"\s*/\s*", text.replace("**", "").replace("^", ""))
+    factors = [(part, 1) for part in re.split(r"[\s.·*]+", above) if part not in ("", "1")]
+    factors += [(part, -1) for place in below for part in re.split(r"[\s.·*]+", place) if part]
+    shown = [_shown(part, sign) for part, sign in factors]
+    return text if None in shown else " ".join(part for part in shown if part)
+
+
+def _shown(part: str, sign: int) -> str | None:
+    """Returns a factor with its power raised; None where it is no name with a power."""
+    found = re.fullmatch(r"([^\W\d_]+|%|°)([+-]?\d+)?", part)
+    if found is None:
+        return None
+    name = SPELLINGS.get(found[1], found[1])
+    power = sign * int(found[2] or 1)
+    return SYMBOLS.get(name, name) + ("" if power == 1 else str(power).translate(RAISED))
 
 
 def conversion(have: str, want: str) -> tuple[float, float] | None:

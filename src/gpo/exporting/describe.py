@@ -17,8 +17,6 @@ TIME_FEATURES = (
     "year_sin: of 2 pi times the part of the year that is over; solar_zenith_cos: cosine of the "
     "solar zenith angle, 0 at night"
 )
-DIGITS = 9
-"""Significant digits of coordinates; a float has no more."""
 
 
 def describe_program(
@@ -46,6 +44,7 @@ def describe_program(
         "input": {
             "name": "frames",
             "axes": ["batch", "history", "sites", "variables"],
+            "type": "float64" if task.needs_double else "float32",
             "history": task.history,
             "order": "oldest frame first",
             **_names(given),
@@ -86,12 +85,10 @@ def _places(places: QueryPoints, grid_shape: tuple[int, ...] = ()) -> dict[str, 
     if shape:
         said |= {"grid_shape": list(shape), "order": "last axis fastest"}
     if not places.is_grid:
-        points = [_rounded(row) for row in np.stack(places.numbers, -1)]
+        points = np.stack(places.numbers, -1).astype(float).tolist()
         return said | {"names": list(places.names), "units": list(places.units), "points": points}
     axes = zip(places.names, places.units, places.numbers, strict=True)
-    named = [{"name": name, "units": units, "values": _rounded(v)} for name, units, v in axes]
+    named = [
+        {"name": n, "units": units, "values": v.astype(float).tolist()} for n, units, v in axes
+    ]
     return said | {"axes": named}
-
-
-def _rounded(numbers: np.ndarray) -> list[float]:
-    return [float(f"{number:.{DIGITS}g}") for number in numbers]

@@ -58,4 +58,4 @@ def known_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.
 
 
 def _tensor(numbers: np.ndarray) -> Tensor:
-    return torch.from_numpy(numbers.astype(np.float32))
+    return torch.from_numpy(numbers.astype(np.float64))

@@ -7,7 +7,7 @@ is JSON inside the file: the extra file `gpo.json` of a `.pt2`, the metadata ent
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,11 @@ def export_program(fixed: FixedForecaster) -> ExportedProgram:
     It has the operations of the model in their order, so that predictions agree to the last digit
     on the same processor.
     """
-    shape = fixed.frames_shape
-    module = _traced(fixed.eval(), shape).module()
+    task = fixed.forecaster.task
+    frames = torch.zeros(fixed.frames_shape, dtype=torch.double if task.needs_double else None)
+    module = _traced(fixed.eval(), frames).module()
     assert isinstance(module, GraphModule)
-    return _traced(with_constants(module), shape)
+    return _traced(with_constants(module), frames)
 
 
 def write_program(path: Path, program: ExportedProgram, description: dict[str, Any]) -> None:
@@ -68,9 +69,9 @@ def require_onnx(purpose: str) -> None:
         require(name, "onnx", purpose)
 
 
-def _traced(module: torch.nn.Module, shape: Sequence[int]) -> ExportedProgram:
+def _traced(module: torch.nn.Module, frames: Tensor) -> ExportedProgram:
     # Two samples stand for any number; one would be taken for a size that never changes.
-    frames = torch.zeros(2, *shape)
+    frames = torch.stack([frames, frames])
     with torch.no_grad():
         return export(module, (frames,), dynamic_shapes=({0: Dim("batch", min=1)},))
 

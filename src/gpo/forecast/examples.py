@@ -1,4 +1,8 @@
-"""Examples for training: windows of time series or static maps, read and padded to one size."""
+"""Examples for training: windows of time series or static maps, read and padded to one size.
+
+A batch is in double precision, whose means and origin are not subtracted yet. What is kept in memory
+has the precision of the file.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -83,8 +87,9 @@ class WindowExamples(Dataset[Example]):
         self.windows = followed(windows, num_steps)
         num_frames = data.num_trajectories * len(data.time)
         num_points = data.geometry().num_points / partition.count
+        size = data.number_type.itemsize
         # Whether a window is read from the file whenever it is asked for.
-        self.is_lazy = 4 * num_frames * num_points * len(data.variables) > MAX_BYTES
+        self.is_lazy = size * num_frames * num_points * len(data.variables) > MAX_BYTES
         self._kept: dict[int, np.ndarray] = {}
 
     def __len__(self) -> int:
@@ -108,7 +113,7 @@ class WindowExamples(Dataset[Example]):
         history, lead = example.frames.shape[1], window.lead
         times = window.first + lead * np.arange(1, history + self.num_steps)
         known = self.data.forcing_frames(window.trajectory, times, sites)
-        known = torch.from_numpy(known)[None]
+        known = torch.from_numpy(known)[None].double()
         return replace(
             example,
             frames=torch.cat([known[:, :history], example.frames], -1),
@@ -127,7 +132,8 @@ class WindowExamples(Dataset[Example]):
     def _whole(self, trajectory: int) -> np.ndarray:
         num_times, num_variables = len(self.data.time), len(self.data.variables)
         sites = self.partition.among(self.data.geometry(trajectory).num_points)
-        whole = np.empty((num_times, sites.stop - sites.start, num_variables), np.float32)
+        shape = num_times, sites.stop - sites.start, num_variables
+        whole = np.empty(shape, self.data.number_type)
         for part in frame_chunks(self.data, {trajectory: range(num_times)}):
             whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
         return whole
@@ -214,7 +220,7 @@ def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites:
     parts = (
         given, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights
     )  # fmt: skip
-    tensors = (torch.from_numpy(part.astype(np.float32))[None] for part in parts)
+    tensors = (torch.from_numpy(part.astype(np.float64))[None] for part in parts)
     return Example(*tensors, num_sites=(geometry.num_points,))
 
 

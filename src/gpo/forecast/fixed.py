@@ -4,6 +4,7 @@ Windows, neighbours, normalised weights and means are computed once, and are buf
 between devices with the model, and an exported program holds them.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -69,5 +70,7 @@ class FixedForecaster(nn.Module):
         assert isinstance(forecaster.model, GaussianParticleOperator)
         output = forecaster.model.run(Sites.at(geometry, values)).answer
         if geometry.neighbours is not None:
-            return forecaster.at_queries(output, values, geometry.neighbours)
-        return forecaster.denormalised(forecaster.apply_increment(output, values))
+            found = forecaster.at_queries(output, values, geometry.neighbours)
+        else:
+            found = forecaster.denormalised(forecaster.apply_increment(output, values))
+        return found.to(torch.promote_types(frames.dtype, forecaster.dtype))

@@ -1,7 +1,12 @@
 """A trained operator with its units: frames in, the frame `lead` steps later out.
 
 A static map is the same with one input frame, other outputs and no lead. Where the sites of
-all samples correspond, it is learned relative to their means (`site_means.py`).
+all samples correspond, it is learned relative to their means (`statistics.py`).
+
+Fields in the units of the data are in double precision, or in whatever they are given in: means are
+subtracted and added there in double precision. Normalised fields have the precision of the model.
+So a small signal on a large mean stays what it is, and so do units that single precision cannot
+square.
 """
 
 import json
@@ -14,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.files import write_text
+from gpo.files import read_json, write_text
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.models import Model, load_model, particle_operator
 from gpo.forecast.statistics import SiteMeans
@@ -29,6 +34,11 @@ from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 TASK_NAME = "task.json"
 MEANS_CHECKSUM = "site_means_sha256"
 """Field of `task.json`, where means are taken site by site: the checksum of their file."""
+
+MOST_MEAN = 1000
+"""Spreads of a variable up to which its mean leaves single precision four digits of its signal."""
+LEAST = 1e-30
+"""Spread down to which, and inverse up to which, a variable is within reach of single precision."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,16 @@ class Task:
         return len(self.forcings)
 
     @property
+    def needs_double(self) -> bool:
+        """Whether single precision is too coarse for the variables: a small signal on a large mean."""
+        pairs = zip(
+            (*self.input_mean, *self.output_mean), (*self.input_std, *self.output_std), strict=True
+        )
+        return any(
+            abs(mean) > MOST_MEAN * std or not LEAST < std < 1 / LEAST for mean, std in pairs
+        )
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """Variables that are given, without forcings."""
         return self.inputs[self.num_forcings :]
@@ -84,18 +104,26 @@ class Forecaster(nn.Module):
     def __init__(self, model: nn.Module, task: Task, means: SiteMeans | None = None) -> None:
         super().__init__()
         self.model, self.task = model, task
-        statistics = {name: torch.tensor(getattr(task, name)) for name in STATISTICS}
+        statistics = {
+            name: torch.tensor(getattr(task, name), dtype=torch.double) for name in STATISTICS
+        }
         if task.is_per_site:
             assert means is not None
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
         for name, values in statistics.items():
-            self.register_buffer(name, values, persistent=False)
+            self.register_buffer(name, values.double(), persistent=False)
         self.partition = SitePartition()
 
     @property
     def num_parameters(self) -> int:
         """Trainable numbers of the model; a complex one counts once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the model's parameters, and of what it sees."""
+        parts = (part.dtype for part in self.model.parameters() if not part.is_complex())
+        return next(parts, torch.get_default_dtype())
 
     @property
     def shard(self) -> SpatialShard:
@@ -133,6 +161,8 @@ class Forecaster(nn.Module):
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame in the units of the data, at the sites or at `queries`.
 
+        It has the precision of `frames`, at least that of the model.
+
         Args:
             frames: The last frames, oldest first, in the units of the data.
             coords: The sites.
@@ -143,9 +173,12 @@ class Forecaster(nn.Module):
         if queries is None and ablation is None:
             values = self.normalised_input(frames)
             output = self.model(values, coords, weights=weights)
-            return self.denormalised(self.apply_increment(output, values))
-        forecast = self.forecast(frames, coords, weights=weights, ablation=ablation or Ablation())
-        return forecast.at_sites() if queries is None else forecast.at(queries)
+            found = self.denormalised(self.apply_increment(output, values))
+        else:
+            given = ablation or Ablation()
+            forecast = self.forecast(frames, coords, weights=weights, ablation=given)
+            found = forecast.at_sites() if queries is None else forecast.at(queries)
+        return found.to(torch.promote_types(frames.dtype, self.dtype))
 
     def forecast(
         self,
@@ -196,7 +229,7 @@ class Forecaster(nn.Module):
                 f"The model was trained on maps of {len(mean):,} corresponding sites, "
                 f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
             )
-        return stack_frames((frames - mean) / self.input_std)
+        return stack_frames(((frames - mean) / self.input_std).to(self.dtype))
 
     def advance(
         self,
@@ -225,18 +258,20 @@ class Forecaster(nn.Module):
     ) -> Float[Tensor, "*batch forcings"]:
         """Returns forcings as the model sees them."""
         count = self.task.num_forcings
-        return (values - self.input_mean[..., :count]) / self.input_std[:count]
+        normal = (values - self.input_mean[..., :count]) / self.input_std[:count]
+        return normal.to(self.dtype)
 
     def normalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs with zero mean and unit variance over the training data."""
-        return (values - self.site_means(self.output_mean)) / self.output_std
+        normal = (values - self.site_means(self.output_mean)) / self.output_std
+        return normal.to(self.dtype)
 
     def denormalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
-        """Returns outputs in the units of the data."""
+        """Returns outputs in the units of the data, in double precision."""
         return values * self.output_std + self.site_means(self.output_mean)
 
     def apply_increment(self, output: Tensor, values: Tensor) -> Tensor:
@@ -244,7 +279,7 @@ class Forecaster(nn.Module):
         if self.task.predict == "state":
             return output
         last = values[..., -len(self.task.outputs) :]
-        return last + self.increment_std * output
+        return last + self.increment_std.to(output) * output
 
     def save(self, folder: Path) -> None:
         """Writes the model's artifact and the task beside it."""
@@ -261,12 +296,7 @@ class Forecaster(nn.Module):
     def load(cls, folder: Path) -> "Forecaster":
         """Returns what `save` wrote."""
         path = folder / TASK_NAME
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: cannot be read: {error}") from error
-        if not isinstance(stored, dict):
-            raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
+        stored = read_json(path)
         if "trained_on" not in stored:
             raise CheckpointError(
                 f"{path}: is of a version before 0.4.0, which did not write what a run was trained "
@@ -277,6 +307,8 @@ class Forecaster(nn.Module):
         for name in STATISTICS:
             if not all(map(math.isfinite, getattr(task, name))):
                 raise CheckpointError(f"{path}: field `{name}` must be finite numbers.")
+            if name.endswith("_std") and not all(part > 0 for part in getattr(task, name)):
+                raise CheckpointError(f"{path}: field `{name}` must be above 0.")
         means = SiteMeans.load(folder, checksum) if task.is_per_site else None
         return cls(load_model(folder), task, means)
 
@@ -307,6 +339,6 @@ class Forecast:
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
         sites, search = self.sites, self.output.model.chunker.find_neighbours
-        queries = check_queries(queries, sites.values, search.domain)
+        queries = check_queries(queries, sites.values, self.output.model.config.domain)
         neighbours = search(queries, sites.coords, sites.is_counted, sites.shard)
         return self.forecaster.at_queries(self.output.at(queries), sites.values, neighbours)

@@ -21,7 +21,9 @@ from gpo.data.query_points import Block, QueryPoints
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.models import particle_operator
 from gpo.forecast.queries import QueryForecast
+from gpo.model.memory import memory_problem, needed_bytes
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Start:
             )
         given = np.where(geometry.is_masked[:, None], 0, fill_gaps(frames, geometry))
         parts = given, geometry.coords, geometry.weights
-        return cls(*(torch.from_numpy(part.astype(np.float32)) for part in parts))
+        return cls(*(torch.from_numpy(part.astype(np.float64)) for part in parts))
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,23 @@ class Forecasts:
             raise DataError(data.source, "time", f"{problem} {self._last + 1}.")
         else:
             self._check_forcings(data)
+        self._check_memory()
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
             problem = "differ from sample to sample: ask at --queries or on a --grid."
             raise DataError(data.source, "coords", problem)
+
+    def _check_memory(self) -> None:
+        """Refuses more sites than fit into memory, before anything is taken."""
+        operator = particle_operator(self.forecaster.model)
+        if operator is None:
+            return
+        largest = max(self.data.geometries, key=lambda geometry: geometry.num_points)
+        is_grid, count = bool(largest.grid_shape), largest.num_points
+        needed = needed_bytes(operator.config, count, 1, is_grid=is_grid, trains=False)
+        problem = memory_problem(needed, count, "Give fewer sites, such as every second one")
+        if problem is not None:
+            raise DataError(self.data.source, "coords", problem)
 
     def _check_forcings(self, data: Trajectories) -> None:
         """Refuses other forcings than those of training, and those that end too early."""
@@ -94,14 +109,15 @@ class Forecasts:
         """What a file of these forecasts holds."""
         data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
         task = self.forecaster.task
+        number_type = "f8" if data.number_type == np.float64 else "f4"
         if isinstance(data, StaticMaps):
-            return ForecastLayout(places, data.outputs, data.num_samples)
+            return ForecastLayout(places, data.outputs, data.num_samples, number_type=number_type)
         # A single frame does not tell its step; training did.
         step = data.time_step if len(data.time) > 1 else task.trained_on.step or 1.0
         ahead = task.lead * step * np.arange(1, self.num_steps + 1)
         return ForecastLayout(
             places, data.variables, data.num_trajectories, data.time[self._last] + ahead,
-            data.time_units, data.origin, data.levels,
+            data.time_units, data.origin, data.levels, number_type,
         )  # fmt: skip
 
     def write(
@@ -146,7 +162,7 @@ class Forecasts:
         if self.places is None:
             return answers.at_sites.reshape(*places.shape, num_outputs)[block].numpy()
         coords = places.coords(block)
-        found = answers.at(torch.from_numpy(coords.astype(np.float32))).numpy()
+        found = answers.at(torch.from_numpy(coords)).numpy()
         found[is_masked(coords)] = np.nan
         shape = [part.stop - part.start for part in block]
         return found.reshape(*shape, num_outputs)

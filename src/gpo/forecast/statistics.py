@@ -61,6 +61,7 @@ class Moments:
     def __init__(self) -> None:
         self._shift: np.ndarray | None = None
         self._mass = self._total = self._squares = np.zeros(0)
+        self._varies: np.ndarray | bool = False
 
     def add(self, values: np.ndarray, weights: np.ndarray) -> None:
         """Takes some fields, whose sites are gone through some at a time.
@@ -81,13 +82,21 @@ class Moments:
             centered = np.where(is_known, fields - self._shift, 0.0)
             self._mass = self._mass + weights[part] @ is_known.sum(0)
             self._total = self._total + weights[part] @ centered.sum(0)
-            self._squares = self._squares + weights[part] @ np.square(centered).sum(0)
+            with np.errstate(over="ignore", under="ignore"):
+                self._squares = self._squares + weights[part] @ np.square(centered).sum(0)
+            self._varies = self._varies | (centered != 0).any((0, 1))
 
     def normalizer(self) -> Normalizer:
         """Returns the statistics of all that was added."""
         if self._shift is None or not np.all(self._mass > 0):
             raise ValueError("`portions` must hold at least one number of every variable.")
         mean = self._total / self._mass
+        is_lost = ~np.isfinite(self._squares) | ((self._squares == 0) & self._varies)
+        if is_lost.any():
+            raise ValueError(
+                f"variable {int(np.flatnonzero(is_lost)[0]) + 1} has numbers that cannot be squared "
+                "in double precision, beyond 1e-150 or 1e150: change its units."
+            )
         std = np.sqrt(np.maximum(self._squares / self._mass - mean**2, 0))
         # A variable that never varies is only shifted.
         return Normalizer(mean + self._shift, np.where(std > 0, std, 1.0))
@@ -157,7 +166,7 @@ class SiteMeans:
         except Exception as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
         for name, values in vars(means).items():
-            check_numbers(values, torch.float32, path, name)
+            check_numbers(values, values.dtype, path, name)
         if sha256(packed) != checksum:
             raise CheckpointError(f"{path}: is not what was saved: its SHA-256 is another one.")
         return means
@@ -176,7 +185,7 @@ class _Mean:
 
     def mean(self) -> Tensor:
         mean = self._total / np.maximum(self._count, 1)
-        return torch.from_numpy(mean.astype(np.float32))
+        return torch.from_numpy(mean)
 
 
 LONG = 8

@@ -1,0 +1,182 @@
+"""Units and origins do not matter: of values, by scale and by offset, and of coordinates.
+
+Scores, forecasts, losses and gradients are those of the same fields in plain units, up to rounding:
+on grids, scattered points and meshes, for models that are not trained (which need no time).
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial import Delaunay
+
+from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.geometry import Geometry
+from gpo.data.splits import split_samples, split_time_slices
+from gpo.evaluation.rollout import make_rollouts
+from gpo.evaluation.score import evaluate
+from gpo.forecast.examples import collate, make_examples
+from gpo.training.config import RunConfig
+from gpo.training.objective import training_losses
+from gpo.training.setup import new_forecaster
+
+KINDS = ("grid", "scattered", "mesh")
+CHANGES = {
+    "values x 1e30": {"factor": 1e30},
+    "values x 1e-30": {"factor": 1e-30},
+    "values x 1e100": {"factor": 1e100},
+    "values on 1e6 spreads": {"shift": 1e6},
+    "a small signal on 1e6 spreads": {"factor": 1e-12, "shift": 1e6},
+    "coordinates 1e7 boxes away": {"move": 1e7},
+    "a box of 1e-30": {"size": 1e-30},
+    "a box of 1e26, far away": {"size": 1e26, "move": 1e7},
+    "all of it": {"factor": 1e-30, "shift": 1e6, "size": 10.0, "move": -1e7},
+}
+
+
+def sites(kind, *, size=1.0, move=0.0):
+    """Returns unit coordinates, and the geometry: a box of some size, `move` sizes from zero."""
+    if kind == "grid":
+        # On the numbers that a box far away can hold, so that all boxes are the same.
+        axes = [np.arange(12) / 16, np.arange(10) / 16]
+        unit = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
+        return unit, Geometry.rectilinear([size * (axis + move) for axis in axes])
+    unit = np.round(np.random.default_rng(3).random((90, 2)) * 2**20) / 2**20
+    cells = Delaunay(unit).simplices if kind == "mesh" else None
+    return unit, Geometry.scattered(size * (unit + move), cells)
+
+
+def series(kind, *, factor=1.0, shift=0.0, **places):
+    """Returns waves that travel, times `factor`, around `shift` spreads."""
+    unit, geometry = sites(kind, **places)
+    t = np.arange(24.0)[:, None]
+    x, y = unit.T
+    waves = [np.sin(5 * x + 3 * y - 0.3 * t), np.cos(4 * y - 0.2 * t) * np.sin(3 * x)]
+    values = factor * (np.stack(waves, -1) + shift)
+    variables = (Variable("a", "K"), Variable("b"))
+    return Trajectories(
+        "waves", Path("waves"), variables, (geometry,), np.arange(24.0), "h", 1,
+        lambda _, times: values[times],
+    )  # fmt: skip
+
+
+def untrained(data, split, model="gpo"):
+    """Returns a model whose parameters are random, all of them."""
+    sizes = {} if model in ("fno", "transolver") else {"hidden_dim": 16, "num_layers": 2}
+    sizes |= {"num_heads": 2} if model == "gpo-paper" else {}
+    torch.manual_seed(0)
+    forecaster = new_forecaster(data, split, RunConfig.of(data="waves", model=model, **sizes))
+    with torch.no_grad():
+        for parameter in forecaster.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    return forecaster.eval()
+
+
+def scores(data, model="gpo"):
+    split = split_time_slices(data)
+    return evaluate(untrained(data, split, model), data, split, num_steps=4)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Scores in plain units."""
+    return {kind: scores(series(kind)) for kind in KINDS}
+
+
+def numbers(part):
+    """Returns all numbers of nested scores by their names."""
+    if isinstance(part, dict):
+        return {(key, *rest): n for key, inner in part.items() for rest, n in numbers(inner).items()}  # fmt: skip
+    if isinstance(part, list):
+        return numbers(dict(enumerate(part)))
+    return {(): part} if isinstance(part, float) else {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_scores_do_not_depend_on_units_and_origins(kind, change, plain):
+    given, expected = CHANGES[change], plain[kind]
+    found = scores(series(kind, **given))
+    factor = given.get("factor", 1.0)
+    for name in ("a", "b"):
+        for who, scored in found.variables[name].items():
+            wanted = expected.variables[name][who]
+            assert scored["rmse_over_std"] == pytest.approx(wanted["rmse_over_std"], rel=1e-4)
+            assert scored["rmse"] == pytest.approx(factor * wanted["rmse"], rel=1e-4)
+    for who, scored in found.one_step.items():
+        assert scored["vrmse"] == pytest.approx(expected.one_step[who]["vrmse"], rel=1e-4)
+        assert scored["linf"] == pytest.approx(factor * expected.one_step[who]["linf"], rel=1e-4)
+    if "shift" not in given:
+        # Errors relative to the size of a field know where its zero is.
+        for part in ("one_step", "per_variable", "rollout", "resolution", "between_sites"):
+            told, wanted = numbers(getattr(found, part)), numbers(getattr(expected, part))
+            told = {key: n for key, n in told.items() if key[-1] not in ("rmse", "linf")}
+            wanted = {key: wanted[key] for key in told}
+            assert told == pytest.approx(wanted, rel=1e-3)
+    assert found.comparisons.keys() == expected.comparisons.keys()
+    for who, compared in found.comparisons.items():
+        assert compared["ratio"] == pytest.approx(expected.comparisons[who]["ratio"], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_forecasts_losses_and_gradients_do_not_depend_on_units_and_origins(kind, change):
+    given, made = CHANGES[change], []
+    for settings in ({}, given):
+        data = series(kind, **settings)
+        split = split_time_slices(data)
+        forecaster = untrained(data, split)
+        examples = make_examples(data, split.training)
+        batch = collate([examples[n] for n in range(3)])
+        loss = training_losses(forecaster, batch)["total"]
+        loss.backward()
+        slopes = torch.cat(
+            [p.grad.flatten() for p in forecaster.parameters() if p.grad is not None]
+        )
+        ends = make_rollouts(forecaster, data, split.test, 4, None).forecast
+        back = np.stack(ends) / settings.get("factor", 1.0) - settings.get("shift", 0.0)
+        made.append((loss.item(), slopes.detach(), back))
+    assert made[1][0] == pytest.approx(made[0][0], rel=1e-5)
+    # Rounding of what goes in is amplified on the way to the first layers.
+    torch.testing.assert_close(made[1][1], made[0][1], rtol=1e-2, atol=1e-4)
+    np.testing.assert_allclose(made[1][2], made[0][2], atol=1e-4)
+
+
+@pytest.mark.parametrize("model", ["gpo-paper", "fno", "transolver"])
+def test_other_models_do_not_depend_on_units_and_origins(model):
+    expected = scores(series("grid"), model)
+    found = scores(series("grid", **CHANGES["all of it"]), model)
+    for name in ("a", "b"):
+        for who, scored in found.variables[name].items():
+            wanted = expected.variables[name][who]["rmse_over_std"]
+            assert scored["rmse_over_std"] == pytest.approx(wanted, rel=1e-3)
+
+
+@pytest.mark.parametrize("change", ["values x 1e-30", "values on 1e6 spreads", "all of it"])
+def test_static_maps_do_not_depend_on_units_and_origins(change):
+    found = []
+    for settings in ({}, CHANGES[change]):
+        places = {key: settings[key] for key in settings.keys() & {"size", "move"}}
+        unit, geometry = sites("scattered", **places)
+        factor, shift = settings.get("factor", 1.0), settings.get("shift", 0.0)
+        phases = np.random.default_rng(0).random(12)
+
+        def read(number, unit=unit, phases=phases, factor=factor, shift=shift):
+            wave = np.sin(4 * unit[:, :1] + phases[number])
+            return factor * (wave + shift), factor * (wave**2 + shift)
+
+        data = StaticMaps(
+            "maps", Path("maps"), (Variable("a"),), (Variable("s"),), (geometry,), 12, read
+        )
+        split = split_samples(data)
+        results = evaluate(untrained(data, split), data, split, scope="one-step")
+        found.append(numbers({who: one["rmse_over_std"] for who, one in results.variables["s"].items()}))  # fmt: skip
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_numbers_that_no_precision_can_square_are_refused(factor):
+    data = series("grid", factor=factor)
+    with pytest.raises(ValueError, match="variable 1 has numbers that cannot be squared"):
+        scores(data)
