@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CHECKED := --quiet --no-deps --only-binary :all: --require-hashes
 
 .PHONY: demo test fast check validate audit clean
 
@@ -27,15 +28,17 @@ validate: audit $(VENV)/.ready-to-validate  ## The slow validations, beside inde
 audit: $(READY)  ## No package is pinned or installed in a version with known holes.
 	$(BIN)/python -m tests.audit
 
-# Rebuilt only when the pins or the package's own description change.
+# Rebuilt only when the pins or the package's own description change. What is pinned is installed from
+# wheels whose sums are those of requirements.txt; then what torch needs on this platform alone, such
+# as libraries of a GPU, which no list could name for all.
 $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install $(CHECKED) --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	touch $@
 
 $(VENV)/.ready-to-validate: $(READY) requirements-validate.txt
-	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-validate.txt
+	$(BIN)/python -m pip install $(CHECKED) --requirement requirements-validate.txt
 	touch $@
 
 clean:

@@ -1,55 +1,295 @@
-"""Run as a program: damages a file in many ways and reads each; only `DataError` may come out.
+"""Damages files of every layout in many ways, reads each, and says what came of it.
 
-It has a process of its own, so that a crash of a file library is seen and not suffered, and
-so that a damaged size cannot eat the machine's memory.
+Only two outcomes are good: a refusal (`DataError`), or the very data of the whole file. Files are
+read in a forked process with little memory, so that a crash or a hang of a file library is seen
+and not suffered; it goes on with the next file then. Every damage comes from the seed.
+
+    python -m tests.contracts.fuzz 300 0 FOLDER
 """
 
+import json
+import os
 import random
 import resource
+import select
 import shutil
+import signal
 import sys
+import traceback
 import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
-from gpo.data.dataset import DataError
+import numpy as np
+
+from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.summary import summarise
+from gpo.files import MAX_BYTES
 
-MEMORY = 6 * 2**30
-
-
-def damage(content: bytes, generator: random.Random) -> bytes:
-    """Cuts a file short, or changes some of its bytes, most often near its beginning."""
-    if generator.random() < 0.3:
-        return content[: generator.randrange(len(content))]
-    changed = bytearray(content)
-    reach = generator.choice([64, 512, 4096, len(content)])
-    for _ in range(generator.choice([1, 1, 4, 32])):
-        changed[generator.randrange(min(reach, len(content)))] = generator.randrange(256)
-    return bytes(changed)
+MEMORY = 3 * 2**30
+"""Bytes that the reading process may map beyond what it has."""
+ALLOWED = 2**28
+"""Bytes that a file may take at once, by our own limit."""
+PATIENCE = 20
+"""Seconds after which a file that is still read is called a hang."""
+DIFFERENCES = ("shape", "names", "sites", "values")
+"""In what data may differ, the gravest first."""
+GOOD = ("refused", "same")
 
 
-def main(path: Path, work: Path, count: int) -> None:
-    """Damages one file at a time; a folder is damaged in one of its files."""
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    generator = random.Random(0)
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    refused = 0
-    for _ in range(count):
-        copy = work / path.name
-        if path.is_dir():
+@dataclass(frozen=True)
+class Finding:
+    """What came of one damaged file."""
+
+    layout: str
+    number: int
+    damage: str
+    file: str
+    outcome: str
+    """refused, same, one of `DIFFERENCES`, error, memory, hang or crash."""
+    said: str = ""
+
+
+class Damage:
+    """Ways to damage the content of a file, each by its name."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def apply(self, content: bytes) -> tuple[str, bytes]:
+        """Returns the name of a way and what it makes of a content, which is never empty."""
+        while True:
+            name = self._chance.choice(self.NAMES)
+            changed = getattr(self, f"_{name}")(bytearray(content))
+            if changed != content:
+                return name, bytes(changed)
+
+    NAMES: ClassVar = ("cut", "flip", "flip", "zero", "insert", "remove", "swap", "repeat", "head", "head", "append")  # fmt: skip
+
+    def _place(self, content: bytearray) -> tuple[int, int]:
+        size = min(self._chance.choice([1, 4, 16, 64, 512]), len(content))
+        start = self._chance.randrange(len(content) - size + 1)
+        return start, start + size
+
+    def _cut(self, content: bytearray) -> bytearray:
+        near = self._chance.random() < 0.3
+        keep = self._chance.randrange(len(content))
+        return content[: len(content) - 1 - keep % 8 if near else keep]
+
+    def _flip(self, content: bytearray) -> bytearray:
+        for _ in range(self._chance.choice([1, 1, 1, 4, 16])):
+            content[self._chance.randrange(len(content))] ^= 1 << self._chance.randrange(8)
+        return content
+
+    def _zero(self, content: bytearray) -> bytearray:
+        start, stop = self._place(content)
+        content[start:stop] = bytes(stop - start)
+        return content
+
+    def _insert(self, content: bytearray) -> bytearray:
+        start, stop = self._place(content)
+        content[start:start] = self._chance.randbytes(stop - start)
+        return content
+
+    def _remove(self, content: bytearray) -> bytearray:
+        start, stop = self._place(content)
+        del content[start:stop]
+        return content
+
+    def _swap(self, content: bytearray) -> bytearray:
+        (a, b), (c, d) = sorted([self._place(content), self._place(content)])
+        size = min(b - a, d - c, max(c - a, 1))
+        content[a : a + size], content[c : c + size] = content[c : c + size], content[a : a + size]
+        return content
+
+    def _repeat(self, content: bytearray) -> bytearray:
+        start, stop = self._place(content)
+        content[stop:stop] = content[start:stop]
+        return content
+
+    def _head(self, content: bytearray) -> bytearray:
+        reach = min(self._chance.choice([16, 64, 512, 4096]), len(content))
+        for _ in range(self._chance.choice([1, 1, 4, 32])):
+            content[self._chance.randrange(reach)] = self._chance.randrange(256)
+        return content
+
+    def _append(self, content: bytearray) -> bytearray:
+        return content + self._chance.randbytes(self._chance.choice([1, 4, 64, 4096]))
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A whole file or folder, how it is read, and what it holds."""
+
+    layout: str
+    path: Path
+    options: ReadOptions
+    content: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, layout: str, made: Any) -> "Victim":
+        """Reads what a maker of `layouts.py` returned."""
+        path, select = made if isinstance(made, tuple) else (made, {})
+        options = ReadOptions(select=select)
+        return cls(layout, path, options, content_of(path, options))
+
+    def damaged(self, number: int, seed: int, work: Path) -> Iterator[Finding]:
+        """Yields what is known of a damaged copy before it is read, and then what came of it."""
+        chance = random.Random(f"{seed} {self.layout} {number}")
+        copy = work / self.path.name
+        files = [self.path]
+        if self.path.is_dir():
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(path, copy)
-        victim = generator.choice(files)
-        target = copy / victim.relative_to(path) if path.is_dir() else copy
-        target.write_bytes(damage(victim.read_bytes(), generator))
+            shutil.copytree(self.path, copy)
+            files = sorted(file for file in self.path.rglob("*") if file.is_file())
+        file = chance.choice([one for one in files if one.stat().st_size])
+        place = copy / file.relative_to(self.path) if self.path.is_dir() else copy
+        if self.path.is_dir() and chance.random() < 0.05:
+            name = "lost file"
+            place.unlink()
+        else:
+            name, changed = Damage(chance).apply(file.read_bytes())
+            place.write_bytes(changed)
+        begun = Finding(self.layout, number, name, file.name, "crash")
+        yield begun
+        yield replace(begun, **_read(copy, self))
+
+
+def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:
+    """Returns all that a file holds, as bytes to compare."""
+    data = open_data(path, options)
+    sites = [np.ascontiguousarray(part).tobytes() for geometry in data.geometries
+             for part in (geometry.coords, geometry.weights)]  # fmt: skip
+    if isinstance(data, StaticMaps):
+        values = [part for number in range(data.num_samples) for part in data.sample(number)]
+        variables, times = (*data.inputs, *data.outputs), b""
+        count: tuple[int, ...] = (data.num_samples, len(data.inputs))
+    else:
+        values = [data.frames(number) for number in range(data.num_trajectories)]
+        variables, count = data.variables, (data.num_trajectories, len(data.time))
+        times = f"{data.time.tolist()} {data.time_units} {data.origin}".encode()
+    shapes = [geometry.coords.shape for geometry in data.geometries]
+    return {
+        "shape": f"{data.layout} {count} {len(variables)} {shapes}".encode(),
+        "names": str([(one.name, one.units) for one in variables]).encode(),
+        "sites": b"".join([times, *sites]),
+        "values": b"".join(np.ascontiguousarray(part).tobytes() for part in values),
+    }
+
+
+def _read(path: Path, victim: Victim) -> dict[str, str]:
+    """Returns outcome and words of a reading."""
+    signal.alarm(PATIENCE // 2)
+    try:
+        found = content_of(path, victim.options)
+    except DataError as error:
+        causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
+        for kind, name in ((MemoryError, "memory"), (TimeoutError, "hang")):
+            if any(isinstance(cause, kind) for cause in causes):
+                return {"outcome": name, "said": str(error)}
+        return {"outcome": "refused"}
+    except (MemoryError, TimeoutError) as error:
+        return {"outcome": "memory" if isinstance(error, MemoryError) else "hang"}
+    except Exception:
+        return {"outcome": "error", "said": traceback.format_exc()[-1500:]}
+    finally:
+        signal.alarm(0)
+    differing = [part for part in DIFFERENCES if found[part] != victim.content[part]]
+    if not differing:
+        return {"outcome": "same"}
+    shown = found[differing[0]][:200].decode(errors="replace") if differing[0] != "values" else ""
+    return {"outcome": differing[0], "said": shown}
+
+
+def fuzz(victims: Sequence[Victim], count: int, seed: int, work: Path) -> list[Finding]:
+    """Returns what came of so many damaged files, the same number of each layout."""
+    tasks = [(victim, number) for number in range(-(-count // len(victims))) for victim in victims]
+    findings: list[Finding] = []
+    while len(findings) < len(tasks):
+        findings += _until_it_ends(tasks[len(findings) :], seed, work)
+    return findings
+
+
+def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -> list[Finding]:
+    """Reads in a new process; returns the findings up to a crash or hang, and that one."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
         try:
-            summarise(open_data(copy))
-        except DataError:
-            refused += 1
-    print(f"{refused} of {count} refused")
+            _work(tasks, seed, work, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    findings, rest, is_hanging = [], b"", False
+    while True:
+        ready, _, _ = select.select([reading], [], [], PATIENCE)
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+            is_hanging = True
+        more = os.read(reading, 2**16)
+        if not more:
+            break
+        *lines, rest = (rest + more).split(b"\n")
+        for line in lines:
+            finding = Finding(**json.loads(line))
+            if findings and findings[-1].outcome == "crash":
+                findings.pop()
+            findings.append(finding)
+    os.close(reading)
+    _, status = os.waitpid(child, 0)
+    if findings and findings[-1].outcome == "crash":
+        outcome = "hang" if is_hanging else "crash"
+        findings[-1] = replace(findings[-1], outcome=outcome, said=f"status {status}")
+    return findings
+
+
+def _work(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path, writing: int) -> None:
+    """Damages and reads one file after the other, and tells of each before and after."""
+    warnings.simplefilter("ignore")
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 2)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ[MAX_BYTES] = str(ALLOWED)
+
+    def too_long(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, too_long)
+    for victim, number in tasks:
+        for finding in victim.damaged(number, seed, work):
+            os.write(writing, json.dumps(vars(finding)).encode() + b"\n")
+
+
+def whole_files(folder: Path) -> list[Victim]:
+    """Returns one whole file of every layout."""
+    from tests.contracts.containers import CONTAINERS
+    from tests.contracts.layouts import LAYOUTS
+
+    victims = []
+    for number, (layout, make) in enumerate({**LAYOUTS, **CONTAINERS}.items()):
+        place = folder / f"{number}"
+        place.mkdir(parents=True)
+        victims.append(Victim.of(layout, make(place)))
+    return victims
+
+
+def main(count: int, seed: int, folder: Path) -> None:
+    """Prints how often everything happened, and everything that is neither refused nor the same."""
+    work = folder / "damaged"
+    work.mkdir()
+    findings = fuzz(whole_files(folder / "whole"), count, seed, work)
+    for finding in findings:
+        if finding.outcome not in GOOD:
+            print(finding)
+    print(json.dumps(Counter(finding.outcome for finding in findings)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

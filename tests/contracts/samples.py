@@ -91,6 +91,17 @@ def npy_folder(folder: Path) -> Path:
     return path
 
 
+def table(folder: Path) -> Path:
+    path = folder / "table.csv"
+    places, values = random.random((12, 2)), random.normal(size=(5, 12, 2))
+    lines = ["time,x,y,u,v"]
+    for time, frame in enumerate(values):
+        for (x, y), (u, v) in zip(places, frame, strict=True):
+            lines.append(f"{time},{x:.9g},{y:.9g},{u:.7g},{v:.7g}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 SAMPLES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "ns2d": ("ns2d", ns2d),
     "well": ("well", well),
@@ -103,4 +114,5 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "arrays of MATLAB 5": ("arrays", lambda folder: mat5(folder, False)),
     "arrays of MATLAB 5, compressed": ("arrays", lambda folder: mat5(folder, True)),
     "a folder of arrays": ("arrays", npy_folder),
+    "a table": ("table", table),
 }

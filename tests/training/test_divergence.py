@@ -7,7 +7,7 @@ import torch
 
 from gpo.training.budget import Budget
 from gpo.training.config import RunConfig
-from gpo.training.divergence import FAR, IN_A_ROW, DivergenceWatch
+from gpo.training.divergence import FAR, IN_A_ROW, STEEP, USUAL_FROM, DivergenceWatch
 from gpo.training.fit import train
 from gpo.training.module import TrainingModule
 from gpo.training.rates import NUM_STEPS, find_rate
@@ -23,16 +23,36 @@ def train_quietly(folder, **settings):
 
 def test_one_odd_batch_is_no_divergence_and_ten_in_a_row_are():
     watch = DivergenceWatch()
-    assert [watch.after_step(1.0, True) for _ in range(20)] == [""] * 20
+    assert [watch.after_step(1.0, 1.0) for _ in range(20)] == [""] * 20
     high = 1.01 * FAR
-    assert watch.after_step(high, True) == ""
-    assert watch.after_step(1.0, True) == ""
-    assert [watch.after_step(high, True) for _ in range(IN_A_ROW)][-1].startswith("the loss rose")
+    assert watch.after_step(high, 1.0) == ""
+    assert watch.after_step(1.0, 1.0) == ""
+    assert [watch.after_step(high, 1.0) for _ in range(IN_A_ROW)][-1].startswith("the loss rose")
+
+
+def test_gradients_far_above_their_usual_size_are_noticed_where_the_loss_is_not():
+    watch = DivergenceWatch()
+    assert [watch.after_step(1.0, 0.5) for _ in range(USUAL_FROM)] == [""] * USUAL_FROM
+    steep = 1.01 * STEEP * 0.5
+    assert [watch.after_step(1.0, steep) for _ in range(IN_A_ROW - 1)] == [""] * (IN_A_ROW - 1)
+    assert "gradients grew to 5.05, from 0.5 as usual" in watch.after_step(1.0, steep)
+    watch.returned()
+    # What was usual before says nothing about the weights that are back.
+    assert [watch.after_step(1.0, steep) for _ in range(USUAL_FROM)] == [""] * USUAL_FROM
+
+
+def test_gradients_that_grow_slowly_or_stay_below_the_clip_are_no_divergence():
+    watch = DivergenceWatch()
+    assert all(not watch.after_step(1.0, 0.5 * 1.03**step) for step in range(300))
+    watch = DivergenceWatch()
+    norms = [0.001] * 50 + [0.9] * 50
+    assert all(not watch.after_step(1.0, norm) for norm in norms)
+    assert all(not watch.after_step(1.0, norm * 50, clip=100.0) for norm in norms)
 
 
 def test_numbers_that_are_not_finite_are_noticed_at_once():
-    assert "loss is not finite" in DivergenceWatch().after_step(math.nan, True)
-    assert "gradients are not finite" in DivergenceWatch().after_step(1.0, False)
+    assert "loss is not finite" in DivergenceWatch().after_step(math.nan, 1.0)
+    assert "gradients are not finite" in DivergenceWatch().after_step(1.0, math.inf)
 
 
 def test_a_score_that_is_lost_is_noticed_only_where_training_is_worse_too():
@@ -44,7 +64,7 @@ def test_a_score_that_is_lost_is_noticed_only_where_training_is_worse_too():
 
 def test_a_first_epoch_that_is_lost_is_not_the_best_of_all():
     watch = DivergenceWatch()
-    watch.after_step(1.0, True)
+    watch.after_step(1.0, 1.0)
     assert "the loss rose to 1e+04, from 1 at the start" in watch.after_epoch(1e4, None, 1e4)
 
 
@@ -110,7 +130,7 @@ def test_a_range_test_chooses_a_rate_below_where_the_loss_is_left():
     again, _ = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
     assert again == chosen
     calm, told = find_rate(Slope(), [None], loss_of(1e-6), usual=1.0, clip=1e9, seconds=1e9)
-    assert (calm, "the usual" in told) == (1.0, True)
+    assert (calm, "the usual" in told) == (1.0, 1.0)
 
 
 def test_a_range_test_needs_time_and_leaves_the_model_as_it_is():

@@ -16,7 +16,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 
-from gpo.files import whole_file
+from gpo.files import file_problem, whole_file
 from gpo.forecast.examples import Batches
 from gpo.training.run_folder import SCORE, Run
 
@@ -131,6 +131,9 @@ def is_readable(path: Path) -> bool:
     if not path.exists():
         return False
     try:
+        problem = file_problem(path)
+        if problem is not None:
+            raise ValueError(f"it {problem}")
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         if damaged is not None:

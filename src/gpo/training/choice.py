@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.files import check_fields, write_text
+from gpo.files import check_fields, read_json, write_text
 from gpo.forecast.examples import make_examples
 from gpo.numerics.norms import relative_l2
 from gpo.training.config import RunConfig
@@ -90,9 +90,12 @@ class Choice:
         path = folder / FILE_NAME
         if not path.exists():
             return None
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        trials = [Trial(**trial) for trial in stored.pop("trials")]
-        return cls(**check_fields(cls, stored, str(path)), trials=trials)
+        stored = read_json(path)
+        try:
+            trials = [Trial(**trial) for trial in stored.pop("trials")]
+            return cls(**check_fields(cls, stored, str(path)), trials=trials)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: must be what gpo run wrote, got {error}.") from error
 
     def applied(self, config: RunConfig) -> RunConfig:
         """Returns a configuration with what was chosen, less the seconds that choosing took."""

@@ -35,7 +35,7 @@ def begin_with(forecaster: Forecaster, folder: Path) -> str:
     whole, parts, left = [], [], []
     for name, value in target.items():
         found = source.get(name)
-        if found is not None and found.shape == value.shape:
+        if found is not None and _is_the_same(name, value, found, origin, forecaster, filters):
             value.copy_(found)
             whole.append(name)
         elif found is not None and _take_part(name, value, found, origin, forecaster, filters):
@@ -65,6 +65,24 @@ def _filters(forecaster: Forecaster) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of all filters of modes by the names of their parameters."""
     named = forecaster.model.named_modules()
     return {f"{name}.packets": part.shape for name, part in named if isinstance(part, ModeFilter)}
+
+
+def _is_the_same(
+    name: str,
+    value: Tensor,
+    found: Tensor,
+    origin: Forecaster,
+    forecaster: Forecaster,
+    filters: tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]],
+) -> bool:
+    """Returns whether a parameter has the same shape, and its entries the same meaning."""
+    if found.shape != value.shape or filters[0].get(name) != filters[1].get(name):
+        return False
+    if name == "lift.linear.weight":
+        return _channels(origin.task) == _channels(forecaster.task)
+    if name.rpartition(".")[0] == _last_linear(forecaster.model):
+        return origin.task.outputs == forecaster.task.outputs
+    return True
 
 
 def _take_part(

@@ -45,7 +45,7 @@ class TrainingModule(lightning.LightningModule):
         self.reason = ""
         """Why training ended; empty while it goes on."""
         self._patience_from = -1
-        self._has_finite_gradients = True
+        self._gradient_norm = 0.0
         self.remember_start()
 
     def remember_start(self) -> None:
@@ -159,7 +159,7 @@ class TrainingModule(lightning.LightningModule):
         optimizer.zero_grad()
         # Moments of a path that was left would lead there again.
         optimizer.state.clear()
-        self.budget.rate, self._has_finite_gradients = SHRINK * rate, True
+        self.budget.rate, self._gradient_norm = SHRINK * rate, 0.0
         # Losses from before would count against the weights that are back.
         self._losses = ExampleMeans()
         self.budget.warm_from = (self.global_step, self.progress)
@@ -180,9 +180,11 @@ class TrainingModule(lightning.LightningModule):
         assert gradient_clip_val is not None
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
         # Half precision has a scale of its own, which finds its size by steps that are left out.
-        if self.config.optimizer.precision != "16-mixed" and not bool(norm.isfinite()):
-            optimizer.zero_grad()
-            self._has_finite_gradients = False
+        is_finite = bool(norm.isfinite())
+        if is_finite or self.config.optimizer.precision != "16-mixed":
+            self._gradient_norm = float(norm)
+            if not is_finite:
+                optimizer.zero_grad()
 
     def _seed(self, index: int) -> None:
         """Sets a seed for every step: a run that was killed draws the same numbers when it goes on."""
@@ -252,8 +254,8 @@ class TrainingModule(lightning.LightningModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Example, batch_idx: int) -> None:
         """Goes back where training went wrong; ends the run where the budget is used up."""
-        loss, is_finite = float(self._latest["total"]), self._has_finite_gradients
-        wrong = self.watch.after_step(loss, is_finite)
+        loss, clip = float(self._latest["total"]), self.config.optimizer.clip
+        wrong = self.watch.after_step(loss, self._gradient_norm, clip)
         spent, num_wrong = self._over_all(self.budget.spent, float(bool(wrong)))
         self.progress = self.budget.progress(self.global_step, spent)
         if num_wrong:

@@ -42,7 +42,7 @@ def training_losses(
     values = forecaster.normalised_input(batch.frames)
     state = forecaster.normalised(batch.fields[:, -1]) if relative_to == "change" else None
     if noise is not None:
-        values = values + noise
+        values = values + noise.to(values)
     steps: list[dict[str, Tensor]] = []
     for step in range(num_steps):
         is_last = step == num_steps - 1

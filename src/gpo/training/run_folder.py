@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gpo.files import check_fields, write_text
+from gpo.files import check_fields, read_json, write_text
 from gpo.training.config import RunConfig
 
 SCORE = "validation/relative_l2"
@@ -51,8 +51,11 @@ class TrainingRecord:
     @classmethod
     def load(cls, path: Path) -> "TrainingRecord":
         """Returns what `save` wrote."""
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**check_fields(cls, stored, str(path)))
+        stored = read_json(path)
+        try:
+            return cls(**check_fields(cls, stored, str(path)))
+        except TypeError as error:
+            raise ValueError(f"{path}: must be what gpo train wrote, got {error}.") from error
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.splits import (
     Split,
     split_by_date,
@@ -21,8 +21,10 @@ from gpo.forecast.statistics import (
     forcing_statistics,
     training_statistics,
 )
+from gpo.model.memory import memory_problem, needed_bytes
 from gpo.training.config import RunConfig
-from gpo.training.models import build_model
+from gpo.training.models import build_model, operator_config
+from gpo.training.settings import OperatorSettings
 
 
 def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
@@ -104,3 +106,32 @@ def make_task(
     if config.task.phase == "field":
         return replace(task, lead=0, predict="state")
     return task
+
+
+def training_memory(
+    data: Trajectories | StaticMaps, config: RunConfig, *, space_shards: int = 1
+) -> int:
+    """Returns about how much memory a step takes; raises an error where that is too much.
+
+    Nothing is known of other models than ours: zero.
+    """
+    settings, geometry = config.model.settings, data.geometry()
+    if not isinstance(settings, OperatorSettings):
+        return 0
+    inputs = data.inputs if isinstance(data, StaticMaps) else (*data.forcings, *data.variables)
+    num_sites = -(-max(one.num_points for one in data.geometries) // space_shards)
+    is_fitted = bool(geometry.grid_shape) and not geometry.axes
+    operator = operator_config(
+        settings, in_channels=config.task.history * len(inputs), out_channels=1,
+        domain=geometry.domain, grid_shape=geometry.grid_shape, is_fitted=is_fitted,
+        num_points=geometry.num_points,
+    )  # fmt: skip
+    needed = needed_bytes(
+        operator, num_sites, config.optimizer.batch_size, is_grid=bool(geometry.grid_shape),
+        trains=True,
+    )  # fmt: skip
+    advice = "Take less: a smaller --batch-size or --hidden-dim, --coarsen 2, --space-shards 2"
+    problem = memory_problem(needed, num_sites, advice)
+    if problem is not None:
+        raise DataError(data.source, "coords", problem)
+    return needed
