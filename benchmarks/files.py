@@ -2,8 +2,9 @@
 
     python benchmarks/files.py --files FOLDER --runs runs/files --out benchmarks/results/files
 
-Scores are those of one step on the test split, as the run itself tells them; its verdict has an
-interval. `--before files.json` puts those of an earlier version beside them.
+Scores are those of one step on the test split, as the run itself tells them; beside them its error
+relative to that of persistence, with an interval, on test and on validation data. `before.json` in
+the folder of the table has the scores of version 0.3.0.
 """
 
 import json
@@ -49,38 +50,68 @@ def run_file(path: Path, flags: tuple[str, ...], out: Path, seconds: float) -> d
     found = {
         "scores": scores,
         "examples": results["num_examples"],
-        "verdict": results.get("verdict", ""),
+        "comparisons": results["comparisons"],
+        "verdict": results["verdict"],
+        "validation": results["validation"],
+        "reasons": results["reasons"],
         "has_report": (out / "report.html").exists(),
     }
     if (out / "auto.json").exists():
         choice = json.loads((out / "auto.json").read_text(encoding="utf-8"))
-        record = json.loads((out / "training.json").read_text(encoding="utf-8"))
         found["chosen"] = choice["settings"]
-        found["validation"] = [record["best_score"], choice["reference_score"]]
     return found
 
 
 def table(found: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -> str:
-    """Returns a row for every file, and the verdicts below."""
-    columns = ["file", "before", "now", *REFERENCES, "test examples", "validation", "chosen"]
+    """Returns a row for every file, and below what every run says."""
+    columns = [
+        "file",
+        "before",
+        "now",
+        *REFERENCES,
+        "test / persistence",
+        "validation / persistence",
+    ]
+    columns += ["test / climatology", "validation / climatology", "chosen"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in found.items():
         told, scores = before.get(name, {}), row.get("scores", {})
+        checked = row.get("validation", {})
         cells = [
             name,
-            _number(told.get("scores", {}).get("model"), "refused" if told else "-"),
+            _number(told.get("scores", {}).get("model"), told.get("refused", "-")),
             _number(scores.get("model"), "refused"),
             *(_number(scores.get(who), "-") for who in REFERENCES),
-            str(row.get("examples", "-")),
-            " against ".join(_number(score, "-") for score in row.get("validation", [None])),
+            *(
+                _ratio(part.get("comparisons", {}).get(who), count)
+                for who in REFERENCES
+                for part, count in (
+                    (row, row.get("examples")),
+                    (checked, checked.get("num_examples")),
+                )
+            ),
             ", ".join(f"{key} {value}" for key, value in row.get("chosen", {}).items()) or "-",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "What every run says at its end:", ""]
     lines += [
-        f"- {name}: {row.get('verdict') or row.get('refused')}" for name, row in found.items()
+        "",
+        "What every run says at its end, on test data, on validation data, and why not:",
+        "",
     ]
+    for name, row in found.items():
+        told = [row.get("verdict") or row.get("refused", "")]
+        told += [row["validation"]["verdict"]] if row.get("validation") else []
+        lines.append(f"- {name}: {' '.join([*told, *row.get('reasons', {}).values()])}")
     return "\n".join(lines)
+
+
+def _ratio(comparison: dict[str, Any] | None, count: int | None) -> str:
+    """Returns the error relative to that of a reference, its interval and the number of examples."""
+    if comparison is None:
+        return "-"
+    ends = comparison["interval"]
+    told = f" ({ends[0]:.3g} to {ends[1]:.3g})" if ends else ""
+    return f"{_number(comparison['ratio'], 'infinite')}{told}, n = {count}"
 
 
 def _number(value: float | None, otherwise: str) -> str:
@@ -91,7 +122,6 @@ def main(
     files: Path,
     runs: Path = Path("runs/files"),
     out: Path = Path("benchmarks/results/files"),
-    before: Path | None = None,
     seconds: float = 60.0,
 ) -> None:
     """Runs every file that is there, and writes a table.
@@ -100,7 +130,6 @@ def main(
         files: Folder of the real files.
         runs: Where run folders go; what is finished there is not run again.
         out: Where the table goes.
-        before: files.json of an earlier version, to stand beside.
         seconds: CPU seconds of every run.
     """
     found: dict[str, dict[str, Any]] = {}
@@ -111,10 +140,15 @@ def main(
         found[name] = run_file(files / name, flags, runs / Path(name).stem.strip("*_"), seconds)
         print(name, json.dumps(found[name]), flush=True)
         (out / "files.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    earlier = json.loads(before.read_text(encoding="utf-8")) if before else {}
+    before = out / "before.json"
+    earlier = json.loads(before.read_text(encoding="utf-8")) if before.exists() else {}
     text = f"### `gpo run --data FILE --budget-cpu {seconds:g}` on real files\n\n{table(found, earlier)}\n\n"
     notes = [
-        "Relative L2 of one step on the test split; validation: the run, and persistence there.",
+        "Before (0.3.0), now and references: relative L2 of one step on the test split. Then: the error "
+        "relative to that of a reference, in standard deviations of the training data, with its 95 % "
+        "interval (moving blocks of examples) and the number of examples; better where all of the "
+        "interval is below 1. Best epoch and settings were chosen on validation data, which flatters "
+        "the model there.",
         *describe_machine(COMMAND),
     ]
     (out / "table.md").write_text(text + "\n\n".join(notes) + "\n", encoding="utf-8")

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from gpo.forecast.forecaster import Forecaster, Task
     from gpo.forecast.rollout import rollout
     from gpo.inspect.cloud import ParticleCloud
+    from gpo.inspect.tracers import Tracers
     from gpo.inspect.tracks import Tracks
     from gpo.interpretation.interpretation import interpret
+    from gpo.mixture.mixture import GaussianMixture
+    from gpo.mixture.series import MixtureSeries
     from gpo.model.ablation import Ablation
     from gpo.model.config import EncoderConfig, FieldConfig, GeometricConfig, PaperConfig
     from gpo.model.field import GaussianField
@@ -55,8 +58,11 @@ _HOMES = {
     "forecast.forecaster": ("Forecaster", "Task"),
     "forecast.rollout": ("rollout",),
     "inspect.cloud": ("ParticleCloud",),
+    "inspect.tracers": ("Tracers",),
     "inspect.tracks": ("Tracks",),
     "interpretation.interpretation": ("interpret",),
+    "mixture.mixture": ("GaussianMixture",),
+    "mixture.series": ("MixtureSeries",),
     "model.ablation": ("Ablation",),
     "model.config": ("EncoderConfig", "FieldConfig", "GeometricConfig", "PaperConfig"),
     "model.field": ("GaussianField",),
@@ -88,10 +94,12 @@ __all__ = [
     "Footprints",
     "Forecaster",
     "GaussianField",
+    "GaussianMixture",
     "GaussianParticleOperator",
     "GeometricConfig",
     "Geometry",
     "LossWeights",
+    "MixtureSeries",
     "OperatorOutput",
     "PaperConfig",
     "ParticleCloud",
@@ -103,6 +111,7 @@ __all__ = [
     "StaticMaps",
     "Task",
     "Trace",
+    "Tracers",
     "Tracks",
     "Trajectories",
     "UnsupportedGeometryError",

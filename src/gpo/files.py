@@ -1,6 +1,7 @@
 """Files that are complete or absent, limits of what is read at once, fields of data classes, packages."""
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -53,7 +54,7 @@ LARGEST_RATIO = 500
 """Bytes in memory per byte in the file up to which large content is believed; real fields have 50 at most."""
 
 MAX_LAYERS = 1000
-LARGEST_YAML = 2**20
+LARGEST_YAML, LARGEST_JSON = 2**20, 2**26
 DEEPEST_YAML = 20
 
 
@@ -77,13 +78,14 @@ def size_problem(needed: int, stored: int) -> str | None:
     limit = max_bytes()
     allow = f"If you trust the file, allow it: {MAX_BYTES}={needed}."
     if needed > limit:
-        return f"would take {_spell_bytes(needed)} of memory at once, more than {_spell_bytes(limit)}. {allow}"
+        return f"would take {spell_bytes(needed)} of memory at once, more than {spell_bytes(limit)}. {allow}"
     if MAX_BYTES not in os.environ and needed > max(LARGE, LARGEST_RATIO * stored):
-        return f"would unpack {_spell_bytes(stored)} to {_spell_bytes(needed)}. {allow}"
+        return f"would unpack {spell_bytes(stored)} to {spell_bytes(needed)}. {allow}"
     return None
 
 
-def _spell_bytes(count: int) -> str:
+def spell_bytes(count: int) -> str:
+    """Returns a number of bytes in words."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -135,6 +137,24 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: must be YAML, got {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in a file, which must be a file, of a plausible size and depth."""
+    problem = file_problem(path)
+    if problem is not None:
+        raise CheckpointError(f"{path} {problem}")
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise ValueError(f"more than {LARGEST_JSON} bytes")
+        stored = json.loads(path.read_bytes().decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: must be JSON, got {error}.") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from error
+    if not isinstance(stored, dict):
+        raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
+    return stored
 
 
 class CheckpointError(ValueError):

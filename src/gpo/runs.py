@@ -34,20 +34,27 @@ class OpenRun:
     def forecaster(self) -> Forecaster:
         """Returns the trained model; refuses where training has not ended, or was of another task."""
         forecaster = Forecaster.load(self.folder.trained_model())
-        learned, asked = forecaster.task, self.config.task
-        if isinstance(self.data, StaticMaps) or asked.phase == "field":
-            return forecaster
-        names = tuple(variable.name for variable in self.data.forcings)
-        pairs = {"forcings": (", ".join(names) or "none", ", ".join(learned.forcings) or "none")}
-        for name in ("history", "lead", "predict"):
-            pairs[f"task.{name}"] = getattr(asked, name), getattr(learned, name)
-        for name, (here, there) in pairs.items():
-            if here != there:
-                raise ValueError(
-                    f"{self.folder.config_file}: field `{name}` is {here}, but the model learned "
-                    f"{there}. Write that, or train another run."
-                )
+        check_task(self.folder, self.config, self.data, forecaster.task)
         return forecaster
+
+
+def check_task(
+    folder: Run, config: RunConfig, data: Trajectories | StaticMaps, learned: Task
+) -> None:
+    """Refuses a configuration that is not that of the model beside it."""
+    asked = config.task
+    if isinstance(data, StaticMaps) or asked.phase == "field":
+        return
+    names = tuple(variable.name for variable in data.forcings)
+    pairs = {"forcings": (", ".join(names) or "none", ", ".join(learned.forcings) or "none")}
+    for name in ("history", "lead", "predict"):
+        pairs[f"task.{name}"] = getattr(asked, name), getattr(learned, name)
+    for name, (here, there) in pairs.items():
+        if here != there:
+            raise ValueError(
+                f"{folder.config_file}: field `{name}` is {here}, but the model learned "
+                f"{there}. Write that, or train another run."
+            )
 
 
 def open_run(path: str | Path) -> OpenRun:

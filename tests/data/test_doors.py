@@ -15,6 +15,7 @@ import pytest
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.hdf5 import check_hdf5
 from gpo.data.readers.numbers import read_numbers
 from gpo.data.readers.registry import open_data
 from gpo.files import MAX_BYTES
@@ -80,6 +81,7 @@ def test_a_zarr_store_of_pickles_runs_nothing(store, tmp_path, monkeypatch):
         ({"chunks": [2, 10**6, 10**6]}, "would take 7.276 TiB of memory.*GPO_MAX_BYTES="),
         ({"shape": [2, 2000, 2000], "chunks": [1, 1, 1]}, "8000000 chunks of 4 bytes"),
         ({"chunks": [1, 2]}, "has chunks"),
+        ({"chunks": [0, 3, 4]}, "has chunks"),
         ({"shape": 3}, "metadata that cannot be read"),
     ],
 )
@@ -113,6 +115,37 @@ def test_a_zarr_array_of_format_3_is_judged_by_its_metadata(store_3, changes, me
     edit(store_3 / "t2m/zarr.json", **changes)
     with pytest.raises(DataError, match=f"`t2m` .*{message}"):
         open_data(store_3)
+
+
+def test_long_zarr_text_of_format_3_is_judged_by_its_bytes(store_3):
+    kind = {"name": "fixed_length_utf32", "configuration": {"length_bytes": 2**40}}
+    edit(store_3 / "t2m/zarr.json", data_type=kind)
+    with pytest.raises(DataError, match=r"`t2m` would take 24 TiB"):
+        open_data(store_3)
+
+
+def test_long_attributes_of_a_zarr_array_are_no_chunk(tmp_path):
+    data = grid()
+    data.t2m.attrs["history"] = "a" * 200_000
+    for number in (2, 3):
+        path = tmp_path / f"{number}.zarr"
+        data.to_zarr(path, zarr_format=number, consolidated=False)
+        assert open_data(path).num_trajectories == 1
+
+
+def test_a_zarr_array_of_exabytes_is_refused(store):
+    edit(store / "t2m/.zarray", shape=[10**6, 10**6, 10**6], chunks=[1, 1000, 1000])
+    with pytest.raises(DataError, match=r"bytes on disk, and would take .* TiB of memory"):
+        open_data(store)
+
+
+@pytest.mark.parametrize(("number", "name"), [(2, "lat/.zarray"), (3, "t2m/zarr.json")])
+def test_a_zarr_array_that_lost_its_metadata_is_not_left_out(tmp_path, number, name):
+    path = tmp_path / "a.zarr"
+    grid().to_zarr(path, zarr_format=number, consolidated=False)
+    (path / name).unlink()
+    with pytest.raises(DataError, match="is a chunk of no array: its metadata are lost"):
+        open_data(path)
 
 
 def test_zarr_metadata_nested_without_end_are_refused(store):
@@ -164,6 +197,42 @@ def test_a_zarr_chunk_with_more_than_it_declares_is_refused(store):
     (store / "t2m/0.0.0").write_bytes(zlib.compress(bytes(2**28)))
     with pytest.raises(DataError, match=r"`t2m` has a chunk of .* which may hold 96 at most"):
         open_data(store)
+
+
+def test_a_zarr_store_is_read_by_the_metadata_that_were_judged(tmp_path):
+    """A copy of all metadata in one file may say something else, and is not looked at."""
+    path = tmp_path / "a.zarr"
+    grid().to_zarr(path, zarr_format=2, consolidated=True)
+    whole = open_data(path).frames(0)
+    stored = json.loads((path / ".zmetadata").read_text())
+    stored["metadata"]["t2m/.zarray"].update(dtype="|O", filters=[{"id": "pickle"}])
+    (path / ".zmetadata").write_text(json.dumps(stored))
+    np.testing.assert_array_equal(open_data(path).frames(0), whole)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_arrays_of_python_objects_run_nothing(tmp_path, name):
+    objects = np.array([Touch(tmp_path / "ran")] * 3, dtype=object)
+    save_objects = np.save if name == "a.npy" else np.savez
+    save_objects(tmp_path / name, objects)
+    with pytest.raises(DataError, match="cannot be read as an array"):
+        open_data(tmp_path / name)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickle_in_place_of_an_array_runs_nothing(tmp_path):
+    for name in ("a.npy", "a.npz", "a.mat", "a.h5", "a.nc"):
+        (tmp_path / name).write_bytes(pickle.dumps(Touch(tmp_path / "ran")))
+        with pytest.raises(DataError):
+            open_data(tmp_path / name)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_data_set_that_says_that_there_is_nothing_is_no_damage(tmp_path):
+    path = arrays(tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file["nothing"] = h5py.Empty("f8")
+    check_hdf5(path)
 
 
 def arrays(path):

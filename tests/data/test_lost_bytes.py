@@ -1,7 +1,9 @@
 """Files that lost bytes, messages or names are refused, not read as other numbers."""
 
+import struct
 from pathlib import Path
 
+import eccodes
 import h5py
 import netCDF4
 import numpy as np
@@ -10,6 +12,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.grib_messages import _messages
 from gpo.data.readers.registry import open_data
 from tests.contracts.samples import SAMPLES
 from tests.data.readers.gridded_files import write_grib
@@ -67,6 +70,15 @@ def test_the_mediterranean_file_with_a_byte_lost_is_refused(tmp_path):
             open_data(tmp_path / "a.nc", ReadOptions(variables=("sst",)))
 
 
+def test_a_classic_header_that_leads_backwards_comes_to_an_end(tmp_path):
+    path = tmp_path / "a.nc"
+    # Two thousand million attributes, each of which ends where it began.
+    counts = (0, 0, 0, 12, 2**31 - 1, 0, 4, -3)
+    path.write_bytes(b"CDF\x01" + struct.pack(">8i", *counts) + bytes(64))
+    with pytest.raises(DataError, match="cannot be opened as NetCDF by its header"):
+        open_data(path)
+
+
 def hours(*wanted):
     return [("2t", "heightAboveGround", 2, hour, 280 + hour) for hour in wanted]
 
@@ -81,6 +93,54 @@ def test_a_grib_file_whose_message_is_not_found_is_refused(tmp_path):
     path.write_bytes(content[: second - 4] + b"7776" + content[second:])
     with pytest.raises(DataError):
         open_data(path)
+
+
+def test_a_grib_message_without_a_length_is_refused_and_not_counted_for_ever(tmp_path):
+    path = write_grib(tmp_path / "a.grib2", hours(0, 1, 2))
+    content = path.read_bytes()
+    third = content.index(b"GRIB", content.index(b"GRIB", 4) + 4)
+    for length in (0, 4, 8):
+        path.write_bytes(content[: third + 8] + length.to_bytes(8, "big") + content[third + 16 :])
+        with pytest.raises(DataError, match="no message ends and none begins"):
+            list(_messages(path))
+
+
+@pytest.mark.parametrize("length", [0, 4, 5, 22, 1000, 2**32 - 1])
+def test_a_grib_section_of_another_length_is_refused_before_the_library_sees_it(tmp_path, length):
+    path = write_grib(tmp_path / "a.grib2", hours(0, 1))
+    content = path.read_bytes()
+    path.write_bytes(content[:16] + length.to_bytes(4, "big") + content[20:])
+    with pytest.raises(DataError, match="a section of the wrong length"):
+        open_data(path)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 4, 7, 8, 15, 16, 40])
+def test_a_grib_file_cut_in_the_first_bytes_of_a_message_is_refused(tmp_path, kept):
+    path = write_grib(tmp_path / "a.grib2", hours(0, 1, 2))
+    content = path.read_bytes()
+    third = content.index(b"GRIB", content.index(b"GRIB", 4) + 4)
+    path.write_bytes(content[: third + kept])
+    with pytest.raises(DataError):
+        open_data(path)
+
+
+def test_grib_messages_above_8_mib_are_counted_as_well(tmp_path):
+    path = tmp_path / "a.grib"
+    with path.open("wb") as file:
+        for hour in (0, 1):
+            message = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+            for key, given in {"Ni": 2100, "Nj": 2100, "dataTime": 100 * hour}.items():
+                eccodes.codes_set(message, key, given)
+            eccodes.codes_set(message, "bitsPerValue", 16)
+            eccodes.codes_set_values(message, np.linspace(0, 1, 2100 * 2100))
+            eccodes.codes_write(message, file)
+            eccodes.codes_release(message)
+    content = path.read_bytes()
+    assert content[4] & 0x80
+    assert list(_messages(path)) == [0, len(content) // 2]
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match="no message ends"):
+        list(_messages(path))
 
 
 def test_a_grib_file_with_one_time_twice_is_refused(tmp_path):

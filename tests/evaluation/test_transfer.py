@@ -108,7 +108,8 @@ def test_resolutions_are_scored_each_on_its_own_sites():
     rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test)
     assert list(rows) == ["0.5x", "1x", "2x, interpolated", "random 70% of the sites"]
     assert model.sizes == {12, 24, 48, 17}
-    assert all(row["model"] == row["last frame"] for row in rows.values())
+    # What the model sees is rounded to single precision; the last frame is not.
+    assert all(row["model"] == pytest.approx(row["last frame"], rel=1e-6) for row in rows.values())
     finer = decaying_waves(num_points=48)
     rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test, finer)
     assert list(rows) == ["0.5x", "1x", "2x", "random 70% of the sites"]

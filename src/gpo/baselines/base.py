@@ -69,7 +69,7 @@ class AbstractBaseline(nn.Module, ABC):
         problem = self.problem
         dtype = next(part.dtype for part in self.parameters() if not part.is_complex())
         sites = check_sites(problem.in_channels, problem.domain, dtype, values, coords, weights)
-        unit = problem.domain.to_unit(sites.coords)
+        unit = problem.domain.local.to_unit(sites.coords)
         return self.predict(sites.values, unit, sites.is_counted)
 
     @abstractmethod

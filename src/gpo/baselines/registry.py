@@ -4,7 +4,6 @@ A new baseline is one file, with the network and its configuration, and one line
 A model from outside of this package joins with `register_baseline`.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from gpo.baselines.lsm import LSM, LSMConfig
 from gpo.baselines.m2no import M2NO, M2NOConfig
 from gpo.baselines.ono import ONO, ONOConfig
 from gpo.baselines.transolver import Transolver, TransolverConfig
-from gpo.files import CheckpointError, check_fields
+from gpo.files import CheckpointError, check_fields, read_json
 from gpo.model import checkpoint
 from gpo.numerics.domain import Domain
 
@@ -153,7 +152,7 @@ class RegisteredModel(nn.Module):
                 f"{', '.join(BASELINES)}, got {name!r}. A model of your own must be registered "
                 "before it is loaded."
             )
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path)
         for key in checkpoint.ABOUT:
             stored.pop(key, None)
         # gpo 0.1.0 kept the fields of the problem alone, and knew no other sizes than the defaults.

@@ -33,6 +33,7 @@ COMMANDS = {
     "export": Entry("export", "ExportCommand", "Writes a trained run on its sites as a program: .pt2 or .onnx."),
     "explore": Entry("explore", "ExploreCommand", "Opens a trained run as a local web page."),
     "interpret": Entry("interpret", "InterpretCommand", "Measures what particles and modes of a trained run do; writes interpret.json."),
+    "represent": Entry("represent", "RepresentCommand", "Writes fields of a file as Gaussians with full covariance, and draws them."),
     "data": Entry("data", "Data", "Makes, describes and draws data files."),
     "presets": Entry("presets", "Presets", "Lists the paper's configurations and their parameter counts."),
     "baselines": Entry("baselines", "Baselines", "Lists the baselines, their parameter counts and the sites they can take."),

@@ -33,7 +33,7 @@ from gpo.cli.console import PlainConsole
 from gpo.cli.data import make_data
 from gpo.exporting.program import require_onnx
 from gpo.files import write_text
-from gpo.report.bench_figures import draw_curves, draw_efficiency, draw_scaling
+from gpo.report.bench_figures import draw_curves, draw_efficiency, draw_scaling, draw_spectra
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,10 @@ class BenchConvergence:
 
 @dataclass(frozen=True)
 class BenchSpectrum:
-    """Energy by scale at the end of a rollout, of truth and of the experiments of table1."""
+    """Spectra at the end of a rollout, of truth and of the experiments of table1.
+
+    Kinetic energy E(k) where the variable is a vorticity, as on ns2d; else variance.
+    """
 
     grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
@@ -228,10 +231,8 @@ class BenchSpectrum:
         """Makes the experiments that are missing, writes a table and a figure."""
         options = self.grid
         experiments = options.make_column(self.benchmark, self.models)
-        curves = collect_spectra(experiments, options.runs)
-        figure = draw_curves(
-            curves, "wave number", "energy E(k)", f"{self.benchmark} after a rollout", is_log=True
-        )
+        curves, about = collect_spectra(experiments, options.runs)
+        figure = draw_spectra(curves, about, f"{self.benchmark} after a rollout")
         table = spectrum_table(experiments, options.runs, self.benchmark, options.rules)
         _write(options.out / "spectrum", [table], {"spectrum": figure})
 

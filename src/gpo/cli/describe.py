@@ -11,6 +11,7 @@ from gpo.cli.data import Reading
 from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
+from gpo.data.precision import precision_notes
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import even_steps, split_time_slices
@@ -78,6 +79,7 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     if names:
         hint = f"{' and '.join(names)} may be periodic: fields go on across the ends."
         lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
+    lines += [("note", f"{note}.") for note in precision_notes(data)]
     for name, values in data.parameters.items():
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"
         advice = f" (--parameters {name} gives it to a model)" if np.ptp(values) > 0 else ""

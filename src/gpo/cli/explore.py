@@ -31,5 +31,7 @@ class ExploreCommand:
         from gpo.explore.session import Session
 
         run = open_run(self.folder)
-        session = Session(run.config.name, run.forecaster(), run.data, run.split.test)
+        session = Session(
+            run.config.name, run.forecaster(), run.data, run.split.test, run.split.training
+        )
         serve(session, self.host, self.port, opens_browser=self.browser, say=say)

@@ -15,6 +15,7 @@ from gpo.cli.console import say
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
+from gpo.data.precision import precision_notes
 from gpo.data.query_points import (
     QueryPoints,
     block_shape,
@@ -32,7 +33,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.models import mesh_shape
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
-from gpo.runs import open_like
+from gpo.runs import check_task, open_like
 from gpo.training.run_folder import Run
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".csv", ".zarr")
@@ -86,8 +87,9 @@ class PredictCommand:
         forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, run.config()
         data, notes = as_trained(open_like(self.input, trained_on, task), task.trained_on)
-        for note in notes:
+        for note in (*notes, *precision_notes(data)):
             say(note)
+        check_task(run, trained_on, data, task)
         data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
         places = self._places(data.geometry())
         if isinstance(data, StaticMaps):

@@ -10,11 +10,20 @@ from gpo.cli.console import PlainConsole, say
 from gpo.cli.data import make_data
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.inputs import notes
+from gpo.data.precision import precision_notes
 from gpo.data.splits import all_time_slices
 from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
-from gpo.evaluation.results import COLUMNS, Results, Scope, shown_number, told_divergence
+from gpo.evaluation.reasons import TrainingCurve
+from gpo.evaluation.results import (
+    COLUMNS,
+    FLATTERING,
+    Results,
+    Scope,
+    shown_number,
+    told_divergence,
+)
 from gpo.evaluation.score import evaluate
-from gpo.files import read_yaml
+from gpo.files import read_yaml, spell_bytes
 from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
 from gpo.parallel.processes import global_rank, world_size
@@ -22,11 +31,14 @@ from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, from_anywhere, open_run, read_data, read_other
 from gpo.training.config import RunConfig
-from gpo.training.run_folder import Run, read_log
-from gpo.training.setup import split_of
+from gpo.training.run_folder import SCORE, Run, read_log
+from gpo.training.setup import split_of, training_memory
 
 if TYPE_CHECKING:
     from gpo.training.choice import Choice
+
+SAID_BYTES = 2**30
+"""Memory of a training step from which on it is told beforehand."""
 
 
 def train_run(
@@ -61,6 +73,9 @@ def train_run(
         make_data(config.data.benchmark, config.data.preset)
     # Only what can be read and split gets a folder.
     data = read_data(config)
+    needed = training_memory(data, config, space_shards=space_shards)
+    if needed > SAID_BYTES and global_rank() == 0:
+        say(f"a step on {data.geometry().num_points:,} sites takes about {spell_bytes(needed)}")
     asked, choice = config, None
     if chooses:
         choice = _choose(data, asked, given, folder)
@@ -73,7 +88,7 @@ def train_run(
         more = 10 * (asked.budget.budget_cpu or 60)
         done = f"finished: nothing to do; more with --budget-cpu {more:g}"
         say(done if is_finished else _summary(run))
-        for note in notes(data):
+        for note in (*notes(data), *precision_notes(data)):
             say(f"note: {note}")
     if is_finished:
         return run
@@ -202,15 +217,28 @@ def evaluate_run(
     forecaster = run.forecaster()
     if shards is not None:
         forecaster, is_quiet = SharedForecaster(forecaster, shards), is_quiet or shards.rank > 0
-    results = evaluate(forecaster, run.data, run.split, finer=finer, scope=scope, is_quiet=is_quiet)
+    results = evaluate(
+        forecaster, run.data, run.split, finer=finer, scope=scope, is_quiet=is_quiet,
+        curve=_curve(run.folder),
+    )  # fmt: skip
     if shards is not None and shards.rank > 0:
         return
-    results.save(run.folder.folder)
     if shards is None and scope == "all":
         example = last_example(forecaster, run.data, run.split.test)
         ShownExample.of(forecaster, example).save(run.folder.folder)
+    # The last file: a kill before it scores again.
+    results.save(run.folder.folder)
     print_results(results)
     say(f"results: {run.folder.results_file}")
+
+
+def _curve(run: Run) -> TrainingCurve | None:
+    """Returns how training went, None where nothing tells of it."""
+    record = run.record()
+    if record is None:
+        return None
+    scores = [row[SCORE] for row in read_log(run) if SCORE in row]
+    return TrainingCurve(num_steps=record.steps, scores=scores)
 
 
 def print_results(results: Results) -> None:
@@ -221,6 +249,10 @@ def print_results(results: Results) -> None:
     if results.diverged_at:
         say(told_divergence(results))
     say(f"verdict: {results.verdict}")
+    if results.validation:
+        say(f"on validation data: {results.validation['verdict']} {FLATTERING}")
+    for reason in results.reasons.values():
+        say(reason)
 
 
 def report_run(run: OpenRun) -> None:

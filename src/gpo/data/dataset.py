@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -142,6 +143,11 @@ class Trajectories:
                 f"must be a number, as times here are, since frames have no dates, got {text!r}."
             ) from None
 
+    @cached_property
+    def number_type(self) -> np.dtype:
+        """The precision of the values: single or double."""
+        return np.result_type(self.frames(0, slice(0, 1), slice(0, 1)).dtype, np.float32)
+
     @property
     def time_step(self) -> float:
         """The usual time from frame to frame; one where there is a single frame."""
@@ -201,13 +207,13 @@ class Trajectories:
         """
         geometry, last = self.geometry(trajectory), len(self.time) - 1
         if not self.known:
-            return np.zeros((len(numbers), len(range(geometry.num_points)[sites]), 0), np.float32)
+            return np.zeros((len(numbers), len(range(geometry.num_points)[sites]), 0))
         for forcing in self.known:
             self._check_known(forcing, int(np.max(numbers, initial=0)))
         beyond = np.maximum(numbers - last, 0) * self.time_step
         times = self.time[np.minimum(numbers, last)] + beyond
         asked = Frames(trajectory, np.asarray(numbers), times, geometry)
-        return stack_forcings(self.known, asked)[:, sites].astype(np.float32)
+        return stack_forcings(self.known, asked)[:, sites].astype(np.float64)
 
     def _check_known(self, forcing: AbstractForcing, number: int) -> None:
         count = forcing.num_frames()
@@ -256,6 +262,11 @@ class StaticMaps:
     def geometry(self, sample: int = 0) -> Geometry:
         """Returns the sites of one sample."""
         return self.geometries[sample if len(self.geometries) > 1 else 0]
+
+    @cached_property
+    def number_type(self) -> np.dtype:
+        """The precision of the values that are given: single or double."""
+        return np.result_type(self.sample(0)[0].dtype, np.float32)
 
     def sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns input and output of one sample, points by variables; NaN where missing."""

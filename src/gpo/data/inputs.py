@@ -158,7 +158,7 @@ class _Source:
             if any(not np.array_equal(frame, frames[0], equal_nan=True) for frame in frames):
                 problem = f"changes in time. Prescribe it at every time: --forcing {name}"
                 raise DataError(self.name, name, problem)
-            rows.append(frames[0][numbers].astype(np.float32))
+            rows.append(frames[0][numbers].astype(np.float64))
         if other.num_trajectories not in (1, self.data.num_trajectories):
             problem = f"must be one field or {self.data.num_trajectories}, one per trajectory."
             raise DataError(self.name, name, problem)
@@ -222,7 +222,8 @@ class _Fields:
         return self.kept[trajectory][frames]
 
     def _read(self, trajectory: int, times: slice) -> np.ndarray:
-        values = self.data.frames(trajectory, times)[:, self.numbers].astype(np.float32)
+        values = self.data.frames(trajectory, times)[:, self.numbers]
+        values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
         is_known = np.isfinite(values)
         if not is_known.any(1).all():
             name = self.data.variables[0].name
@@ -232,7 +233,9 @@ class _Fields:
         if is_known.all():
             return values
         total = np.where(is_known, values, 0).sum(1, keepdims=True, dtype=np.float64)
-        return np.where(is_known, values, total / is_known.sum(1, keepdims=True)).astype(np.float32)
+        return np.where(is_known, values, total / is_known.sum(1, keepdims=True)).astype(
+            values.dtype
+        )
 
 
 def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.ndarray:

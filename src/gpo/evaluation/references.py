@@ -42,7 +42,7 @@ class Climatology:
                 total[phase] += np.where(is_known, frame, 0.0)
                 known[phase] += is_known
         total /= np.maximum(known, 1)
-        return cls(torch.from_numpy(total.astype(np.float32)), phases)
+        return cls(torch.from_numpy(total), phases)
 
     def for_data(self, trained: Trajectories, other: Trajectories) -> "Climatology | None":
         """Returns the same means for the frames of other data; None where sites or days do not match.

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gpo.files import write_text
+from gpo.files import read_json, write_text
 
 Scope = Literal["all", "one-step"]
 """What is scored: everything, or one step alone, which is quick."""
@@ -17,6 +17,12 @@ Scope = Literal["all", "one-step"]
 
 COLUMNS = {"relative_l2": "relative L2", "rmse": "RMSE", "rmse_over_std": "RMSE / std"}
 """Titles of the errors of a variable."""
+
+
+FLATTERING = (
+    "The best epoch and the settings were chosen on validation data, which flatters the model."
+)
+"""What a verdict on validation data is worth."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,11 @@ class Results:
     """By reference: `ratio` of the model's error to its own, both in standard deviations of the
     training data, the `interval` of the ratio at 95 %, and the `outcome`: better, worse, tied or
     unproven."""
+    validation: dict[str, Any] = field(default_factory=dict)
+    """The same on validation data, `num_examples`, `comparisons` and `verdict`, where best epoch and
+    settings were chosen, so that it flatters; empty where other data or one step alone were scored."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By reference that is not beaten on test or validation data: why not, in one sentence."""
     variables: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     """By variable and who: `relative_l2`; `rmse` in the units of the variable; `rmse_over_std`, in
     standard deviations of the training data; of the model also `skill_PERSISTENCE` and so on, one
@@ -52,8 +63,9 @@ class Results:
     diverged_at: list[int] = field(default_factory=list)
     """The first step of every rollout whose error exceeded five times the largest of references."""
     spectrum: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By variable: energy by wave number of truth and model, after one step and at the end of
-    the rollout, and the error in bins; or the reason why there is none."""
+    """By variable: the `quantity`, variance or kinetic energy, by wave number or degree, of truth and
+    model, after one step and at the end of the rollout, and the error in bins; or the reason why
+    there is none."""
     resolution: dict[str, dict[str, float | str]] = field(default_factory=dict)
     """Relative L2 on coarser and finer grids and on a random part of the sites, or the reason why
     there is none."""
@@ -64,20 +76,23 @@ class Results:
     scope: Scope = "all"
 
     def save(self, folder: Path) -> None:
-        """Writes `results.json` and, one number per line, `results.csv`."""
-        text = json.dumps(_without_nan(asdict(self)), indent=2, allow_nan=False)
-        write_text(folder / "results.json", text + "\n")
+        """Writes `results.csv`, one number per line, and `results.json`, which says that all is there."""
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(("part", "who", "what", "value"))
         writer.writerows(self._rows())
         write_text(folder / "results.csv", table.getvalue())
+        text = json.dumps(_without_nan(asdict(self)), indent=2, allow_nan=False)
+        write_text(folder / "results.json", text + "\n")
 
     def _rows(self) -> Iterator[tuple[str, str, str | int, float | str | None]]:
         for part in ("one_step", "per_variable", "resolution"):
             for who, scores in getattr(self, part).items():
                 yield from ((part, who, what, value) for what, value in scores.items())
         yield "verdict", "model", "sentence", self.verdict
+        if self.validation:
+            yield "verdict on validation data", "model", "sentence", self.validation["verdict"]
+        yield from (("reason", who, "sentence", reason) for who, reason in self.reasons.items())
         for name, scores in self.variables.items():
             for who, numbers in scores.items():
                 part = f"variable {name}"
@@ -97,11 +112,25 @@ class Results:
                     numbers = zip(parts["wavenumbers"], content, strict=True)
                     yield from ((part, name, number, value) for number, value in numbers)
 
+    def comparison_rows(self) -> dict[str, dict[str, float | str]]:
+        """Returns a row for every split and reference: ratio, interval and outcome."""
+        splits = {"test": self.comparisons, "validation": self.validation.get("comparisons", {})}
+        rows: dict[str, dict[str, float | str]] = {}
+        for split, comparisons in splits.items():
+            for reference, found in comparisons.items():
+                # A reference without error has no ratio that JSON could say.
+                ends = [math.inf if end is None else end for end in found["interval"] or ()]
+                told = " to ".join(shown_number(end) for end in ends) or "too few examples"
+                ratio = math.inf if found["ratio"] is None else found["ratio"]
+                row = {"ratio": ratio, "95 % interval": told, "outcome": found["outcome"]}
+                rows[f"{split}, {reference}"] = row
+        return rows
+
     @classmethod
     def load(cls, path: Path) -> "Results":
         """Reads the JSON file that `save` wrote."""
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = read_json(path)
             for part in ("one_step", "per_variable", "variables", "resolution", "between_sites"):
                 stored[part] = _with_nan(stored.get(part, {}))
             return cls(**stored)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from gpo.data.dataset import Trajectories
 from gpo.data.gaps import fill_gaps
@@ -56,6 +58,85 @@ class Rollouts:
         }
 
 
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout beside the truth, step by step, at the sites of the data."""
+
+    frames: range
+    """Numbers of the frames that are forecast."""
+    start: Float[Tensor, "points variables"]
+    """The last frame given; gaps are filled."""
+    truth: Float[Tensor, "steps points variables"]
+    """NaN where missing."""
+    forecast: Float[Tensor, "steps points variables"]
+    weights: Float[Tensor, " points"]
+    """Quadrature weights; 0 at sites that are missing in some frame."""
+    geometry: Geometry
+
+    @property
+    def is_known(self) -> np.ndarray:
+        """False at sites that are missing in some frame."""
+        return self.weights.numpy() > 0
+
+    def errors(self, guess: Float[Tensor, "steps points variables"]) -> list[float]:
+        """Returns relative L2 of a guess, such as the forecast, after every step."""
+        pairs = zip(guess, self.truth, strict=True)
+        return [relative_l2(g[None], u[None], self.weights[None]).item() for g, u in pairs]
+
+    @property
+    def persistence(self) -> Float[Tensor, "steps points variables"]:
+        """The start, which stays as it is."""
+        return self.start.expand_as(self.forecast)
+
+
+def roll_out(
+    forecaster: Forecaster, data: Trajectories, window: TimeSlice, num_steps: int
+) -> Rollout | None:
+    """Returns a rollout from one start; None where every site is missing in one of the frames."""
+    lead, history = forecaster.task.lead, forecaster.task.history
+    geometry = data.geometry(window.trajectory)
+    stop = window.last + num_steps * lead + 1
+    frames = data.frames(window.trajectory, slice(window.first, stop, lead))
+    given, truth = np.split(frames.astype(np.float64), [history])
+    is_known = np.asarray(np.isfinite(frames).all((0, 2)))
+    weights = torch.from_numpy(np.where(is_known, geometry.weights, 0.0))
+    if not bool(weights.any()):
+        return None
+    site_weights = torch.from_numpy(geometry.weights)
+    coords = torch.from_numpy(geometry.coords)
+    filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(given, geometry))
+    start = torch.from_numpy(filled)[None]
+    ahead = np.arange(window.first + lead, stop, lead)
+    forcings = torch.from_numpy(data.forcing_frames(window.trajectory, ahead))[None].double()
+    forecast = rollout(
+        forecaster, torch.cat([forcings[:, :history], start], -1), coords, num_steps,
+        weights=site_weights, forcings=forcings[:, history:],
+    )[0]  # fmt: skip
+    numbers = range(window.last + lead, stop, lead)
+    return Rollout(numbers, start[0, -1], torch.from_numpy(truth), forecast, weights, geometry)
+
+
+def last_rollout(
+    forecaster: Forecaster, data: Trajectories, windows: Sequence[TimeSlice], num_steps: int
+) -> Rollout | None:
+    """Returns the rollout from the last start of the test split that has values."""
+    num_steps, starts = _starts(data, windows, forecaster.task.lead, num_steps)
+    tried = (roll_out(forecaster, data, window, num_steps) for window in reversed(starts))
+    return next((found for found in tried if found is not None), None)
+
+
+def _starts(
+    data: Trajectories, windows: Sequence[TimeSlice], lead: int, num_steps: int
+) -> tuple[int, list[TimeSlice]]:
+    """Returns how far rollouts go, and all starts from which they stay in the test split."""
+    end = {number: max(w.target for w in windows if w.trajectory == number)
+           for number in {window.trajectory for window in windows}}  # fmt: skip
+    reach = max((end[window.trajectory] - window.last) // lead for window in windows)
+    # A series split by time is short: half its length, so that there are several starts.
+    num_steps = min(num_steps, reach if data.num_trajectories > 2 else max(1, reach // 2))
+    return num_steps, [w for w in windows if w.last + num_steps * lead <= end[w.trajectory]]
+
+
 def make_rollouts(
     forecaster: Forecaster,
     data: Trajectories,
@@ -77,51 +158,26 @@ def make_rollouts(
         track: Shows progress over the starts.
     """
     lead = forecaster.task.lead
-    end = {number: max(w.target for w in windows if w.trajectory == number)
-           for number in {window.trajectory for window in windows}}  # fmt: skip
-    reach = max((end[window.trajectory] - window.last) // lead for window in windows)
-    # A series split by time is short: half its length, so that there are several starts.
-    num_steps = min(num_steps, reach if data.num_trajectories > 2 else max(1, reach // 2))
-    starts = [w for w in windows if w.last + num_steps * lead <= end[w.trajectory]]
+    num_steps, starts = _starts(data, windows, lead, num_steps)
     rows: dict[str, list[list[float]]] = {}
     scaled: dict[str, list[np.ndarray]] = {}
     rollouts = Rollouts({}, {}, [], [], [])
     std = np.array(forecaster.task.output_std)
     for window in track(evenly(starts, MAX_ROLLOUTS)):
-        geometry = data.geometry(window.trajectory)
-        stop = window.last + num_steps * lead + 1
-        times = slice(window.first, stop, lead)
-        frames, history = data.frames(window.trajectory, times), forecaster.task.history
-        given, truth = np.split(frames.astype(np.float32), [history])
-        is_known = np.asarray(np.isfinite(frames).all((0, 2)))
-        weights = torch.from_numpy(np.where(is_known, geometry.weights, 0).astype(np.float32))
-        site_weights = torch.from_numpy(geometry.weights.astype(np.float32))
-        if not bool(weights.any()):
-            # Every site is missing in some frame.
+        found = roll_out(forecaster, data, window, num_steps)
+        if found is None:
             continue
-        coords = torch.from_numpy(geometry.coords.astype(np.float32))
-        filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(given, geometry))
-        start = torch.from_numpy(filled)[None]
-        ahead = np.arange(window.first + lead, stop, lead)
-        forcings = torch.from_numpy(data.forcing_frames(window.trajectory, ahead))[None]
-        forecast = rollout(
-            forecaster, torch.cat([forcings[:, :history], start], -1), coords, num_steps,
-            weights=site_weights, forcings=forcings[:, history:],
-        )[0]  # fmt: skip
-        guesses = {"model": forecast, "persistence": start[0, -1].expand_as(forecast)}
+        guesses = {"model": found.forecast, "persistence": found.persistence}
         if climatology is not None:
-            guesses["climatology"] = climatology.at(range(window.last + lead, stop, lead))
+            guesses["climatology"] = climatology.at(found.frames)
         for who, guess in guesses.items():
-            errors = [
-                relative_l2(g[None], u[None], weights[None]).item()
-                for g, u in zip(guess, torch.from_numpy(truth), strict=True)
-            ]
-            rows.setdefault(who, []).append(errors)
-            each = channel_errors(guess, torch.from_numpy(truth), weights[None]).numpy()
+            rows.setdefault(who, []).append(found.errors(guess))
+            each = channel_errors(guess, found.truth, found.weights[None]).numpy()
             scaled.setdefault(who, []).append(np.sqrt(np.square(each / std).mean(-1)))
-        rollouts.truth.append(np.where(is_known[:, None], truth[-1], np.nan))
-        rollouts.forecast.append(forecast[-1].numpy())
-        rollouts.geometries.append(geometry)
+        last = found.truth[-1].numpy()
+        rollouts.truth.append(np.where(found.is_known[:, None], last, np.nan))
+        rollouts.forecast.append(found.forecast[-1].numpy())
+        rollouts.geometries.append(found.geometry)
     rollouts.errors.update({who: np.array(errors) for who, errors in rows.items()})
     rollouts.scaled.update({who: np.array(errors) for who, errors in scaled.items()})
     return rollouts

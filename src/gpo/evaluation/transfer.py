@@ -114,7 +114,7 @@ def between_sites(
         is_queried[kept] = False
         is_queried &= example.weights[0].numpy() > 0
         queried = torch.from_numpy(is_queried)
-        given = torch.from_numpy(weights.astype(np.float32)) * (example.site_weights[0, kept] > 0)
+        given = torch.from_numpy(weights) * (example.site_weights[0, kept] > 0)
         forecast = QueryForecast(
             forecaster, example.frames[0, :, kept], example.coords[0, kept], given
         )

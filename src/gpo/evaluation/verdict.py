@@ -99,6 +99,7 @@ def verdict(
     comparisons: Mapping[str, Comparison],
     num_examples: int,
     *,
+    split: str = "test",
     num_wild: int = 0,
     losses: Mapping[str, int] | None = None,
     num_steps: int = 0,
@@ -107,23 +108,24 @@ def verdict(
 
     Args:
         comparisons: By reference.
-        num_examples: Test examples that were scored.
+        num_examples: Examples that were scored.
+        split: What they are examples of.
         num_wild: Those of them whose prediction is not finite.
         losses: The last step at which a rollout is as good as a reference, where it loses later.
         num_steps: Steps of a rollout.
     """
     if num_wild:
-        return f"No verdict: the prediction is not finite in {num_wild} of {num_examples} test examples."
+        return f"No verdict: the prediction is not finite in {num_wild} of {num_examples} {split} examples."
     if not comparisons:
         return "No verdict: there is no reference to compare with."
     rollouts = _rollouts(losses or {}, num_steps)
     if num_examples < MIN_BLOCKS:
         told = _joined([f"{_times(c.ratio)} that of {name}" for name, c in comparisons.items()])
-        few = f"{num_examples} test examples are too few to tell: on them"
+        few = f"{num_examples} {split} examples are too few to tell: on them"
         start = "One example proves nothing: on it" if num_examples == 1 else few
         return f"{start} the error is {told}{rollouts}."
     told = _joined([_told(name, found) for name, found in comparisons.items()])
-    return f"{told[0].upper()}{told[1:]}, over {num_examples} test examples{rollouts}."
+    return f"{told[0].upper()}{told[1:]}, over {num_examples} {split} examples{rollouts}."
 
 
 def _told(name: str, found: Comparison) -> str:

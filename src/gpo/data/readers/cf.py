@@ -13,12 +13,12 @@ import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
 from gpo.data.readers.cf_attributes import (
     TIME_NAMES,
     coordinate_along,
+    degrees_of,
     is_extra,
     is_flat,
     is_latitude,
@@ -27,7 +27,7 @@ from gpo.data.readers.cf_attributes import (
     standard_name,
 )
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
-from gpo.data.readers.point_columns import find_columns, listed_points
+from gpo.data.readers.point_columns import find_columns, has_columns, listed_points
 from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.files import require
 from gpo.numerics.domain import unit_vectors
@@ -85,22 +85,6 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     return values.astype(np.float64), DURATIONS[units.lower()], None
 
 
-def read_origin(path: Path, dataset: xr.Dataset, dim: str) -> TimeOrigin | None:
-    """Returns the date of the first frame, from which `read_times` counts; none without dates."""
-    coordinate = _time_coordinate(dataset, dim)
-    if coordinate is None or " since " not in str(coordinate.attrs.get("units", "")):
-        return None
-    cftime = require("cftime", "data", "Reading dates")
-    units = str(coordinate.attrs["units"]).strip()
-    calendar = str(coordinate.attrs.get("calendar", "standard"))
-    try:
-        first = cftime.num2date(coordinate.values[0].item(), units, calendar)
-    except ValueError as error:
-        problem = f"has units {units!r} in calendar {calendar!r}, which we cannot decode: {error}."
-        raise DataError(path, str(coordinate.name), problem) from error
-    return TimeOrigin(first.strftime("%Y-%m-%d %H:%M:%S"), calendar)
-
-
 def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
     """Returns those dimensions along which a variable's sites lie, in the order of its points.
 
@@ -124,6 +108,10 @@ def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -
         latitude, longitude = positions
         every = dict.fromkeys([*latitude.dims, *longitude.dims])
         return tuple(str(dim) for dim in every if dim != time)
+    clouds = [dim for dim in dims if has_columns(dataset, dim)]
+    if len(clouds) == 1:
+        # Sites whose coordinates are listed one by one; other dimensions count levels.
+        return (clouds[0],)
     flat = tuple(dim for dim in dims if is_flat(dataset, dim))
     long = (dim for dim in dims if not is_extra(dataset, dim) and dataset.sizes[dim] != 1)
     return flat or tuple(long)
@@ -247,13 +235,14 @@ def _check_degrees(path: Path, degrees: dict[str, np.ndarray]) -> None:
 
 
 def _fixed(path: Path, array: xr.DataArray, time: str) -> np.ndarray:
-    """Returns positions as numbers; refuses those that change from frame to frame."""
+    """Returns positions in degrees; refuses those that change from frame to frame."""
     if time in array.dims:
-        values = array.transpose(time, ...).values
+        array = array.transpose(time, ...)
+        values = degrees_of(array)
         if not np.array_equal(values, np.broadcast_to(values[:1], values.shape)):
             raise DataError(path, str(array.name), "moves with time; only fixed sites are read.")
-        return np.asarray(values[0], dtype=np.float64)
-    return np.asarray(array.values, dtype=np.float64)
+        return values[0]
+    return degrees_of(array)
 
 
 def _unwrap(path: Path, name: str, longitude: np.ndarray) -> np.ndarray:

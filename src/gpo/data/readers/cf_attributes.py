@@ -3,6 +3,7 @@
 Attributes decide first (`standard_name`, `units`, `axis`), then the names in common use.
 """
 
+import numpy as np
 import xarray as xr
 
 TIME_NAMES = ("valid_time", "time", "t", "date")
@@ -30,6 +31,8 @@ EXTRA_NAMES = (
     *("level", "lev", "plev", "pressure_level", "model_level", "isobaricinhpa", "hybrid"),
     *("height", "altitude", "depth", "number", "member", "ensemble", "realization"),
     *("step", "forecast_period", "forecast_reference_time", "expver", "trajectory", "sample"),
+    *("bottom_top", "bottom_top_stag", "soil_layers_stag", "nvertlevels", "nvertlevelsp1"),
+    *("s_rho", "s_w", "deptht", "depthu", "depthv", "depthw"),
 )
 EXTRA_STANDARD_NAMES = (
     *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),
@@ -52,6 +55,12 @@ def standard_name(array: xr.DataArray) -> str:
 def units_of(array: xr.DataArray) -> str:
     """Returns the units in small letters; empty where there are none."""
     return str(array.attrs.get("units", "")).strip().lower()
+
+
+def degrees_of(array: xr.DataArray) -> np.ndarray:
+    """Returns latitudes or longitudes in degrees, whatever their units."""
+    values = np.asarray(array.values, dtype=np.float64)
+    return np.rad2deg(values) if units_of(array).startswith("rad") else values
 
 
 def is_time(array: xr.DataArray) -> bool:

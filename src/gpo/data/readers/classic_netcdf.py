@@ -74,13 +74,11 @@ class _Header:
 
     def _dimension(self) -> int:
         self._skip_name()
-        return self._number(self.count_format)
+        return self._count()
 
     def _variable(self, dims: list[int]) -> _Variable:
         self._skip_name()
-        lengths = [
-            dims[self._number(self.count_format)] for _ in range(self._number(self.count_format))
-        ]
+        lengths = [dims[self._count()] for _ in range(self._count())]
         self._skip_attributes()
         size = ITEM_SIZES[self._number(">i")]
         self._number(self.count_format)  # The size in the header overflows for large variables.
@@ -94,17 +92,24 @@ class _Header:
         for _ in range(self._list_length()):
             self._skip_name()
             itemsize = ITEM_SIZES[self._number(">i")]
-            self._skip(itemsize * self._number(self.count_format))
+            self._skip(itemsize * self._count())
 
     def _list_length(self) -> int:
         self._number(">i")
-        return self._number(self.count_format)
+        return self._count()
 
     def _skip_name(self) -> None:
-        self._skip(self._number(self.count_format))
+        self._skip(self._count())
 
     def _skip(self, size: int) -> None:
         self.position += _padded(size)
+
+    def _count(self) -> int:
+        """Returns a number that cannot be negative: nothing is read twice, so all ends."""
+        count = self._number(self.count_format)
+        if count < 0:
+            raise IndexError(f"a count of {count} at byte {self.position}")
+        return count
 
     def _number(self, form: str) -> int:
         (number,) = struct.unpack_from(form, self.content, self.position)

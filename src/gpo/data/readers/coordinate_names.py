@@ -7,6 +7,8 @@ together where their names are alike but for the words x, y and z, or longitude 
 import re
 from collections.abc import Iterable
 
+import numpy as np
+
 ACROSS = ("x", "lon", "long", "longitude", "easting")
 UPWARDS = ("y", "lat", "latitude", "northing")
 THIRD = ("z",)
@@ -52,6 +54,28 @@ def column_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
 def is_in_degrees(columns: Iterable[str]) -> bool:
     """Returns whether names of coordinates are those of longitudes and latitudes."""
     return all(any(word in DEGREES for word in words(name)) for name in columns)
+
+
+def is_upwards(name: str) -> bool:
+    """Returns whether a name is that of latitudes, or of the second coordinate of a plane."""
+    return any(word in UPWARDS for word in words(name))
+
+
+def in_degrees(
+    longitude: np.ndarray, latitude: np.ndarray, units: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns longitudes and latitudes in degrees: radians are told by units, or by a whole globe.
+
+    Args:
+        longitude: As stored.
+        latitude: As stored.
+        units: Those that the file states, if any.
+    """
+    is_globe = np.ptp(longitude) > 6 and np.abs(longitude).max() < 6.3
+    is_globe = is_globe and np.ptp(latitude) > 2.5 and np.abs(latitude).max() < 1.5709
+    if units.lower().startswith("rad") or (not units and is_globe):
+        return np.rad2deg(longitude), np.rad2deg(latitude)
+    return longitude.copy(), latitude.copy()
 
 
 def is_table(name: str) -> bool:

@@ -10,7 +10,8 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
-from gpo.data.readers.grib_messages import check_messages
+from gpo.data.readers.grib_messages import check_messages, count_messages
+from gpo.data.readers.written_dates import with_counted_dates
 from gpo.data.readers.zarr_metadata import is_zarr
 from gpo.files import MissingPackageError, require
 
@@ -61,7 +62,8 @@ def open_dataset(path: Path, wanted: Sequence[str]) -> xr.Dataset:
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
             check_length(path)
-            return xr.open_dataset(path, engine="netcdf4", **settings)
+            found = xr.open_dataset(path, engine="netcdf4", **settings)
+            return with_counted_dates(path, found)
     except (DataError, MissingPackageError):
         raise
     except Exception as error:
@@ -112,18 +114,19 @@ def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> x
     """Opens a GRIB file, or that part which holds the wanted variables where they differ."""
     cfgrib = require("cfgrib", "data", "Reading GRIB")
     # No index file beside the data, an error for a cut message, and lengths of one kept.
+    num_messages = count_messages(path)
     settings["backend_kwargs"] = {"indexpath": "", "errors": "raise", "squeeze": False}
     try:
         whole = xr.open_dataset(path, engine="cfgrib", **settings)
     except cfgrib.DatasetBuildError:
         pass
     else:
-        check_messages(path, [whole])
+        check_messages(path, [whole], num_messages)
         return whole
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         parts = cfgrib.open_datasets(str(path), **settings)
-    check_messages(path, parts)
+    check_messages(path, parts, num_messages)
     for part in parts:
         there = [str(name) for name in part.data_vars]
         if wanted and all(name_in_file(name, there) is not None for name in wanted):

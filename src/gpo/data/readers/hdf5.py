@@ -91,6 +91,9 @@ def _check_dataset(path: Path, name: str, item: "h5py.Dataset") -> int:
         problem = "keeps its values in another file. Copy them into this one."
         raise DataError(path, name, problem)
     shape, itemsize = item.id.shape, item.id.get_type().get_size()
+    if shape is None:
+        # It says that there is nothing, as MATLAB does of an empty array.
+        return 0
     if item.chunks is not None:
         check_chunks(path, name, shape, item.chunks, itemsize)
     return math.prod(shape) * itemsize

@@ -10,11 +10,12 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.axis_order import MOST_COMPONENTS, SMALLEST_GRID, Sites, from_zero
 from gpo.data.readers.coordinate_names import (
-    UPWARDS,
     column_groups,
+    in_degrees,
     is_cells,
     is_in_degrees,
     is_table,
+    is_upwards,
     words,
 )
 from gpo.data.readers.faces import face_areas
@@ -146,11 +147,11 @@ def _in_elements(
     if len(corners) != len(coords):
         return None
     for names in _candidates(arrays):
-        if not set(names) & set(used) and _count(arrays, names) > corners.max():
+        # Elements that count from one name as many nodes as there are, not one less.
+        start = int(corners.min() >= 1 and corners.max() == _count(arrays, names))
+        if not set(names) & set(used) and _count(arrays, names) > corners.max() - start:
             nodes, is_sphere = _coords(path, arrays, names)
             geometry = scattered(path, coords, None, sphere_domain(coords) if is_sphere else None)
-            # One more node than the largest number where elements count from one.
-            start = 1 if corners.min() == 1 and corners.max() == len(nodes) else 0
             areas = face_areas(corners.astype(np.int64) - start, nodes)
             return geometry.with_weights(areas) if areas.any() else geometry
     return None
@@ -177,15 +178,12 @@ def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndar
         columns = list(table.T[:: -1 if "latlon" in kinds else 1])
     elif len(names) < 2 or not is_in_degrees(names[:2]):
         return check_points(path, first, np.stack(columns, -1)), False
-    elif any(word in UPWARDS for word in words(first)):
+    elif is_upwards(first):
         columns = columns[::-1]
     longitude, latitude = check_points(path, first, np.stack(columns[:2], -1)).T
-    units = arrays[first].units.lower()
-    is_global = np.ptp(longitude) > 6 and np.abs(longitude).max() < 6.3
-    if units.startswith("rad") or (is_global and np.abs(latitude).max() < 1.5709):
-        longitude, latitude = np.rad2deg(longitude), np.rad2deg(latitude)
+    longitude, latitude = in_degrees(longitude, latitude, arrays[first].units)
     if np.abs(latitude).max() > 90.001:
         problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
         raise DataError(path, names[-1], problem)
-    pair = torch.from_numpy(longitude.copy()), torch.from_numpy(latitude.copy())
+    pair = torch.from_numpy(longitude), torch.from_numpy(latitude)
     return unit_vectors(*pair).numpy(), True

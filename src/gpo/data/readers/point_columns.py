@@ -10,7 +10,12 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.cf_attributes import is_latitude, is_longitude, units_of
-from gpo.data.readers.coordinate_names import column_groups, is_in_degrees
+from gpo.data.readers.coordinate_names import (
+    column_groups,
+    in_degrees,
+    is_in_degrees,
+    is_upwards,
+)
 from gpo.data.readers.sites import check_points, scattered
 from gpo.numerics.domain import unit_vectors
 
@@ -23,12 +28,9 @@ def find_columns(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[
     """
     if len(dims) != 1 or dims[0] in dataset.variables:
         return ()
-    lists = [
-        str(name)
-        for name, variable in dataset.variables.items()
-        if variable.dims == tuple(dims) and variable.dtype.kind in "iuf"
-    ]
-    groups = column_groups(lists)
+    lists = _lists(dataset, dims[0])
+    # Places on the sphere go before those of its embedding, or of a map's plane.
+    groups = sorted(column_groups(lists), key=lambda group: not is_in_degrees(group))
     if groups:
         return groups[0]
     if len(lists) > 1:
@@ -39,6 +41,20 @@ def find_columns(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[
         )
         raise DataError(path, lists[0], problem)
     return ()
+
+
+def has_columns(dataset: xr.Dataset, dim: str) -> bool:
+    """Returns whether lists along a dimension have names of coordinates that belong together."""
+    return dim not in dataset.variables and bool(column_groups(_lists(dataset, dim)))
+
+
+def _lists(dataset: xr.Dataset, dim: str) -> list[str]:
+    """Returns names of all lists with one number per site of a dimension."""
+    return [
+        str(name)
+        for name, variable in dataset.variables.items()
+        if variable.dims == (dim,) and variable.dtype.kind in "iuf"
+    ]
 
 
 def listed_points(
@@ -54,16 +70,18 @@ def listed_points(
             problem = f"must have one number per site ({sites}), but has dimensions ({found})."
             raise DataError(path, name, problem)
     arrays = [dataset[name] for name in names]
-    coords = np.stack([array.values for array in arrays], -1)
-    coords = check_points(path, names[0], coords)
+    if len(arrays) == 2 and is_latitude(arrays[0]) and is_longitude(arrays[1]):
+        arrays = arrays[::-1]
     is_stated = len(arrays) == 2 and is_longitude(arrays[0]) and is_latitude(arrays[1])
+    coords = check_points(path, names[0], np.stack([array.values for array in arrays], -1))
     if not is_stated and not (len(names) == 2 and is_in_degrees(names)):
         return scattered(path, coords, None)
-    longitude, latitude = (torch.from_numpy(column.copy()) for column in coords.T)
-    if units_of(arrays[0]).startswith("rad"):
-        longitude, latitude = longitude.rad2deg(), latitude.rad2deg()
-    if latitude.abs().max() > 90.001:
-        problem = f"must lie within -90 and 90 degrees, got {latitude.abs().max():g}."
+    columns = list(coords.T)
+    if not is_stated and is_upwards(names[0]):
+        columns = columns[::-1]
+    longitude, latitude = in_degrees(columns[0], columns[1], units_of(arrays[0]))
+    if np.abs(latitude).max() > 90.001:
+        problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
         raise DataError(path, names[1], problem)
-    vectors = unit_vectors(longitude, latitude).numpy()
+    vectors = unit_vectors(torch.from_numpy(longitude), torch.from_numpy(latitude)).numpy()
     return scattered(path, vectors, None, sphere_domain(vectors))

@@ -28,6 +28,7 @@ READERS: dict[str, str] = {
     "mesh-series": "mesh_series.MeshSeriesReader",
     "gridded": "gridded.GriddedReader",
     "arrays": "arrays.ArraysReader",
+    "table": "table.TableReader",
 }
 """Module and class of every reader by its name, the most specific layout first."""
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",

@@ -16,7 +16,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
-from gpo.data.readers.cf_attributes import is_latitude, is_longitude
+from gpo.data.readers.cf_attributes import degrees_of, is_latitude, is_longitude
 from gpo.data.readers.faces import (
     NO_CORNER,
     cut_into_triangles,
@@ -51,8 +51,9 @@ class Topology:
     @property
     def auxiliaries(self) -> set[str]:
         """Names of all that describes the mesh."""
-        words = [str(value).split() for value in self.variable.attrs.values()]
-        return {str(self.variable.name), *(word for part in words for word in part)}
+        kinds = ("_coordinates", "_connectivity")
+        given = [str(value) for key, value in self.variable.attrs.items() if key.endswith(kinds)]
+        return {str(self.variable.name), *" ".join(given).split()}
 
     def geometry(self, dim: str) -> Geometry:
         """Returns the sites along the dimension of nodes, faces or edges."""
@@ -71,7 +72,7 @@ class Topology:
                 raise self._lacks("edge_node_connectivity")
             middles = nodes[edges].mean(1)
             areas = np.ones(len(edges)) if faces is None else edge_areas(faces, nodes, edges)
-        if f"{kind}_coordinates" in self.variable.attrs:
+        if self._has(f"{kind}_coordinates"):
             middles, _ = self._coords(kind)
         elif is_sphere:
             middles = middles / np.linalg.norm(middles, axis=1, keepdims=True)
@@ -90,7 +91,7 @@ class Topology:
     def _coords(self, kind: str) -> tuple[np.ndarray, bool]:
         """Returns the places of nodes, faces or edges, and whether they are unit vectors."""
         arrays = [self.dataset[name] for name in self._names(f"{kind}_coordinates")]
-        columns = [np.asarray(array.values, np.float64) for array in arrays]
+        columns = [degrees_of(array) for array in arrays]
         for array, values in zip(arrays, columns, strict=True):
             if values.ndim != 1 or not np.isfinite(values).all():
                 raise DataError(self.path, str(array.name), "must be a list of finite numbers.")
@@ -111,9 +112,14 @@ class Topology:
         stated = self.variable.attrs.get(f"{kind}_dimension", array.dims[0])
         values = array.transpose(stated, ...).values.astype(np.float64)
         is_there = np.isfinite(values) & (values >= 0)
+        if not is_there.any():
+            raise DataError(self.path, str(name), "names no node at all.")
         start = float(array.attrs.get("start_index", 0))
         if "start_index" not in array.attrs and values[is_there].max() == num_nodes:
             start = 1.0
+        if start == 1:
+            # Where nodes count from one, zero stands for no more corners.
+            is_there &= values > 0
         corners = np.where(is_there, values - start, NO_CORNER).astype(np.int64)
         if corners[is_there].min() < 0 or corners.max() >= num_nodes:
             problem = (
@@ -123,12 +129,15 @@ class Topology:
             raise DataError(self.path, str(name), problem)
         return corners
 
-    def _names(self, attribute: str) -> list[str]:
+    def _has(self, attribute: str) -> bool:
+        """Returns whether the file holds the variables that an attribute names."""
         names = str(self.variable.attrs.get(attribute, "")).split()
-        missing = [name for name in names if name not in self.dataset.variables]
-        if not names or missing:
+        return bool(names) and all(name in self.dataset.variables for name in names)
+
+    def _names(self, attribute: str) -> list[str]:
+        if not self._has(attribute):
             raise self._lacks(attribute)
-        return names
+        return str(self.variable.attrs[attribute]).split()
 
     def _lacks(self, attribute: str) -> DataError:
         problem = f"is a mesh whose {attribute} must name variables of the file, and does not."

@@ -21,6 +21,8 @@ from gpo.data.readers.limits import check_chunks, check_total
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
 METADATA = (".zarray", "zarr.json")
+NO_CHUNKS = (*METADATA, *ZARR_FILES, ".zattrs")
+"""Files of a store that hold no values."""
 TEXT_CODECS = {"vlen-utf8", "vlen-bytes"}
 PACKING_CODECS = {
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
@@ -38,10 +40,11 @@ NAMED_TYPES_3 = {
     *("numpy.datetime64", "numpy.timedelta64", "fixed_length_utf32"),
     *("null_terminated_bytes", "raw_bytes", "variable_length_bytes"),
 }
+CHUNK_NAME = re.compile(r"c|(c\.)?\d+(\.\d+)*")
 LARGEST_METADATA = 2**24
 """Bytes of the metadata of one array."""
-CHUNK_OVERHEAD = 2**16
-"""Bytes that a file of a chunk may have beyond its content, for headers."""
+FILE_OVERHEAD, CHUNK_OVERHEAD = 2**16, 64
+"""Bytes that a file, and every chunk in it, may have beyond the content, for headers and indices."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,22 @@ def is_zarr(folder: Path) -> bool:
 def check_zarr(folder: Path) -> None:
     """Refuses a store that would run code, read other files, or take more memory than there is."""
     largest: dict[Path, int] = {}
+    chunks: dict[Path, str] = {}
     declared = stored = 0
     for owner, entry in _entries(folder):
         size = entry.stat().st_size
-        largest[owner] = max(largest.get(owner, 0), size)
+        if CHUNK_NAME.fullmatch(entry.name):
+            chunks[owner] = entry.path
+        largest[owner] = max(largest.get(owner, 0), 0 if entry.name in NO_CHUNKS else size)
         stored += size
     for owner, size in largest.items():
-        for name in METADATA:
-            if (owner / name).is_file():
-                declared += _check_array(folder, owner, owner / name, size)
+        files = [owner / name for name in METADATA if (owner / name).is_file()]
+        sizes = [_check_array(folder, owner, file, size) for file in files]
+        declared += sum(one or 0 for one in sizes)
+        if owner in chunks and all(one is None for one in sizes):
+            name = str(Path(chunks[owner]).relative_to(folder))
+            problem = "is a chunk of no array: its metadata are lost. Copy the store again."
+            raise DataError(folder, name, problem)
     check_total(folder, declared, stored)
 
 
@@ -104,15 +114,15 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
                 )
 
 
-def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int:
-    """Refuses an array by its metadata; returns the bytes of its values."""
+def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int | None:
+    """Refuses an array by its metadata; returns the bytes of its values, None for a group."""
     name = str(owner.relative_to(folder))
     if file.stat().st_size > LARGEST_METADATA:
         raise DataError(folder, name, f"has more than {LARGEST_METADATA} bytes of metadata.")
     try:
         stated = json.loads(file.read_text(encoding="utf-8"))
         if file.name == "zarr.json" and stated.get("node_type") != "array":
-            return 0
+            return None
         is_third = file.name == "zarr.json"
         array = _third(folder, name, stated) if is_third else _second(folder, name, stated)
     except DataError:
@@ -124,7 +134,10 @@ def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int:
     itemsize = array.itemsize or 1
     check_chunks(folder, name, array.shape, array.chunk, itemsize)
     in_file = math.prod(array.file_shape) * itemsize
-    if array.itemsize is not None and largest > 1.25 * in_file + CHUNK_OVERHEAD:
+    overhead = FILE_OVERHEAD + CHUNK_OVERHEAD * math.prod(array.file_shape) // math.prod(
+        array.chunk
+    )
+    if array.itemsize is not None and largest > 1.25 * in_file + overhead:
         problem = f"has a chunk of {largest} bytes, which may hold {in_file} at most."
         raise DataError(folder, name, f"{problem} It may be damaged.")
     return math.prod(array.shape) * itemsize
@@ -174,10 +187,18 @@ def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
         if codec == "sharding_indexed":
             chunk = tuple(int(length) for length in settings["chunk_shape"])
             codecs += [*settings["codecs"], *settings.get("index_codecs", [])]
-    sizes = re.search(r"\d+$", kind) if isinstance(kind, str) else None
-    itemsize = 1 if kind == "bool" else None if sizes is None else -(-int(sizes[0]) // 8)
     shape = tuple(int(length) for length in stated["shape"])
-    return _Array(shape, chunk, in_file, itemsize)
+    return _Array(shape, chunk, in_file, _itemsize(kind))
+
+
+def _itemsize(kind: str | Mapping[str, Any]) -> int | None:
+    """Returns the bytes of an entry of format 3, None where entries differ."""
+    if isinstance(kind, str):
+        bits = re.search(r"\d+$", kind)
+        return 1 if kind == "bool" else None if bits is None else -(-int(bits[0]) // 8)
+    if "length_bytes" in (kind.get("configuration") or {}):
+        return int(kind["configuration"]["length_bytes"])
+    return 8 if str(kind["name"]).endswith("64") else None
 
 
 def _check_codecs(folder: Path, name: str, codecs: Sequence[str], known: set[str]) -> None:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class ForecastLayout:
     """The date of time zero, where forecasts have dates; times are hours then."""
     levels: Mapping[str, str] = field(default_factory=dict)
     """The level on which variables are, by name of the vertical axis."""
+    number_type: Literal["f4", "f8"] = "f4"
+    """In which forecasts are written: double precision where the data are in it."""
 
     @property
     def num_steps(self) -> int:

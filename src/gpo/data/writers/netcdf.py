@@ -67,7 +67,9 @@ def _define(file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
         auxiliary.setncatts(attributes)
         auxiliary[...] = numbers
     for variable in layout.variables:
-        content = file.createVariable(variable.name, "f4", layout.dims, fill_value=np.nan)
+        content = file.createVariable(
+            variable.name, layout.number_type, layout.dims, fill_value=np.nan
+        )
         content.setncatts(layout.attributes(variable))
 
 
@@ -102,7 +104,10 @@ def write_forecast(
         origin: The date of time zero, where times are dates.
     """
     points = QueryPoints.of(geometry)
-    layout = ForecastLayout(points, tuple(variables), len(forecast), times, time_units, origin)
+    layout = ForecastLayout(
+        points, tuple(variables), len(forecast), times, time_units, origin,
+        number_type="f8" if forecast.dtype == np.float64 else "f4",
+    )  # fmt: skip
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)
         writer.write(whole, forecast.reshape(*layout.shape, len(variables)))

@@ -5,6 +5,7 @@ units; missing values are empty.
 """
 
 import csv
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ import numpy as np
 from gpo.data.query_points import Block
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.files import whole_file
+
+DIGITS = {"f4": 7, "f8": 16}
+"""Significant digits of forecasts in single and in double precision."""
 
 
 class _TableWriter(AbstractForecastWriter):
@@ -27,17 +31,17 @@ class _TableWriter(AbstractForecastWriter):
         names = [variable.name for variable in layout.variables]
         times = [] if layout.times is None else ["time"]
         self._lines.writerow([case, *times, *layout.points.names, *names])
-        self._times = _times(layout)
+        self._times, self._digits = _times(layout), _digits(layout)
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
         layout = self._layout
         num_before = 1 if layout.times is None else 2
         before = [index[0], *(self._times[step] for step in index[1:num_before])]
         block = tuple(part for part in index[num_before:] if isinstance(part, slice))
-        places = _places(layout, block)
+        places, digits = _places(layout, block), DIGITS[layout.number_type]
         for place, numbers in zip(places, values.reshape(len(places), -1), strict=True):
-            shown = ("" if np.isnan(number) else f"{number:.7g}" for number in numbers)
-            self._lines.writerow([*before, *(f"{part:.9g}" for part in place), *shown])
+            shown = ("" if np.isnan(number) else f"{number:.{digits}g}" for number in numbers)
+            self._lines.writerow([*before, *(f"{part:.{self._digits}g}" for part in place), *shown])
 
 
 @contextmanager
@@ -57,6 +61,16 @@ def _units(layout: ForecastLayout) -> str:
     named = [*zip(layout.points.names, layout.points.units, strict=True)]
     named += [(variable.name, variable.units) for variable in layout.variables]
     return "; ".join([*parts, *(f"{name}: {units}" for name, units in named if units)])
+
+
+def _digits(layout: ForecastLayout) -> int:
+    """Returns significant digits of coordinates: nine of the extent of the domain."""
+    domain = layout.points.domain
+    if domain.is_sphere:
+        return 9
+    ends = zip(domain.lower, domain.upper, strict=True)
+    farness = max(max(abs(low), abs(high)) / (high - low) for low, high in ends)
+    return min(17, 9 + math.ceil(max(0.0, math.log10(farness))))
 
 
 def _times(layout: ForecastLayout) -> list[str]:

@@ -123,8 +123,8 @@ class ForecastStore(AbstractForecastWriter):
         before = (1,) * (len(layout.shape) - len(block))
         for variable in layout.variables:
             group.create_array(
-                variable.name, shape=layout.shape, chunks=(*before, *block), dtype="f4",
-                fill_value=np.nan, attributes={AXES: list(layout.dims), **layout.attributes(variable)},
+                variable.name, shape=layout.shape, chunks=(*before, *block),
+                dtype=layout.number_type, fill_value=np.nan, attributes={AXES: list(layout.dims), **layout.attributes(variable)},
             )  # fmt: skip
         self._zarr.consolidate_metadata(self._store)
         self._count(0)

@@ -1,0 +1,95 @@
+"""Dates that are written out: as text (`Times` of WRF, `xtime` of MPAS) or as digits (ICON).
+
+2000-01-24_12:00:00, or 20000124.5 with the units "day as %Y%m%d.%f", become hours since the first of
+them, with units and calendar as CF has them, so that all that follows reads them as other times.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from gpo.data.dataset import DataError
+from gpo.data.readers.cf_attributes import is_time
+from gpo.files import require
+
+TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})[ _T](\d{2}):(\d{2})(?::(\d{2}))?")
+DIGITS = "day as %Y%m%d.%f"
+CALENDARS = {"gregorian_noleap": "noleap", "gregorian": "standard", "360day": "360_day"}
+"""What MPAS calls calendars, in the words of CF."""
+
+
+def with_counted_dates(path: Path, dataset: xr.Dataset) -> xr.Dataset:
+    """Returns a data set whose lists of dates are numbers with units; others stay as they are."""
+    found = {
+        str(name): _as_hours(path, dataset, dataset[name])
+        for name, variable in dataset.variables.items()
+        if variable.ndim == 1 and variable.size > 0 and _is_written(variable)
+    }
+    if not found:
+        return dataset
+    dims = {array.dims for array in found.values()}
+    # Other lists along the same axis may count minutes from a start that is not told.
+    others = [
+        name
+        for name, variable in dataset.variables.items()
+        if name not in found and variable.dims in dims and is_time(dataset[name])
+    ]
+    dated = dataset.drop_vars(others).assign(found)
+    dated.set_close(dataset.close)
+    return dated
+
+
+def _is_written(variable: xr.Variable) -> bool:
+    if variable.dtype.kind in "SU":
+        return TEXT.match(_text(variable[0].values.item())) is not None
+    return variable.attrs.get("units") == DIGITS
+
+
+def count_hours(
+    path: Path, name: str, values: Sequence[str | bytes | float], calendar: str
+) -> tuple[np.ndarray, str]:
+    """Returns hours since the first of some dates, and that date.
+
+    Args:
+        path: The file, for messages.
+        name: What they are called in it.
+        values: Dates as they are written.
+        calendar: In the words of CF.
+    """
+    cftime = require("cftime", "data", "Reading dates")
+    try:
+        dates = [_date(cftime, value, calendar) for value in values]
+    except ValueError as error:
+        raise DataError(path, name, f"must hold dates of calendar {calendar}: {error}.") from error
+    first = dates[0].strftime("%Y-%m-%d %H:%M:%S")
+    hours = cftime.date2num(dates, f"hours since {first}", calendar)
+    return np.round(np.asarray(hours, dtype=np.float64), 9), first
+
+
+def _as_hours(path: Path, dataset: xr.Dataset, array: xr.DataArray) -> xr.DataArray:
+    stated = array.attrs.get("calendar", dataset.attrs.get("config_calendar_type", "standard"))
+    calendar = CALENDARS.get(str(stated).lower(), str(stated))
+    hours, first = count_hours(path, str(array.name), array.values.tolist(), calendar)
+    attributes = {"units": f"hours since {first}", "calendar": calendar, "standard_name": "time"}
+    return xr.DataArray(hours, dims=array.dims, attrs=attributes)
+
+
+def _date(cftime: Any, value: str | bytes | float, calendar: str) -> Any:
+    if isinstance(value, int | float):
+        day, fraction = divmod(value, 1)
+        year, rest = divmod(int(day), 10_000)
+        midnight = cftime.datetime(year, rest // 100, rest % 100, calendar=calendar)
+        return midnight + timedelta(seconds=round(86400 * fraction))
+    found = TEXT.match(_text(value))
+    if found is None:
+        raise ValueError(f"{_text(value)!r} is not written as 2000-01-24_12:00:00")
+    return cftime.datetime(*(int(part or 0) for part in found.groups()), calendar=calendar)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
