@@ -100,6 +100,18 @@ def test_particles_that_look_where_things_came_from_carry_tracers_with_the_flow(
     torch.testing.assert_close(true[is_there, -1], torch.from_numpy(expected)[is_there], atol=3e-3, rtol=0)  # fmt: skip
 
 
+@pytest.mark.parametrize("corner", [(10.0, -3.0), (-0.5, 0.25)])
+def test_where_the_corner_of_a_domain_lies_does_not_matter(corner):
+    moved = Geometry.rectilinear([SIDE + corner[0], SIDE + corner[1]], periodic=True)
+    data = steady(moved, vortices(TORUS.coords))
+    found, ways = followed(data, departed(vortices, TORUS.coords) + np.array(corner))
+    assert max(found["separation"]) < 0.01
+    _, plain = followed(steady(TORUS, vortices(TORUS.coords)), departed(vortices, TORUS.coords))
+    torch.testing.assert_close(
+        ways.positions - torch.tensor(corner), plain.positions, rtol=0, atol=1e-4
+    )
+
+
 def test_tracers_go_around_the_globe_and_across_its_poles():
     coords = torch.from_numpy(GLOBE.coords)
     speed = coords @ TURN.T

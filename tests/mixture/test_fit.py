@@ -179,6 +179,19 @@ def test_turning_a_field_on_the_sphere_turns_its_gaussians():
     agree(turned.centers, found.centers @ turn.mT)
 
 
+@pytest.mark.parametrize("periodic", [True, False])
+def test_where_the_corner_of_a_domain_lies_does_not_matter(periodic):
+    corner = torch.tensor([-10.0, 49.75], dtype=torch.float64)
+    here = Domain.unit_box(2, periodic)
+    there = Domain.box(corner.tolist(), (corner + 1).tolist(), periodic)
+    coords, weights = grid(here, 16, 16)
+    values = wavy(coords)
+    found = GaussianMixture.fit(values, coords, weights, 6, domain=here, num_steps=6)
+    moved = GaussianMixture.fit(values, coords + corner, weights, 6, domain=there, num_steps=6)
+    agree(moved(coords + corner), found(coords))
+    agree(moved.centers - corner, found.centers)
+
+
 def test_units_of_length_do_not_matter():
     coords, weights = grid(TORUS, 16, 16)
     values = wavy(coords)

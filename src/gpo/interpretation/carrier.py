@@ -41,7 +41,8 @@ class Carrier:
     ) -> Float[Tensor, "batch tracers dim"]:
         """Returns the vectors where tracers are, multilinear; on the sphere they are tangent there."""
         batch, tracers, dim = positions.shape
-        asked = self.domain.wrap(positions.reshape(1, -1, dim)).to(self.model.dtype)
+        places = self.domain.wrap(positions.reshape(1, -1, dim))
+        asked = self.domain.to_local(places).to(self.model.dtype)
         points = self.model.chunker.at_queries(self.sites, asked)[0].on_lattice
         assert points is not None
         laid = points.lattice.lay(vectors.transpose(0, 1).to(self.model.dtype).contiguous())

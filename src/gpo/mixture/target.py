@@ -56,10 +56,9 @@ class Target:
             domain = Domain.around(coords[is_counted].double())
         found = check_sites(values.shape[1], domain, torch.float64, values[None], coords, weights)
         is_counted = found.weights[0] > 0
-        q, points, values = (
-            part[0][is_counted] for part in (found.weights, found.coords, found.values)
-        )
-        points = domain.wrap(points)
+        q, values = (part[0][is_counted] for part in (found.weights, found.values))
+        # Sites are counted from the corner of the domain for models, here from its origin.
+        points = domain.wrap(coords[is_counted].double())
         mean = q @ values
         spread = (q @ (values - mean).square()).sqrt()
         # What differs by rounding alone is constant.
