@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
@@ -19,6 +20,7 @@ from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.interpretation.velocity_match import VelocityMatch
 from gpo.model.ablation import Ablation
+from gpo.model.config import GeometricConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 
@@ -46,16 +48,7 @@ def describe_motion(
     if not has_moving_particles(forecaster.model):
         return {"reason": STILL}
     controls = Controls.of(forecaster, batches)
-    intact = [batch.predicted(forecaster) for batch in batches]
-    layers = sorted(controls.reads[0])
-    held = [particles_by_layer(forecaster, batch) for batch in batches]
-    rows, told = [], {}
-    for number, layer in enumerate(layers):
-        found, told = _of_layer(batches, [some[number] for some in held], variables, generator)
-        for particle, row in enumerate(found):
-            ablation = Ablation(displacing=held_still(layer, particle))
-            share = share_of(forecaster, batches, intact, ablation)
-            rows.append({"layer": layer, "particle": particle, **row, "share": share})
+    rows, told = particle_rows(forecaster, batches, variables, generator)
     best = max(rows, key=lambda row: row["share"])
     geometry = batches[0].geometry
     flow = variables.on(geometry)
@@ -70,6 +63,40 @@ def describe_motion(
         "budget": describe_budget(forecaster, batches, controls.reads),
         "controls": controls.describe(),
     }
+
+
+def particle_rows(
+    forecaster: Forecaster,
+    batches: Sequence[Batch],
+    variables: FlowVariables,
+    generator: np.random.Generator,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Returns a row for every layer that transports and particle number, and how the null was drawn.
+
+    Args:
+        forecaster: A trained gpo whose particles move.
+        batches: The examples.
+        variables: Those among which their velocity is looked for.
+        generator: Draws the null distributions.
+    """
+    intact = [batch.predicted(forecaster) for batch in batches]
+    held = [particles_by_layer(forecaster, batch) for batch in batches]
+    rows, told = [], {}
+    for number, layer in enumerate(transporting_layers(forecaster.model)):
+        found, told = _of_layer(batches, [some[number] for some in held], variables, generator)
+        for particle, row in enumerate(found):
+            ablation = Ablation(displacing=held_still(layer, particle))
+            share = share_of(forecaster, batches, intact, ablation)
+            rows.append({"layer": layer, "particle": particle, **row, "share": share})
+    return rows, told
+
+
+def transporting_layers(model: nn.Module) -> range:
+    """Returns the numbers of the layers whose particles move: the last ones."""
+    assert isinstance(model, GaussianParticleOperator)
+    assert isinstance(model.config, GeometricConfig)
+    count = model.config.num_layers
+    return range(max(0, count - model.config.num_transports), count)
 
 
 def particles_by_layer(forecaster: Forecaster, batch: Batch) -> tuple[Particles, ...]:

@@ -4,7 +4,7 @@ How far both come apart is told in units of how far a tracer that stays is from 
 control, the model also carries tracers by the displacements that it has in another example.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,17 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import TimeSlice, evenly, owner
-from gpo.forecast.examples import WindowExamples, followed
+from gpo.forecast.examples import Example, WindowExamples, followed
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.tracers import KINDS, Tracers
 from gpo.interpretation.batches import Batch, grouped
 from gpo.interpretation.carrier import Carrier
 from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.motion import displacements
-from gpo.model.config import GeometricConfig
+from gpo.interpretation.motion_numbers import transporting_layers
+from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
 
@@ -114,24 +116,62 @@ def _followed(
     best: Mapping[str, int],
 ) -> dict[str, Float[Tensor, "batch tracers frames dim"]]:
     """Returns the ways of tracers in the examples of a batch, by who carries them."""
-    model, example = forecaster.model, batch.example
-    assert isinstance(model, GaussianParticleOperator)
-    coords = example.coords[:1]
-    values = forecaster.normalised_input(example.frames)[:1]
-    carrier = Carrier(model, model.check(values, coords, example.site_weights[:1], None))
+    example, domain = batch.example, batch.geometry.domain
     counted = (example.weights > 0).all(0).nonzero().flatten()
     starts = counted[torch.linspace(0, len(counted) - 1, min(MAX_TRACERS, len(counted))).long()]
-    start = coords[:, starts].double().expand(len(example.frames), -1, -1)
+    start = example.coords[:1, starts].double().expand(len(example.frames), -1, -1)
+    carrier = carrier_of(forecaster, example)
     ways = _displacements(forecaster, batch, best, speed.shape[1] - 1)
-    paths = {kind: [start] for kind in KINDS}
-    for step, way in enumerate(ways):
-        before, after = (_in_space(speed[:, step + k], coords.double(), batch) for k in (0, 1))
+    others = [way.roll(max(1, len(way) // 2), dims=0) for way in ways]
+    moving = in_space(speed, example.coords[:1, None].double(), domain)
+    return {
+        "model": carried(carrier, ways, start),
+        "true_flow": carried_by_flow(carrier, moving, times, start),
+        "other_example": carried(carrier, others, start),
+    }
+
+
+def carrier_of(forecaster: Forecaster, example: Example) -> Carrier:
+    """Returns what moves points between the sites of examples, all of which are the same."""
+    model = forecaster.model
+    assert isinstance(model, GaussianParticleOperator)
+    values = forecaster.normalised_input(example.frames)[:1]
+    return Carrier(model, model.check(values, example.coords[:1], example.site_weights[:1], None))
+
+
+def carried(
+    carrier: Carrier,
+    ways: Iterable[Float[Tensor, "batch points dim"]],
+    start: Float[Tensor, "batch tracers dim"],
+) -> Float[Tensor, "batch tracers frames dim"]:
+    """Returns the ways of tracers along the displacements of every step, vectors of space."""
+    places = [start]
+    for way in ways:
+        places.append(carrier.carry(way, places[-1]))
+    return torch.stack(places, 2)
+
+
+def carried_by_flow(
+    carrier: Carrier,
+    speed: Float[Tensor, "batch frames points dim"],
+    times: Float[Tensor, "batch frames"],
+    start: Float[Tensor, "batch tracers dim"],
+) -> Float[Tensor, "batch tracers frames dim"]:
+    """Returns the ways of tracers in a velocity; they end, with NaN, where they leave the domain.
+
+    Args:
+        carrier: Moves them.
+        speed: In every frame, vectors of space, lengths per time.
+        times: Of the frames.
+        start: Where tracers are in the first.
+    """
+    places = [start]
+    for step in range(speed.shape[1] - 1):
         durations = times[:, step + 1] - times[:, step]
-        paths["model"].append(carrier.carry(way, paths["model"][-1]))
-        paths["true_flow"].append(carrier.flow(before, after, durations, paths["true_flow"][-1]))
-        other = way.roll(max(1, len(way) // 2), dims=0)
-        paths["other_example"].append(carrier.carry(other, paths["other_example"][-1]))
-    return {kind: torch.stack(places, 2) for kind, places in paths.items()}
+        before, after = speed[:, step], speed[:, step + 1]
+        places.append(carrier.flow(before, after, durations, places[-1]))
+    path = torch.stack(places, 2)
+    return torch.where(_is_inside(path, carrier.domain)[..., None], path, torch.nan)
 
 
 def _row(
@@ -142,10 +182,8 @@ def _row(
     batch: Batch,
     time_units: str,
 ) -> Tracers:
-    """Returns tracers of one kind; those in the true flow end where they leave the domain."""
+    """Returns tracers of one kind."""
     batch_size, count = path.shape[:2]
-    if kind == "true_flow":
-        path = torch.where(_is_inside(path, batch)[..., None], path, torch.nan)
     examples = torch.arange(first, first + batch_size).repeat_interleave(count)
     kinds = torch.full_like(examples, KINDS.index(kind))
     return Tracers(path.flatten(0, 1), times, kinds, examples, batch.geometry.domain, time_units)
@@ -155,37 +193,60 @@ def _displacements(
     forecaster: Forecaster, batch: Batch, best: Mapping[str, int], num_steps: int
 ) -> list[Float[Tensor, "batch points dim"]]:
     """Returns the displacements of one particle in every step of a rollout, as vectors of space."""
-    model, example, frames, found = forecaster.model, batch.example, batch.example.frames, []
-    assert isinstance(model, GaussianParticleOperator)
-    assert isinstance(model.config, GeometricConfig)
-    first = model.config.num_layers - model.config.num_transports
-    for step in range(num_steps):
-        with torch.no_grad():
-            values = forecaster.normalised_input(frames)
-            held = model.particles(values, example.coords, weights=example.site_weights)
-            guess = forecaster(frames, example.coords, weights=example.site_weights)
-        ways = displacements(held[best["layer"] - first], example.coords, batch.geometry.domain)
-        found.append(_in_space(ways[:, :, best["particle"]].double(), example.coords.double(), batch))  # fmt: skip
-        if step + 1 < num_steps:
-            forcings = None if example.forcings is None else example.forcings[:, step]
-            frames = forecaster.advance(frames, guess, forcings)
+    coords, domain = batch.example.coords, batch.geometry.domain
+    number = list(transporting_layers(forecaster.model)).index(best["layer"])
+    found = []
+    for held in rollout_particles(forecaster, batch.example, num_steps):
+        ways = displacements(held[number], coords, domain)[:, :, best["particle"]]
+        found.append(in_space(ways.double(), coords.double(), domain))
     return found
 
 
-def _in_space(
-    vectors: Float[Tensor, "batch points axes"], coords: Tensor, batch: Batch
-) -> Float[Tensor, "batch points dim"]:
+def rollout_particles(
+    forecaster: Forecaster, example: Example, num_steps: int, ablation: Ablation = Ablation()
+) -> Iterator[tuple[Particles, ...]]:
+    """Yields the particles of every layer that transports, step by step of a rollout.
+
+    It ends before a step whose input is not finite any more.
+
+    Args:
+        forecaster: A trained gpo.
+        example: Where it starts, with the forcings of the steps after the first.
+        num_steps: How often it is applied.
+        ablation: Components that are switched off in every step.
+    """
+    model, frames = forecaster.model, example.frames
+    assert isinstance(model, GaussianParticleOperator)
+    for step in range(num_steps):
+        if not bool(frames.isfinite().all()):
+            return
+        values = forecaster.normalised_input(frames)
+        with torch.no_grad():
+            trace = model.trace(
+                values, example.coords, weights=example.site_weights, ablation=ablation
+            )
+        yield tuple(held for held in trace.particles if isinstance(held, Particles))
+        if step + 1 < num_steps:
+            forecast = forecaster.denormalised(forecaster.apply_increment(trace.output, values))
+            forcings = None if example.forcings is None else example.forcings[:, step]
+            frames = forecaster.advance(frames, forecast, forcings)
+
+
+def in_space(
+    vectors: Float[Tensor, "*#batch points axes"],
+    coords: Float[Tensor, "*#batch points dim"],
+    domain: Domain,
+) -> Float[Tensor, "*batch points dim"]:
     """Returns vectors along the axes of space, of components to the east and north on the sphere."""
-    if not batch.geometry.domain.is_sphere:
+    if not domain.is_sphere:
         return vectors
-    return torch.einsum("bna,bnad->bnd", vectors, tangent_frame(coords).expand(len(vectors), -1, -1, -1))  # fmt: skip
+    return (vectors.unsqueeze(-2) @ tangent_frame(coords)).squeeze(-2)
 
 
 def _is_inside(
-    path: Float[Tensor, "batch tracers times dim"], batch: Batch
+    path: Float[Tensor, "batch tracers times dim"], domain: Domain
 ) -> Bool[Tensor, "batch tracers times"]:
     """Returns whether tracers have not left the domain across an open end."""
-    domain = batch.geometry.domain
     slack = 1e-6 * domain.unit_lengths(path)
     is_inside = (path >= path.new_tensor(domain.lower) - slack) & (path <= path.new_tensor(domain.upper) + slack)  # fmt: skip
     is_free = torch.tensor([closes and not domain.is_sphere for closes in domain.periodic])
@@ -195,13 +256,13 @@ def _is_inside(
 def _compared(tracers: Tracers) -> dict[str, Any]:
     """Returns the mean distance from the true tracers by step, over that of tracers that stay."""
     true = tracers.of_kind("true_flow")
-    stays = _distance(true[:, :1].expand_as(true), true, tracers.domain)
+    stays = distance(true[:, :1].expand_as(true), true, tracers.domain)
     rows: dict[str, Any] = {"other_example": None}
     for name, kind in (("separation", "model"), ("other_example", "other_example")):
         carried = tracers.of_kind(kind)
         if len(carried) == 0:
             continue
-        apart = _distance(carried, true, tracers.domain)
+        apart = distance(carried, true, tracers.domain)
         is_there = apart.isfinite()
         apart, staying = (torch.where(is_there, one, 0.0).sum(0)[1:] for one in (apart, stays))
         rows[name] = (apart / staying).tolist()
@@ -219,7 +280,9 @@ def _compared(tracers: Tracers) -> dict[str, Any]:
     }
 
 
-def _distance(first: Tensor, second: Tensor, domain: Domain) -> Float[Tensor, "tracers times"]:
-    """Returns how far two ways are apart, on the sphere in radii."""
+def distance(
+    first: Float[Tensor, "*#places dim"], second: Float[Tensor, "*#places dim"], domain: Domain
+) -> Float[Tensor, "*places"]:
+    """Returns how far places are apart, on the sphere in radii."""
     chord = (first - second).norm(dim=-1)
     return 2 * (chord / 2).clamp(max=1).asin() if domain.is_sphere else chord
