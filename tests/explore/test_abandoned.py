@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -118,9 +119,14 @@ def long_series(series):
     """The series of a test is short: its last frame is repeated."""
 
     def repeated(session, request):
-        example, truth, _, times, labels = series(session, request)
-        count = request.steps
-        return example, truth[-1:].repeat(count, 0), None, times[-1:] * count, labels[-1:] * count
+        start, count = series(session, request), request.steps
+        return replace(
+            start,
+            truth=start.truth[-1:].repeat(count, 0),
+            forcings=start.forcings.new_zeros(1, count, *start.forcings.shape[2:]),
+            times=start.times[-1:] * count,
+            labels=start.labels[-1:] * count,
+        )
 
     return repeated
 

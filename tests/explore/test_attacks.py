@@ -167,7 +167,7 @@ def test_what_two_hundred_clients_left_behind_is_not_made(serving, monkeypatch):
 
 
 def test_a_head_that_does_not_arrive_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("gpo.explore.server.SECONDS_FOR_HEAD", 0.2)
+    monkeypatch.setattr("gpo.explore.server.SECONDS_FOR_HEAD", 1.0)
     with Serving(monkeypatch, make_session("grid")) as serving:
         for begun in (b"", b"GET / HTTP/1.1\r\nHost: localh"):
             with serving.connect() as connection:

@@ -6,7 +6,7 @@ import pytest
 from gpo import Domain
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits
-from gpo.interpretation.structures import vorticity
+from gpo.interpretation.flow import FlowVariables, vorticity
 
 random = np.random.default_rng(0)
 
@@ -77,25 +77,30 @@ def test_what_masked_sites_hold_does_not_matter():
     np.testing.assert_allclose(gradient, np.broadcast_to([1.0, 2.0], gradient.shape), atol=1e-3)
 
 
+def found_vorticity(geometry, raw, names):
+    """The vorticity of variables of which nothing but the names is known."""
+    flow = FlowVariables.named(names).on(geometry)
+    return vorticity(everywhere(geometry), flow, raw, names)
+
+
 def test_solid_rotation_has_twice_its_rate_as_vorticity():
     axis = np.linspace(-1, 1, 9)
     plane = Geometry.rectilinear([axis, axis])
     x, y = plane.coords.T
     names = ("Vx", "density", "Vy")
-    found = vorticity(everywhere(plane), plane, np.stack([-3 * y, x, 3 * x], -1), names)
+    found = found_vorticity(plane, np.stack([-3 * y, x, 3 * x], -1), names)
     np.testing.assert_allclose(found, 6, rtol=1e-5)
     sphere = Geometry.latitude_longitude(np.linspace(-60, 60, 31), np.arange(0, 360, 5.0))
     up = sphere.coords[:, 2]
     wind = np.stack([np.sqrt(1 - up**2), np.zeros_like(up)], -1)
-    found = vorticity(everywhere(sphere), sphere, wind, ("u10", "v10"))
+    found = found_vorticity(sphere, wind, ("u10", "v10"))
     np.testing.assert_allclose(found, 2 * np.abs(up), atol=0.02)
 
 
 def test_without_a_velocity_there_is_no_vorticity_unless_it_is_given():
     cube = OPEN["points in space"]
-    fits = everywhere(cube)
-    assert vorticity(fits, cube, np.ones((150, 2)), ("u", "v")) is None
-    assert vorticity(fits, cube, np.ones((150, 1)), ("temperature",)) is None
+    assert found_vorticity(cube, np.ones((150, 2)), ("u", "v")) is None
+    assert found_vorticity(cube, np.ones((150, 1)), ("temperature",)) is None
     plane = OPEN["points"]
-    given = vorticity(everywhere(plane), plane, np.full((60, 1), -2.0), ("vorticity",))
+    given = found_vorticity(plane, np.full((60, 1), -2.0), ("vorticity",))
     np.testing.assert_array_equal(given, np.full(60, 2.0))

@@ -120,7 +120,7 @@ class Look:
     def view(self, state):
         """What particles look at where sites are in some state."""
         laid = self.lattice.lay(self.transport.carry(state))
-        return view_from(self.chunk, Content(RowTable.of(laid)), Ablation())
+        return view_from(self.chunk, Content(RowTable.of(laid)), Ablation(), 0)
 
     def brought(self, state, displacement):
         return self.transport.brought(state, displacement, self.view(state))

@@ -116,9 +116,12 @@ class Tally:
         return int((~np.isfinite(np.concatenate(self.rows["model"]))).any(-1).sum())
 
     def check_references(self, source: Path) -> None:
-        """Refuses scores of references that are not finite: they would be no measure of a model."""
+        """Refuses errors of references that are not finite: they would be no measure of a model.
+
+        Metrics that are relative to a field may be infinite where that is 0 or constant.
+        """
         for who, sums in self.sums.items():
-            if who != "model" and not np.isfinite(list(sums.values())).all():
+            if who != "model" and not np.isfinite(sums["rmse"]):
                 problem = f"are too large or too small: the scores of {who} are not finite. Change"
                 raise DataError(source, "values", f"{problem} the units of the data.")
 

@@ -69,10 +69,10 @@ def _reconstructed(
     sites = sites[::stride]
     return superposition(
         coords,
-        particles.centers[0, sites].flatten(0, 1),
-        particles.scales[0, sites].flatten(0, 1),
-        particles.weights[0, sites].flatten(),
-        amounts[sites].repeat_interleave(num_gaussians, dim=0),
+        particles.centers[0, sites].flatten(0, 1).double(),
+        particles.scales[0, sites].flatten(0, 1).double(),
+        particles.weights[0, sites].flatten().double(),
+        amounts[sites].repeat_interleave(num_gaussians, dim=0).double(),
         model.config.domain,
     )
 
