@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.steps import even_steps
+from gpo.data.steps import even_steps, spell_step
 
 Member = TypeVar("Member")
 
@@ -257,9 +257,16 @@ def _time_slices(
 
 
 def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
+    is_even = even_steps(data.time, data.origin)
+    got = f"{len(data.time)} frames of {data.num_trajectories} trajectories"
+    help_ = "Choose a shorter history or lead."
+    if not is_even.all():
+        step = spell_step(data.time_step, data.time_units)
+        got += f", between which {(~is_even).sum()} of {len(is_even)} steps are not {step} long"
+        help_ = "Write them at even times first, such as ds.interp(time=...) of xarray does."
+    elif history == lead == 1:
+        help_ = "Give more of them, in several files perhaps: --data 'folder/*.nc'."
     return ValueError(
         f"`data` must have enough frames for history={history} and lead={lead} in all three "
-        f"splits, got {len(data.time)} frames of {data.num_trajectories} trajectories. "
-        + ("Give more of them, in several files perhaps: --data 'folder/*.nc'."
-           if history == lead == 1 else "Choose a shorter history or lead.")
-    )  # fmt: skip
+        f"splits, got {got}. {help_}"
+    )

@@ -55,7 +55,7 @@ def later_times(
     return start + num_steps * step
 
 
-def is_month(steps: np.ndarray | float) -> np.ndarray | bool:
+def is_month(steps: np.ndarray) -> np.ndarray:
     """Returns which steps, in hours, may be a month."""
     return (steps >= SHORTEST) & (steps <= LONGEST)
 

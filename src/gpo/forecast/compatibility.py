@@ -196,7 +196,7 @@ def check_time(data: Trajectories, trained: TrainedOn) -> None:
     step = math.nan if factor is None else data.time_step * factor[0]
     if abs(step - trained.step) <= 1e-3 * trained.step:
         return
-    if trained.step == MONTH and is_month(step):
+    if trained.step == MONTH and is_month(np.array([step])).all():
         # Few frames may be 31 days apart, all of them, and yet months.
         return
     wanted = spell_step(trained.step, trained.time_units)
