@@ -15,7 +15,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.data.gaps import fill_gaps
+from gpo.data.gaps import carry_known, fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
 from gpo.data.steps import MONTH, even_steps, later_times, spell_step
@@ -43,7 +43,7 @@ class Start:
             raise ValueError(
                 "every site of the last frames is missing: there is nothing to start from."
             )
-        given = np.where(geometry.is_masked[:, None], 0, fill_gaps(frames, geometry))
+        given = np.where(geometry.is_masked[:, None], 0, fill_gaps(carry_known(frames), geometry))
         parts = given, geometry.coords, geometry.weights
         return cls(*(torch.from_numpy(part.astype(np.float64)) for part in parts))
 

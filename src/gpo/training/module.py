@@ -212,9 +212,12 @@ class TrainingModule(lightning.LightningModule):
         )
         key = (self.config.optimizer.seed, self.global_step, index)
         seeds = [hash((*key, first + stride * row)) for row in range(len(batch.frames))]
-        fraction = self.config.optimizer.noise_fraction
+        fraction, sizes = self.config.optimizer.noise_fraction, size
+        if self.forecaster.task.predict == "increment":
+            # Noise that hides what is predicted teaches nothing.
+            sizes = self.forecaster.increment_scale.clamp(max=size).float().cpu()
         return draw_noise(
-            batch, size=size, fraction=fraction, seeds=seeds, partition=self.partition
+            batch, size=sizes, fraction=fraction, seeds=seeds, partition=self.partition
         )
 
     @staticmethod
