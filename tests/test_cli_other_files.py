@@ -44,8 +44,9 @@ def write_sea(
     offset=0.0,
     longitude=(10.0, 20.0),
     level=None,
+    times=None,
 ):
-    """A sea of waves with land in a corner, on a part of the sphere."""
+    """A sea of waves with land in a corner, on a part of the sphere; `times` are hours."""
     lat, lon = np.linspace(30, 40, 8), np.linspace(*longitude, 9)
     t = np.arange(num_frames)
     place = lat[:, None] / 10 + lon / 10
@@ -55,7 +56,8 @@ def write_sea(
     if level is not None:
         values, dims = values[:, None], ("time", "level", "lat", "lon")
         extra = {"level": ("level", [level], {"units": "hPa", "positive": "down"})}
-    time = ("time", (step * t).astype(float), {"units": f"hours since {since}", "calendar": calendar})  # fmt: skip
+    hours = (step * t).astype(float) if times is None else times
+    time = ("time", hours, {"units": f"hours since {since}", "calendar": calendar})  # fmt: skip
     xr.Dataset(
         {"sst": (dims, factor * values + offset, {"units": units, **SEA})},
         coords={

@@ -51,6 +51,14 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
         assert ends[2][0] - ends[1][1] > max(history + lead, history * lead)
 
 
+def test_times_that_are_not_even_are_named_where_few_examples_are_left():
+    time = np.cumsum(np.random.default_rng(0).integers(1, 30, 40))
+    with pytest.raises(
+        ValueError, match=r"\d+ of 39 steps are not \d+ s long\. Write them at even"
+    ):
+        split_time_slices(series(1, time))
+
+
 def test_a_time_slice_is_history_then_lead():
     split = split_time_slices(series(3, range(9)), history=2, lead=3)
     first = split.training[0]

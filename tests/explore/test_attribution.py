@@ -21,10 +21,12 @@ def prepared(kind, variant, **changes):
 
 
 def added(forecaster, example, site, output):
-    """What the model adds to the last frame at a site."""
+    """What the model adds to the last frame and its trend at a site."""
+    before, last = example.frames[:, -2], example.frames[:, -1]
     with torch.no_grad():
         answer = forecaster(example.frames, example.coords, weights=example.weights)
-        return (answer - example.frames[:, -1])[0, site, output].item()
+        known = last + forecaster.trend * (last - before)
+        return (answer - known)[0, site, output].item()
 
 
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
@@ -43,7 +45,7 @@ def test_the_share_of_a_site_is_how_much_it_matters_when_it_grows(kind, variant)
                 output = forecaster.model(
                     forecaster.normalised_input(frames), example.coords, weights=example.weights
                 )
-            grown.append(output[0, 7, 1] * forecaster.increment_std[1] * forecaster.output_std[1])
+            grown.append(output[0, 7, 1] * forecaster.increment_scale[1] * forecaster.output_std[1])
         slope = ((grown[0] - grown[1]) / (2 * STEP)).item()
         assert found.regions[site].item() == pytest.approx(slope, rel=1e-4, abs=1e-9)
 

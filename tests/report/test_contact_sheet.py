@@ -1,5 +1,7 @@
 """A contact sheet shows where the sites are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -69,3 +71,16 @@ def test_longitudes_of_a_region_go_on_across_every_meridian(west: float) -> None
     longitude = map_places(Geometry.curvilinear_sphere(up, along))[:, 0]
     assert np.ptp(longitude) == pytest.approx(24)
     np.testing.assert_allclose((longitude - along.ravel() + 180) % 360, 180, atol=1e-9)
+
+
+@pytest.mark.parametrize("coast", [slice(None, 1), slice(3, None)])
+@pytest.mark.parametrize("west", [-20.0, 170.0])
+def test_land_on_either_side_of_a_sea_stays_beside_it(west: float, coast: slice) -> None:
+    up, along = np.meshgrid([50.0, 51, 52], west + np.array([0.0, 8, 16, 24]), indexing="ij")
+    is_land = np.zeros(up.shape, dtype=bool)
+    is_land[:, coast] = True
+    geometry = Geometry.curvilinear_sphere(up, along)
+    masked = replace(geometry, weights=np.where(is_land.ravel(), 0.0, geometry.weights))
+    assert masked.is_masked.sum() == 3
+    longitude = map_places(masked)[:, 0].reshape(up.shape)
+    np.testing.assert_allclose(np.diff(longitude, axis=1), 8, atol=1e-9)

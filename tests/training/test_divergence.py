@@ -97,6 +97,52 @@ def test_training_returns_to_its_best_weights_at_a_third_of_the_rate(
     assert event in capsys.readouterr().out
 
 
+def test_where_patience_ends_the_rate_falls_before_training_stops(tmp_path, monkeypatch):
+    """Scores that grow from the first epoch on stand for a rate that improves nothing."""
+    score, start, seen = TrainingModule.on_validation_epoch_end, TrainingModule.training_step, {}
+
+    def worse(self):
+        self._scores._sums = self._scores._sums * torch.tensor([1 + 10.0 * self.current_epoch, 1.0])
+        score(self)
+
+    def watched(self, batch, index):
+        if index == 0:
+            seen[self.current_epoch] = self.state_dict()[
+                "forecaster.model.lift.linear.weight"
+            ].clone()
+        return start(self, batch, index)
+
+    monkeypatch.setattr(TrainingModule, "on_validation_epoch_end", worse)
+    monkeypatch.setattr(TrainingModule, "training_step", watched)
+    train_quietly(tmp_path, epochs=100, patience=2, learning_rate=9e-3)
+    record = Run(tmp_path).record()
+    first, second, last = record.events
+    assert "epoch 3: no better validation score for 2 epochs (--patience); back to" in first
+    assert "the weights of epoch 1, learning rate 0.009 -> 0.003" in first
+    assert "learning rate 0.003 -> 0.001" in second
+    assert last == "stopped after epoch 7: no better validation score for 2 epochs (--patience)"
+    assert (record.epochs, record.best_epoch) == (7, 1)
+    # Epochs 4 and 6 begin with the weights that epoch 2 began with.
+    assert torch.equal(seen[3], seen[1])
+    assert torch.equal(seen[5], seen[1])
+    assert not torch.equal(seen[2], seen[1])
+
+
+def test_the_rate_has_come_down_by_its_schedule_or_by_returns():
+    def comes_down(schedule, shrunk=1.0):
+        config = RunConfig.of(data="x", schedule=schedule)
+        budget = Budget(config, num_steps=100, shrunk=shrunk)
+        found = [step / 100 for step in range(101) if budget.has_come_down(step / 100)]
+        return found[0] if found else None
+
+    assert comes_down("cosine") == pytest.approx(0.75, abs=0.01)
+    assert comes_down("step") == pytest.approx(0.6)
+    assert comes_down("constant") is None
+    assert comes_down("constant", shrunk=1 / 9) == 0.0
+    # The rate of one cycle is low at first, too, and yet to rise.
+    assert comes_down("one-cycle") > 0.75
+
+
 def test_a_rate_that_is_far_too_high_is_survived(tmp_path):
     """Without going back, such a rate ends far above the start."""
     train_quietly(tmp_path, epochs=8, learning_rate=3.0, clip=1e9)

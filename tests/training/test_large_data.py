@@ -49,11 +49,11 @@ def test_statistics_do_not_depend_on_how_much_is_read_at_a_time(
     expected, steps = in_one_go(data, windows)
     monkeypatch.setattr(frame_chunks, "__defaults__", (portion,))
     monkeypatch.setattr(normalize, "MAX_NUMBERS", portion)
-    found, _, size = training_statistics(data, windows)
+    found, _, changes = training_statistics(data, windows)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(found.std, expected.std, rtol=1e-10)
     wanted = np.sqrt(steps.std**2 + steps.mean**2) / expected.std
-    np.testing.assert_allclose(size, wanted, rtol=1e-10)
+    np.testing.assert_allclose(changes.size, wanted, rtol=1e-10)
 
 
 def test_statistics_read_every_frame_once_and_few_at_a_time():

@@ -14,7 +14,8 @@ from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.splits import even_steps, split_time_slices
+from gpo.data.splits import split_time_slices
+from gpo.data.steps import even_steps, spell_step
 from gpo.data.summary import summarise
 
 CANDIDATES = {
@@ -125,11 +126,10 @@ def describe_domain(geometry: Geometry) -> str:
 
 
 def _series(data: Trajectories) -> str:
-    units = f" {data.time_units}" if data.time_units else ""
     text = f"{data.num_trajectories} x {len(data.time)} frames"
     if len(data.time) > 1:
-        text += f", one every {data.time_step:g}{units or ' (no units)'}"
-        uneven = int((~even_steps(data.time)).sum())
+        text += f", one every {spell_step(data.time_step, data.time_units)}"
+        uneven = int((~even_steps(data.time, data.origin)).sum())
         if uneven:
             text += f"; {uneven} steps of another length are left out of training"
     if data.origin is not None:

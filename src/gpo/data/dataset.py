@@ -20,6 +20,7 @@ from gpo.data.forcings import (
     stack_forcings,
 )
 from gpo.data.geometry import Geometry
+from gpo.data.steps import later_times, usual_step
 
 
 class DataError(ValueError):
@@ -150,8 +151,8 @@ class Trajectories:
 
     @property
     def time_step(self) -> float:
-        """The usual time from frame to frame; one where there is a single frame."""
-        return float(np.median(np.diff(self.time))) if len(self.time) > 1 else 1.0
+        """The usual time from frame to frame, `MONTH` for months; one where there is a single frame."""
+        return usual_step(self.time, self.origin)
 
     def with_time_features(self, features: Sequence[TimeFeature]) -> "Trajectories":
         """Returns a copy with these forcings, too; refuses where frames have no dates.
@@ -210,8 +211,10 @@ class Trajectories:
             return np.zeros((len(numbers), len(range(geometry.num_points)[sites]), 0))
         for forcing in self.known:
             self._check_known(forcing, int(np.max(numbers, initial=0)))
-        beyond = np.maximum(numbers - last, 0) * self.time_step
-        times = self.time[np.minimum(numbers, last)] + beyond
+        times = self.time[np.minimum(numbers, last)].astype(np.float64)
+        beyond = np.asarray(numbers) > last
+        ahead = np.asarray(numbers)[beyond] - last
+        times[beyond] = later_times(self.time[-1], ahead, self.time_step, self.origin)
         asked = Frames(trajectory, np.asarray(numbers), times, geometry)
         return stack_forcings(self.known, asked)[:, sites].astype(np.float64)
 
@@ -219,8 +222,8 @@ class Trajectories:
         count = forcing.num_frames()
         if count is None or number < count:
             return
-        until, end = (self.time[-1] + (n - len(self.time) + 1) * self.time_step
-                      for n in (number, count - 1))  # fmt: skip
+        ahead = np.array([number, count - 1]) - len(self.time) + 1
+        until, end = later_times(self.time[-1], ahead, self.time_step, self.origin)
         units = f" {self.time_units}" if self.time_units else ""
         problem = (
             f"must be known until {until:g}{units}, {number + 1} frames in all; the file ends at "

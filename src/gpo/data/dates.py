@@ -58,6 +58,22 @@ class TimeOrigin:
             ) from error
         return float(cftime.date2num(date, self.units, self.calendar))
 
+    def months_later(self, hours: float, counts: np.ndarray) -> np.ndarray:
+        """Returns the times of the same day so many months later; the last day stays the last."""
+        cftime = require("cftime", "data", "Counting months")
+        date = _to_minute(self._dates(np.array([hours]))[0])
+        is_last, later = date.day == date.daysinmonth, []
+        for count in np.asarray(counts).tolist():
+            year, month = divmod(12 * date.year + date.month - 1 + int(count), 12)
+            length = cftime.datetime(year, month + 1, 1, calendar=self.calendar).daysinmonth
+            day = length if is_last else min(date.day, length)
+            later.append(date.replace(year=year, month=month + 1, day=day))
+        return np.atleast_1d(cftime.date2num(later, self.units, self.calendar)).astype(float)
+
+    def months(self, hours: np.ndarray) -> np.ndarray:
+        """Returns the months of some times, from 0 to 11."""
+        return np.array([date.month - 1 for date in self._dates(hours)])
+
     def year_fraction(self, hours: np.ndarray) -> np.ndarray:
         """Returns which part of its year is over at some times, from 0 to 1."""
         cftime = require("cftime", "data", "Reading dates")

@@ -38,6 +38,26 @@ def fill_gaps(
     return filled
 
 
+def carry_known(
+    frames: Float[np.ndarray, "times points variables"],
+) -> Float[np.ndarray, "times points variables"]:
+    """Returns frames whose gaps have what their site had in the frame before, else in the one after.
+
+    So a gap in one of the frames that predict is no change. What no frame knows stays missing.
+
+    Args:
+        frames: What is known, in order of time; NaN elsewhere.
+    """
+    if len(frames) == 1 or not np.isnan(frames).any():
+        return frames
+    filled = frames.copy()
+    for time in range(1, len(filled)):
+        filled[time] = np.where(np.isnan(filled[time]), filled[time - 1], filled[time])
+    for time in reversed(range(len(filled) - 1)):
+        filled[time] = np.where(np.isnan(filled[time]), filled[time + 1], filled[time])
+    return filled
+
+
 def _held(nearest: np.ndarray, held: tuple[int, int]) -> np.ndarray:
     """Returns neighbours numbered from the first site that is held; itself in place of those that are not."""
     first, end = held

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.steps import even_steps, spell_step
 
 Member = TypeVar("Member")
 
@@ -90,7 +91,7 @@ def split_time_slices(
             f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
         )
     _check_fractions(fractions)
-    is_even = even_steps(data.time)
+    is_even = even_steps(data.time, data.origin)
     if data.num_trajectories >= 3:
         ranges = split_range(data.num_trajectories, fractions)
         every = range(len(data.time))
@@ -115,7 +116,9 @@ def split_time_slices(
 def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[TimeSlice, ...]:
     """Returns the time slices of a whole series, none of which crosses a gap in time."""
     frames = range(len(data.time))
-    found = _time_slices(range(data.num_trajectories), frames, even_steps(data.time), history, lead)
+    found = _time_slices(
+        range(data.num_trajectories), frames, even_steps(data.time, data.origin), history, lead
+    )
     if not found:
         raise ValueError(
             f"{data.source} must have more than {history * lead} frames in a row for "
@@ -170,7 +173,7 @@ def split_by_file(
     validation, test = data.files.starts[-2 * count], data.files.starts[-count]
     if data.files.kind == "series":
         return _split_at(data, validation, test, history, lead, "file")
-    is_even, every = even_steps(data.time), range(len(data.time))
+    is_even, every = even_steps(data.time, data.origin), range(len(data.time))
     ends = (0, validation, test, data.num_trajectories)
     parts = [_time_slices(range(*pair), every, is_even, history, lead) for pair in pairwise(ends)]
     if not all(parts):
@@ -182,7 +185,7 @@ def _split_at(
     data: Trajectories, validation: int, test: int, history: int, lead: int, kind: str
 ) -> Split[TimeSlice]:
     """Splits at two frames, at which validation and test begin."""
-    is_even, gap = even_steps(data.time), (history + 1) * lead
+    is_even, gap = even_steps(data.time, data.origin), (history + 1) * lead
     numbers = range(data.num_trajectories)
     ranges = (range(validation - gap), range(validation, test - gap), range(test, len(data.time)))
     parts = [_time_slices(numbers, frames, is_even, history, lead) for frames in ranges]
@@ -235,14 +238,6 @@ def split_range(count: int, fractions: tuple[float, float, float]) -> list[range
     return [range(training), range(training, count - test), range(count - test, count)]
 
 
-def even_steps(time: np.ndarray) -> np.ndarray:
-    """Returns, for every step between frames, whether it has the median length."""
-    steps = np.diff(time)
-    if len(steps) == 0:
-        return np.zeros(0, dtype=bool)
-    return np.abs(steps - np.median(steps)) < 1e-3 * np.median(steps)
-
-
 def _check_fractions(fractions: tuple[float, float, float]) -> None:
     if min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ValueError(f"`fractions` must be positive and sum to 1, got {fractions}.")
@@ -262,9 +257,16 @@ def _time_slices(
 
 
 def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
+    is_even = even_steps(data.time, data.origin)
+    got = f"{len(data.time)} frames of {data.num_trajectories} trajectories"
+    help_ = "Choose a shorter history or lead."
+    if not is_even.all():
+        step = spell_step(data.time_step, data.time_units)
+        got += f", between which {(~is_even).sum()} of {len(is_even)} steps are not {step} long"
+        help_ = "Write them at even times first, such as ds.interp(time=...) of xarray does."
+    elif history == lead == 1:
+        help_ = "Give more of them, in several files perhaps: --data 'folder/*.nc'."
     return ValueError(
         f"`data` must have enough frames for history={history} and lead={lead} in all three "
-        f"splits, got {len(data.time)} frames of {data.num_trajectories} trajectories. "
-        + ("Give more of them, in several files perhaps: --data 'folder/*.nc'."
-           if history == lead == 1 else "Choose a shorter history or lead.")
-    )  # fmt: skip
+        f"splits, got {got}. {help_}"
+    )

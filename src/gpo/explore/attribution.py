@@ -62,7 +62,7 @@ def attribute(
         answer = model(values, **places)
     scale = forecaster.output_std[output]
     if forecaster.task.predict == "increment":
-        scale = scale * forecaster.increment_std[output]
+        scale = scale * forecaster.increment_scale[output]
     normal = answer[0, site, output]
     sources = (values, *tokens)
     slopes = torch.autograd.grad(normal, sources, allow_unused=True)

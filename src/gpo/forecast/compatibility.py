@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.steps import MONTH, is_month, spell_step
 from gpo.data.units import conversion
 
 SAME_CALENDARS = {
@@ -195,10 +196,11 @@ def check_time(data: Trajectories, trained: TrainedOn) -> None:
     step = math.nan if factor is None else data.time_step * factor[0]
     if abs(step - trained.step) <= 1e-3 * trained.step:
         return
-    wanted, got = (
-        f"{number:g} {units or '(no units)'}"
-        for number, units in ((trained.step, trained.time_units), (data.time_step, data.time_units))
-    )
+    if trained.step == MONTH and is_month(np.array([step])).all():
+        # Few frames may be 31 days apart, all of them, and yet months.
+        return
+    wanted = spell_step(trained.step, trained.time_units)
+    got = spell_step(data.time_step, data.time_units)
     problem = f"must advance by {wanted} a frame, as in training, got {got}."
     every = trained.step / step if step > 0 else 0.0
     if every > 1.5 and abs(every - round(every)) < 1e-3:

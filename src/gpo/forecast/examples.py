@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
-from gpo.data.gaps import fill_gaps
+from gpo.data.gaps import carry_known, fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice
 from gpo.parallel.partition import SitePartition
@@ -215,7 +215,7 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
 def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = geometry.weights[sites]
-    given = np.where(weights[:, None] > 0, fill_gaps(frames, geometry, sites), 0.0)
+    given = np.where(weights[:, None] > 0, fill_gaps(carry_known(frames), geometry, sites), 0.0)
     scored = np.where(is_known, weights, 0.0)
     parts = (
         given, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights

@@ -61,6 +61,11 @@ class Task:
     output_std: tuple[float, ...]
     increment_std: tuple[float, ...]
     """Size of the change over `lead` steps, in units of `output_std`."""
+    trend: tuple[float, ...] = ()
+    """The part of the last change that goes on, where two frames or more are given: an increment is
+    added to it. None where nothing goes on."""
+    remainder: tuple[float, ...] = ()
+    """Size of what the trend leaves of the change, as a part of it."""
     is_per_site: bool = False
     """Whether means are taken site by site; those above are then means over all sites."""
     forcings: tuple[str, ...] = ()
@@ -90,6 +95,7 @@ class Task:
 
 
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
+TREND = ("trend", "remainder")
 
 
 class Forecaster(nn.Module):
@@ -100,6 +106,9 @@ class Forecaster(nn.Module):
     output_mean: Tensor
     output_std: Tensor
     increment_std: Tensor
+    increment_scale: Tensor
+    """Size of what is added to the last frame and its trend."""
+    trend: Tensor
 
     def __init__(self, model: nn.Module, task: Task, means: SiteMeans | None = None) -> None:
         super().__init__()
@@ -107,6 +116,10 @@ class Forecaster(nn.Module):
         statistics = {
             name: torch.tensor(getattr(task, name), dtype=torch.double) for name in STATISTICS
         }
+        nothing = torch.zeros(len(task.outputs), dtype=torch.double)
+        statistics["trend"] = nothing + torch.tensor(task.trend or 0.0, dtype=torch.double)
+        left = torch.tensor(task.remainder or 1.0, dtype=torch.double)
+        statistics["increment_scale"] = statistics["increment_std"] * left
         if task.is_per_site:
             assert means is not None
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
@@ -278,8 +291,12 @@ class Forecaster(nn.Module):
         """Returns the normalised next state from the model's output and its input."""
         if self.task.predict == "state":
             return output
-        last = values[..., -len(self.task.outputs) :]
-        return last + self.increment_std.to(output) * output
+        count, stride = len(self.task.outputs), len(self.task.inputs)
+        last = values[..., -count:]
+        if self.task.trend:
+            before = values[..., -stride - count : -stride]
+            last = last + self.trend.to(output) * (last - before)
+        return last + self.increment_scale.to(output) * output
 
     def save(self, folder: Path) -> None:
         """Writes the model's artifact and the task beside it."""
@@ -304,7 +321,7 @@ class Forecaster(nn.Module):
             )
         checksum = stored.pop(MEANS_CHECKSUM, "")
         task = build(Task, stored, str(path))
-        for name in STATISTICS:
+        for name in (*STATISTICS, *TREND):
             if not all(map(math.isfinite, getattr(task, name))):
                 raise CheckpointError(f"{path}: field `{name}` must be finite numbers.")
             if name.endswith("_std") and not all(part > 0 for part in getattr(task, name)):

@@ -15,9 +15,10 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.data.gaps import fill_gaps
+from gpo.data.gaps import carry_known, fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
+from gpo.data.steps import MONTH, even_steps, later_times, spell_step
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
@@ -42,7 +43,7 @@ class Start:
             raise ValueError(
                 "every site of the last frames is missing: there is nothing to start from."
             )
-        given = np.where(geometry.is_masked[:, None], 0, fill_gaps(frames, geometry))
+        given = np.where(geometry.is_masked[:, None], 0, fill_gaps(carry_known(frames), geometry))
         parts = given, geometry.coords, geometry.weights
         return cls(*(torch.from_numpy(part.astype(np.float64)) for part in parts))
 
@@ -74,6 +75,7 @@ class Forecasts:
             problem = f"must have at least {self._num_needed} frames to start from, got"
             raise DataError(data.source, "time", f"{problem} {self._last + 1}.")
         else:
+            self._check_gaps(data)
             self._check_forcings(data)
         self._check_memory()
         counts = {geometry.num_points for geometry in data.geometries}
@@ -92,6 +94,22 @@ class Forecasts:
         problem = memory_problem(needed, count, "Give fewer sites, such as every second one")
         if problem is not None:
             raise DataError(self.data.source, "coords", problem)
+
+    def _check_gaps(self, data: Trajectories) -> None:
+        """Refuses to start from frames with a gap in time between them."""
+        first = self._last + 1 - self._num_needed
+        is_even = even_steps(data.time, data.origin)[first : self._last]
+        if is_even.all():
+            return
+        gap = first + int(np.argmin(is_even))
+        before, after = data.time_labels([gap, gap + 1])
+        step = spell_step(data.time_step, data.time_units)
+        raise DataError(
+            data.source,
+            "time",
+            f"must advance by {step} a frame over the {self._num_needed} frames that a forecast "
+            f"starts from, got a step from {before} to {after}. Choose another --start.",
+        )
 
     def _check_forcings(self, data: Trajectories) -> None:
         """Refuses other forcings than those of training, and those that end too early."""
@@ -112,11 +130,14 @@ class Forecasts:
         number_type = "f8" if data.number_type == np.float64 else "f4"
         if isinstance(data, StaticMaps):
             return ForecastLayout(places, data.outputs, data.num_samples, number_type=number_type)
-        # A single frame does not tell its step; training did.
-        step = data.time_step if len(data.time) > 1 else task.trained_on.step or 1.0
-        ahead = task.lead * step * np.arange(1, self.num_steps + 1)
+        # A single frame does not tell its step, and two may be 31 days apart and yet a month.
+        step = task.trained_on.step or 1.0
+        if len(data.time) > 1 and step != MONTH:
+            step = data.time_step
+        ahead = task.lead * np.arange(1, self.num_steps + 1)
+        times = later_times(data.time[self._last], ahead, step, data.origin)
         return ForecastLayout(
-            places, data.variables, data.num_trajectories, data.time[self._last] + ahead,
+            places, data.variables, data.num_trajectories, times,
             data.time_units, data.origin, data.levels, number_type,
         )  # fmt: skip
 

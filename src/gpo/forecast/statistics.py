@@ -188,6 +188,75 @@ class _Mean:
         return torch.from_numpy(mean)
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What changes from one frame to the next are like, by variable."""
+
+    size: np.ndarray
+    """Root mean square, in standard deviations of the variable."""
+    trend: np.ndarray
+    """The part of the change before that goes on, from 0 to 1."""
+    remainder: np.ndarray
+    """Size of what this leaves of the change, as a part of it."""
+
+    @classmethod
+    def none(cls, num_variables: int) -> "Changes":
+        """Those of static maps."""
+        ones = np.ones(num_variables)
+        return cls(ones, 0 * ones, ones)
+
+
+class ChangeMoments:
+    r"""Weighted sums over changes $b$ and those before them $a$, from which a damped trend follows.
+
+    $\tau = \langle a, b\rangle / \langle a, a\rangle$ is the best part of the last change to go on
+    with, by least squares. Below 0 the series swings and above 1 it grows: neither goes on for long.
+    """
+
+    def __init__(self) -> None:
+        self._mass = self._squares = np.zeros(1)
+        self._both = self._products = self._before = np.zeros(1)
+
+    def add(self, change: np.ndarray, before: np.ndarray | None, weights: np.ndarray) -> None:
+        """Takes a change.
+
+        Args:
+            change: Points by variables; NaN does not count.
+            before: The change before it, where there is one.
+            weights: Quadrature weights of the points; 0 does not count.
+        """
+        change, is_known = _known(change, weights)
+        change = np.where(is_known, change, 0.0)
+        # What cannot be squared is refused with the states.
+        with np.errstate(over="ignore", under="ignore"):
+            self._mass = self._mass + weights @ is_known
+            self._squares = self._squares + weights @ change**2
+            if before is None:
+                return
+            before, was_known = _known(before, weights)
+            is_known = is_known & was_known
+            before = np.where(is_known, before, 0.0)
+            self._both = self._both + weights @ np.where(is_known, change**2, 0.0)
+            self._products = self._products + weights @ (before * change)
+            self._before = self._before + weights @ before**2
+
+    def in_units_of(self, std: np.ndarray) -> Changes:
+        """Returns the statistics of all that was added."""
+        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, LEAST)
+        trend = np.clip(_ratio(self._products, self._before), 0.0, 1.0)
+        left = self._both - 2 * trend * self._products + trend**2 * self._before
+        part = np.sqrt(np.maximum(_ratio(left, self._both), 0.0))
+        remainder = np.where(trend > 0, np.clip(part, LEAST / size, 1.0), 1.0)
+        return Changes(size, trend + 0 * size, remainder)
+
+
+def _ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Returns quotients, 0 where nothing was added."""
+    return np.divide(one, other, out=np.zeros_like(other), where=other > 0)
+
+
+LEAST = 1e-6
+"""Size of changes, in standard deviations, below which single precision knows none."""
 LONG = 8
 """Stretches of frames from which on a pass takes long enough to show how far it is."""
 
@@ -198,8 +267,8 @@ def training_statistics(
     means: SiteMeans | None = None,
     *,
     is_quiet: bool = True,
-) -> tuple[Normalizer, Normalizer, np.ndarray]:
-    """Returns the normalisers of inputs and outputs, and the size of changes in units of the latter.
+) -> tuple[Normalizer, Normalizer, Changes]:
+    """Returns the normalisers of inputs and outputs, and what changes are like.
 
     Args:
         data: The data set.
@@ -209,10 +278,9 @@ def training_statistics(
     """
     if isinstance(data, StaticMaps):
         inputs, outputs = _of_maps(data, members, means)
-        return inputs, outputs, np.ones(len(data.outputs))
+        return inputs, outputs, Changes.none(len(data.outputs))
     states, changes = _of_series(data, members, is_quiet)
-    size = np.sqrt(changes.std**2 + changes.mean**2) / states.std
-    return states, states, np.maximum(size, 1e-6)
+    return states, states, changes.in_units_of(states.std)
 
 
 def _of_maps(
@@ -231,10 +299,10 @@ def _of_maps(
 
 def _of_series(
     data: Trajectories, windows: Sequence[TimeSlice], is_quiet: bool
-) -> tuple[Normalizer, Normalizer]:
+) -> tuple[Normalizer, ChangeMoments]:
     """Returns statistics of all frames of the windows, and of the change from last to target."""
-    before = {(window.trajectory, window.target): window.last for window in windows}
-    states, changes = Moments(), Moments()
+    inputs = {(window.trajectory, window.target): window.inputs[-2:] for window in windows}
+    states, changes = Moments(), ChangeMoments()
     parts = frame_chunks(data, touched_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
@@ -246,12 +314,13 @@ def _of_series(
         states.add(values, weights)
         recent |= zip(part.frames, values, strict=True)
         for number in part.frames:
-            last = before.get((trajectory, number))
-            if last is not None:
-                changes.add((recent[number] - recent[last])[None], weights)
+            given = [recent[n] for n in inputs.get((trajectory, number), ())]
+            if given:
+                before = given[-1] - given[0] if len(given) > 1 else None
+                changes.add(recent[number] - given[-1], before, weights)
         # Only what a later frame may be compared with stays.
-        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - lead}
-    return states.normalizer(), changes.normalizer()
+        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - 2 * lead}
+    return states.normalizer(), changes
 
 
 def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Normalizer:

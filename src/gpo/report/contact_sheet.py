@@ -152,8 +152,10 @@ def map_places(geometry: Geometry) -> np.ndarray:
     begin = turns[(int(np.argmax(gaps)) + 1) % len(turns)] - 1e-9
     if gaps.max() < 20:
         begin = -180.0
-    longitude = (places[:, 0] - begin) % 360 + begin
-    middle = (longitude.min() + longitude.max()) / 2
+    known = (known - begin) % 360 + begin
+    middle = (known.min() + known.max()) / 2
+    # Land may lie on either side of the sea.
+    longitude = (places[:, 0] - middle + 180) % 360 - 180 + middle
     longitude = longitude - 360 * np.round(middle / 360)
     return np.stack([longitude, places[:, 1]], -1)
 

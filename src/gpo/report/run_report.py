@@ -18,6 +18,7 @@ from PIL import Image
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner, touched_frames
+from gpo.data.steps import spell_step
 from gpo.evaluation.example import ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, shown_number, told_divergence
 from gpo.evaluation.rollout import last_rollout
@@ -203,7 +204,7 @@ def _step(data: Trajectories | StaticMaps) -> str:
     """Returns the time from frame to frame in words; nothing where frames are only numbered."""
     if not isinstance(data, Trajectories) or not data.time_units:
         return ""
-    return f"{data.time_step:g} {data.time_units}"
+    return spell_step(data.time_step, data.time_units)
 
 
 def _scores(results: Results) -> str:

@@ -14,6 +14,10 @@ OVERSHOOT = 0.05
 """Part of the budget beyond its end that goes without saying."""
 RISE = 0.3
 """Part of a one-cycle schedule in which the learning rate rises."""
+SHRINK = 1 / 3
+"""What a return to the best weights multiplies the learning rate by."""
+LOW = 0.15
+"""Part of its highest from which on a learning rate has come down: after two returns, say."""
 
 
 @dataclass
@@ -27,6 +31,8 @@ class Budget:
     """CPU seconds of earlier sittings."""
     rate: float = 0.0
     """The highest learning rate; that of the configuration when not given."""
+    shrunk: float = 1.0
+    """What returns have left of it."""
     warm_from: tuple[int, float] = (0, 0.0)
     """Step and progress at which the learning rate begins to rise: later ones are of a return to
     the best weights, or of a run that goes on with more budget."""
@@ -88,14 +94,33 @@ class Budget:
         """Returns the learning rate for a step: a short warm-up, then the schedule."""
         first, start = self.warm_from
         rise = min(1.0, max((step - first + 1) / WARM_UP, (progress - start) / LONGEST_WARM_UP))
-        fall = 0.5 * (1 + math.cos(math.pi * progress))
-        if self.config.optimizer.schedule == "one-cycle":
-            rise, fall = 1.0 if first == 0 else rise, _one_cycle(progress)
-        elif self.config.optimizer.schedule == "step":
-            fall = 0.5 ** int(5 * progress)
-        elif self.config.optimizer.schedule == "constant":
-            fall = 1.0
-        return self.rate * rise * fall
+        if self.config.optimizer.schedule == "one-cycle" and first == 0:
+            rise = 1.0
+        return self.rate * rise * self._schedule(progress)
+
+    def has_come_down(self, progress: float) -> bool:
+        """Tells whether the learning rate is low by now, as schedule and returns have left it.
+
+        While it is high, scores move up and down, and the best of them is yet to come.
+        """
+        is_rising = self.config.optimizer.schedule == "one-cycle" and progress < RISE
+        return self.shrunk * (1.0 if is_rising else self._schedule(progress)) <= LOW
+
+    def shrink(self) -> None:
+        """Lowers the learning rate for good."""
+        self.rate, self.shrunk = SHRINK * self.rate, SHRINK * self.shrunk
+
+    def _schedule(self, progress: float) -> float:
+        """Returns the part of the highest learning rate that a schedule has."""
+        match self.config.optimizer.schedule:
+            case "one-cycle":
+                return _one_cycle(progress)
+            case "step":
+                return 0.5 ** int(5 * progress)
+            case "constant":
+                return 1.0
+            case _:
+                return 0.5 * (1 + math.cos(math.pi * progress))
 
     def rollout(self, progress: float) -> int:
         """Returns how many steps on its own forecasts an example takes: more as training goes on."""

@@ -20,8 +20,6 @@ IN_A_ROW = 10
 an odd batch."""
 WORSE = 5.0
 """A score of so many times the best, where training has become worse too, is lost."""
-SHRINK = 1 / 3
-"""What the learning rate is multiplied by."""
 MOST = 6
 """Returns without a better score in between, after which the run ends with an error."""
 

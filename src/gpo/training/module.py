@@ -21,7 +21,7 @@ from gpo.parallel.shard import join_neighbours
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import BEST, RunCheckpoints
 from gpo.training.config import RunConfig
-from gpo.training.divergence import MOST, SHRINK, DivergenceWatch
+from gpo.training.divergence import MOST, DivergenceWatch
 from gpo.training.models import loss_weights
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
@@ -115,14 +115,18 @@ class TrainingModule(lightning.LightningModule):
         self._end_where_due()
 
     def _end_where_due(self) -> None:
-        """Ends training after the last epoch, or where the score has not improved for long."""
+        """Ends training after the last epoch, or where a low learning rate improves nothing."""
         patience, num_epochs = self.config.budget.patience, self.config.budget.epochs
         self.reason = self.budget.reason(self.global_step, self._spent())
         if not self.reason and self.current_epoch + 1 >= num_epochs:
             self.reason = f"{num_epochs} epochs are done"
         if not self.reason and self.current_epoch - self._patience_from >= patience:
-            self.reason = f"no better validation score for {patience} epochs"
-            self.tell(f"stopped after epoch {self.current_epoch + 1}: {self.reason} (--patience)")
+            told = f"no better validation score for {patience} epochs"
+            if self.budget.has_come_down(self.progress):
+                self.reason = told
+                self.tell(f"stopped after epoch {self.current_epoch + 1}: {told} (--patience)")
+            else:
+                self._return_to_best(f"epoch {self.current_epoch + 1}: {told} (--patience)")
         self.trainer.should_stop = bool(self.reason)
 
     def go_on(self) -> None:
@@ -136,8 +140,7 @@ class TrainingModule(lightning.LightningModule):
         )
 
     def _go_back(self, wrong: str) -> None:
-        """Returns to the best weights, or those of the start, at a smaller learning rate."""
-        where = f"epoch {self.current_epoch + 1}, step {self.global_step}"
+        """Counts a divergence, and returns from it; too many in a row are an error."""
         self.watch.returned()
         if self.watch.num_returns > MOST:
             raise ValueError(
@@ -145,6 +148,10 @@ class TrainingModule(lightning.LightningModule):
                 f"{self.global_step} ({self._spell(self._latest)}). The last good checkpoint is "
                 "kept; a new run with a lower --learning-rate may do better."
             )
+        self._return_to_best(f"epoch {self.current_epoch + 1}, step {self.global_step}: {wrong}")
+
+    def _return_to_best(self, told: str) -> None:
+        """Returns to the best weights, or those of the start, at a smaller learning rate."""
         best_epoch, rate = self.checkpoints.best_epoch, self.budget.rate
         stored = {"state_dict": self._start, "current_model_state": self._start}
         stored["averaging_state"] = {"n_averaged": torch.tensor(0)}
@@ -159,14 +166,15 @@ class TrainingModule(lightning.LightningModule):
         optimizer.zero_grad()
         # Moments of a path that was left would lead there again.
         optimizer.state.clear()
-        self.budget.rate, self._gradient_norm = SHRINK * rate, 0.0
+        self.budget.shrink()
+        self._gradient_norm = 0.0
         # Losses from before would count against the weights that are back.
         self._losses = ExampleMeans()
         self.budget.warm_from = (self.global_step, self.progress)
         self._patience_from = max(self._patience_from, self.current_epoch)
         weights = "the start" if best_epoch is None else f"epoch {best_epoch + 1}"
         self.tell(
-            f"{where}: {wrong}; back to the weights of {weights}, learning rate {rate:.3g} -> "
+            f"{told}; back to the weights of {weights}, learning rate {rate:.3g} -> "
             f"{self.budget.rate:.3g}"
         )
 
@@ -204,9 +212,12 @@ class TrainingModule(lightning.LightningModule):
         )
         key = (self.config.optimizer.seed, self.global_step, index)
         seeds = [hash((*key, first + stride * row)) for row in range(len(batch.frames))]
-        fraction = self.config.optimizer.noise_fraction
+        fraction, sizes = self.config.optimizer.noise_fraction, size
+        if self.forecaster.task.predict == "increment":
+            # Noise that hides what is predicted teaches nothing.
+            sizes = self.forecaster.increment_scale.clamp(max=size).float().cpu()
         return draw_noise(
-            batch, size=size, fraction=fraction, seeds=seeds, partition=self.partition
+            batch, size=sizes, fraction=fraction, seeds=seeds, partition=self.partition
         )
 
     @staticmethod
@@ -291,6 +302,7 @@ class TrainingModule(lightning.LightningModule):
         checkpoint["cpu_seconds"] = self.budget.spent
         checkpoint["run"] = {
             "rate": self.budget.rate,
+            "shrunk": self.budget.shrunk,
             "warm_from": self.budget.warm_from,
             "watch": asdict(self.watch),
             "events": list(self.events),
@@ -305,6 +317,7 @@ class TrainingModule(lightning.LightningModule):
         stored = checkpoint["run"]
         self.budget.spent_before = float(checkpoint["cpu_seconds"])
         self.budget.rate, self.budget.warm_from = stored["rate"], tuple(stored["warm_from"])
+        self.budget.shrunk = stored.get("shrunk", 1.0)
         self.watch, self.events = DivergenceWatch(**stored["watch"]), list(stored["events"])
         self.reason, self._patience_from = stored["reason"], stored["patience_from"]
         self._losses = ExampleMeans(*stored["losses"])

@@ -86,7 +86,7 @@ def _one_step(
 def draw_noise(
     batch: Example,
     *,
-    size: float,
+    size: Float[Tensor, " variables"] | float,
     fraction: float,
     seeds: Iterable[int],
     partition: SitePartition = SitePartition(),
@@ -98,7 +98,7 @@ def draw_noise(
 
     Args:
         batch: The examples.
-        size: Standard deviation, in units of normalised input.
+        size: Standard deviation, in units of normalised input; of every variable or of all.
         fraction: The part of the examples that gets any.
         seeds: One for every example.
         partition: Which of the sites are in the batch.
@@ -109,6 +109,8 @@ def draw_noise(
         drawn = torch.Generator().manual_seed(seed)
         if torch.rand((), generator=drawn) < fraction:
             mine = torch.randn(num_sites, row.shape[1], generator=drawn)[partition.among(num_sites)]
-            row[: len(mine)] = size * mine
-    noise.unflatten(-1, (history, inputs))[..., : batch.num_forcings] = 0
+            row[: len(mine)] = mine
+    by_frame = noise.unflatten(-1, (history, inputs))
+    by_frame[..., batch.num_forcings :] *= size
+    by_frame[..., : batch.num_forcings] = 0
     return noise.to(batch.frames)

@@ -16,6 +16,7 @@ from gpo.data.splits import (
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import (
+    Changes,
     Normalizer,
     SiteMeans,
     forcing_statistics,
@@ -24,6 +25,7 @@ from gpo.forecast.statistics import (
 from gpo.model.memory import memory_problem, needed_bytes
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model, operator_config
+from gpo.training.parts import TaskConfig
 from gpo.training.settings import OperatorSettings
 
 
@@ -98,7 +100,8 @@ def make_task(
         input_std=(*forcings.std.tolist(), *inputs.std.tolist()),
         output_mean=tuple(outputs.mean.tolist()),
         output_std=tuple(outputs.std.tolist()),
-        increment_std=tuple(changes.tolist()),
+        increment_std=tuple(changes.size.tolist()),
+        **_trend(changes, config.task, is_map=is_map),
         is_per_site=means is not None,
         trained_on=TrainedOn.of(data),
         forcings=known,
@@ -106,6 +109,16 @@ def make_task(
     if config.task.phase == "field":
         return replace(task, lead=0, predict="state")
     return task
+
+
+def _trend(changes: Changes, task: TaskConfig, *, is_map: bool) -> dict[str, tuple[float, ...]]:
+    """Returns how the last change goes on; nothing where none is given, or the state is predicted."""
+    if is_map or task.history < 2 or task.predict == "state" or not changes.trend.any():
+        return {}
+    return {
+        "trend": tuple(changes.trend.tolist()),
+        "remainder": tuple(changes.remainder.tolist()),
+    }
 
 
 def training_memory(
