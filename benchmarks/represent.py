@@ -3,9 +3,10 @@
     python benchmarks/represent.py --files FOLDER
 
 `FOLDER` holds the real files: `era5`, `ssh_med`, `cylinder_channel`. ns2d is solved anew. Parts that
-were made before are not made again: delete their `.json` in `results/represent`. Beside error against numbers stored: do Gaussians follow structures
-(alignment and density, with null bands), what does the learned encoder cost and give, and what is
-between the sites (the field at four times the sites of ns2d, solved there).
+were made before are not made again: delete their `.json` in `results/represent`. Beside error against
+numbers stored: do Gaussians follow structures (alignment and density, with null bands), what does the
+learned encoder cost and give, and what is between the sites (the field at four times the sites of
+ns2d, solved there).
 """
 
 import json
@@ -19,9 +20,10 @@ import torch
 import tyro
 from matplotlib import pyplot as plt
 from represent_baselines import fourier, lattice, pod, wavelets
+from represent_figures import draw_errors
 from rich.console import Console
 
-from gpo import GaussianMixture, Geometry, ReadOptions, Trajectories, coarsen, open_data
+from gpo import GaussianMixture, Geometry, ReadOptions, Trajectories, Variable, coarsen, open_data
 from gpo.bench.protocol import describe_machine
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
 from gpo.files import write_text
@@ -48,6 +50,7 @@ class Case:
     tested: np.ndarray
     """Frames by points by variables."""
     others: np.ndarray
+    variables: tuple[Variable, ...]
 
 
 def turbulence(viscosity: float, size: int = 64) -> Case:
@@ -58,7 +61,8 @@ def turbulence(viscosity: float, size: int = 64) -> Case:
     axis = np.arange(size) / size
     geometry = Geometry.rectilinear([axis, axis], periodic=True)
     others = frames[:TRAINED].reshape(-1, *frames.shape[2:])
-    return Case(f"ns2d, viscosity {viscosity:g}", geometry, frames[TRAINED:, -1], others)
+    name, vorticity = f"ns2d, viscosity {viscosity:g}", (Variable("vorticity", "1/s"),)
+    return Case(name, geometry, frames[TRAINED:, -1], others, vorticity)
 
 
 def from_file(name: str, path: Path, variable: str | None = None, factor: int = 1) -> Case:
@@ -72,7 +76,7 @@ def from_file(name: str, path: Path, variable: str | None = None, factor: int = 
     geometry = geometry.masked(missing) if missing.any() else geometry
     half = len(frames) // 2
     tested = sorted({(half + len(frames)) // 2, len(frames) - 1})
-    return Case(name, geometry, frames[tested], frames[:half])
+    return Case(name, geometry, frames[tested], frames[:half], data.variables)
 
 
 def error(made: np.ndarray, truth: np.ndarray, geometry: Geometry) -> float:
@@ -87,7 +91,14 @@ def fitted(case: Case, values: np.ndarray, count: int, **changes: object) -> Gau
     """Returns the Gaussians of one frame."""
     filled = torch.from_numpy(np.nan_to_num(values))
     sites = (torch.from_numpy(part) for part in (case.geometry.coords, case.geometry.weights))
-    return GaussianMixture.fit(filled, *sites, count, domain=case.geometry.domain, **changes)  # type: ignore[arg-type]
+    made = GaussianMixture.fit(filled, *sites, count, domain=case.geometry.domain, **changes)  # type: ignore[arg-type]
+    return replace(made, variables=tuple(variable.name for variable in case.variables))
+
+
+def represented(case: Case, mixture: GaussianMixture, values: np.ndarray) -> RepresentedField:
+    """Returns a frame with its Gaussians, to be drawn and measured."""
+    units = tuple(variable.units for variable in case.variables)
+    return RepresentedField(mixture, case.geometry, values, units)
 
 
 def at_sites(mixture: GaussianMixture, geometry: Geometry) -> np.ndarray:
@@ -134,8 +145,7 @@ def compare(case: Case, console: Console) -> tuple[list[str], list[GaussianMixtu
 def structures(case: Case, mixtures: list[GaussianMixture]) -> str:
     """Returns the row of alignment and density with their null bands."""
     fields = [
-        RepresentedField(one, case.geometry, values)
-        for one, values in zip(mixtures, case.tested, strict=True)
+        represented(case, one, values) for one, values in zip(mixtures, case.tested, strict=True)
     ]
     told = describe_mixtures(fields, np.random.default_rng(0))
     cells = [case.name]
@@ -294,14 +304,14 @@ def make(part: str, files: Path, docs: Path, console: Console) -> dict[str, list
         case = from_file("flow around a cylinder (mesh)", files / "cylinder_channel")
     rows, mixtures = compare(case, console)
     fields = {
-        f"{case.name}, frame {number + 1}": RepresentedField(one, case.geometry, values)
+        f"{case.name}, frame {number + 1}": represented(case, one, values)
         for number, (one, values) in enumerate(zip(mixtures, case.tested, strict=True))
     }
     if part == "ns2d":
         smooth = turbulence(1e-3)
         fields = {case.name: next(iter(fields.values()))}
         other = fitted(smooth, smooth.tested[0], 100)
-        fields[smooth.name] = RepresentedField(other, smooth.geometry, smooth.tested[0])
+        fields[smooth.name] = represented(smooth, other, smooth.tested[0])
     draw(docs / f"represent_{part}.png", fields)
     return {"errors": rows, "structures": [structures(case, mixtures)]}
 
@@ -327,6 +337,7 @@ def main(
         if not path.exists():
             write_text(path, json.dumps(make(part, files, docs, Console(width=200)), indent=1))
     made = [json.loads((out / f"{part}.json").read_text()) for part in PARTS if (out / f"{part}.json").exists()]  # fmt: skip
+    draw_errors(docs / "represent_errors.png", [line for one in made for line in one.get("errors", [])])  # fmt: skip
     text: list[str] = []
     for name, (title, meaning, head) in TABLES.items():
         lines = [line for one in made for line in one.get(name, [])]

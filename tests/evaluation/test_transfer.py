@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from gpo import Domain, relative_l2
+from gpo import Domain, evaluate, relative_l2
 from gpo.data.coarsen import coarsen, sampled
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.transfer import between_sites, refined, resolution_transfer
 from gpo.forecast.forecaster import Forecaster, Task
+from gpo.numerics.neighbours import NeighbourSearch
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.training.series import decaying_waves
@@ -170,6 +171,29 @@ def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
     if points == 24:
         held_back = [relative_l2(*(torch.from_numpy(data.frames(w.trajectory)[n][1::2]).float()[None] for n in (w.last, w.target))).item() for w in split.test]  # fmt: skip
         assert scores["last frame"] == pytest.approx(np.mean(held_back), rel=1e-4)
+
+
+def test_a_reconstruction_is_scored_between_the_sites_beside_interpolated_values():
+    data = decaying_waves(num_points=24)
+    split = split_time_slices(data)
+    config = RunConfig.of(data="x", model="gpo-paper", phase="field", hidden_dim=16, num_gaussians=4)  # fmt: skip
+    forecaster = new_forecaster(data, split, config).eval()
+    coords = torch.from_numpy(data.geometry().coords).float()
+    model, errors = forecaster.model, {"model": [], "interpolated values": []}
+    search = NeighbourSearch(data.geometry().domain, model.config.query_neighbours)
+    for member in split.test:
+        frame = torch.from_numpy(data.frames(member.trajectory)[member.last]).float()
+        given, truth = forecaster.normalised(frame[None, ::2]), frame[None, 1::2]
+        with torch.no_grad():
+            decoded = model(given, coords[::2], queries=coords[1::2])
+        found = search(coords[None, 1::2], coords[None, ::2], torch.ones(1, 12, dtype=torch.bool))
+        blended = found.blend(found.gather(given))
+        for name, values in (("model", decoded), ("interpolated values", blended)):
+            guess = forecaster.denormalised(values)
+            errors[name].append(relative_l2(guess, truth.double()).item())
+    scores = between_sites(forecaster, data, split.test)
+    assert scores == pytest.approx({name: np.mean(part) for name, part in errors.items()}, rel=1e-4)
+    assert scores == evaluate(forecaster, data, split).between_sites
 
 
 def test_between_sites_is_refused_where_a_model_cannot():

@@ -10,7 +10,9 @@ from matplotlib.quiver import Quiver
 
 from gpo import Domain, Particles
 from gpo.data.geometry import Geometry
+from gpo.interpretation.results import Interpretation
 from gpo.numerics.footprints import tangent_frame
+from gpo.report.captions import motion_caption
 from gpo.report.motion import MAX_ARROWS, Motion, draw_heaviest, draw_motion
 from tests.conftest import make_model, random_points
 from tests.explore.sessions import KINDS, make_session
@@ -219,3 +221,19 @@ def test_the_particle_that_brings_most_is_drawn_alone(domain):
     _, panel = plt.subplots()
     draw_heaviest(panel, replace(held, weights=third), coords, domain)
     assert panel.get_title().startswith("particle 3 brings 100%")
+
+
+def test_the_caption_has_the_correlation_of_the_particle_that_carries_most_and_its_band():
+    row = {"layer": 3, "share": 0.1, "velocity_correlation": 0.2, "low": -0.3, "high": 0.4}
+    most = {"layer": 3, "share": 0.9, "velocity_correlation": 0.953, "low": -0.71, "high": 0.64}
+    motion = {
+        "particles": [{"particle": 0, **row}, {"particle": 1, **most}],
+        "best": {"layer": 3, "particle": 1},
+    }
+    found = Interpretation("geometric", 8, {}, {}, {}, motion=motion)
+    told = "number 2, has a correlation of +0.95 with the velocity; 95 % of its null lie between -0.71 and +0.64."  # fmt: skip
+    assert told in motion_caption(found)
+    for row in motion["particles"]:
+        row["velocity_correlation"] = None
+    assert "gpo interpret)" not in motion_caption(found)
+    assert motion_caption(None) == motion_caption(Interpretation("geometric", 8, {}, {}, {}))

@@ -1,5 +1,6 @@
 """`gpo represent`: a field as few Gaussians, which can be drawn, saved and followed in time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,8 +12,9 @@ from gpo.cli.console import PlainConsole, say
 from gpo.cli.data import Reading
 
 if TYPE_CHECKING:
-    from gpo.data.dataset import StaticMaps, Trajectories
+    from gpo.data.dataset import StaticMaps, Trajectories, Variable
     from gpo.data.geometry import Geometry
+    from gpo.interpretation.mixture import RepresentedField
     from gpo.mixture.series import MixtureSeries
 
 SAVED, EXPORTED, DRAWN = (".nc", ".zarr"), (".vtp", ".ply"), (".png", ".pdf", ".svg")
@@ -49,6 +51,7 @@ class RepresentCommand:
         """Fits, prints error and numbers stored, and writes the files."""
         from gpo.cli.describe import open_file
         from gpo.files import new_file
+        from gpo.interpretation.mixture import RepresentedField
 
         paths = self.out or tuple(
             Path(f"{self.file[0].stem}-gaussians{ending}") for ending in (".nc", ".png")
@@ -56,12 +59,17 @@ class RepresentCommand:
         for path in paths:
             new_file(path, (*SAVED, *EXPORTED, *DRAWN))
         data = open_file(self.file, self.reading)
-        geometry, frames, times, names = chosen_frames(
+        geometry, frames, times, variables = chosen_frames(
             data, self.trajectory, self.frame, self.frames
         )
-        series = self._fit(geometry, frames, times, names)
+        series = self._fit(geometry, frames, times, [one.name for one in variables])
         self._print(series, geometry, frames)
-        self._write(paths, series, geometry, frames, getattr(data, "time_units", ""))
+        units = tuple(one.units for one in variables)
+        fields = [
+            RepresentedField(mixture, geometry, values, units)
+            for mixture, values in zip(series.mixtures, frames, strict=True)
+        ]
+        self._write(paths, series, fields, getattr(data, "time_units", ""))
 
     def _fit(
         self, geometry: "Geometry", frames: np.ndarray, times: list[float], names: list[str]
@@ -104,10 +112,10 @@ class RepresentCommand:
         self,
         paths: tuple[Path, ...],
         series: "MixtureSeries",
-        geometry: "Geometry",
-        frames: np.ndarray,
+        fields: Sequence["RepresentedField"],
         time_units: str,
     ) -> None:
+        geometry = fields[0].geometry
         units = geometry.axis_units[0] if len(set(geometry.axis_units)) == 1 else ""
         units = "1" if geometry.domain.is_sphere else units or "1"
         for path in paths:
@@ -116,28 +124,24 @@ class RepresentCommand:
             elif path.suffix in EXPORTED:
                 series.export(path)
             else:
-                _draw(path, series, geometry, frames)
+                _draw(path, fields)
             say(f"written: {path}")
 
 
-def _draw(path: Path, series: "MixtureSeries", geometry: "Geometry", frames: np.ndarray) -> None:
+def _draw(path: Path, fields: Sequence["RepresentedField"]) -> None:
     from gpo.files import require
-    from gpo.interpretation.mixture import RepresentedField
 
-    name, last = series[0].variables[0], len(series) - 1
+    name, last = fields[0].mixture.variables[0], len(fields) - 1
     rows = {
-        f"{name}, frame {number}" if last else name: RepresentedField(
-            series[number], geometry, frames[number]
-        )
-        for number in sorted({0, last})
+        f"{name}, frame {number}" if last else name: fields[number] for number in sorted({0, last})
     }
     require("gpo.report.mixture", "report", "Drawing Gaussians").save_mixtures_figure(path, rows)
 
 
 def chosen_frames(
     data: "Trajectories | StaticMaps", trajectory: int, frame: int | None, count: int
-) -> tuple["Geometry", np.ndarray, list[float], list[str]]:
-    """Returns sites, some frames in double precision, their times and the names of variables.
+) -> tuple["Geometry", np.ndarray, list[float], "tuple[Variable, ...]"]:
+    """Returns sites, some frames in double precision, their times and the variables.
 
     Sites where any of these frames has no value are masked.
 
@@ -175,7 +179,7 @@ def chosen_frames(
         raise ValueError(
             f"{data.source}: {error} in these frames: choose others with --frame."
         ) from error
-    return geometry, values, times, [variable.name for variable in variables]
+    return geometry, values, times, tuple(variables)
 
 
 def _check_number(name: str, number: int, low: int, end: int) -> None:

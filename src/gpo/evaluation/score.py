@@ -103,6 +103,7 @@ def evaluate(
             results["diverged_at"] = rollouts.diverged_at
             results |= _lost(rollouts, comparisons, tally)
         results["resolution"] = resolution_transfer(forecaster, data, split.test, finer)
+    if isinstance(data, Trajectories):
         results["between_sites"] = between_sites(forecaster, data, split.test)
     results["spectrum"] = _spectra(tally, data.geometry(), forecaster.task.outputs, rollouts)
     return Results(**results)

@@ -18,6 +18,7 @@ from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.models import mesh_shape
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
+from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import relative_l2
 
@@ -98,14 +99,21 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
 def between_sites(
     forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
 ) -> Scores:
-    """Returns errors at withheld sites: the model is given the others and queried there."""
+    """Returns errors at withheld sites: the model is given the others and queried there.
+
+    A `GaussianField` reconstructs what it is given; beside it are the values of the sites next to a
+    query, blended as the model blends their particles.
+    """
+    is_field = isinstance(forecaster.model, GaussianField)
+    if isinstance(forecaster.model, GaussianField):
+        forecaster = Forecaster(forecaster.model.operator, forecaster.task).eval()
     if not isinstance(forecaster.model, GaussianParticleOperator):
         return {"reason": "the model answers at its sites only"}
     nodes = mesh_shape(forecaster.model)
     if nodes:
         return {"reason": f"the model takes all {' x '.join(map(str, nodes))} nodes of its mesh"}
     chosen = evenly(members, MAX_EXAMPLES)
-    examples = make_examples(data, chosen)
+    examples = make_examples(data, chosen, reconstructs=is_field)
     totals: dict[str, list[float]] = {}
     for number, member in enumerate(chosen):
         example, geometry = examples[number], data.geometry(owner(member))
@@ -120,7 +128,12 @@ def between_sites(
         )
         queries = example.coords[0, queried].split(MAX_QUERIES)
         guess = torch.cat([forecast.at(part) for part in queries])[None]
-        _add_errors(totals, example, guess, queried)
+        if is_field:
+            _add_error(totals, "model", example, guess, queried)
+            blended = torch.cat([forecast.interpolated(part) for part in queries])[None]
+            _add_error(totals, "interpolated values", example, blended, queried)
+        else:
+            _add_errors(totals, example, guess, queried)
     return {name: float(np.mean(errors)) for name, errors in totals.items()}
 
 
@@ -138,11 +151,16 @@ def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
 def _add_errors(
     totals: dict[str, list[float]], example: Example, guess: Tensor, chosen: Tensor
 ) -> None:
+    _add_error(totals, "model", example, guess, chosen)
+    if example.fields.shape[-1] == example.target.shape[-1]:
+        _add_error(totals, "last frame", example, example.fields[:, -1, chosen], chosen)
+
+
+def _add_error(
+    totals: dict[str, list[float]], name: str, example: Example, guess: Tensor, chosen: Tensor
+) -> None:
     target, weights = example.target[:, chosen], example.weights[:, chosen]
-    totals.setdefault("model", []).append(relative_l2(guess, target, weights).item())
-    if example.fields.shape[-1] == target.shape[-1]:
-        last = example.fields[:, -1, chosen]
-        totals.setdefault("last frame", []).append(relative_l2(last, target, weights).item())
+    totals.setdefault(name, []).append(relative_l2(guess, target, weights).item())
 
 
 @torch.no_grad()

@@ -355,7 +355,20 @@ class Forecast:
         self, queries: Float[Tensor, "*#batch queries dim"]
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
+        queries, neighbours = self._neighbours(queries)
+        values = self.sites.values
+        return self.forecaster.at_queries(self.output.at(queries), values, neighbours)
+
+    def interpolated(
+        self, queries: Float[Tensor, "*#batch queries dim"]
+    ) -> Float[Tensor, "batch queries outputs"]:
+        """Returns the last frame that was given, at any points: blended as the model blends it."""
+        _, neighbours = self._neighbours(queries)
+        last = self.sites.values[..., -len(self.forecaster.task.outputs) :]
+        return self.forecaster.denormalised(neighbours.blend(neighbours.gather(last)))
+
+    def _neighbours(self, queries: Tensor) -> tuple[Tensor, Neighbours]:
+        """Returns queries as the model takes them, and the sites next to each."""
         sites, search = self.sites, self.output.model.chunker.find_neighbours
         queries = check_queries(queries, sites.values, self.output.model.config.domain)
-        neighbours = search(queries, sites.coords, sites.is_counted, sites.shard)
-        return self.forecaster.at_queries(self.output.at(queries), sites.values, neighbours)
+        return queries, search(queries, sites.coords, sites.is_counted, sites.shard)

@@ -42,6 +42,13 @@ class QueryForecast:
             return queries.new_full((len(queries), len(self._forecaster.task.outputs)), torch.nan)
         return self._forecast.at(queries)[0]
 
+    @torch.no_grad()
+    def interpolated(
+        self, queries: Float[Tensor, "queries dim"]
+    ) -> Float[Tensor, "queries fields"]:
+        """Returns the last given frame at any points, blended from the sites next to each."""
+        return self._forecast.interpolated(queries)[0]
+
     @cached_property
     @torch.no_grad()
     def _forecast(self) -> Forecast:

@@ -17,7 +17,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances
 from gpo.model.ablation import Ablation, Displacing
 
-Read = dict[int, Float[Tensor, "_points _batch gaussians axes"]]
+Read = dict[int, Float[Tensor, "points batch gaussians axes"]]
 """Displacements as the layers of a model read them, by the number of the layer."""
 
 
@@ -112,7 +112,7 @@ class Controls:
         for layer in self.reads[0]:
             pairs = zip(self.batches, self.reads, strict=True)
             totals = [
-                torch.einsum("bn,nbga->ga", batch.example.weights, read[layer].double())
+                torch.einsum("bn,nbga->ga", batch.example.weights.to(read[layer]), read[layer])
                 for batch, read in pairs
             ]
             count = sum(float(batch.example.weights.sum()) for batch in self.batches)

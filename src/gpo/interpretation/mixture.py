@@ -27,6 +27,8 @@ class RepresentedField:
     geometry: Geometry
     """Masked where the field is not known."""
     values: Float[np.ndarray, "points variables"]
+    units: tuple[str, ...] = ()
+    """Of every variable, where they are known."""
 
 
 def describe_mixtures(

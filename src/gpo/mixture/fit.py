@@ -1,8 +1,8 @@
 """From a field to its Gaussians: start where what is left is largest, improve, exchange.
 
 Particles are added in rounds, each followed by steps of `projection.improve`. Then the least needed
-are taken out and put where most is left unexplained, by halves at its peaks and by splitting the
-particle that covers it; an exchange that does not lower the loss is undone.
+are taken out, and as many are put where most is left unexplained; an exchange that does not lower the
+loss is undone.
 """
 
 from collections.abc import Callable

@@ -43,7 +43,7 @@ def images_of(
     for axis, is_periodic in enumerate(domain.periodic):
         low, high = domain.lower[axis], domain.upper[axis]
         period = high - low
-        most = math.ceil(float(reaches[:, axis].max()) / period) if is_periodic else 0
+        most = math.ceil(float(reaches[:, axis].detach().max()) / period) if is_periodic else 0
         turns = torch.arange(-most, most + 1).to(centers) * period
         moved = centers[:, axis, None] + turns
         beyond = torch.maximum(low - moved, moved - high)

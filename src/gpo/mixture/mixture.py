@@ -8,7 +8,7 @@ along the surface.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -21,6 +21,9 @@ from gpo.numerics.derivatives import Derivatives
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import Footprints, tangent_frame
 from gpo.numerics.norms import relative_l2
+
+if TYPE_CHECKING:
+    from gpo.mixture.compare import MixtureComparison
 
 MOST_NUMBERS = 2**21
 """Pairs of image and point that are held at once."""
@@ -198,6 +201,28 @@ class GaussianMixture:
         from gpo.mixture.prune import prune_mixture
 
         return prune_mixture(self, values, coords, weights, allowed)
+
+    def compare(
+        self,
+        other: "GaussianMixture",
+        coords: Float[Tensor, "points dim"],
+        weights: Float[Tensor, " points"] | None = None,
+        *,
+        min_similarity: float = 0.5,
+    ) -> "MixtureComparison":
+        """Returns which Gaussians of another mixture are these, and how far both fields are apart.
+
+        Pairs are chosen so that the sum of their similarities is largest; labels do not matter.
+
+        Args:
+            other: The other mixture, of the same domain and variables.
+            coords: Sites at which the fields are compared.
+            weights: Quadrature weights; 0 masks a site.
+            min_similarity: Pairs that are less alike are left out.
+        """
+        from gpo.mixture.compare import compare_mixtures
+
+        return compare_mixtures(self, other, coords, weights, min_similarity)
 
     def footprints(self, reach: float = 1.0) -> Footprints:
         """Returns the ellipses or ellipsoids that reach so many standard deviations."""

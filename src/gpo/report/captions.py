@@ -1,10 +1,8 @@
 """What is said below and instead of the figures of a run."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from gpo.evaluation.results import FLATTERING, Results, shown_number
 from gpo.evaluation.spectrum import quantity_of
+from gpo.interpretation.motion_numbers import best_of
 from gpo.interpretation.results import Interpretation
 
 SCORES = (
@@ -109,13 +107,14 @@ def rollout_caption(results: Results, last: float) -> str:
 
 def motion_caption(found: Interpretation | None) -> str:
     """Returns what arrows are, with the numbers of `gpo interpret` where it was run."""
-    best: Mapping[str, Any] = getattr(found, "motion", {}).get("best") or {}
+    best = best_of(found.motion) if found is not None else None
     told = ""
-    if isinstance(best, Mapping) and {"velocity_correlation", "low", "high"} <= best.keys():
+    if best is not None and best["velocity_correlation"] is not None:
+        assert found is not None
         told = (
-            " Over the test split (gpo interpret), the particle that carries most has a correlation of "
-            f"{best['velocity_correlation']:+.2f} with the velocity; displaced velocities give "
-            f"{best['low']:+.2f} to {best['high']:+.2f}."
+            f" Over {found.num_examples} test examples (gpo interpret), the particle that carries most, "
+            f"number {best['particle'] + 1}, has a correlation of {best['velocity_correlation']:+.2f} "
+            f"with the velocity; 95 % of its null lie between {best['low']:+.2f} and {best['high']:+.2f}."
         )
     return f"{MOTION}{told} {NEEDED}"
 

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from gpo.files import whole_file
 from gpo.interpretation.mixture import RepresentedField
 from gpo.mixture.mixture import GaussianMixture
+from gpo.report.appearance import labelled
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 
 COLORS = ("#2166ac", "#b2182b")
@@ -54,7 +55,8 @@ def _draw_row(panels: list[Axes], title: str, field: RepresentedField, channel: 
     made = np.where(known, made, np.nan)
     error, limits = np.abs(made - truth), color_limits(truth)
     largest = float(np.nanmax(error)) or 1.0
-    label = mixture.variables[channel] if mixture.variables else ""
+    units = field.units[channel] if field.units else ""
+    label = labelled(mixture.variables[channel], units) if mixture.variables else ""
     values, weights = (np.nan_to_num(part) for part in (field.values, geometry.weights))
     coords = torch.from_numpy(geometry.coords)
     relative = mixture.error(torch.from_numpy(values), coords, torch.from_numpy(weights))
@@ -90,19 +92,16 @@ def draw_ellipses(axes: Axes, field: RepresentedField, channel: int = 0) -> None
     is_positive = (mixture.amplitudes[kept, channel] > 0).long().numpy()
     colors = [COLORS[number] for number in is_positive]
     for shift in shifts:
-        axes.add_collection(
-            PolyCollection(
-                list(outlines + shift), facecolors="none", edgecolors=colors, linewidths=0.9
-            )
-        )
+        axes.add_collection(LineCollection(list(outlines + shift), colors=colors, linewidths=0.9))
     axes.set(xlim=limits[0], ylim=limits[1])
 
 
 def _outlines(mixture: GaussianMixture, field: RepresentedField) -> tuple[np.ndarray, np.ndarray]:
-    """Returns polygons in the plane that is drawn, and whose they are."""
+    """Returns closed lines in the plane that is drawn, and whose they are."""
     domain = mixture.domain
     if domain.is_sphere:
-        outlines = mixture.footprints().map_outlines(40).numpy()
+        # Without the corners at a pole: a line around it goes on at the other side of the map.
+        outlines = mixture.footprints().map_outlines(40).numpy()[:, :-2]
         return outlines, np.arange(len(mixture))
     centers, covariances = mixture.centers.numpy(), mixture.covariances.numpy()
     kept = np.arange(len(mixture))

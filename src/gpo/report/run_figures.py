@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
 from gpo.data.geometry import Geometry
 from gpo.evaluation.results import Results
@@ -99,6 +100,13 @@ def draw_training(rows: Sequence[Mapping[str, float]]) -> Figure:
 
 def _finished(figure: Figure) -> Figure:
     for axes in figure.axes:
+        # Steps and epochs are whole; heights that span less than a decade are written out.
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        low, high = axes.get_ylim()
+        if high < 10 * low:
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+            axes.yaxis.set_minor_locator(NullLocator())
         axes.grid(alpha=0.3)
         axes.legend()
     return figure
