@@ -119,7 +119,5 @@ def test_damaged_files_of_every_layout_are_refused_or_read_as_they_were(tmp_path
     outcomes = json.loads(last)
     assert sum(outcomes.values()) >= 300
     assert outcomes["refused"] > 150
-    # Numbers without a checksum may become others; nothing else may happen.
-    assert {*outcomes} <= {"refused", "same", "values", "sites", "names", "shape"}, told
-    is_checked = [line for line in told if "checksums'" in line or "compressed'" in line]
-    assert not [line for line in is_checked if "outcome='values'" in line]
+    # Numbers without a checksum may change in place; nothing else may happen.
+    assert told == []

@@ -134,6 +134,7 @@ def test_long_attributes_of_a_zarr_array_are_no_chunk(tmp_path):
 
 
 def test_a_zarr_array_of_exabytes_is_refused(store):
+    (store / "t2m/0.0.0").unlink()
     edit(store / "t2m/.zarray", shape=[10**6, 10**6, 10**6], chunks=[1, 1000, 1000])
     with pytest.raises(DataError, match=r"bytes on disk, and would take .* TiB of memory"):
         open_data(store)

@@ -6,18 +6,23 @@ from pathlib import Path
 import eccodes
 import h5py
 import netCDF4
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
+from zarr.codecs import BloscCodec
 
 from gpo.data.dataset import DataError
+from gpo.data.geometry import Geometry
+from gpo.data.query_points import read_query_points
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.grib_messages import _messages
 from gpo.data.readers.registry import open_data
 from tests.contracts.samples import SAMPLES
-from tests.data.readers.gridded_files import write_grib
+from tests.data.readers.gridded_files import grid, write_grib
 
 MED = Path(__file__).parents[3] / "shared/data/era5/era5_u10v10sst_med_daily12z_2022-01.nc"
+T, X = np.arange(5.0), np.arange(16.0) / 7
 
 
 @pytest.mark.parametrize("format", ["NETCDF3_CLASSIC", "NETCDF3_64BIT", "NETCDF3_64BIT_DATA"])
@@ -163,4 +168,66 @@ def test_a_well_file_that_leaves_out_a_variable_is_refused(tmp_path):
         lost, *rest = fields.attrs["field_names"]
         fields.attrs["field_names"] = rest
     with pytest.raises(DataError, match=f"`{lost}` is in /t0_fields, but its `field_names`"):
+        open_data(path)
+
+
+@pytest.mark.parametrize("place", ["before", "within", "behind"])
+@pytest.mark.parametrize("name", ["x.npy", "u.npy"])
+def test_bytes_that_came_into_an_array_are_noticed_by_its_length(tmp_path, name, place):
+    folder = SAMPLES["a folder of arrays"][1](tmp_path)
+    content = (folder / name).read_bytes()
+    at = {"before": 128, "within": len(content) - 16, "behind": len(content)}[place]
+    (folder / name).write_bytes(content[:at] + content[128:136] + content[at:])
+    with pytest.raises(DataError, match=f"has {len(content) + 8} bytes, its header says {len(content)}"):  # fmt: skip
+        open_data(folder)
+
+
+def test_points_to_ask_for_are_refused_where_bytes_came_in(tmp_path):
+    path, rows = tmp_path / "points.npy", np.random.default_rng(0).random((5, 2))
+    np.save(path, rows)
+    geometry = Geometry.scattered(np.random.default_rng(1).random((9, 2)) * 2 - 0.5)
+    assert read_query_points(path, geometry).shape == (5,)
+    with path.open("ab") as file:
+        np.save(file, rows)
+    with pytest.raises(DataError, match="other arrays follow the first"):
+        read_query_points(path, geometry)
+
+
+@pytest.mark.parametrize("library", ["earliest", "latest"])
+@pytest.mark.parametrize("user_block", [0, 512])
+def test_bytes_that_came_into_hdf5_are_noticed_by_its_length(tmp_path, library, user_block):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver=library, userblock_size=user_block) as file:
+        for name, values in {"t": T, "x": X, "u": T[:, None] + X}.items():
+            file[name] = values
+    content = path.read_bytes()
+    np.testing.assert_array_equal(open_data(path).frames(0)[..., 0], T[:, None] + X)
+    at = content.index((T[:, None] + X).tobytes())
+    path.write_bytes(content[:at] + bytes(8) + content[at:])
+    said = f"has {len(content) + 8} bytes, its header says {len(content)}.*truncate -s {len(content)} "  # fmt: skip
+    with pytest.raises(DataError, match=said):
+        open_data(path)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("damage", [lambda c: c[:-8], lambda c: c + c[-8:], lambda c: c[:4]])
+def test_a_chunk_of_blosc_that_is_cut_or_longer_is_refused(tmp_path, zarr_format, damage):
+    packed = {2: numcodecs.Blosc(), 3: BloscCodec(typesize=8, shuffle="shuffle")}[zarr_format]
+    path, name = tmp_path / "a.zarr", {2: "t2m/0.0.0", 3: "t2m/c/0/0/0"}[zarr_format]
+    grid().to_zarr(
+        path, zarr_format=zarr_format, consolidated=False, encoding={"t2m": {"compressors": packed}}
+    )
+    assert open_data(path).num_trajectories == 1
+    content = (path / name).read_bytes()
+    (path / name).write_bytes(damage(content))
+    with pytest.raises(DataError, match=rf"`{name}` is a chunk of {len(damage(content))} bytes"):
+        open_data(path)
+
+
+def test_a_chunk_of_blosc_that_would_unpack_to_more_is_refused(tmp_path):
+    path = tmp_path / "a.zarr"
+    packed = {"t2m": {"compressors": numcodecs.Blosc()}}
+    grid().to_zarr(path, zarr_format=2, consolidated=False, encoding=packed)
+    (path / "t2m/0.0.0").write_bytes(numcodecs.Blosc().encode(bytes(2**20)))
+    with pytest.raises(DataError, match="unpacks to 1048576, not "):
         open_data(path)

@@ -6,9 +6,11 @@ on grids, scattered points and meshes, for models that are not trained (which ne
 
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from scipy.spatial import Delaunay
 
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
@@ -117,6 +119,52 @@ def test_scores_do_not_depend_on_units_and_origins(kind, change, plain):
     assert found.comparisons.keys() == expected.comparisons.keys()
     for who, compared in found.comparisons.items():
         assert compared["ratio"] == pytest.approx(expected.comparisons[who]["ratio"], rel=1e-4)
+
+
+UNITS = {
+    "factor": st.floats(-30, 30).map(lambda power: 10**power),
+    "shift": st.floats(-1e6, 1e6),
+    "move": st.floats(-1e7, 1e7),
+}
+"""Units and origins up to the limits that hold; the shift is in spreads, the move in box lengths."""
+
+
+def trained(data, num_steps=8):
+    """Returns a model after some steps, the losses on the way, and a rollout of it."""
+    split = split_time_slices(data)
+    forecaster = untrained(data, split)
+    optimizer = torch.optim.AdamW(forecaster.parameters(), 0.01)
+    examples, losses = make_examples(data, split.training), []
+    batch = collate([examples[n] for n in range(len(examples))])
+    for _ in range(num_steps):
+        loss = training_losses(forecaster, batch)["total"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    ends = make_rollouts(forecaster, data, split.test, 4, None).forecast
+    scored = evaluate(forecaster, data, split, scope="one-step").variables["a"]
+    return losses, {who: one["rmse_over_std"] for who, one in scored.items()}, np.stack(ends)
+
+
+@pytest.fixture(scope="module")
+def plainly_trained():
+    return {kind: trained(series(kind)) for kind in KINDS}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+@hypothesis.settings(
+    max_examples=6, deadline=None, derandomize=True, phases=[hypothesis.Phase.generate]
+)
+@hypothesis.given(st.fixed_dictionaries(UNITS))
+def test_training_scores_and_forecasts_hold_for_any_units_and_origins(kind, plainly_trained, units):
+    losses, scored, ends = trained(series(kind, **units))
+    expected = plainly_trained[kind]
+    assert expected[0][-1] < 0.95 * expected[0][0]
+    assert losses == pytest.approx(expected[0], rel=1e-5)
+    assert scored == pytest.approx(expected[1], rel=1e-5)
+    np.testing.assert_allclose(ends / units["factor"] - units["shift"], expected[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -34,6 +34,9 @@ def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
         ({"steps": 0}, "`steps` must be positive, got 0"),
         ({"ema": 1.0}, "`ema` must be at least 0 and below 1, got 1.0"),
         ({"noise": -0.1}, "`noise` must be zero or more"),
+        ({"noise": float("inf")}, "`noise` must be zero or more, got inf"),
+        ({"learning_rate": float("nan")}, "`learning_rate` must be positive, got nan"),
+        ({"seed": -1}, "`seed` must be from 0 to 4294967295, got -1"),
         ({"noise_fraction": 0.0}, "`noise_fraction` must be above 0 and at most 1, got 0.0"),
         (
             {"model": "fno", "phase": "field"},

@@ -61,7 +61,7 @@ def test_a_million_sites_are_refused_before_they_take_memory(tmp_path, monkeypat
 def test_run_and_predict_say_what_allows_it(tmp_path, monkeypatch, capsys):
     path, run = npz(tmp_path), tmp_path / "run"
     main(["train", "--data", str(path), *SIZES, "--out", str(run)])
-    monkeypatch.setenv("GPO_MAX_BYTES", "10000")
+    monkeypatch.setenv("GPO_MAX_BYTES", "20000")
     _, said = failure(
         capsys, "train", "--data", str(path), *SIZES, "--out", str(tmp_path / "other")
     )

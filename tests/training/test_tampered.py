@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -86,6 +87,17 @@ def test_a_checkpoint_runs_no_code(run, tmp_path):
     target.write_bytes(pickle.dumps(Touch(tmp_path / "ran")))
     assert checkpoints.newest_checkpoint(run).name == "best.ckpt"
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_that_unpacks_to_more_is_left_out_before_it_is_unpacked(run, caplog):
+    path = run.checkpoints / "last.ckpt"
+    with zipfile.ZipFile(path) as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    assert checkpoints.newest_checkpoint(run).name == "best.ckpt"
+    assert "it is compressed, which no checkpoint of a run is" in caplog.text
 
 
 def test_flipped_bits_anywhere_in_a_checkpoint_are_noticed_or_change_nothing(run):

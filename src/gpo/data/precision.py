@@ -55,9 +55,11 @@ def _spread_out(count: int) -> Sequence[int]:
 def rounding_step(values: np.ndarray) -> float:
     """Returns the steps in which numbers of this size are stored: those of single or of double precision.
 
-    Numbers count as single precision where all of them are, and many use its last digit; whole
-    numbers, say, do not.
+    Numbers count as single precision where all of them are, and many use its last digit. Whole
+    numbers in double precision are counts, though a single one of ten million has steps of one, too.
     """
+    if values.dtype == np.float64 and np.array_equal(values, np.rint(values)):
+        return 0.0
     with np.errstate(over="ignore", under="ignore"):
         single = values.astype(np.float32)
     if np.array_equal(single, values):

@@ -10,6 +10,7 @@ import torch
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.readers.npy import map_npy
 from gpo.data.rotated_pole import RotatedPole
 from gpo.files import file_problem
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
@@ -118,7 +119,7 @@ def read_query_points(path: Path, like: Geometry) -> QueryPoints:
         raise DataError(path, "queries", problem)
     try:
         if path.suffix == ".npy":
-            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+            rows = map_npy(path)
             rows = rows if rows.dtype.itemsize >= 4 else rows.astype(np.float64)
         else:
             # Spreadsheets write a byte-order mark, which is no part of the first number.

@@ -135,6 +135,9 @@ def is_readable(path: Path) -> bool:
         if problem is not None:
             raise ValueError(f"it {problem}")
         with zipfile.ZipFile(path) as archive:
+            # Little that unpacks to much: torch compresses nothing.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("it is compressed, which no checkpoint of a run is")
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")

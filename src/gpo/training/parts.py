@@ -1,6 +1,7 @@
 """The parts of a run's configuration: data, task, model, optimizer, budget; their flags and defaults."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
@@ -154,12 +155,13 @@ class OptimizerConfig:
             check_setting(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("noise", "weight_decay"):
             check_setting(
-                name, getattr(self, name), (getattr(self, name) or 0) >= 0, "zero or more"
+                name, getattr(self, name), 0 <= (getattr(self, name) or 0) < inf, "zero or more"
             )
         rate, fraction = self.learning_rate, self.noise_fraction
-        check_setting("learning_rate", rate, rate is None or rate > 0, "positive")
+        check_setting("learning_rate", rate, rate is None or 0 < rate < inf, "positive")
         check_setting("clip", self.clip, self.clip > 0, "positive")
         check_setting("ema", self.ema, 0 <= self.ema < 1, "at least 0 and below 1")
+        check_setting("seed", self.seed, 0 <= self.seed < 2**32, "from 0 to 4294967295")
         check_setting("noise_fraction", fraction, 0 < fraction <= 1, "above 0 and at most 1")
 
     def noise_on(self, is_forecast: bool) -> float:

@@ -18,6 +18,7 @@ from gpo.data.dataset import DataError, StaticMaps, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.limits import check_regular
+from gpo.data.readers.npy import map_npy
 from gpo.data.readers.sites import mask_missing
 from gpo.numerics.domain import Domain
 
@@ -93,7 +94,7 @@ def _folder(path: Path) -> Path:
 def _open(path: Path) -> np.ndarray:
     check_regular(path)
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        values = map_npy(path)
     except Exception as error:
         raise DataError(path, path.name, f"cannot be read as an array: {error}") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":

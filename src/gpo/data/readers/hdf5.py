@@ -19,21 +19,40 @@ if TYPE_CHECKING:
     import h5py
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+LARGEST_HEADER = 128
+"""Bytes of a superblock, by any version, up to the length of the file that it states."""
 
 
 def is_hdf5(path: Path) -> bool:
     """Returns whether a file has the signature of HDF5, at its start or after a user block."""
-    if not path.is_file():
-        return False
+    return path.is_file() and _header(path) is not None
+
+
+def _header(path: Path) -> bytes | None:
+    """Returns the first bytes of the superblock, where there is one."""
     size, position = path.stat().st_size, 0
     with path.open("rb") as file:
         while position < size:
             file.seek(position)
-            if file.read(len(SIGNATURE)) == SIGNATURE:
-                return True
+            header = file.read(LARGEST_HEADER)
+            if header.startswith(SIGNATURE):
+                return header
             # A user block has 512 bytes or a power of two times as many.
             position = max(512, 2 * position)
-    return False
+    return None
+
+
+def _stated_size(header: bytes) -> int | None:
+    """Returns where a file ends by its superblock; None where its version is none we know."""
+    version = header[8]
+    if version > 3:
+        return None
+    is_old = version < 2
+    width = header[13 if is_old else 9]
+    start = {0: 24, 1: 28}.get(version, 12)
+    # Before it stand the base address and another, of as many bytes each.
+    found = header[start + 2 * width : start + 3 * width]
+    return int.from_bytes(found, "little") if len(found) == width else None
 
 
 @contextmanager
@@ -48,7 +67,17 @@ def open_hdf5(path: Path) -> Iterator["h5py.File"]:
 
 
 def check_hdf5(path: Path) -> None:
-    """Refuses a file that leads to other files, or declares more than can be read."""
+    """Refuses a file of another length than it states, that leads to other files, or is too large.
+
+    The library minds bytes that are missing at the end, and none that came in between, which move
+    all numbers behind them.
+    """
+    header, size = _header(path), path.stat().st_size
+    expected = None if header is None else _stated_size(header)
+    if expected is not None and size > expected:
+        problem = f"has {size} bytes, its header says {expected}. It is damaged, or still written:"
+        advice = f"fetch it again. If what follows means nothing: truncate -s {expected} FILE."
+        raise DataError(path, "file", f"{problem} {advice}")
     try:
         with open_hdf5(path) as file:
             declared = _check_content(path, file)

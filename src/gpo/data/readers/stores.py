@@ -17,6 +17,7 @@ from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5
 from gpo.data.readers.limits import check_load
 from gpo.data.readers.matlab5 import load_matlab_5
+from gpo.data.readers.npy import map_npy
 from gpo.files import MissingPackageError
 
 SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
@@ -89,7 +90,7 @@ def _matlab_5(path: Path) -> Iterator[tuple[str, Stored]]:
 
 def _mapped(path: Path) -> Iterator[tuple[str, Stored]]:
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        values = map_npy(path)
     except Exception as error:
         raise DataError(path, path.stem, f"cannot be read as an array: {error}") from error
     if not isinstance(values, np.ndarray):
@@ -126,7 +127,7 @@ def _part(values: np.ndarray, key: tuple[int | slice, ...]) -> np.ndarray:
 
 
 def _read_mapped(path: Path, key: tuple[int | slice, ...]) -> np.ndarray:
-    return _part(np.load(path, mmap_mode="r", allow_pickle=False), key)
+    return _part(map_npy(path), key)
 
 
 def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:

@@ -43,6 +43,8 @@ NAMED_TYPES_3 = {
 CHUNK_NAME = re.compile(r"c|(c\.)?\d+(\.\d+)*")
 LARGEST_METADATA = 2**24
 """Bytes of the metadata of one array."""
+BLOSC_HEADER = 16
+"""Bytes at the head of a block: four of flags, then three numbers, of which the last is its length."""
 FILE_OVERHEAD, CHUNK_OVERHEAD = 2**16, 64
 """Bytes that a file, and every chunk in it, may have beyond the content, for headers and indices."""
 
@@ -58,6 +60,10 @@ class _Array:
     """What one file holds; more than a chunk where it is a shard."""
     itemsize: int | None
     """Bytes of an entry; unknown for text of any length."""
+    is_blosc: bool = False
+    """Whether files are blocks of blosc, which state their length."""
+    is_filtered: bool = False
+    """Whether what is compressed has another length than the values."""
 
 
 def is_zarr(folder: Path) -> bool:
@@ -67,21 +73,21 @@ def is_zarr(folder: Path) -> bool:
 
 def check_zarr(folder: Path) -> None:
     """Refuses a store that would run code, read other files, or take more memory than there is."""
-    largest: dict[Path, int] = {}
-    chunks: dict[Path, str] = {}
+    content: dict[Path, dict[str, int]] = {}
     declared = stored = 0
     for owner, entry in _entries(folder):
         size = entry.stat().st_size
-        if CHUNK_NAME.fullmatch(entry.name):
-            chunks[owner] = entry.path
-        largest[owner] = max(largest.get(owner, 0), 0 if entry.name in NO_CHUNKS else size)
+        files = content.setdefault(owner, {})
+        if entry.name not in NO_CHUNKS:
+            files[entry.path] = size
         stored += size
-    for owner, size in largest.items():
-        files = [owner / name for name in METADATA if (owner / name).is_file()]
-        sizes = [_check_array(folder, owner, file, size) for file in files]
+    for owner, files in content.items():
+        metadata = [owner / name for name in METADATA if (owner / name).is_file()]
+        sizes = [_check_array(folder, owner, file, files) for file in metadata]
         declared += sum(one or 0 for one in sizes)
-        if owner in chunks and all(one is None for one in sizes):
-            name = str(Path(chunks[owner]).relative_to(folder))
+        chunks = [path for path in files if CHUNK_NAME.fullmatch(Path(path).name)]
+        if chunks and all(one is None for one in sizes):
+            name = str(Path(chunks[-1]).relative_to(folder))
             problem = "is a chunk of no array: its metadata are lost. Copy the store again."
             raise DataError(folder, name, problem)
     check_total(folder, declared, stored)
@@ -114,8 +120,15 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
                 )
 
 
-def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int | None:
-    """Refuses an array by its metadata; returns the bytes of its values, None for a group."""
+def _check_array(folder: Path, owner: Path, file: Path, files: Mapping[str, int]) -> int | None:
+    """Refuses an array by its metadata; returns the bytes of its values, None for a group.
+
+    Args:
+        folder: The store.
+        owner: The folder of the array.
+        file: Its metadata.
+        files: Bytes of all its other files.
+    """
     name = str(owner.relative_to(folder))
     if file.stat().st_size > LARGEST_METADATA:
         raise DataError(folder, name, f"has more than {LARGEST_METADATA} bytes of metadata.")
@@ -137,10 +150,35 @@ def _check_array(folder: Path, owner: Path, file: Path, largest: int) -> int | N
     overhead = FILE_OVERHEAD + CHUNK_OVERHEAD * math.prod(array.file_shape) // math.prod(
         array.chunk
     )
+    largest = max(files.values(), default=0)
     if array.itemsize is not None and largest > 1.25 * in_file + overhead:
         problem = f"has a chunk of {largest} bytes, which may hold {in_file} at most."
         raise DataError(folder, name, f"{problem} It may be damaged.")
+    if array.is_blosc:
+        is_known = array.itemsize is not None and not array.is_filtered
+        _check_blosc(folder, files, in_file if is_known else None)
     return math.prod(array.shape) * itemsize
+
+
+def _check_blosc(folder: Path, files: Mapping[str, int], unpacked: int | None) -> None:
+    """Refuses chunks of another length than they state: blosc reads on beyond the end of a short one.
+
+    Args:
+        folder: The store.
+        files: Bytes of the files of an array.
+        unpacked: Bytes that every chunk must unpack to, where they are known.
+    """
+    for path, size in files.items():
+        if not CHUNK_NAME.fullmatch(Path(path).name):
+            continue
+        with open(path, "rb") as file:
+            header = file.read(BLOSC_HEADER)
+        found, packed = (int.from_bytes(header[at : at + 4], "little") for at in (4, 12))
+        if len(header) < BLOSC_HEADER or packed != size or unpacked not in (None, found):
+            problem = f"is a chunk of {size} bytes, which says that it has {packed}"
+            told = "" if unpacked in (None, found) else f" and unpacks to {found}, not {unpacked}"
+            name = str(Path(path).relative_to(folder))
+            raise DataError(folder, name, f"{problem}{told}. It is damaged: copy it again.")
 
 
 def _second(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
@@ -156,7 +194,9 @@ def _second(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
                 _check_no_objects(folder, name, step[key], is_text)
     chunk = tuple(int(length) for length in stated["chunks"])
     itemsize = None if is_text else _dtype(stated["dtype"]).itemsize
-    return _Array(tuple(int(length) for length in stated["shape"]), chunk, chunk, itemsize)
+    shape = tuple(int(length) for length in stated["shape"])
+    is_blosc = ids[-1:] == ["blosc"]
+    return _Array(shape, chunk, chunk, itemsize, is_blosc, is_filtered=len(ids) > 1)
 
 
 def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
@@ -176,6 +216,8 @@ def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
         raise DataError(folder, name, f"has chunks on a grid {grid['name']!r}, must be regular.")
     in_file = chunk = tuple(int(length) for length in grid["configuration"]["chunk_shape"])
     codecs = list(stated["codecs"])
+    names = [step if isinstance(step, str) else step["name"] for step in codecs]
+    is_filtered = not {*names} <= {"transpose", "bytes", "blosc", "numcodecs.blosc"}
     while codecs:
         step = codecs.pop()
         codec = step if isinstance(step, str) else step["name"]
@@ -188,7 +230,8 @@ def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
             chunk = tuple(int(length) for length in settings["chunk_shape"])
             codecs += [*settings["codecs"], *settings.get("index_codecs", [])]
     shape = tuple(int(length) for length in stated["shape"])
-    return _Array(shape, chunk, in_file, _itemsize(kind))
+    is_blosc = names[-1] in ("blosc", "numcodecs.blosc")
+    return _Array(shape, chunk, in_file, _itemsize(kind), is_blosc, is_filtered)
 
 
 def _itemsize(kind: str | Mapping[str, Any]) -> int | None:
