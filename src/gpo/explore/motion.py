@@ -32,6 +32,10 @@ REASON = f"{UNKNOWN[0].upper()}{UNKNOWN[1:]}."
 SCALED = "Units do not tell how far the flow goes in a step: it is drawn as fast as the learned motion."  # fmt: skip
 
 
+STILL, LEAST = "This particle stands still here.", 1e-5
+"""Said where no displacement is longer than this part of the domain: it would be compared as noise."""
+
+
 def motion(
     session: Session, request: ExampleRequest, is_abandoned: Callable[[], bool] = lambda: False
 ) -> Packet:
@@ -86,10 +90,12 @@ def flow(
     true = rollout.velocity(request.step - 1) * rollout.duration(request.step)
     arrays["true"] = degrees * true
     metadata["rms"]["true"] = degrees * _size(true, q)
+    lengths = rollout.plane.geometry.domain.unit_lengths(torch.from_numpy(way))
+    is_still = bool((torch.from_numpy(way) / lengths).abs().max() < LEAST)
     own, others = _agreement(way, true, rollout, q)
     metadata |= {
         "known_by": rollout.flow.known_by, "own": own, "others": others,
-        "words": velocity_in_words(own, others), "scaled": None if rollout.is_told else SCALED,
+        "words": STILL if is_still else velocity_in_words(own, others), "scaled": None if rollout.is_told else SCALED,
     }  # fmt: skip
     return Packet(arrays, metadata)
 
@@ -141,11 +147,13 @@ def velocity_in_words(own: float, others: Sequence[float]) -> str:
     start = f"Correlation of the learned motion with the true velocity: {_signed(own)}"
     if not others:
         return f"{start}. There is no other example on these sites to compare it with."
-    mean, low, high = float(np.mean(others)), min(others), max(others)
-    control = f"with the velocity of {len(others)} other examples: {_signed(mean)} on average, {_signed(low)} to {_signed(high)}"  # fmt: skip
-    if own > high:
+    own, mean, low, high = (
+        round(float(one), 2) for one in (own, np.mean(others), min(others), max(others))
+    )
+    control = f"with that of {_counted(len(others), 'other example')}: {_signed(mean)} on average, {_signed(low)} to {_signed(high)}"  # fmt: skip
+    if own > max(high, 0.0):
         verdict = "It moves with this field, more than with any other of them."
-    elif own < low:
+    elif own < min(low, 0.0):
         verdict = "It moves against this field, more than against any other of them."
     else:
         verdict = "Nothing says that it is the motion of this field."
@@ -159,14 +167,18 @@ def tracers_in_words(rows: Mapping[str, Sequence[float | None]], count: int, pla
     told = {name: f"{row[last]:.3g}{'' if units == '°' else ' '}{units}".strip() for name, row in rows.items() if row[last] is not None}  # fmt: skip
     subject = "The model's tracer is" if count == 1 else f"The model's {count} tracers are on average"  # fmt: skip
     controls = {
-        "other": "with the displacements of another example", "stay": "staying where it started",
+        "other": "with the displacements of another example", "stay": "staying where they started",
     }  # fmt: skip
     beside = "; ".join(f"{words}: {told[name]}" for name, words in controls.items() if name in told)
-    return f"{subject} {told['model']} from the true one after {last} steps; {beside}."
+    return f"{subject} {told['model']} from the true {'one' if count == 1 else 'ones'} after {_counted(last, 'step')}; {beside}."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
+    return f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _checked(session: Session, request: FlowRequest) -> int:
@@ -186,7 +198,7 @@ def _ways(
 ) -> list[Float[Tensor, "points axes"]]:
     """Returns the displacements of one particle in every step."""
     found = []
-    for step in range(1, max(1, num_steps) + 1):
+    for step in (*range(1, num_steps), num_steps):
         if is_abandoned():
             raise AbandonedError
         found.append(rollout.ways(step)[:, number].double())

@@ -18,7 +18,7 @@ export class FlowNumbers {
     element("carriers").replaceChildren(...rows);
     element("carriers-velocity").hidden = !this.hasVelocity;
     element("gauge").hidden = !this.hasVelocity;
-    if (!this.hasVelocity) element("flow-words").textContent = "";
+    element("flow-words").hidden = element("numbers-title").hidden = !this.hasVelocity;
   }
 
   // Returns what a particle is called.
@@ -66,7 +66,7 @@ export class FlowNumbers {
       ? " Velocity: correlation with the true one; small: by chance, with fields moved against each other; then with other examples."
       : ` ${reason ?? ""}`;
     element("carriers-note").textContent =
-      `Over ${count} test examples. Moves: RMS length per step${units.name ? `, ${units.name}` : ""}. Carries: how much of the predicted ` +
+      `Over ${count} test example${count === 1 ? "" : "s"}. Moves: RMS length per step${units.name ? `, ${units.name}` : ""}. Carries: how much of the predicted ` +
       `change is lost where it is held still; bold carries most.${velocity}`;
   }
 
@@ -88,7 +88,7 @@ export class FlowNumbers {
 }
 
 const percent = (value) => 50 * (1 + Math.min(1, Math.max(-1, value)));
-const signed = (value) => value.toFixed(2).replace("-", "−");
+const signed = (value) => (Math.abs(value) < 0.005 ? "0.00" : value.toFixed(2).replace("-", "−"));
 
 function place(id, value) {
   element(id).style.setProperty("left", `${percent(value)}%`);

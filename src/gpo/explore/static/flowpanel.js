@@ -198,9 +198,8 @@ export class FlowPanel {
     const room = element("flow-pictures");
     room.classList.toggle("line", this.isLine);
     if (this.isLine) {
-      this.diagram ??= new XtDiagram(element("flow"));
-      for (const id of ["flow-stream", "flow-speed-label", "drop-grid", "drop-back", "drop-none", "play-flow", "flow-step-label", "flow-step-text", "flow-keys"]) element(id).hidden = true;
-      element("flow").style.height = "420px";
+      this.diagram ??= new XtDiagram(element("flow"), geometry);
+      for (const part of document.querySelectorAll("#flow-panel .streaming, #flow-panel .head > :not(h2)")) part.hidden = true;
       element("flow-true").parentElement.hidden = true;
     } else {
       const height = Math.max(LEAST_HEIGHT, Math.min(HEIGHT, window.innerHeight - BESIDE));
@@ -275,8 +274,8 @@ export class FlowPanel {
     const [pace, , factor] = this.paces;
     const scaled = this.flow.metadata.scaled;
     const other = this.sides.length < 2 ? "" : scaled ? ` ${scaled}`
-      : factor === 1 ? " Both have one clock." : ` The true flow is shown ${short(factor)} × as fast.`;
-    element("flow-pace").textContent = `One second shows ${short(Number((pace * this.speed).toPrecision(2)))} steps.${other}`;
+      : factor === 1 ? " Both have one clock." : ` The true flow is ${short(Number((1 / factor).toPrecision(2)))} × as fast, and shown at the pace of the learned motion.`;
+    element("flow-pace").textContent = `At this speed a second shows ${short(Number((pace * this.speed).toPrecision(2)))} steps.${other}`;
   }
 
   describeTracers() {

@@ -4,7 +4,7 @@ import { FieldView } from "./field.js";
 import { imageWord, themeColour } from "./picture.js";
 import { Streaks } from "./streaks.js";
 import { element } from "./store.js";
-import { drawTracer, wayOf } from "./tracerpaths.js";
+import { drawTracer, waysOf } from "./tracerpaths.js";
 import { VectorRaster } from "./vectors.js";
 
 const QUIET = 0.52;
@@ -106,9 +106,7 @@ export class FlowSide {
     this.streaks.draw(context, colour);
     const { geometry } = this.picture.content;
     for (const { path, ...how } of tracers) {
-      for (let tracer = 0; tracer < path.shape[0]; tracer++) {
-        drawTracer(context, this.picture, wayOf(path, tracer, geometry), time, how);
-      }
+      for (const way of waysOf(path, geometry)) drawTracer(context, this.picture, way, time, how);
     }
   }
 }

@@ -4,9 +4,19 @@ const RADIUS = 5;
 // Places between two frames, so that a way is round.
 const FINE = 8;
 
-// Returns the way of one tracer in the plane of a picture, FINE places from frame to frame, by
-// Catmull-Rom curves through the frames; it ends where the tracer leaves.
-export function wayOf(path, tracer, geometry) {
+// Returns the ways of all tracers in the plane that is shown; made once for a path and a plane.
+const made = new WeakMap();
+export function waysOf(path, geometry) {
+  const key = geometry.plane.join();
+  if (made.get(path)?.key !== key) {
+    made.set(path, { key, ways: Array.from({ length: path.shape[0] }, (_, tracer) => wayOf(path, tracer, geometry)) });
+  }
+  return made.get(path).ways;
+}
+
+// FINE places from frame to frame, by Catmull-Rom curves through the frames. A way ends where the
+// tracer leaves the domain, or comes to sites that hold nothing.
+function wayOf(path, tracer, geometry) {
   const [, frames, axes] = path.shape;
   const [across, up] = geometry.plane;
   const places = [];
@@ -14,11 +24,19 @@ export function wayOf(path, tracer, geometry) {
     const first = (tracer * frames + frame) * axes;
     let [x, y] = [path.data[first + across], path.data[first + up]];
     if (!Number.isFinite(x) || !Number.isFinite(y)) break;
+    if (frame && !isHeld(geometry, x, y)) break;
     // On a map the next place is the nearer one, though it may be beyond its end.
     if (geometry.is_sphere && frame) x -= 360 * Math.round((x - places.at(-1)[0]) / 360);
     places.push([x, y]);
   }
   return places.flatMap((_, n) => (n + 1 < places.length ? piece(places, n) : [places[n]]));
+}
+
+// Returns false at masked sites; of three dimensions only what is shown is known.
+function isHeld(geometry, x, y) {
+  if (geometry.numAxes > 2) return true;
+  const site = geometry.siteAt(...inside(geometry, [x, y]));
+  return site < 0 || Boolean(geometry.known[site]);
 }
 
 function piece(places, n) {
@@ -85,11 +103,14 @@ function dot(context, [x, y], radius, fill, rim) {
 // Returns pixels from the corner of the frame, within the period that is shown.
 function pixelOf(picture, place) {
   const { geometry } = picture.content;
-  const inside = place.map((at, n) => {
+  const [x, y] = picture.toPixel(...inside(geometry, place));
+  return [x - picture.frame.x, y - picture.frame.y];
+}
+
+function inside(geometry, place) {
+  return place.map((at, n) => {
     const axis = geometry.plane[n];
     const [low, period] = [geometry.lower[axis], geometry.periodOf(axis)];
     return period ? low + ((((at - low) % period) + period) % period) : at;
   });
-  const [x, y] = picture.toPixel(...inside);
-  return [x - picture.frame.x, y - picture.frame.y];
 }

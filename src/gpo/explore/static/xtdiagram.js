@@ -10,16 +10,15 @@ const ROOM = { left: 64, right: 84, top: 10, bottom: 38 };
 const STARTS = 28;
 
 export class XtDiagram {
-  constructor(canvas) {
+  constructor(canvas, geometry) {
     this.canvas = canvas;
-    canvas.style.touchAction = "pan-y";
+    this.geometry = geometry;
     new ResizeObserver(() => this.redraw()).observe(canvas);
   }
 
   // Returns points from which ways start, evenly along the line.
   starts() {
     const { geometry } = this;
-    if (!geometry) return [];
     const [low, high] = [geometry.lower[0], geometry.upper[0]];
     return Array.from({ length: STARTS }, (_, n) => [low + ((n + 0.5) / STARTS) * (high - low)]);
   }
