@@ -20,6 +20,8 @@ class ExploreCommand:
     """Port to listen on; 0 takes any that is free."""
     host: str = "127.0.0.1"
     """Address to listen on. Other than this machine's own, the printed address has a token."""
+    velocity: tuple[str, ...] = ()
+    """Variables that are the components of the velocity, one along every axis, where names do not tell."""
     browser: bool = True
     """Opens the address in a browser."""
 
@@ -27,11 +29,15 @@ class ExploreCommand:
         """Serves until Ctrl-C."""
         for package in ("starlette", "uvicorn"):
             require(package, "explore", "gpo explore")
+        from gpo.explore.motion_rollout import flow_variables
         from gpo.explore.server import serve
         from gpo.explore.session import Session
 
         run = open_run(self.folder)
         session = Session(
-            run.config.name, run.forecaster(), run.data, run.split.test, run.split.training
-        )
+            run.config.name, run.forecaster(), run.data, run.split.test, run.split.training,
+            self.velocity,
+        )  # fmt: skip
+        if self.velocity:
+            flow_variables(session).on(session.data.geometry())
         serve(session, self.host, self.port, opens_browser=self.browser, say=say)

@@ -110,7 +110,7 @@ def rollout(
     if is_abandoned():
         raise AbandonedError
     with session.lock:
-        start = _series(session, request)
+        start = series(session, request)
     example, truth = start.example, start.truth
     steps: list[Tensor] = []
     with session.rollout_lock:
@@ -141,7 +141,7 @@ def rollout(
 
 
 @dataclass(frozen=True)
-class _Start:
+class Start:
     """What a rollout starts from, and what really followed."""
 
     example: Example
@@ -154,7 +154,7 @@ class _Start:
     """Their dates or times."""
 
 
-def _series(session: Session, request: RolloutRequest) -> _Start:
+def series(session: Session, request: RolloutRequest) -> Start:
     """Returns what a rollout starts from; the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
     member, data, task = session.members[request.example], session.data, session.forecaster.task
@@ -169,7 +169,7 @@ def _series(session: Session, request: RolloutRequest) -> _Start:
     ahead = np.arange(member.last + 2 * task.lead, stop, task.lead)
     forcings = torch.from_numpy(data.forcing_frames(member.trajectory, ahead))[None]
     truth = read[task.history :].astype(np.float64)
-    return _Start(example, truth, forcings, later, times, labels)
+    return Start(example, truth, forcings, later, times, labels)
 
 
 def _errors(

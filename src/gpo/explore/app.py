@@ -15,14 +15,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gpo.explore import answers, internals, saved
+from gpo.explore import answers, internals, motion, saved
 from gpo.explore.arrays import Packet, pack, to_json
 from gpo.explore.metadata import run_metadata
 from gpo.explore.requests import (
     AblationRequest,
     ExampleRequest,
+    FlowRequest,
     PointRequest,
     RolloutRequest,
+    TracerRequest,
     WindowRequest,
     read_request,
 )
@@ -65,6 +67,9 @@ ANSWERS = {
     "value": Answer(PointRequest, answers.value),
     "dependence": Answer(PointRequest, answers.dependence),
     "rollout": Answer(RolloutRequest, answers.rollout, is_long=True),
+    "motion": Answer(ExampleRequest, motion.motion, is_long=True),
+    "flow": Answer(FlowRequest, motion.flow, is_long=True),
+    "tracers": Answer(TracerRequest, motion.tracers, is_long=True),
     "netcdf": Answer(AblationRequest, saved.netcdf),
 }
 """All kinds of requests, by the last part of the address."""

@@ -7,7 +7,10 @@ import numpy as np
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
+from gpo.explore.motion_rollout import flow_variables
 from gpo.explore.session import Session
+from gpo.interpretation.motion import has_moving_particles
+from gpo.interpretation.motion_numbers import transporting_layers
 from gpo.model.config import PaperConfig
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
@@ -45,6 +48,7 @@ def run_metadata(session: Session) -> dict[str, Any]:
         "sites_vary": len(data.geometries) > 1,
         # A sphere whose frames have dates is the Earth; a made one may be any planet.
         "is_earth": is_series and data.origin is not None and data.geometry().domain.is_sphere,
+        "velocity": _velocity(session),
         "reasons": _reasons(session),
     }
 
@@ -78,6 +82,8 @@ def _operator(model: object) -> dict[str, Any] | None:
         "num_gaussians": config.num_gaussians,
         "num_heads": config.num_heads if isinstance(config, PaperConfig) else 1,
     }
+    if has_moving_particles(model):
+        described["transports"] = list(transporting_layers(model))
     if waves is not None:
         names = ["axis 1", "axis 2", "axis 3"] if waves.mesh_shape else ["x", "y", "z"]
         if waves.domain.is_sphere:
@@ -89,6 +95,12 @@ def _operator(model: object) -> dict[str, Any] | None:
             "is_map": waves.domain.is_sphere and not waves.mesh_shape,
         }
     return described
+
+
+def _velocity(session: Session) -> str | None:
+    """Returns by what the true velocity is known, or None."""
+    flow = flow_variables(session).on(session.data.geometry())
+    return None if flow is None else flow.known_by
 
 
 def _reasons(session: Session) -> dict[str, str]:
@@ -104,6 +116,8 @@ def _reasons(session: Session) -> dict[str, str]:
             reasons["particles"] = f"{name} has no particles."
     elif not model.config.has_particles:
         reasons["particles"] = "This run is the ablation without particles."
+    if not has_moving_particles(model):
+        reasons["flow"] = reasons.get("particles", f"Particles of {name} do not move.")
     if not isinstance(session.data, Trajectories):
         reasons["rollout"] = "Static maps have no next step."
     elif task.lead == 0:

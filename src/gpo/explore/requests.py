@@ -10,6 +10,8 @@ from gpo.model.ablation import Ablation
 
 LARGEST = 2**31 - 1
 """Upper bound of the numbers of examples, modes and sites."""
+MAX_POINTS = 64
+"""Points that are followed at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,24 @@ class RolloutRequest(AblationRequest):
     """A request for a rollout."""
 
     steps: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowRequest(AblationRequest):
+    """A request about what one particle moves in a step of a rollout.
+
+    Particles count through all layers that transport.
+    """
+
+    carrier: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracerRequest(FlowRequest):
+    """A request for the ways of points that a particle carries, in all steps of a rollout."""
+
+    points: tuple[tuple[float, ...], ...]
 
 
 Kind = TypeVar("Kind", bound=ExampleRequest)
@@ -111,6 +131,14 @@ def _point(name: str, value: Any) -> tuple[float, ...]:
     return tuple(float(part) for part in value)
 
 
+def _points(name: str, value: Any) -> tuple[tuple[float, ...], ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_POINTS:
+        raise ValueError(
+            f"`{name}` must be a list of 1 to {MAX_POINTS} points, got {_short(value)}."
+        )
+    return tuple(_point(name, part) for part in value)
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
@@ -130,5 +158,8 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "point": _point,
     "variable": _whole,
     "steps": _whole,
+    "carrier": _whole,
+    "step": _whole,
+    "points": _points,
 }
 """The reader of every field of a request."""

@@ -72,6 +72,8 @@ class Session:
     """The test split: windows of time series, or numbers of static maps."""
     training: Sequence[Any] = ()
     """The training split, whose mean is the climatology; there is none without it."""
+    velocity: tuple[str, ...] = ()
+    """Names of the variables that are the components of the velocity; found where none are given."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     rollout_lock: threading.Lock = field(default_factory=threading.Lock)
     """For the model that rolls out: it takes long, and nothing else shall wait for it."""
@@ -88,6 +90,7 @@ class Session:
         self._recent_examples = Recent[Example](8)
         self._recent_traces = Recent[tuple[Trace, float]](2)
         self._recent_answers = Recent[tuple[Tensor, float]](4)
+        self.recent_motion, self.recent_rollouts = Recent[Any](1), Recent[Any](3)
         self._recent_planes = Recent[Plane](4)
         self._climatology: Climatology | None = None
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.sites import Sites
 from gpo.numerics.domain import Domain
+from gpo.transforms.lattice import LatticePoints
 
 ITERATIONS = 12
 """Steps in which the place of arrival is found."""
@@ -43,8 +44,7 @@ class Carrier:
         batch, tracers, dim = positions.shape
         places = self.domain.wrap(positions.reshape(1, -1, dim))
         asked = self.domain.to_local(places).to(self.model.dtype)
-        points = self.model.chunker.at_queries(self.sites, asked)[0].on_lattice
-        assert points is not None
+        points = self._located(asked)
         laid = points.lattice.lay(vectors.transpose(0, 1).to(self.model.dtype).contiguous())
         nodes, weights = points.corners(asked.new_zeros(batch * tracers, 1, 1, len(points.cells)))
         sample = torch.arange(batch).repeat_interleave(tracers)[:, None]
@@ -53,6 +53,20 @@ class Carrier:
         if self.domain.is_sphere:
             seen = seen - (seen * positions).sum(-1, keepdim=True) * positions
         return seen
+
+    def _located(self, asked: Float[Tensor, "1 points dim"]) -> LatticePoints:
+        """Returns where points are on the lattice of the sites; on a mesh its next nodes tell."""
+        chunker, waves = self.model.chunker, self.model.waves
+        assert waves is not None
+        if waves.mesh_shape:
+            points = chunker.at_queries(self.sites, asked)[0].on_lattice
+        else:
+            there = chunker.geometry_at(self.sites)
+            assert there is not None
+            assert there.on_lattice is not None
+            points = there.on_lattice.lattice.locate(waves.positions(asked), asked)
+        assert points is not None
+        return points
 
     def carry(
         self,

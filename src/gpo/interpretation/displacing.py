@@ -17,7 +17,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances
 from gpo.model.ablation import Ablation, Displacing
 
-Read = dict[int, Float[Tensor, "points batch gaussians axes"]]
+Read = dict[int, Float[Tensor, "_points _batch gaussians axes"]]
 """Displacements as the layers of a model read them, by the number of the layer."""
 
 

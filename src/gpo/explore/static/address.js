@@ -19,6 +19,13 @@ const numbers = (least, most) => ({
     return values.length >= least && values.length <= most && text && values.every(Number.isFinite) ? values : undefined;
   },
 });
+const points = (most) => ({
+  write: (all) => all.map((point) => numbers(1, 3).write(point)).join(";"),
+  read: (text) => {
+    const all = text.split(";").map(numbers(1, 3).read);
+    return all.length <= most && all.every((point) => point?.length === all[0].length) ? all : undefined;
+  },
+});
 const modesOf = (run) => (run.operator?.num_modes ?? 0) - 1;
 
 const SETTINGS = {
@@ -38,6 +45,9 @@ const SETTINGS = {
   gaussian: whole(-1, (run) => (run.operator?.num_gaussians ?? 0) - 1),
   particleColour: oneOf("weight", "layer"),
   particleSize: { write: String, read: (text) => (Number(text) > 0 && Number(text) < 10 ? Number(text) : undefined) },
+  carrier: whole(0, (run) => (run.operator?.transports?.length ?? 0) * (run.operator?.num_gaussians ?? 0) - 1),
+  flowSpeed: whole(0, () => 4),
+  tracers: points(16),
   fitsColours: flag,
   isSmooth: flag,
   showsCoast: flag,
@@ -85,7 +95,7 @@ export class Address {
 export function written(store, defaults) {
   const parts = new URLSearchParams();
   for (const [name, { write }] of Object.entries(SETTINGS)) {
-    if (store[name] === defaults[name] || store[name] === null) continue;
+    if (store[name] === defaults[name] || store[name] === null || store[name].length === 0) continue;
     // The mode that the page chose itself is of interest once its window is seen.
     const isOwn = name === "mode" && store.mode === store.strongest && !store.showsWindows && store.shown !== "window";
     if (!isOwn) parts.set(name, write(store[name]));
@@ -100,7 +110,7 @@ export function written(store, defaults) {
   if (box && home && Object.keys(home).some((side) => box[side] !== home[side])) {
     parts.set("box", numbers(4, 4).write([box.left, box.right, box.bottom, box.top]));
   }
-  return parts.toString().replaceAll("%2C", ",");
+  return parts.toString().replaceAll("%2C", ",").replaceAll("%3B", ";");
 }
 
 // Returns the settings that an address names, with `view`: the box and the slice that wait for sites.

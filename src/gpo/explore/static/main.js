@@ -5,6 +5,7 @@ import { Address, readFrom } from "./address.js";
 import { isSeries, setUpControls } from "./controls.js";
 import { CouplingPanel } from "./couplingpanel.js";
 import { FieldPanel } from "./fieldpanel.js";
+import { FlowPanel } from "./flowpanel.js";
 import { LayerPanel } from "./layerpanel.js";
 import { Loads } from "./loads.js";
 import { ModePanel } from "./modepanel.js";
@@ -22,14 +23,14 @@ function defaultSettings(run) {
     ablation: NOTHING, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
     tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
     step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
-    gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
+    carrier: null, flowSpeed: 2, tracers: [], gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
   };
 }
 
 // Answers of the server, and what is made of them.
 const ANSWERS = {
   geometry: null, box: null, frames: null, prediction: null, internals: null, windows: [], cloud: null,
-  dependence: null, value: null, coast: null, strongest: null, theme: 0, view: {},
+  dependence: null, value: null, rollout: null, coast: null, strongest: null, theme: 0, view: {},
 };
 
 async function start() {
@@ -41,7 +42,7 @@ async function start() {
   const address = new Address(store, defaults);
   const loads = new Loads(store);
   const field = new FieldPanel(store);
-  const panels = [ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
+  const panels = [FlowPanel, ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
   setUpControls(store);
   const actions = { "save-png": () => savePng(store, field), "save-netcdf": () => saveNetcdf(store), "copy-link": () => copyLink(address) };
   for (const [id, act] of Object.entries(actions)) {

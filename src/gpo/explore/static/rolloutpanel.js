@@ -69,7 +69,7 @@ export class RolloutPanel {
       Object.assign(this, { whole, rollout: ablated ?? whole, isAblated: Boolean(ablated) });
       const steps = whole.arrays.forecast.shape[0];
       element("step").max = steps;
-      this.store.set({ step: Math.min(this.store.step, steps) });
+      this.store.set({ rollout: this.rollout, step: Math.min(this.store.step, steps) });
       this.draw();
       complain("rollout", null);
     } catch (error) {

@@ -1,0 +1,64 @@
+// Vectors at the sites as motions of pixels: a coarse raster of a picture, in which streaks look them up.
+
+import { sampler } from "./interpolation.js";
+import { column } from "./store.js";
+
+const CELL = 3;
+// East is more pixels near the poles; close to them it would fill the map.
+const LEAST_COSINE = 0.1;
+
+export class VectorRaster {
+  // picture: what it lies over; vectors: sites by axes, in drawn lengths per step.
+  constructor(picture, vectors, kept = null) {
+    const { geometry, box } = picture.content;
+    const { frame } = picture;
+    this.width = frame.width;
+    this.height = frame.height;
+    this.columns = Math.max(1, Math.ceil(frame.width / CELL));
+    this.rows = Math.max(1, Math.ceil(frame.height / CELL));
+    this.key = JSON.stringify([box, frame, geometry.slice]);
+    this.geometry = geometry;
+    const isSame = kept?.key === this.key && kept.geometry === geometry;
+    this.sample = isSame ? kept.sample : this.makeSampler(geometry, box);
+    const [across, up] = geometry.plane;
+    this.right = this.sample(column(vectors, across));
+    this.down = this.sample(column(vectors, up));
+    this.toPixels(geometry, box, frame);
+    this.closes = [across, up].map((axis, n) => {
+      const seen = n ? box.top - box.bottom : box.right - box.left;
+      const period = geometry.periodOf(axis);
+      return period > 0 && seen > 0.999 * period;
+    });
+  }
+
+  makeSampler(geometry, box) {
+    const sites = geometry.raster(box, this.columns, this.rows);
+    return sampler(geometry, sites, box, this.columns, this.rows);
+  }
+
+  toPixels(geometry, box, frame) {
+    const toRight = frame.width / (box.right - box.left);
+    const toDown = -frame.height / (box.top - box.bottom);
+    const known = [];
+    let squares = 0;
+    for (let n = 0; n < this.right.length; n++) {
+      const latitude = box.top + ((Math.floor(n / this.columns) + 0.5) / this.rows) * (box.bottom - box.top);
+      const cosine = geometry.is_sphere ? Math.max(LEAST_COSINE, Math.cos((latitude * Math.PI) / 180)) : 1;
+      this.right[n] *= toRight / cosine;
+      this.down[n] *= toDown;
+      if (!Number.isFinite(this.right[n]) || !Number.isFinite(this.down[n])) continue;
+      known.push(n);
+      squares += this.right[n] ** 2 + this.down[n] ** 2;
+    }
+    this.known = Int32Array.from(known);
+    // Pixels per step, root mean square.
+    this.size = Math.sqrt(squares / Math.max(1, known.length));
+  }
+
+  // Returns the cell of a pixel; -1 outside.
+  cellAt(x, y) {
+    if (!(x >= 0 && y >= 0 && x < this.width && y < this.height)) return -1;
+    const column = Math.min(this.columns - 1, Math.floor((x / this.width) * this.columns));
+    return Math.min(this.rows - 1, Math.floor((y / this.height) * this.rows)) * this.columns + column;
+  }
+}
