@@ -22,16 +22,28 @@ class ExploreCommand:
     """Address to listen on. Other than this machine's own, the printed address has a token."""
     browser: bool = True
     """Opens the address in a browser."""
+    compare: Path | None = None
+    """A second run of the same task, to be seen beside the first."""
 
     def run(self) -> None:
         """Serves until Ctrl-C."""
         for package in ("starlette", "uvicorn"):
             require(package, "explore", "gpo explore")
+        from gpo.explore.comparison import compare
         from gpo.explore.server import serve
         from gpo.explore.session import Session
 
-        run = open_run(self.folder)
-        session = Session(
-            run.config.name, run.forecaster(), run.data, run.split.test, run.split.training
-        )
+        runs = [open_run(folder) for folder in (self.folder, self.compare) if folder]
+        names = [run.config.name for run in runs]
+        if len(set(names)) < len(names):
+            names = [str(run.folder.folder) for run in runs]
+        session, *second = (
+            Session(
+                name, run.forecaster(), run.data, run.split.test, run.split.training,
+                folder=run.folder.folder,
+            )
+            for name, run in zip(names, runs, strict=True)
+        )  # fmt: skip
+        for other in second:
+            compare(session, other)
         serve(session, self.host, self.port, opens_browser=self.browser, say=say)

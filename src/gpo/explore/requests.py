@@ -11,6 +11,9 @@ from gpo.model.ablation import Ablation
 LARGEST = 2**31 - 1
 """Upper bound of the numbers of examples, modes and sites."""
 
+FIELDS = ("given", "predicted", "truth")
+"""Fields that can be written as Gaussians."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleRequest:
@@ -40,6 +43,38 @@ class PointRequest(AblationRequest):
 
     point: tuple[float, ...]
     variable: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariableRequest(AblationRequest):
+    """A request about one variable that is predicted."""
+
+    variable: int = 0
+
+    def check(self, count: int) -> None:
+        """Raises a `ValueError` where there are fewer variables."""
+        if self.variable >= count:
+            raise ValueError(f"`variable` must be from 0 to {count - 1}, got {self.variable}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureRequest(VariableRequest):
+    """A request for one variable of a field as Gaussians."""
+
+    field: str = "predicted"
+    """given, predicted or truth."""
+    frame: int = 0
+    """Which of the given frames."""
+    count: int = 50
+    """How many Gaussians."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingRequest(ExampleRequest):
+    """A request for what matters over the test split."""
+
+    computes: bool = False
+    """Whether it is computed where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +146,18 @@ def _point(name: str, value: Any) -> tuple[float, ...]:
     return tuple(float(part) for part in value)
 
 
+def _field(name: str, value: Any) -> str:
+    if value not in FIELDS:
+        raise ValueError(f"`{name}` must be one of {', '.join(FIELDS)}, got {_short(value)}.")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be true or false, got {_short(value)}.")
+    return value
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
@@ -130,5 +177,9 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "point": _point,
     "variable": _whole,
     "steps": _whole,
+    "field": _field,
+    "frame": _whole,
+    "count": _whole,
+    "computes": _flag,
 }
 """The reader of every field of a request."""

@@ -28,6 +28,7 @@ MAX_WINDOWS = 256
 """Content windows that are ablated one by one; mostly all there are."""
 NUM_RANDOM = 5
 """Random choices of every size beside the strongest modes."""
+NO_LAYERS = "the model has no layers: there are no modes to switch off"
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Iterates over a sequence and shows progress under a label."""
@@ -47,26 +48,46 @@ def run_ablations(
         generator: Draws components at random.
         track: Shows progress.
     """
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
-        return {"reason": "the model has no layers: there are no modes to switch off"}
+    if not has_layers(forecaster):
+        return {"reason": NO_LAYERS}
     effects, components = Effects.of(forecaster, batches), make_components(forecaster, batches)
     curve = faithfulness(effects, components, generator, track)
-    modes = mode_effects(effects, strongest(model, components), track)
+    parts = part_effects(effects, components, track)
     scores, changes = (
-        np.array([mode[name] for mode in modes]) for name in ("score", "relative_l2")
+        np.array([mode[name] for mode in parts["modes"]]) for name in ("score", "relative_l2")
     )
+    return {
+        **parts,
+        "score_against_effect": spearman(scores, changes),
+        "regions": region_effects(effects, track),
+        "faithfulness": curve,
+    }
+
+
+def has_layers(forecaster: Forecaster) -> bool:
+    """Returns whether there is anything to ablate."""
+    model = forecaster.model
+    return isinstance(model, GaussianParticleOperator) and model.config.num_layers > 0
+
+
+def part_effects(effects: Effects, components: Sequence[Component], track: Track) -> dict[str, Any]:
+    """Returns the effect of ablating every particle, layer, head, shell of waves and strong mode.
+
+    Args:
+        effects: The model and its examples.
+        components: All of its modes.
+        track: Shows progress.
+    """
+    model = effects.forecaster.model
+    assert isinstance(model, GaussianParticleOperator)
     return {
         "error": effects.error,
         "particles": _particle_effects(effects, model),
         "layers": layer_effects(effects, track),
         "heads": _head_effects(effects, model, track),
         "shells": shell_effects(effects, track),
-        "modes": modes,
+        "modes": mode_effects(effects, strongest(model, components), track),
         "num_modes": len(components),
-        "score_against_effect": spearman(scores, changes),
-        "regions": region_effects(effects, track),
-        "faithfulness": curve,
     }
 
 

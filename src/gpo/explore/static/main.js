@@ -11,6 +11,7 @@ import { ModePanel } from "./modepanel.js";
 import { Modes } from "./modes.js";
 import { OffPanel } from "./offpanel.js";
 import { complain } from "./problem.js";
+import { QUESTION_SETTINGS, Questions } from "./questions.js";
 import { RolloutPanel } from "./rolloutpanel.js";
 import { copyLink, saveNetcdf, savePng } from "./save.js";
 import { element, Store } from "./store.js";
@@ -23,6 +24,7 @@ function defaultSettings(run) {
     tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
     step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
     gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
+    ...QUESTION_SETTINGS,
   };
 }
 
@@ -42,6 +44,7 @@ async function start() {
   const loads = new Loads(store);
   const field = new FieldPanel(store);
   const panels = [ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
+  const questions = new Questions(store, field);
   setUpControls(store);
   const actions = { "save-png": () => savePng(store, field), "save-netcdf": () => saveNetcdf(store), "copy-link": () => copyLink(address) };
   for (const [id, act] of Object.entries(actions)) {
@@ -50,6 +53,7 @@ async function start() {
   await loads.begin();
   document.documentElement.dataset.ready = "true";
   await panels.at(-1).load();
+  await questions.begin();
 }
 
 start().catch((error) => complain("run", error));
