@@ -3,7 +3,6 @@
 import json
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,7 +154,7 @@ def test_the_particles_of_a_point_are_those_that_are_drawn_at_its_site(kind, var
         assert found.metadata["no_scale"] is None
         assert (found.arrays["scales"] > 0).all()
     else:
-        assert "no scale of their own" in found.metadata["no_scale"]
+        assert "learns no scale" in found.metadata["no_scale"]
         assert found.metadata["layers"] == [1]
 
 

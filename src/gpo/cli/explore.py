@@ -1,5 +1,6 @@
 """`gpo explore`: a trained run as a page on which its parts can be seen and switched off."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class ExploreCommand:
         runs = [open_run(folder) for folder in (self.folder, self.compare) if folder]
         names = [run.config.name for run in runs]
         if len(set(names)) < len(names):
-            names = [str(run.folder.folder) for run in runs]
+            names = distinct_names([run.folder.folder for run in runs])
         session, *second = (
             Session(
                 name, run.forecaster(), run.data, run.split.test, run.split.training,
@@ -47,3 +48,13 @@ class ExploreCommand:
         for other in second:
             compare(session, other)
         serve(session, self.host, self.port, opens_browser=self.browser, say=say)
+
+
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """Returns the ends of paths that tell folders from each other; all of them where none does."""
+    parts = [folder.resolve().parts for folder in folders]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]

@@ -11,8 +11,7 @@ from gpo.model.field import GaussianField
 from gpo.model.particles import Particles
 
 NO_SCALE = (
-    "Particles of this variant have no scale of their own: each reads the content at its center, "
-    "and carries it to the site."
+    "This variant learns no scale: a particle reads at its center and carries that to the site."
 )
 
 

@@ -14,6 +14,7 @@ from gpo.data.dataset import Trajectories
 from gpo.data.splits import evenly
 from gpo.explore.arrays import Packet
 from gpo.explore.requests import RankingRequest
+from gpo.explore.saved import mode_name
 from gpo.explore.session import AbandonedError, Session
 from gpo.interpretation.ablations import NO_LAYERS, has_layers, part_effects
 from gpo.interpretation.batches import make_batches
@@ -21,7 +22,6 @@ from gpo.interpretation.components import make_components, shells
 from gpo.interpretation.effects import Effects
 from gpo.interpretation.results import FILE_NAME, Interpretation
 from gpo.model.config import PaperConfig
-from gpo.model.operator import GaussianParticleOperator
 
 MAX_READ = 32
 """Test examples that are read; of more, evenly spaced ones."""
@@ -75,14 +75,15 @@ def _computed(session: Session, is_abandoned: Callable[[], bool]) -> dict[str, A
         forecaster = copy.deepcopy(session.forecaster)
         batches = make_batches(data, members, reconstructs=reconstructs)
     effects = Effects.of(forecaster, batches)
-    parts = part_effects(effects, make_components(forecaster, batches), track)
+    components = make_components(forecaster, batches)
+    parts = part_effects(effects, components, track, by_layer=False)
     return _described(session, parts, len(members), "computed here")
 
 
 def _described(
     session: Session, parts: Mapping[str, Any], num_examples: int, source: str
 ) -> dict[str, Any]:
-    rows = [row for row in _rows(session.operator, parts) if row["change"] is not None]
+    rows = [row for row in _rows(session, parts) if row["change"] is not None]
     return {
         "rows": sorted(rows, key=lambda row: -row["change"]),
         "error": parts["error"],
@@ -93,8 +94,9 @@ def _described(
     }
 
 
-def _rows(model: GaussianParticleOperator, parts: Mapping[str, Any]) -> Iterable[Row]:
+def _rows(session: Session, parts: Mapping[str, Any]) -> Iterable[Row]:
     """Returns one row for every part, as the page names it: all numbers count from 1."""
+    model = session.operator
     every = range(model.config.num_layers)
     for layer, effect in enumerate(parts["layers"]):
         yield _row("layer", f"layer {layer + 1}", effect, layers=[layer])
@@ -123,8 +125,10 @@ def _rows(model: GaussianParticleOperator, parts: Mapping[str, Any]) -> Iterable
     for effect in parts["modes"]:
         vector = np.array(effect["vector"])
         is_same = np.isclose(vectors, vector).all(1) | np.isclose(vectors, -vector).all(1)
-        pairs = [[layer, mode] for layer in every for mode in np.flatnonzero(is_same).tolist()]
-        yield _row("mode", effect["name"], effect, modes=pairs)
+        modes = np.flatnonzero(is_same).tolist()
+        pairs = [[layer, mode] for layer in every for mode in modes]
+        # Of two opposite vectors the later one is positive.
+        yield _row("mode", mode_name(session, modes[-1]), effect, modes=pairs)
 
 
 def _row(kind: str, name: str, effect: Mapping[str, Any], **off: Any) -> Row:

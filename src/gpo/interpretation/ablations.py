@@ -70,13 +70,16 @@ def has_layers(forecaster: Forecaster) -> bool:
     return isinstance(model, GaussianParticleOperator) and model.config.num_layers > 0
 
 
-def part_effects(effects: Effects, components: Sequence[Component], track: Track) -> dict[str, Any]:
+def part_effects(
+    effects: Effects, components: Sequence[Component], track: Track, *, by_layer: bool = True
+) -> dict[str, Any]:
     """Returns the effect of ablating every particle, layer, head, shell of waves and strong mode.
 
     Args:
         effects: The model and its examples.
         components: All of its modes.
         track: Shows progress.
+        by_layer: Whether shells are ablated in every layer alone, too: it takes the most time.
     """
     model = effects.forecaster.model
     assert isinstance(model, GaussianParticleOperator)
@@ -85,7 +88,7 @@ def part_effects(effects: Effects, components: Sequence[Component], track: Track
         "particles": _particle_effects(effects, model),
         "layers": layer_effects(effects, track),
         "heads": _head_effects(effects, model, track),
-        "shells": shell_effects(effects, track),
+        "shells": shell_effects(effects, track, by_layer=by_layer),
         "modes": mode_effects(effects, strongest(model, components), track),
         "num_modes": len(components),
     }
@@ -157,7 +160,7 @@ def layer_effects(effects: Effects, track: Track) -> list[dict[str, Any]]:
     ]
 
 
-def shell_effects(effects: Effects, track: Track) -> dict[str, Any]:
+def shell_effects(effects: Effects, track: Track, *, by_layer: bool = True) -> dict[str, Any]:
     """Returns the effect of ablating all waves of about one length, in all layers and in each."""
     model = effects.forecaster.model
     assert isinstance(model, GaussianParticleOperator)
@@ -165,7 +168,8 @@ def shell_effects(effects: Effects, track: Track) -> dict[str, Any]:
         return {"reason": "content windows have no wave number"}
     numbers, every = shells(model.waves), range(model.config.num_layers)
     filled = np.unique(numbers).tolist()
-    jobs = [(layers, shell) for layers in (every, *([n] for n in every)) for shell in filled]
+    alone = [[number] for number in every] if by_layer else []
+    jobs = [(layers, shell) for layers in (every, *alone) for shell in filled]
     rows = []
     for layers, shell in track(jobs, "ablating shells of waves"):
         modes = np.flatnonzero(numbers == shell).tolist()

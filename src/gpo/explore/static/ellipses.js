@@ -70,11 +70,10 @@ export function traceCurve(path, picture, { center, variance, amplitude, offset 
 
 // Strokes a path so that it is seen over any colour.
 export function strokeSeen(context, path, { dash = [], width = 1.2, colour = "#14181f" } = {}) {
-  context.setLineDash([]);
-  context.lineWidth = width + 1.8;
-  context.strokeStyle = "#ffffffa8";
-  context.stroke(path);
   context.setLineDash(dash);
+  context.lineWidth = width + 1.6;
+  context.strokeStyle = "#ffffff90";
+  context.stroke(path);
   context.lineWidth = width;
   context.strokeStyle = colour;
   context.stroke(path);

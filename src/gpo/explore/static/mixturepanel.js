@@ -147,6 +147,6 @@ export class MixturePanel {
       if (ellipse) trace(path, picture, ellipse);
     });
     strokeSeen(context, paths.above);
-    strokeSeen(context, paths.below, { dash: [4, 3] });
+    strokeSeen(context, paths.below, { dash: [5, 3] });
   }
 }

@@ -95,7 +95,7 @@ export class NearbyPanel {
     const { units } = this.store.geometry;
     const shared = units.every((unit) => unit === units[0]) && units[0] ? ` In ${units[0]}.` : "";
     const drawn = isMoving
-      ? `Arrows lead from where it reads to the site. ${metadata.no_scale}`
+      ? `Arrows lead from centers to the site. ${metadata.no_scale}`
       : "Ellipses of 1 σ around the centers; the scale is learned, along every axis.";
     element("nearby-seen").textContent = `Site ${metadata.site}, next to the point.${shared} ${drawn}`;
   }
@@ -138,7 +138,8 @@ export class NearbyPanel {
       path.moveTo(ix, iy);
       path.lineTo(ix + px - tail[0], iy + py - tail[1]);
     }
-    return tail;
+    // Its number stands beyond the tail, so that a short arrow is seen.
+    return [tail[0] - 11 * Math.cos(angle), tail[1] - 11 * Math.sin(angle)];
   }
 
   ellipse(path, picture, { center, extent }) {

@@ -83,12 +83,13 @@ export class TypicalPanel {
     const here = frames.metadata.errors.rms[variable];
     if (here === null || !errors.length) return;
     const { units } = run.outputs[variable];
-    const rank = percentile(errors, here);
+    const { rank, text } = standing(errors, here);
     const [, word] = WORDS.find(([end]) => rank < end);
     const whole = this.found.metadata.num_examples;
-    const some = errors.length < whole ? `${errors.length} of ${whole}` : errors.length;
-    element("typical-seen").textContent =
-      `RMS error ${withUnits(here, units)}: larger than in ${Math.round(rank)} % of ${some} test examples, ${word}.`;
+    const some = errors.length < whole ? ` (of ${errors.length} among ${whole}, evenly chosen)` : "";
+    element("typical-seen").textContent = errors.length < 2
+      ? `RMS error ${withUnits(here, units)}: the only test example.`
+      : `RMS error ${withUnits(here, units)}: larger than in ${text}${some}, ${word}.`;
     element("typical-beside").textContent = [this.still(units), this.second(units)].filter(Boolean).join(" ");
     drawBars(element("typical"), errors, here, units);
     element("typical").setAttribute("aria-label", `Errors of ${errors.length} test examples from ${short(Math.min(...errors))} to ${withUnits(Math.max(...errors), units)}; this one ${short(here)}`);
@@ -100,9 +101,9 @@ export class TypicalPanel {
     const all = this.errors("persistence");
     const here = all[this.place];
     if (!Number.isFinite(here)) return "";
-    const rank = percentile(all.filter(Number.isFinite), here);
+    const { rank, text } = standing(all.filter(Number.isFinite), here);
     const change = rank < 35 ? "little changes here" : rank > 65 ? "much changes here" : "as much changes as usual";
-    return `Persistence has ${withUnits(here, units)}, larger than in ${Math.round(rank)} %: ${change}.`;
+    return `Persistence errs by ${withUnits(here, units)}, more than in ${text}: ${change}.`;
   }
 
   second(units) {
@@ -122,12 +123,13 @@ export class TypicalPanel {
   }
 }
 
-// Returns how many of a hundred values are smaller; those that are equal count half.
-export function percentile(values, value) {
-  const near = 1e-6 * Math.abs(value);
-  const below = values.filter((other) => other < value - near).length;
-  const equal = values.filter((other) => Math.abs(other - value) <= near).length;
-  return (100 * (below + equal / 2)) / values.length;
+// Returns {rank, text}: how many of a hundred other values are smaller; few are counted in words.
+export function standing(values, value) {
+  const others = Math.max(1, values.length - 1);
+  // Numbers that travelled differ by rounding.
+  const below = Math.min(others, values.filter((other) => other < value - 1e-5 * Math.abs(value)).length);
+  const rank = (100 * below) / others;
+  return { rank, text: others < 20 ? `${below} of ${others} other test examples` : `${Math.round(rank)} % of the other test examples` };
 }
 
 function drawBars(canvas, errors, here, units) {
