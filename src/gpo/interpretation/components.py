@@ -114,9 +114,9 @@ def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.nd
         trace = batch.traced(forecaster)
         weights = batch.example.weights / batch.example.weights.sum(1, keepdim=True)
         energies = [
-            torch.einsum("bhnm,bn->bhm", windows, weights.to(windows))
-            * modes.coupled.square().sum(-1)
+            torch.einsum("bhnm,bn->bhm", windows.double(), weights)
+            * modes.coupled.double().square().sum(-1)
             for windows, modes in zip(trace.windows, trace.content_modes, strict=True)
         ]
         rows.append(torch.stack(energies, dim=1).flatten(2))
-    return torch.cat(rows).double().mean(0).numpy()
+    return torch.cat(rows).mean(0).numpy()

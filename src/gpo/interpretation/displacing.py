@@ -112,7 +112,7 @@ class Controls:
         for layer in self.reads[0]:
             pairs = zip(self.batches, self.reads, strict=True)
             totals = [
-                torch.einsum("bn,nbga->ga", batch.example.weights, read[layer])
+                torch.einsum("bn,nbga->ga", batch.example.weights, read[layer].double())
                 for batch, read in pairs
             ]
             count = sum(float(batch.example.weights.sum()) for batch in self.batches)
