@@ -15,27 +15,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gpo.explore import (
-    answers,
-    comparison,
-    internals,
-    mixtures,
-    nearby,
-    ranking,
-    saved,
-    spectra,
-    typical,
-)
+from gpo.explore import answers, internals, saved
 from gpo.explore.arrays import Packet, pack, to_json
+from gpo.explore.comparison import compared
 from gpo.explore.metadata import run_metadata
+from gpo.explore.questions import QUESTIONS
 from gpo.explore.requests import (
     AblationRequest,
     ExampleRequest,
-    MixtureRequest,
     PointRequest,
-    RankingRequest,
     RolloutRequest,
-    VariableRequest,
     WindowRequest,
     read_request,
 )
@@ -75,17 +64,11 @@ ANSWERS = {
     "internals": Answer(AblationRequest, internals.layers),
     "particles": Answer(AblationRequest, internals.particles),
     "window": Answer(WindowRequest, internals.window),
+    **{what: Answer(*parts) for what, parts in QUESTIONS.items()},
     "value": Answer(PointRequest, answers.value),
     "dependence": Answer(PointRequest, answers.dependence),
     "rollout": Answer(RolloutRequest, answers.rollout, is_long=True),
     "netcdf": Answer(AblationRequest, saved.netcdf),
-    "mixture": Answer(MixtureRequest, mixtures.mixture, is_long=True),
-    "nearby": Answer(PointRequest, nearby.nearby),
-    "spectrum": Answer(VariableRequest, spectra.spectrum),
-    "typical": Answer(ExampleRequest, typical.typical, is_long=True),
-    "ranking": Answer(RankingRequest, ranking.ranking, is_long=True),
-    "other": Answer(ExampleRequest, comparison.prediction),
-    "other-rollout": Answer(RolloutRequest, comparison.rollout, is_long=True),
 }
 """All kinds of requests, by the last part of the address."""
 
@@ -177,8 +160,11 @@ class Page:
         raise AbandonedError
 
     def _run(self) -> bytes:
+        def describe() -> bytes:
+            return to_json({**run_metadata(self.session), "compared": compared(self.session)})
+
         with self.session.lock:
-            return self._recent.get("run", lambda: to_json(run_metadata(self.session)))
+            return self._recent.get("run", describe)
 
     def _answered(self, what: str, request: ExampleRequest, is_gone: threading.Event) -> bytes:
         kind, session = ANSWERS[what], self.session

@@ -7,7 +7,6 @@ import numpy as np
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
-from gpo.explore.comparison import compared
 from gpo.explore.session import Session
 from gpo.model.config import PaperConfig
 from gpo.model.field import GaussianField
@@ -47,7 +46,6 @@ def run_metadata(session: Session) -> dict[str, Any]:
         # A sphere whose frames have dates is the Earth; a made one may be any planet.
         "is_earth": is_series and data.origin is not None and data.geometry().domain.is_sphere,
         "reasons": _reasons(session),
-        "compared": compared(session),
     }
 
 

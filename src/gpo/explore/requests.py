@@ -11,9 +11,6 @@ from gpo.model.ablation import Ablation
 LARGEST = 2**31 - 1
 """Upper bound of the numbers of examples, modes and sites."""
 
-FIELDS = ("given", "predicted", "truth")
-"""Fields that can be written as Gaussians."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleRequest:
@@ -38,14 +35,6 @@ class WindowRequest(ExampleRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointRequest(AblationRequest):
-    """A request about a point of the drawn plane or space: longitude and latitude on the sphere."""
-
-    point: tuple[float, ...]
-    variable: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class VariableRequest(AblationRequest):
     """A request about one variable that is predicted."""
 
@@ -57,12 +46,15 @@ class VariableRequest(AblationRequest):
             raise ValueError(f"`variable` must be from 0 to {count - 1}, got {self.variable}.")
 
 
+FIELDS = ("given", "predicted", "truth")
+"""Fields that can be written as Gaussians."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MixtureRequest(VariableRequest):
     """A request for one variable of a field as Gaussians."""
 
     field: str = "predicted"
-    """given, predicted or truth."""
     frame: int = 0
     """Which of the given frames."""
     count: int = 50
@@ -75,6 +67,14 @@ class RankingRequest(ExampleRequest):
 
     computes: bool = False
     """Whether it is computed where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointRequest(AblationRequest):
+    """A request about a point of the drawn plane or space: longitude and latitude on the sphere."""
+
+    point: tuple[float, ...]
+    variable: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +116,18 @@ def _whole(name: str, value: Any) -> int:
     return value
 
 
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be true or false, got {_short(value)}.")
+    return value
+
+
+def _field(name: str, value: Any) -> str:
+    if value not in FIELDS:
+        raise ValueError(f"`{name}` must be one of {', '.join(FIELDS)}, got {_short(value)}.")
+    return value
+
+
 def _wholes(name: str, value: Any) -> frozenset[int]:
     if not isinstance(value, list):
         raise ValueError(f"`{name}` must be a list of whole numbers, got {_short(value)}.")
@@ -146,18 +158,6 @@ def _point(name: str, value: Any) -> tuple[float, ...]:
     return tuple(float(part) for part in value)
 
 
-def _field(name: str, value: Any) -> str:
-    if value not in FIELDS:
-        raise ValueError(f"`{name}` must be one of {', '.join(FIELDS)}, got {_short(value)}.")
-    return value
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"`{name}` must be true or false, got {_short(value)}.")
-    return value
-
-
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
@@ -172,14 +172,14 @@ def _short(value: Any) -> str:
 READERS: dict[str, Callable[[str, Any], Any]] = {
     "example": _whole,
     "ablation": _ablation,
+    "field": _field,
+    "frame": _whole,
+    "count": _whole,
+    "computes": _flag,
     "layer": _whole,
     "mode": _whole,
     "point": _point,
     "variable": _whole,
     "steps": _whole,
-    "field": _field,
-    "frame": _whole,
-    "count": _whole,
-    "computes": _flag,
 }
 """The reader of every field of a request."""

@@ -20,11 +20,11 @@ import { runMetadata } from "./wire.js";
 // Settings that one can change, as they are when a page was just opened.
 function defaultSettings(run) {
   return {
+    ...QUESTION_SETTINGS,
     ablation: NOTHING, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
     tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
     step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
     gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
-    ...QUESTION_SETTINGS,
   };
 }
 
@@ -44,8 +44,8 @@ async function start() {
   const loads = new Loads(store);
   const field = new FieldPanel(store);
   const panels = [ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
-  const questions = new Questions(store, field);
   setUpControls(store);
+  const questions = new Questions(store, field);
   const actions = { "save-png": () => savePng(store, field), "save-netcdf": () => saveNetcdf(store), "copy-link": () => copyLink(address) };
   for (const [id, act] of Object.entries(actions)) {
     element(id).addEventListener("click", () => act().catch((error) => complain(id, error)));
