@@ -34,18 +34,16 @@ class ExploreCommand:
         from gpo.explore.server import serve
         from gpo.explore.session import Session
 
-        runs = [open_run(folder) for folder in (self.folder, self.compare) if folder]
-        names = [run.config.name for run in runs]
-        if len(set(names)) < len(names):
-            names = distinct_names([run.folder.folder for run in runs])
-        session, *second = (
-            Session(
-                name, run.forecaster(), run.data, run.split.test, run.split.training,
-                folder=run.folder.folder,
-            )
-            for name, run in zip(names, runs, strict=True)
-        )  # fmt: skip
-        for other in second:
+        run = open_run(self.folder)
+        session = Session(
+            run.config.name, run.forecaster(), run.data, run.split.test, run.split.training
+        )
+        session.folder = self.folder
+        if self.compare is not None:
+            second = open_run(self.compare)
+            other = Session(second.config.name, second.forecaster(), second.data, second.split.test)
+            if other.name == session.name:
+                session.name, other.name = distinct_names([self.folder, self.compare])
             compare(session, other)
         serve(session, self.host, self.port, opens_browser=self.browser, say=say)
 
