@@ -15,12 +15,9 @@ from numpy.polynomial import Polynomial
 from scipy.special import sph_harm_y
 
 from gpo import Domain, Geometry
-from gpo.mixture.projection import RIDGE, solve
-from gpo.mixture.shapes import shapes_of
-from gpo.mixture.target import Target
+from gpo.mixture.lattice import fit_lattice
+from gpo.mixture.projection import RIDGE
 
-WIDTHS = (0.6, 0.8, 1.1)
-"""Half widths of the Gaussians of a lattice, in distances between its nodes: the best one counts."""
 MOMENTS = 4
 """Vanishing moments of the wavelets."""
 
@@ -33,53 +30,10 @@ def lattice(values: np.ndarray, geometry: Geometry, numbers: int) -> np.ndarray:
     known = ~geometry.is_masked
     coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
     filled = torch.from_numpy(np.where(known[:, None], values, 0.0))
-    target = Target.of(filled, coords, weights, geometry.domain)
-    centers, distance = _nodes(geometry, count)
-    best, least = filled.numpy(), np.inf
-    for width in WIDTHS:
-        square = (width * distance) ** 2 * torch.eye(coords.shape[1], dtype=torch.float64)
-        if geometry.domain.is_sphere:
-            shapes = shapes_of(centers, square.expand(len(centers), 3, 3), geometry.domain)
-        else:
-            scaled = (square / target.units**2).expand(len(centers), -1, -1)
-            shapes = shapes_of(centers / target.units, scaled, target.domain)
-        solved = solve(shapes, target)
-        if solved.loss < least:
-            least = solved.loss
-            made = (target.values - solved.left(target)) * target.spread + target.mean
-            best = np.full_like(values, np.nan)
-            best[known] = made.numpy()
-    return best
-
-
-def _nodes(geometry: Geometry, count: int) -> tuple[torch.Tensor, float | torch.Tensor]:
-    """Returns about `count` even nodes where there are sites, and how far apart they are."""
-    domain, known = geometry.domain, torch.from_numpy(geometry.coords[~geometry.is_masked])
-    many = count
-    for _ in range(12):
-        if domain.is_sphere:
-            number = torch.arange(many, dtype=torch.float64)
-            height, angle = 1 - (2 * number + 1) / many, number * math.pi * (3 - math.sqrt(5))
-            radius = (1 - height**2).sqrt()
-            nodes = torch.stack([radius * angle.cos(), radius * angle.sin(), height], -1)
-            distance: float | torch.Tensor = math.sqrt(4 * math.pi / many)
-        else:
-            lengths = torch.tensor(np.subtract(domain.upper, domain.lower))
-            side = float((lengths.prod() / many) ** (1 / domain.dim))
-            shape = [max(1, round(float(length) / side)) for length in lengths]
-            axes = [
-                low + (torch.arange(n, dtype=torch.float64) + 0.5) / n * float(length)
-                for low, n, length in zip(domain.lower, shape, lengths, strict=True)
-            ]
-            nodes = torch.cartesian_prod(*axes).reshape(-1, domain.dim)
-            distance = lengths / torch.tensor(shape)
-        size = distance if isinstance(distance, float) else float(distance.max())
-        near = torch.stack([domain.offset(known, node).norm(dim=-1).min() for node in nodes])
-        nodes = nodes[near < size]
-        if len(nodes) >= 0.93 * count:
-            return nodes[torch.linspace(0, len(nodes) - 1, min(count, len(nodes))).long()], distance
-        many = int(many * max(1.05, count / max(1, len(nodes))))
-    return nodes[:count], distance
+    found = fit_lattice(filled, coords, weights, count, geometry.domain)
+    made = np.full_like(values, np.nan)
+    made[known] = found(coords[torch.from_numpy(known)]).numpy()
+    return made
 
 
 def fourier(values: np.ndarray, geometry: Geometry, numbers: int) -> np.ndarray:

@@ -10,7 +10,9 @@ import pytest
 import uvicorn
 
 from gpo.cli import main
+from gpo.cli.explore import distinct_names
 from gpo.explore.server import serve, time_of_a_prediction
+from tests.explore.conftest import make_run
 from tests.explore.sessions import make_session
 from tests.processes import LIMIT
 from tests.test_cli import failure
@@ -47,6 +49,20 @@ def test_every_flag_the_page_of_documentation_names_exists(capsys):
         main(["explore", "--help"])
     printed = capsys.readouterr().out
     assert all(flag in printed for flag in flags - {"--model"})
+
+
+def test_two_runs_are_named_by_what_tells_their_folders_apart(tmp_path):
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
+    assert distinct_names(folders) == ["a/run", "b/run"]
+    assert distinct_names([tmp_path / "one", tmp_path / "two"]) == ["one", "two"]
+    assert distinct_names(folders[:1] * 2) == [str(folders[0])] * 2
+
+
+def test_a_second_run_that_is_none_is_said(tmp_path, capsys):
+    folder = make_run(tmp_path)
+    code, printed = failure(capsys, "explore", str(folder), "--compare", str(tmp_path))
+    assert code == 1
+    assert f"{tmp_path} is no run" in printed
 
 
 def test_a_baseline_is_timed_without_switching_anything_off():

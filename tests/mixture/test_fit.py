@@ -7,6 +7,7 @@ import torch
 
 from gpo import Domain, GaussianMixture
 from gpo.mixture.fit import EXCHANGED, _begun, _exchange
+from gpo.mixture.lattice import fit_lattice
 from gpo.mixture.projection import improve, solve
 from gpo.mixture.shapes import shapes_of
 from gpo.mixture.target import MAX_SITES, Target
@@ -295,3 +296,44 @@ def test_an_empty_field_is_refused():
 def test_axes_are_refused_on_the_sphere():
     with pytest.raises(ValueError, match="must be 'full' on the sphere"):
         GaussianMixture.fit(fibonacci(20), fibonacci(20), None, 3, domain=Domain.sphere(), covariance="diagonal")  # fmt: skip
+
+
+def test_a_fit_that_is_stopped_has_all_particles_and_is_no_better_than_one_that_went_on():
+    domain = TORUS
+    coords, weights = grid(domain, 12, 10)
+    values, asked = wavy(coords), []
+
+    def after(number):
+        def should_stop():
+            asked.append(1)
+            return len(asked) > number
+
+        asked.clear()
+        return GaussianMixture.fit(
+            values, coords, weights, 6, domain=domain, should_stop=should_stop
+        )
+
+    fits = [after(number) for number in (0, 3, 10_000)]
+    errors = [fit.error(values, coords, weights) for fit in fits]
+    assert [len(fit) for fit in fits] == [6, 6, 6]
+    assert errors == sorted(errors, reverse=True)
+    whole = GaussianMixture.fit(values, coords, weights, 6, domain=domain)
+    assert torch.equal(fits[-1].centers, whole.centers)
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_a_lattice_has_its_nodes_in_the_domain_and_meets_a_constant(name):
+    domain = BOXES[name]
+    if domain.is_sphere:
+        coords = random_mixture(domain, count=200).centers
+        weights = torch.full((200,), 1 / 200, dtype=torch.float64)
+    else:
+        coords, weights = grid(domain, *[9] * domain.dim)
+    flat = fit_lattice(torch.full((len(coords), 2), 3.0), coords, weights, 12, domain)
+    assert 0.9 * 12 <= len(flat) <= 12
+    torch.testing.assert_close(domain.wrap(flat.centers), flat.centers)
+    torch.testing.assert_close(flat(coords), torch.full((len(coords), 2), 3.0).double())
+    # Nodes are even: no two are nearer than half of what evenly spread ones are.
+    apart = domain.offset(flat.centers[:, None], flat.centers).norm(dim=-1)
+    nearest = apart.fill_diagonal_(torch.inf).min(1).values
+    assert nearest.min() > 0.5 * nearest.max()

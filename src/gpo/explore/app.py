@@ -17,7 +17,9 @@ from starlette.types import ASGIApp
 
 from gpo.explore import answers, internals, motion, saved
 from gpo.explore.arrays import Packet, pack, to_json
+from gpo.explore.comparison import compared
 from gpo.explore.metadata import run_metadata
+from gpo.explore.questions import QUESTIONS
 from gpo.explore.requests import (
     AblationRequest,
     ExampleRequest,
@@ -64,6 +66,7 @@ ANSWERS = {
     "internals": Answer(AblationRequest, internals.layers),
     "particles": Answer(AblationRequest, internals.particles),
     "window": Answer(WindowRequest, internals.window),
+    **{what: Answer(*parts) for what, parts in QUESTIONS.items()},
     "value": Answer(PointRequest, answers.value),
     "dependence": Answer(PointRequest, answers.dependence),
     "rollout": Answer(RolloutRequest, answers.rollout, is_long=True),
@@ -88,6 +91,7 @@ def make_app(session: Session, *, token: str | None = None, cookie: str = "gpo-e
         Route("/", page.file, methods=["GET"]),
         Route("/static/{name}", page.file, methods=["GET"]),
         Route("/api/run", page.run, methods=["GET"]),
+        Route("/api/progress", page.progress, methods=["GET"]),
         Route("/api/{what}", page.answer, methods=["POST"]),
     ]
     handlers: dict[Any, Any] = {HTTPException: _http_error, Exception: _server_error}
@@ -106,7 +110,11 @@ class Page:
         }
         self._recent = Recent[bytes](32, lambda content: len(content) <= MAX_KEPT)
         # Whoever waits does so without a thread: threads are few, and a wait can be given up.
-        self._turn, self._long_turn = CapacityLimiter(1), CapacityLimiter(1)
+        self._turn = CapacityLimiter(1)
+        # What takes long waits for its own kind alone.
+        self._long_turns = {
+            what: CapacityLimiter(1) for what, kind in ANSWERS.items() if kind.is_long
+        }
 
     async def file(self, request: Request) -> Response:
         """Returns the page or one of its files."""
@@ -119,6 +127,10 @@ class Page:
         """Returns the metadata of the run."""
         content = await to_thread.run_sync(self._run, limiter=self._turn)
         return Response(content, media_type="application/json")
+
+    async def progress(self, request: Request) -> Response:
+        """Returns how far what takes long has come; it waits for nothing."""
+        return Response(to_json(self.session.progress), media_type="application/json")
 
     async def answer(self, request: Request) -> Response:
         """Returns a packet, or an error that states what is wrong with the request."""
@@ -143,7 +155,7 @@ class Page:
     async def _awaited(self, request: Request, what: str, parsed: ExampleRequest) -> bytes:
         """Returns the answer; gives it up when whoever asked is gone."""
         is_gone = threading.Event()
-        turn = self._long_turn if ANSWERS[what].is_long else self._turn
+        turn = self._long_turns.get(what, self._turn)
         with CancelScope() as scope:
             watcher = asyncio.create_task(_watch(request, is_gone, scope))
             try:
@@ -153,8 +165,11 @@ class Page:
         raise AbandonedError
 
     def _run(self) -> bytes:
+        def describe() -> bytes:
+            return to_json({**run_metadata(self.session), "compared": compared(self.session)})
+
         with self.session.lock:
-            return self._recent.get("run", lambda: to_json(run_metadata(self.session)))
+            return self._recent.get("run", describe)
 
     def _answered(self, what: str, request: ExampleRequest, is_gone: threading.Event) -> bytes:
         kind, session = ANSWERS[what], self.session

@@ -37,6 +37,41 @@ class WindowRequest(ExampleRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VariableRequest(AblationRequest):
+    """A request about one variable that is predicted."""
+
+    variable: int = 0
+
+    def check(self, count: int) -> None:
+        """Raises a `ValueError` where there are fewer variables."""
+        if self.variable >= count:
+            raise ValueError(f"`variable` must be from 0 to {count - 1}, got {self.variable}.")
+
+
+FIELDS = ("given", "predicted", "truth")
+"""Fields that can be written as Gaussians."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureRequest(VariableRequest):
+    """A request for one variable of a field as Gaussians."""
+
+    field: str = "predicted"
+    frame: int = 0
+    """Which of the given frames."""
+    count: int = 50
+    """How many Gaussians."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingRequest(ExampleRequest):
+    """A request for what matters over the test split."""
+
+    computes: bool = False
+    """Whether it is computed where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PointRequest(AblationRequest):
     """A request about a point of the drawn plane or space: longitude and latitude on the sphere."""
 
@@ -101,6 +136,18 @@ def _whole(name: str, value: Any) -> int:
     return value
 
 
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be true or false, got {_short(value)}.")
+    return value
+
+
+def _field(name: str, value: Any) -> str:
+    if value not in FIELDS:
+        raise ValueError(f"`{name}` must be one of {', '.join(FIELDS)}, got {_short(value)}.")
+    return value
+
+
 def _wholes(name: str, value: Any) -> frozenset[int]:
     if not isinstance(value, list):
         raise ValueError(f"`{name}` must be a list of whole numbers, got {_short(value)}.")
@@ -153,6 +200,10 @@ def _short(value: Any) -> str:
 READERS: dict[str, Callable[[str, Any], Any]] = {
     "example": _whole,
     "ablation": _ablation,
+    "field": _field,
+    "frame": _whole,
+    "count": _whole,
+    "computes": _flag,
     "layer": _whole,
     "mode": _whole,
     "point": _point,

@@ -88,14 +88,15 @@ def ablation_in_words(session: Session, ablation: Ablation) -> str:
         return "nothing is off"
     parts = [f"layer {layer + 1}" for layer in sorted(ablation.layers)]
     for layer in sorted({layer for layer, _ in ablation.modes}):
-        names = ", ".join(_mode_name(session, mode) for mode in ablation.modes_of(layer))
+        names = ", ".join(mode_name(session, mode) for mode in ablation.modes_of(layer))
         parts.append(f"layer {layer + 1}: {names}")
     if ablation.sites:
         parts.append(f"{len(ablation.sites)} sites, where is_off is 1")
     return f"off, in the variables that end in _ablated: {'; '.join(parts)}"
 
 
-def _mode_name(session: Session, mode: int) -> str:
+def mode_name(session: Session, mode: int) -> str:
+    """Returns a mode as the page names it: a wave by its numbers, or a mode of a head."""
     model = session.operator
     if model.waves is not None:
         numbers = torch.cartesian_prod(*model.waves.numbers).reshape(model.num_modes, -1)

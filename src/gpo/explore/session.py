@@ -4,10 +4,12 @@ import copy
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,6 +18,7 @@ from gpo.baselines import RegisteredModel
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly, owner, touched_frames
 from gpo.evaluation.references import Climatology
+from gpo.explore.arrays import Packet
 from gpo.explore.plane import Plane
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
@@ -79,6 +82,18 @@ class Session:
     """For the model that rolls out: it takes long, and nothing else shall wait for it."""
     ending: threading.Event = field(default_factory=threading.Event)
     """Set when the server ends; what is under way is given up."""
+    folder: Path | None = None
+    """The run folder, which may hold what `gpo interpret` wrote."""
+    other: "Session | None" = None
+    """A second run of the same task, which is compared."""
+    other_numbers: Mapping[int, int] = field(default_factory=dict)
+    """Numbers of its examples, by those of this run."""
+    progress: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    """What is under way: how much of it is done, of how much, and its name."""
+    scores: np.ndarray | None = None
+    """Errors of test examples, once they are known."""
+    ranking: dict[str, Any] | None = None
+    """What matters over the test split, once it was computed."""
 
     def __post_init__(self) -> None:
         """Chooses the examples and makes room for what is computed."""
@@ -92,6 +107,7 @@ class Session:
         self._recent_answers = Recent[tuple[Tensor, float]](4)
         self.recent_motion, self.recent_rollouts = Recent[Any](1), Recent[Any](3)
         self._recent_planes = Recent[Plane](4)
+        self.recent_mixtures = Recent[Packet](16)
         self._climatology: Climatology | None = None
 
     @property
@@ -114,9 +130,17 @@ class Session:
 
     def example(self, number: int) -> Example:
         """Returns one example of the test split."""
+        self.check_example(number)
+        return self._recent_examples.get(number, lambda: self._examples[number])
+
+    def example_anew(self, number: int) -> Example:
+        """Returns one example, and keeps it not: who reads all of them leaves the recent ones."""
+        return self._examples[number]
+
+    def check_example(self, number: int) -> None:
+        """Raises a `ValueError` where there is no such example."""
         if number >= len(self.members):
             raise ValueError(f"`example` must be from 0 to {len(self.members) - 1}, got {number}.")
-        return self._recent_examples.get(number, lambda: self._examples[number])
 
     def plane(self, number: int) -> Plane:
         """Returns where the sites of an example are drawn."""

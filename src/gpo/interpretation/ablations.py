@@ -28,6 +28,7 @@ MAX_WINDOWS = 256
 """Content windows that are ablated one by one; mostly all there are."""
 NUM_RANDOM = 5
 """Random choices of every size beside the strongest modes."""
+NO_LAYERS = "the model has no layers: there are no modes to switch off"
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Iterates over a sequence and shows progress under a label."""
@@ -47,26 +48,49 @@ def run_ablations(
         generator: Draws components at random.
         track: Shows progress.
     """
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
-        return {"reason": "the model has no layers: there are no modes to switch off"}
+    if not has_layers(forecaster):
+        return {"reason": NO_LAYERS}
     effects, components = Effects.of(forecaster, batches), make_components(forecaster, batches)
     curve = faithfulness(effects, components, generator, track)
-    modes = mode_effects(effects, strongest(model, components), track)
+    parts = part_effects(effects, components, track)
     scores, changes = (
-        np.array([mode[name] for mode in modes]) for name in ("score", "relative_l2")
+        np.array([mode[name] for mode in parts["modes"]]) for name in ("score", "relative_l2")
     )
+    return {
+        **parts,
+        "score_against_effect": spearman(scores, changes),
+        "regions": region_effects(effects, track),
+        "faithfulness": curve,
+    }
+
+
+def has_layers(forecaster: Forecaster) -> bool:
+    """Returns whether there is anything to ablate."""
+    model = forecaster.model
+    return isinstance(model, GaussianParticleOperator) and model.config.num_layers > 0
+
+
+def part_effects(
+    effects: Effects, components: Sequence[Component], track: Track, *, by_layer: bool = True
+) -> dict[str, Any]:
+    """Returns the effect of ablating every particle, layer, head, shell of waves and strong mode.
+
+    Args:
+        effects: The model and its examples.
+        components: All of its modes.
+        track: Shows progress.
+        by_layer: Whether shells are ablated in every layer alone, too: it takes the most time.
+    """
+    model = effects.forecaster.model
+    assert isinstance(model, GaussianParticleOperator)
     return {
         "error": effects.error,
         "particles": _particle_effects(effects, model),
         "layers": layer_effects(effects, track),
         "heads": _head_effects(effects, model, track),
-        "shells": shell_effects(effects, track),
-        "modes": modes,
+        "shells": shell_effects(effects, track, by_layer=by_layer),
+        "modes": mode_effects(effects, strongest(model, components), track),
         "num_modes": len(components),
-        "score_against_effect": spearman(scores, changes),
-        "regions": region_effects(effects, track),
-        "faithfulness": curve,
     }
 
 
@@ -136,7 +160,7 @@ def layer_effects(effects: Effects, track: Track) -> list[dict[str, Any]]:
     ]
 
 
-def shell_effects(effects: Effects, track: Track) -> dict[str, Any]:
+def shell_effects(effects: Effects, track: Track, *, by_layer: bool = True) -> dict[str, Any]:
     """Returns the effect of ablating all waves of about one length, in all layers and in each."""
     model = effects.forecaster.model
     assert isinstance(model, GaussianParticleOperator)
@@ -144,7 +168,8 @@ def shell_effects(effects: Effects, track: Track) -> dict[str, Any]:
         return {"reason": "content windows have no wave number"}
     numbers, every = shells(model.waves), range(model.config.num_layers)
     filled = np.unique(numbers).tolist()
-    jobs = [(layers, shell) for layers in (every, *([n] for n in every)) for shell in filled]
+    alone = [[number] for number in every] if by_layer else []
+    jobs = [(layers, shell) for layers in (every, *alone) for shell in filled]
     rows = []
     for layers, shell in track(jobs, "ablating shells of waves"):
         modes = np.flatnonzero(numbers == shell).tolist()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpo.mixture.mixture import GaussianMixture
-from gpo.mixture.projection import Solved, improve, solve
+from gpo.mixture.projection import Solved, Stop, improve, never, solve
 from gpo.mixture.shapes import AbstractShapes, Covariance, shapes_of
 from gpo.mixture.target import Target
 from gpo.numerics.domain import Domain
@@ -35,6 +35,7 @@ def fit_mixture(
     num_steps: int = 20,
     start: GaussianMixture | None = None,
     progress: Callable[[int, int], None] | None = None,
+    should_stop: Stop = never,
 ) -> GaussianMixture:
     """Returns the Gaussians that are closest to a field; see `GaussianMixture.fit`."""
     if start is not None and domain is None:
@@ -46,18 +47,22 @@ def fit_mixture(
     total = (0 if start else len(ROUNDS)) + NUM_EXCHANGES
     tell = progress or (lambda done, of: None)
     if start is None:
-        solved = _begun(target, num_particles, num_steps, covariance, lambda n: tell(n, total))
+        solved = _begun(
+            target, num_particles, num_steps, covariance, lambda n: tell(n, total), should_stop
+        )
         labels = torch.arange(len(solved.shapes))
     else:
         solved = solve(scaled(start, target, covariance), target)
         labels = start.labels.clone()
-        solved = improve(solved, target, num_steps)
+        solved = improve(solved, target, num_steps, should_stop=should_stop)
     done, newest = total - NUM_EXCHANGES, int(labels.max()) + 1
     # Particles that are followed keep their names: few are exchanged.
     fraction = EXCHANGED if start is None else EXCHANGED / 4
     for number in range(NUM_EXCHANGES):
+        if should_stop():
+            break
         solved, labels, newest = _exchange(
-            solved, labels, newest, target, num_steps // 3 + 1, fraction
+            solved, labels, newest, target, num_steps // 3 + 1, fraction, should_stop
         )
         tell(done + number + 1, total)
     variables = () if start is None else start.variables
@@ -115,6 +120,7 @@ def _begun(
     num_steps: int,
     covariance: Covariance,
     tell: Callable[[int], None],
+    should_stop: Stop = never,
 ) -> Solved:
     """Returns a first fit, its particles added where most is left unexplained."""
     solved = solve(new_particles(target, target.values, 0, num_particles, covariance), target)
@@ -123,7 +129,8 @@ def _begun(
         left = solved.left(target)
         new = new_particles(target, left, wanted - len(solved.shapes), wanted, covariance)
         solved = solve(solved.shapes.joined(new), target)
-        solved = improve(solved, target, num_steps if part == 1 else num_steps // 3 + 1)
+        steps = num_steps if part == 1 else num_steps // 3 + 1
+        solved = improve(solved, target, steps, should_stop=should_stop)
         tell(number + 1)
     return solved
 
@@ -158,19 +165,26 @@ def new_particles(
 
 
 def _exchange(
-    solved: Solved, labels: Tensor, newest: int, target: Target, num_steps: int, fraction: float
+    solved: Solved,
+    labels: Tensor,
+    newest: int,
+    target: Target,
+    num_steps: int,
+    fraction: float,
+    should_stop: Stop = never,
 ) -> tuple[Solved, Tensor, int]:
     """Returns the fit after the least needed particles moved, or the same where that is worse."""
     fewest = 1 if fraction == EXCHANGED else 0
     count = min(max(fewest, round(fraction * len(labels))), len(labels) - 1)
     if count < 1:
-        return improve(solved, target, num_steps), labels, newest
+        return improve(solved, target, num_steps, should_stop=should_stop), labels, newest
     kept = solved.needs().argsort(descending=True)[:-count].sort().values
     fewer = solve(solved.shapes.rows(kept), target)
     new = new_particles(target, fewer.left(target), count, len(labels), solved.shapes.covariance)
-    tried = improve(solve(fewer.shapes.joined(new), target), target, num_steps)
+    tried = solve(fewer.shapes.joined(new), target)
+    tried = improve(tried, target, num_steps, should_stop=should_stop)
     if tried.loss >= solved.loss:
-        return improve(solved, target, num_steps), labels, newest
+        return improve(solved, target, num_steps, should_stop=should_stop), labels, newest
     named = torch.arange(newest, newest + count)
     return tried, torch.cat([labels[kept], named]), newest + count
 

@@ -82,6 +82,7 @@ class GaussianMixture:
         num_steps: int = 20,
         start: "GaussianMixture | None" = None,
         progress: Callable[[int, int], None] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> "GaussianMixture":
         """Returns the Gaussians that are closest to a field in the weighted least-squares sense.
 
@@ -96,13 +97,15 @@ class GaussianMixture:
             start: A fit to begin with, such as that of the frame before; its particles keep
                 their labels.
             progress: Called with the rounds that are done and that there are.
+            should_stop: Asked before every step; once true, the fit ends with all particles in
+                place but places and shapes improved only so far. What it raises ends the fit.
         """
         from gpo.mixture.fit import fit_mixture
 
         return fit_mixture(
             values, coords, weights, num_particles,
             domain=domain, covariance=covariance, num_steps=num_steps, start=start,
-            progress=progress,
+            progress=progress, should_stop=should_stop,
         )  # fmt: skip
 
     @property

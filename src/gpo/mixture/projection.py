@@ -7,6 +7,7 @@ theorem). A step is Levenberg and Marquardt's with Kaufman's Jacobian: derivativ
 times their amplitudes, less what other amplitudes could take over.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,14 @@ SMALL = 2**20
 """Derivatives up to which steps are in double precision, too."""
 FLATTEST, STEEPEST = 1e-6, 1e6
 """Bounds of the damping."""
+
+Stop = Callable[[], bool]
+"""Asked before every step; once true, no other follows."""
+
+
+def never() -> bool:
+    """Lets a fit go on to its end."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,14 @@ def solve(shapes: AbstractShapes, target: Target) -> Solved:
     return Solved(shapes, found[:-1], found[-1], loss, covariance)
 
 
-def improve(solved: Solved, target: Target, num_steps: int, tolerance: float = 1e-3) -> Solved:
+def improve(
+    solved: Solved,
+    target: Target,
+    num_steps: int,
+    tolerance: float = 1e-3,
+    *,
+    should_stop: Stop = never,
+) -> Solved:
     """Returns Gaussians after some steps, none of which makes the loss larger.
 
     Args:
@@ -80,10 +96,11 @@ def improve(solved: Solved, target: Target, num_steps: int, tolerance: float = 1
         target: What is fitted.
         num_steps: Steps at most.
         tolerance: Ends when a step lowers the loss by less than this fraction.
+        should_stop: Asked before every step; once true, no other follows.
     """
     damping = 1e-2
     for _ in range(num_steps):
-        if not len(solved.shapes):
+        if not len(solved.shapes) or should_stop():
             break
         slope, bend = _quadratic(solved, target)
         size = _sizes(bend, solved.shapes)

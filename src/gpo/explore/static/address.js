@@ -51,6 +51,10 @@ const SETTINGS = {
   fitsColours: flag,
   isSmooth: flag,
   showsCoast: flag,
+  showsMixture: flag,
+  mixtureSize: whole(1, () => 200),
+  showsNearby: flag,
+  rankedKind: oneOf("all", "layer", "head", "ring", "mode", "particle"),
 };
 
 export class Address {

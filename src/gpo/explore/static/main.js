@@ -12,6 +12,7 @@ import { ModePanel } from "./modepanel.js";
 import { Modes } from "./modes.js";
 import { OffPanel } from "./offpanel.js";
 import { complain } from "./problem.js";
+import { QUESTION_SETTINGS, Questions } from "./questions.js";
 import { RolloutPanel } from "./rolloutpanel.js";
 import { copyLink, saveNetcdf, savePng } from "./save.js";
 import { element, Store } from "./store.js";
@@ -20,6 +21,7 @@ import { runMetadata } from "./wire.js";
 // Settings that one can change, as they are when a page was just opened.
 function defaultSettings(run) {
   return {
+    ...QUESTION_SETTINGS,
     ablation: NOTHING, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
     tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
     step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
@@ -44,6 +46,7 @@ async function start() {
   const field = new FieldPanel(store);
   const panels = [FlowPanel, ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
   setUpControls(store);
+  const questions = new Questions(store, field);
   const actions = { "save-png": () => savePng(store, field), "save-netcdf": () => saveNetcdf(store), "copy-link": () => copyLink(address) };
   for (const [id, act] of Object.entries(actions)) {
     element(id).addEventListener("click", () => act().catch((error) => complain(id, error)));
@@ -51,6 +54,7 @@ async function start() {
   await loads.begin();
   document.documentElement.dataset.ready = "true";
   await panels.at(-1).load();
+  await questions.begin();
 }
 
 start().catch((error) => complain("run", error));

@@ -23,21 +23,28 @@ export async function ask(what, body) {
   return unpack(await bytes(what, body));
 }
 
-export async function bytes(what, body) {
-  count(1);
+// signal: ends the wait, and with it the work. What is quiet leaves the page idle meanwhile.
+export async function bytes(what, body, { signal, isQuiet = false } = {}) {
+  if (!isQuiet) count(1);
   try {
     const response = await reach(`api/${what}`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(body),
+      signal,
     });
     if (!response.ok) throw new Error(await reason(response));
     return await response.arrayBuffer().catch(() => {
       throw new Error(GONE);
     });
   } finally {
-    count(-1);
+    if (!isQuiet) count(-1);
   }
+}
+
+// Returns how far what takes long has come, by its name: [done, of, what].
+export async function progress() {
+  return (await reach("api/progress")).json();
 }
 
 // Tells readers of the page whether an answer is under way.

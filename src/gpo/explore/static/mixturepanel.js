@@ -1,0 +1,152 @@
+// The shown field as K Gaussians: ellipses over it, and their error beside that of a fixed lattice.
+
+import { NOTHING, plain } from "./ablation.js";
+import { short, withUnits } from "./colours.js";
+import { isSeries } from "./controls.js";
+import { cut, strokeSeen, trace, traceCurve } from "./ellipses.js";
+import { LongAsk } from "./longask.js";
+import { complain } from "./problem.js";
+import { element } from "./store.js";
+
+const COUNTS = [1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200];
+const QUIET = 300;
+const FITTED = { compare: "predicted", predicted: "predicted", truth: "truth", given: "given" };
+
+export class MixturePanel {
+  constructor(store, field) {
+    this.store = store;
+    this.field = field;
+    this.long = new LongAsk("mixture");
+    this.found = null;
+    const [box, slider] = [element("show-mixture"), element("mixture-size")];
+    slider.max = COUNTS.length - 1;
+    box.addEventListener("change", () => store.set({ showsMixture: box.checked }));
+    slider.addEventListener("input", () => store.set({ mixtureSize: COUNTS[slider.value] }));
+    element("mixture-stop").addEventListener("click", () => this.stop());
+    field.overlays.push((context, picture) => this.draw(context, picture));
+    store.on(["showsMixture", "mixtureSize", "geometry"], () => this.follow());
+    store.on(["showsMixture", "mixtureSize", "shown", "given", "variable", "example", "ablation", "geometry"], () => this.loadSoon());
+    this.follow();
+  }
+
+  // The largest number that the sites allow; a field cannot have more Gaussians than sites.
+  get most() {
+    const { geometry } = this.store;
+    const sites = geometry ? geometry.known.reduce((sum, isKnown) => sum + (isKnown ? 1 : 0), 0) : Infinity;
+    return Math.max(1, ...COUNTS.filter((count) => count <= sites));
+  }
+
+  get count() {
+    return Math.min(this.store.mixtureSize, this.most);
+  }
+
+  follow() {
+    const { showsMixture } = this.store;
+    const slider = element("mixture-size");
+    element("show-mixture").checked = showsMixture;
+    element("mixture-settings").classList.toggle("idle", !showsMixture);
+    slider.max = COUNTS.indexOf(this.most);
+    slider.value = COUNTS.findLastIndex((count) => count <= this.count);
+    slider.setAttribute("aria-valuetext", `${this.count} Gaussians`);
+    element("mixture-count").textContent = `K = ${this.count}`;
+    element("mixture-line").hidden = !showsMixture;
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.long.stop();
+    this.say("Stopped. Move the slider to fit again.");
+  }
+
+  say(text, { isBusy = false } = {}) {
+    element("mixture-text").textContent = text;
+    element("mixture-stop").hidden = !isBusy;
+  }
+
+  // A slider that is dragged asks once, when it rests; what was under way is given up.
+  loadSoon() {
+    clearTimeout(this.timer);
+    this.long.stop();
+    this.forget();
+    if (!this.store.showsMixture) return;
+    if (!FITTED[this.store.shown]) {
+      this.say("Gaussians are fitted to the given, the predicted or the true field: choose one of these.");
+      return;
+    }
+    this.say(`Fitting ${this.count} Gaussians…`, { isBusy: true });
+    this.timer = setTimeout(() => this.load(), QUIET);
+  }
+
+  forget() {
+    if (!this.found) return;
+    this.found = null;
+    this.field.draw();
+  }
+
+  get body() {
+    const { store } = this;
+    const field = FITTED[store.shown];
+    const body = { example: store.example, field, variable: store.variable, count: this.count };
+    if (field === "predicted") body.ablation = plain(store.ablation);
+    else body.ablation = plain(NOTHING);
+    if (field === "given" && isSeries(store.run)) body.frame = store.given;
+    else if (field === "given") body.variable = store.given;
+    return body;
+  }
+
+  async load() {
+    try {
+      const found = await this.long.ask(this.body);
+      if (!found) return;
+      this.found = found;
+      this.describe();
+      this.field.draw();
+      complain("mixture", null);
+    } catch (error) {
+      this.say("");
+      complain("mixture", error);
+    }
+  }
+
+  describe() {
+    const { run, variable, shown, given, geometry } = this.store;
+    const isInput = shown === "given" && !isSeries(run);
+    const { units } = isInput ? run.inputs[given] : run.outputs[variable];
+    const { fitted, lattice, is_cut: isCut, most_seconds: seconds, num_sites: sites } = this.found.metadata;
+    const error = ({ relative_l2: relative, rms }) => `${short(relative)} (RMS ${withUnits(rms, units)})`;
+    const drawn = geometry.numAxes === 1 ? "each is a curve" : `ellipses of 1 σ${geometry.numAxes === 3 ? ", cut by the slice" : ""}`;
+    const early = isCut ? ` Ended after ${seconds} s: more steps would be closer.` : "";
+    const some = sites < this.known ? ` At ${sites.toLocaleString("en")} of the sites.` : "";
+    this.say(
+      `${fitted.count} Gaussians: relative error ${error(fitted)}; control, ${lattice.count} on a fixed lattice: ` +
+        `${error(lattice)}. Solid where they raise the field, dashed where they lower it; ${drawn}.${early}${some}`,
+    );
+  }
+
+  get known() {
+    return this.store.geometry.known.reduce((sum, isKnown) => sum + (isKnown ? 1 : 0), 0);
+  }
+
+  draw(context, picture) {
+    if (!this.found || !this.store.showsMixture) return;
+    const { geometry } = picture.content;
+    const { centers, covariances, amplitudes } = this.found.arrays;
+    const dim = geometry.numAxes;
+    if (centers.shape[1] !== dim) return;
+    const paths = { above: new Path2D(), below: new Path2D() };
+    amplitudes.data.forEach((amplitude, n) => {
+      const path = amplitude > 0 ? paths.above : paths.below;
+      const center = centers.data.subarray(n * dim, (n + 1) * dim);
+      const covariance = covariances.data.subarray(n * dim * dim, (n + 1) * dim * dim);
+      if (dim === 1) {
+        const { offset } = this.found.metadata;
+        traceCurve(path, picture, { center: center[0], variance: covariance[0], amplitude, offset });
+        return;
+      }
+      const ellipse = cut(geometry, center, covariance);
+      if (ellipse) trace(path, picture, ellipse);
+    });
+    strokeSeen(context, paths.above);
+    strokeSeen(context, paths.below, { dash: [5, 3] });
+  }
+}

@@ -1,0 +1,173 @@
+// The particles of the site next to the asked point: a table, and arrows or ellipses over the field.
+
+import { plain } from "./ablation.js";
+import { short } from "./colours.js";
+import { cut, images, strokeSeen, trace } from "./ellipses.js";
+import { complain } from "./problem.js";
+import { element } from "./store.js";
+import { Latest } from "./wire.js";
+
+const HINT = "Click a point of the field to see its particles.";
+const HEAD = 7;
+
+export class NearbyPanel {
+  constructor(store, field) {
+    this.store = store;
+    this.field = field;
+    const { reasons } = store.run;
+    if (reasons.particles) {
+      element("nearby-seen").textContent = reasons.particles;
+      element("show-nearby").disabled = true;
+      return;
+    }
+    this.latest = new Latest("nearby");
+    const box = element("show-nearby");
+    box.addEventListener("change", () => store.set({ showsNearby: box.checked }));
+    field.overlays.push((context, picture) => this.draw(context, picture));
+    store.on(["point", "example", "ablation"], () => this.load());
+    store.on(["showsNearby"], () => this.follow());
+    this.follow();
+    element("nearby-seen").textContent = HINT;
+  }
+
+  follow() {
+    element("show-nearby").checked = this.store.showsNearby;
+    this.field.draw();
+  }
+
+  async load() {
+    if (!this.latest) return;
+    const { example, ablation, point } = this.store;
+    if (!point) {
+      this.found = null;
+      this.list();
+      return;
+    }
+    try {
+      const found = await this.latest.ask({ example, ablation: plain(ablation), point });
+      if (!found) return;
+      this.found = found;
+      this.list();
+      this.field.draw();
+      complain("nearby", null);
+    } catch (error) {
+      complain("nearby", error);
+    }
+  }
+
+  // Returns {layer, number, center, extent, weight} of every particle.
+  get rows() {
+    const { arrays, metadata } = this.found;
+    const { centers, weights } = arrays;
+    const extents = arrays.displacements ?? arrays.scales;
+    const [layers, count, dim] = centers.shape;
+    const part = ({ data }, n) => Array.from(data.subarray(n * dim, (n + 1) * dim));
+    return Array.from({ length: layers * count }, (_, n) => ({
+      layer: metadata.layers[Math.floor(n / count)], number: n % count, isLast: n >= (layers - 1) * count,
+      center: part(centers, n), extent: part(extents, n), weight: weights.data[n],
+    }));
+  }
+
+  list() {
+    const table = element("nearby-rows");
+    if (!this.found) {
+      element("nearby-seen").textContent = HINT;
+      table.replaceChildren();
+      return;
+    }
+    const { metadata, arrays } = this.found;
+    const isMoving = Boolean(arrays.displacements);
+    const heaviest = Math.max(...this.rows.map(({ weight }) => weight));
+    const many = metadata.layers.length > 1;
+    const names = ["", "center", isMoving ? "displacement" : "scale σ", "weight"];
+    const head = document.createElement("tr");
+    head.append(...names.map((name) => cell("th", name)));
+    const lines = this.rows.map(({ layer, number, center, extent, weight }) => {
+      const line = document.createElement("tr");
+      const bar = cell("td", short(weight));
+      bar.className = "barred";
+      bar.style.setProperty("--part", `${(100 * weight) / heaviest}%`);
+      const name = many ? `${number + 1} of layer ${layer + 1}` : String(number + 1);
+      line.append(cell("th", name), cell("td", center.map(short).join(", ")), cell("td", extent.map(short).join(", ")), bar);
+      return line;
+    });
+    table.replaceChildren(head, ...lines);
+    const { units } = this.store.geometry;
+    const shared = units.every((unit) => unit === units[0]) && units[0] ? ` In ${units[0]}.` : "";
+    const drawn = isMoving
+      ? `Arrows lead from centers to the site. ${metadata.no_scale}`
+      : "Ellipses of 1 σ around the centers; the scale is learned, along every axis.";
+    element("nearby-seen").textContent = `Site ${metadata.site}, next to the point.${shared} ${drawn}`;
+  }
+
+  // The particles of the last layer; the heavier, the thicker.
+  draw(context, picture) {
+    if (!this.found || !this.store.showsNearby || !this.store.point) return;
+    const { geometry } = picture.content;
+    if (geometry.numAxes < 2 || this.found.arrays.centers.shape[2] !== geometry.numAxes) return;
+    const rows = this.rows.filter(({ isLast }) => isLast);
+    const heaviest = Math.max(...rows.map(({ weight }) => weight), 1e-12);
+    for (const row of rows) {
+      const path = new Path2D();
+      const tip = this.found.arrays.displacements ? this.arrow(path, picture, row) : this.ellipse(path, picture, row);
+      if (!tip) continue;
+      const part = row.weight / heaviest;
+      strokeSeen(context, path, { width: 0.8 + 2.2 * part });
+      number(context, row.number + 1, tip);
+    }
+  }
+
+  // On a map and around seams the arrow is the displacement itself, which is the shortest way.
+  arrow(path, picture, { extent }) {
+    const { geometry } = picture.content;
+    const [across, up] = geometry.plane;
+    const { place } = this.found.metadata;
+    const stretch = geometry.is_sphere ? 1 / Math.max(0.2, Math.cos((place[1] * Math.PI) / 180)) : 1;
+    const [px, py] = picture.toPixel(place[across], place[up]);
+    const tail = picture.toPixel(place[across] - extent[across] * stretch, place[up] - extent[up]);
+    const angle = Math.atan2(py - tail[1], px - tail[0]);
+    const head = Math.min(HEAD, Math.hypot(px - tail[0], py - tail[1]) / 2);
+    path.moveTo(...tail);
+    path.lineTo(px, py);
+    for (const side of [-0.5, 0.5]) {
+      path.moveTo(px, py);
+      path.lineTo(px - head * Math.cos(angle + side), py - head * Math.sin(angle + side));
+    }
+    for (const right of images(geometry, across).filter(Boolean)) {
+      const [ix, iy] = picture.toPixel(place[across] - extent[across] * stretch + right, place[up] - extent[up]);
+      path.moveTo(ix, iy);
+      path.lineTo(ix + px - tail[0], iy + py - tail[1]);
+    }
+    // Its number stands beyond the tail, so that a short arrow is seen.
+    return [tail[0] - 11 * Math.cos(angle), tail[1] - 11 * Math.sin(angle)];
+  }
+
+  ellipse(path, picture, { center, extent }) {
+    const { geometry } = picture.content;
+    const dim = geometry.numAxes;
+    const covariance = Float64Array.from({ length: dim * dim }, (_, n) => (n % (dim + 1) === 0 ? extent[n / (dim + 1)] ** 2 : 0));
+    const ellipse = cut(geometry, center, covariance);
+    if (!ellipse) return null;
+    trace(path, picture, ellipse);
+    return picture.toPixel(ellipse.x, ellipse.y);
+  }
+}
+
+function cell(kind, text) {
+  const made = document.createElement(kind);
+  made.textContent = text;
+  return made;
+}
+
+function number(context, text, [x, y]) {
+  context.font = "600 11px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillStyle = "#ffffffe0";
+  context.beginPath();
+  context.arc(x, y, 7.5, 0, 2 * Math.PI);
+  context.fill();
+  context.fillStyle = "#14181f";
+  context.fillText(text, x, y + 0.5);
+  context.font = "12px system-ui, sans-serif";
+}

@@ -1,0 +1,30 @@
+// Questions to the run as a whole, and to a point or a field of it: their panels and their settings.
+
+import { ComparePanel } from "./comparepanel.js";
+import { MixturePanel } from "./mixturepanel.js";
+import { NearbyPanel } from "./nearbypanel.js";
+import { RankingPanel } from "./rankingpanel.js";
+import { SpectrumPanel } from "./spectrumpanel.js";
+import { TypicalPanel } from "./typicalpanel.js";
+
+export const QUESTION_SETTINGS = { showsMixture: false, mixtureSize: 50, showsNearby: true, rankedKind: "all" };
+
+export class Questions {
+  constructor(store, field) {
+    this.mixture = new MixturePanel(store, field);
+    this.nearby = new NearbyPanel(store, field);
+    this.spectrum = new SpectrumPanel(store);
+    this.compare = new ComparePanel(store);
+    this.ranking = new RankingPanel(store);
+    this.typical = new TypicalPanel(store);
+  }
+
+  // What an address asks for, then what costs little; what costs more comes last.
+  async begin() {
+    this.mixture.loadSoon();
+    await Promise.all([this.nearby.load(), this.spectrum.load()]);
+    await this.compare.begin();
+    await this.ranking.begin();
+    await this.typical.begin();
+  }
+}
