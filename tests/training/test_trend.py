@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gpo.data.gaps import carry_known
+from gpo.evaluation.score import evaluate
 from gpo.forecast.examples import WindowExamples, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import training_statistics
@@ -128,3 +129,14 @@ def test_noise_is_no_larger_than_what_is_predicted(tmp_path, monkeypatch):
     expected = torch.tensor(made.task.increment_std) * torch.tensor(made.task.remainder)
     torch.testing.assert_close(sizes[0], expected, rtol=1e-5, atol=0)
     assert sizes[0].max() < 0.05
+
+
+def test_the_trend_alone_is_a_reference_of_every_score(tmp_path):
+    data = series(0.9, 1.0)
+    config = RunConfig.of(**TINY, history=2)
+    silent = Forecaster(Silent(), forecaster_of(data, history=2).task)
+    scores = evaluate(silent, data, split_of(data, config)).one_step
+    assert scores["trend"] == pytest.approx(scores["model"])
+    assert scores["trend"]["rmse"] < 1e-3 * scores["persistence"]["rmse"]
+    silent = Forecaster(Silent(), forecaster_of(data).task)
+    assert "trend" not in evaluate(silent, data, split_of(data, RunConfig.of(**TINY))).one_step

@@ -140,6 +140,10 @@ def _contenders(
         contenders["training mean"] = lambda batch, _: mean.expand_as(batch.target)
     elif not reconstructs:
         contenders["persistence"] = lambda batch, _: batch.fields[:, -1]
+        if forecaster.task.trend:
+            contenders["trend"] = lambda batch, _: forecaster.denormalised(
+                forecaster.continued(forecaster.normalised_input(batch.frames))
+            )
     if climatology is not None:
         contenders["climatology"] = lambda _, windows: climatology.at(
             [window.last if reconstructs else window.target for window in windows]

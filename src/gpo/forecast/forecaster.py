@@ -291,12 +291,18 @@ class Forecaster(nn.Module):
         """Returns the normalised next state from the model's output and its input."""
         if self.task.predict == "state":
             return output
+        return self.continued(values) + self.increment_scale.to(output) * output
+
+    def continued(
+        self, values: Float[Tensor, "batch points channels"]
+    ) -> Float[Tensor, "batch points outputs"]:
+        """Returns the normalised last frame with the part of the last change that goes on."""
         count, stride = len(self.task.outputs), len(self.task.inputs)
         last = values[..., -count:]
-        if self.task.trend:
-            before = values[..., -stride - count : -stride]
-            last = last + self.trend.to(output) * (last - before)
-        return last + self.increment_scale.to(output) * output
+        if not self.task.trend:
+            return last
+        before = values[..., -stride - count : -stride]
+        return last + self.trend.to(values) * (last - before)
 
     def save(self, folder: Path) -> None:
         """Writes the model's artifact and the task beside it."""
