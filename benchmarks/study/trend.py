@@ -1,0 +1,54 @@
+"""What a damped trend alone leaves of the error of persistence: no model, one number per variable.
+
+    python benchmarks/study/trend.py FILE [FILE ...]
+
+The part of the last change that goes on is fitted to the training split; the error is taken on the
+validation split, over all of its examples with a history of two frames.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import tyro
+from tyro.conf import Positional
+
+from gpo import open_data
+from gpo.data.dataset import StaticMaps
+from gpo.data.splits import split_time_slices
+from gpo.forecast.statistics import ChangeMoments, training_statistics
+
+
+def main(files: Positional[list[Path]]) -> None:
+    """Prints a row per variable.
+
+    Args:
+        files: Time series, as `gpo run --data` takes them.
+    """
+    print(
+        "| file | variable | trend | change / std | validation / persistence |\n|---|---|---|---|---|"
+    )
+    for path in files:
+        data = open_data(path)
+        if isinstance(data, StaticMaps):
+            raise ValueError(f"{path} holds static maps, in which nothing changes.")
+        split = split_time_slices(data, history=2)
+        _, _, fitted = training_statistics(data, split.training)
+        left, whole = ChangeMoments(), ChangeMoments()
+        for window in split.validation:
+            before, last, target = (
+                data.frames(window.trajectory, slice(n, n + 1))[0]
+                for n in (*window.inputs, window.target)
+            )
+            weights = data.geometry(window.trajectory).weights
+            left.add(target - last - fitted.trend * (last - before), None, weights)
+            whole.add(target - last, None, weights)
+        ones = np.ones(len(data.variables))
+        ratio = left.in_units_of(ones).size / whole.in_units_of(ones).size
+        for number, variable in enumerate(data.variables):
+            row = fitted.trend[number], fitted.size[number], ratio[number]
+            shown = " | ".join(f"{value:.3g}" for value in row)
+            print(f"| {path.name} | {variable.name} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
