@@ -3,84 +3,126 @@
     python -m benchmarks.fuzz
 
 `tests/contracts/fuzz.py` has the ways of damage and the outcomes. Every seed damages 2,600 files.
-Files are refused or read as the very data that they held; anything else is in the table, by what
-differs, and explained below it.
+Files are refused or read as the very data that they held; anything else is listed in
+`findings.json`, counted by what explains it, and an exit code of 1 where nothing does.
 """
 
 import json
 import tempfile
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from gpo.bench.protocol import describe_machine
-from tests.contracts.fuzz import DIFFERENCES, GOOD, Finding, fuzz, whole_files
-
-RESULTS = Path(__file__).parent / "results" / "fuzz"
-COLUMNS = (*GOOD, *reversed(DIFFERENCES), "error", "memory", "hang", "crash")
-EXPLAINED = (
-    "values, sites: a number was changed where the container keeps numbers without a checksum: HDF5 "
-    "and NetCDF 4 without fletcher32, classic NetCDF, `.npy`, MATLAB 5 without compression, the "
-    "packed numbers of GRIB, Zarr with blosc or without a codec that checks. No reader can see it. "
-    "Sites count as changed, too, where the text of an attribute (units, say) was: JSON of Zarr and "
-    "headers of HDF5 and classic NetCDF have no checksum either. Rows of containers with checksums "
-    "have none of it but for attributes.",
-    "names, shape: the name of a variable or the length of an axis was changed in a header without a "
-    "checksum, to another that fits.",
-    "hang: one NetCDF 4 file whose blocks were swapped (seed 2, stations, 43) kept its "
-    "library busy for more than 20 s; the reading process was ended.",
-    "shape also: a file that is lost from a folder of `.npy` files takes "
-    "its variable with it, for nothing lists them.",
-    "crash: HDF5, netCDF or ecCodes ended the process. The reading process is shared by all files, "
-    "so memory that an earlier damaged file spoilt may end a later one. Readers run in this process: "
-    "files of strangers belong into a container (SECURITY.md).",
+from tests.contracts.fuzz import (
+    DIFFERENCES,
+    GOOD,
+    REASONS,
+    SAME_LENGTH,
+    Damage,
+    Finding,
+    fuzz,
+    whole_files,
 )
 
+RESULTS = Path(__file__).parent / "results" / "fuzz"
+OUTCOMES = (*GOOD, *reversed(DIFFERENCES), "error", "memory", "hang", "crash")
+WAYS = (*dict.fromkeys(Damage.NAMES), "lost file")
 
-def tabulate(findings: list[Finding], layouts: list[str]) -> str:
-    """Returns how often every outcome came, by layout, as Markdown."""
-    lines = [f"| layout | files | {' | '.join(COLUMNS)} |", "|" + "---|" * (len(COLUMNS) + 2)]
-    for layout in [*layouts, "all"]:
-        counts = Counter(one.outcome for one in findings if layout in ("all", one.layout))
-        cells = (sum(counts.values()), *(counts[name] for name in COLUMNS))
-        lines.append(f"| {layout} | {' | '.join(f'{cell:,}' if cell else '' for cell in cells)} |")
+
+def stored(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Returns what is kept of a seed: counts by layout, and every exception by its number."""
+    layouts: dict[str, Any] = {}
+    for one in findings:
+        kept = layouts.setdefault(one.layout, {"counts": Counter(), "exceptions": []})
+        kept["counts"][f"{one.damage}: {one.outcome}"] += 1
+        if one.outcome not in GOOD:
+            kept["exceptions"].append([one.number, one.damage, one.file, one.outcome])
+    return layouts
+
+
+def exceptions(seeds: dict[str, Any]) -> list[Finding]:
+    """Returns all that is neither refused nor the same."""
+    return [
+        Finding(layout, *exception)
+        for layouts in seeds.values()
+        for layout, kept in layouts.items()
+        for exception in kept["exceptions"]
+    ]
+
+
+def table(head: str, rows: Sequence[str], columns: Sequence[str], counts: Counter) -> str:
+    """Returns counts by row and column, with a row of sums, as Markdown."""
+    lines = [f"| {head} | files | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 2)]
+    for row in [*rows, "all"]:
+        cells = [sum(counts[one, column] for one in (rows if row == "all" else [row])) for column in columns]  # fmt: skip
+        shown = [f"{cell:,}" if cell else "" for cell in (sum(cells), *cells)]
+        lines.append(f"| {row} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
+def describe(seeds: dict[str, Any]) -> str:
+    """Returns all tables, and what explains the exceptions."""
+    by_layout, by_way = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for layouts in seeds.values():
+        for layout, kept in layouts.items():
+            for name, count in kept["counts"].items():
+                way, outcome = name.split(": ")
+                by_layout[layout, outcome] += count
+                by_way[way, outcome] += count
+    names = dict.fromkeys(layout for layouts in seeds.values() for layout in layouts)
+    reasons = Counter(one.reason for one in exceptions(seeds))
+    explained = [f"- {name}, {reasons[name]:,} files: {why}" for name, why in REASONS.items()]
+    by_reason = Counter((one.layout, str(one.reason)) for one in exceptions(seeds))
+    listed = list(dict.fromkeys(layout for layout, _ in by_reason))
+    return "\n\n".join([
+        table("layout", list(names), OUTCOMES, by_layout),
+        f"By the way of damage; {', '.join(SAME_LENGTH)} leave a file as long as it was:",
+        table("damage", WAYS, OUTCOMES, by_way),
+        f"Exceptions by what explains them; without an explanation: {reasons[None]}. All are listed in "
+        "`findings.json` (number, damage, file, outcome), and come again from their seed.",
+        table("layout", listed, tuple(REASONS), by_reason),
+        "\n".join(explained),
+    ])  # fmt: skip
+
+
 def main(seeds: tuple[int, ...] = (0, 1, 2, 3), count: int = 2600) -> None:
-    """Damages, reads and writes the table.
+    """Damages, reads and writes the tables.
 
     Args:
-        seeds: Which damage; findings of other seeds stay in the table.
+        seeds: Which damage; findings of other seeds stay in the tables.
         count: Files of every seed.
     """
-    stored = RESULTS / "findings.json"
+    place = RESULTS / "findings.json"
     RESULTS.mkdir(parents=True, exist_ok=True)
+    known = json.loads(place.read_text()) if place.exists() else {}
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder) / "damaged"
             work.mkdir()
-            victims = whole_files(Path(folder) / "whole")
-            found = fuzz(victims, count, seed, work)
-        known = json.loads(stored.read_text()) if stored.exists() else {}
-        known[str(seed)] = {
-            "outcomes": [[one.layout, one.outcome] for one in found if one.outcome in GOOD],
-            "exceptions": [
-                {**asdict(one), "said": one.said[:300]} for one in found if one.outcome not in GOOD
-            ],
-        }
-        stored.write_text(json.dumps(known) + "\n")
-    findings = []
-    for one in json.loads(stored.read_text()).values():
-        findings += [Finding(layout, 0, "", "", outcome) for layout, outcome in one["outcomes"]]
-        findings += [Finding(**exception) for exception in one["exceptions"]]
-    table = tabulate(findings, [victim.layout for victim in victims])
-    machine = describe_machine("python -m benchmarks.fuzz")
-    text = "\n\n".join(["### Damaged files", table, *EXPLAINED, *machine])
+            found = fuzz(whole_files(Path(folder) / "whole"), count, seed, work)
+        known[str(seed)] = stored(found)
+        for one in found:
+            if one.outcome not in GOOD and one.reason is None:
+                print(one)
+        place.write_text(written(dict(sorted(known.items()))))
+    text = "\n\n".join(["### Damaged files", describe(known), *describe_machine("python -m benchmarks.fuzz")])  # fmt: skip
     (RESULTS / "table.md").write_text(text + "\n", encoding="utf-8")
     print(text)
+    if any(one.reason is None for one in exceptions(known)):
+        raise SystemExit(1)
+
+
+def written(known: dict[str, Any]) -> str:
+    """Returns JSON with a line for every layout of every seed."""
+    seeds = []
+    for seed, layouts in known.items():
+        lines = [f"{json.dumps(layout)}: {json.dumps(kept)}" for layout, kept in layouts.items()]
+        seeds.append(f"{json.dumps(seed)}: {{\n" + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(seeds) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import re
+import select
 import threading
 from collections import Counter
 
@@ -149,6 +150,35 @@ def test_two_hundred_clients_at_once_are_all_answered_by_one_thread(serving, mon
             assert (answer.status, answer.read()) == (200, b"made")
             answer.close()
     assert (work.num_made, work.most) == (200, 1)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_REQUESTS", 3), ("MOST_HELD", 3 * 2000)])
+def test_those_who_wait_take_a_bounded_part_of_the_memory(serving, monkeypatch, limit, most):
+    work = OneAtATime()
+    monkeypatch.setitem(ANSWERS, "prediction", Answer(AblationRequest, work))
+    monkeypatch.setattr(f"gpo.explore.app.{limit}", most)
+    # Answers are kept, so nobody asks what someone else asked before.
+    long = [most, *range(400)]
+    connections = [serving.begin("prediction", ablation={"sites": [*long, 7000 + n]}) for n in range(9)]  # fmt: skip
+    answered = set()
+    while len(answered) < 6:
+        ready = select.select([one for one in connections if one not in answered], [], [], LIMIT)[0]
+        assert ready
+        answered.update(ready)
+    work.may_go_on.set()
+    statuses = Counter()
+    for connection in connections:
+        with connection:
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            statuses[answer.status] += 1
+            assert answer.status == 200 or b"Ask again later" in answer.read()
+            assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+            answer.close()
+    assert statuses == {200: 3, 503: 6}
+    assert work.num_made == 3
+    # Whoever asks later is answered.
+    assert serving.ask("prediction", ablation={"sites": [*long, 8000]})[0] == 200
 
 
 def test_what_two_hundred_clients_left_behind_is_not_made(serving, monkeypatch):

@@ -45,6 +45,9 @@ MAX_KEPT = 2 * 2**20
 """Most bytes of an answer that is cached."""
 SECONDS_FOR_BODY = 10.0
 """How long a request may take to arrive."""
+MOST_REQUESTS, MOST_HELD = 500, 8 * MOST_BYTES
+"""Requests that may be under way at once, and the bytes of all their bodies: what waits is bounded."""
+FULL = "Too many requests wait for an answer. Ask again later."
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Page:
         self._long_turns = {
             what: CapacityLimiter(1) for what, kind in ANSWERS.items() if kind.is_long
         }
+        self._num_under_way = self._bytes_held = 0
 
     async def file(self, request: Request) -> Response:
         """Returns the page or one of its files."""
@@ -140,9 +144,13 @@ class Page:
             raise HTTPException(404, f"One can ask for {known}, got {what[:80]!r}.")
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             raise HTTPException(415, "The request must be application/json.")
-        kind = ANSWERS[what]
+        if self._num_under_way >= MOST_REQUESTS:
+            raise HTTPException(503, FULL)
+        kind, body = ANSWERS[what], bytearray()
+        self._num_under_way += 1
         try:
-            parsed = read_request(kind.request, await _body(request))
+            await self._receive(request, body)
+            parsed = read_request(kind.request, bytes(body))
             content = await self._awaited(request, what, parsed)
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
@@ -150,7 +158,25 @@ class Page:
             return Response(status_code=400)
         except AbandonedError:
             return refused(503, "The answer was given up: the server ends, or nobody waited.")
+        finally:
+            self._num_under_way -= 1
+            self._bytes_held -= len(body)
         return Response(content, media_type="application/octet-stream")
+
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """Fills in the body; raises an error where there is no room for it, or it takes too long."""
+        try:
+            with fail_after(SECONDS_FOR_BODY):
+                async for part in request.stream():
+                    if len(body) + len(part) > MOST_BYTES:
+                        raise HTTPException(413, f"A request may have {MOST_BYTES:,} bytes.")
+                    if self._bytes_held + len(part) > MOST_HELD:
+                        raise HTTPException(503, FULL)
+                    body += part
+                    self._bytes_held += len(part)
+        except TimeoutError as error:
+            seconds = f"{SECONDS_FOR_BODY:g} seconds"
+            raise HTTPException(408, f"A request must arrive within {seconds}.") from error
 
     async def _awaited(self, request: Request, what: str, parsed: ExampleRequest) -> bytes:
         """Returns the answer; gives it up when whoever asked is gone."""
@@ -199,21 +225,6 @@ async def _watch(request: Request, is_gone: threading.Event, scope: CancelScope)
         pass
     is_gone.set()
     scope.cancel()
-
-
-async def _body(request: Request) -> bytes:
-    """Returns the body; raises an error once it exceeds the limit, or takes too long to arrive."""
-    content = bytearray()
-    try:
-        with fail_after(SECONDS_FOR_BODY):
-            async for part in request.stream():
-                content += part
-                if len(content) > MOST_BYTES:
-                    raise HTTPException(413, f"A request may have {MOST_BYTES:,} bytes.")
-    except TimeoutError as error:
-        seconds = f"{SECONDS_FOR_BODY:g} seconds"
-        raise HTTPException(408, f"A request must arrive within {seconds}.") from error
-    return bytes(content)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:

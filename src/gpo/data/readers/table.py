@@ -59,7 +59,9 @@ class TableReader(AbstractReader):
             raise DataError(path, "time", f"is not among the columns ({there}): it must be one.")
         series = next((name for name in names if name.lower() in SERIES), None)
         places = _place_columns(path, names, options.coords)
-        columns = {name: _numbers(rows[:, n]) for n, name in enumerate(names) if name != time}
+        columns = {
+            name: _column(path, name, rows[:, n]) for n, name in enumerate(names) if name != time
+        }
         frames, origin = _times(path, rows[:, names.index(time)], units.get(time, ""))
         known = (time, series, *places)
         others = {name: column for name, column in columns.items() if name not in known}
@@ -73,7 +75,7 @@ class TableReader(AbstractReader):
         counts = len(np.unique(members)), len(np.unique(frames))
         coords = _same_points(path, coords[order], counts)
         values = np.stack([numeric[name][order] for name in chosen], -1)
-        values = values.reshape(*counts, len(coords), len(chosen)).astype(np.float32)
+        values = values.reshape(*counts, len(coords), len(chosen))
         geometry = _geometry(path, places, coords, [units.get(name, "") for name in places])
         axis = check_axis(path, time, np.unique(frames))
         plain = "" if units.get(time, "") == "frames" else units.get(time, "")
@@ -116,6 +118,9 @@ def _read_lines(path: Path) -> tuple[dict[str, str], list[str], np.ndarray]:
     if wrong is not None:
         problem = f"must have {len(names)} entries in every line, got {len(lines[wrong])}"
         raise DataError(path, "file", f"{problem} in line {wrong} after the names.")
+    # Every entry takes as much as the longest one.
+    longest = max(len(entry) for line in lines for entry in line)
+    check_load(path, "file", 4 * longest * len(names) * len(lines), size)
     pairs = (part.partition(":") for part in comment.split(";"))
     units = {name.strip(): told.strip() for name, _, told in pairs if told}
     return units, names, np.array(lines[1:])
@@ -138,6 +143,21 @@ def _place_columns(path: Path, names: Sequence[str], stated: Sequence[str]) -> t
         problem = f"must be columns such as x and y, or lon and lat; there are {', '.join(names)}."
         raise DataError(path, "coordinates", f"{problem} Name them: `--coords NAME NAME`.")
     return groups[0] if groups else alone
+
+
+def _column(path: Path, name: str, column: np.ndarray) -> np.ndarray | None:
+    """Returns a column as numbers, None where it holds text; refuses numbers that are damaged."""
+    numbers = _numbers(column)
+    if numbers is not None:
+        return numbers
+    is_text = np.array([_numbers(column[n : n + 1]) is None for n in range(len(column))])
+    if is_text.sum() > len(column) / 2:
+        return None
+    line = int(np.argmax(is_text))
+    problem = (
+        f"must hold numbers, got {str(column[line])[:40]!r} in line {line + 1} after the names."
+    )
+    raise DataError(path, name, f"{problem} Leave out what is missing.")
 
 
 def _numbers(column: np.ndarray) -> np.ndarray | None:

@@ -78,7 +78,7 @@ def _times(layout: ForecastLayout) -> list[str]:
         return []
     if layout.origin is not None:
         return layout.origin.texts(layout.times)
-    return [f"{time:.9g}" for time in layout.times]
+    return [f"{time:.15g}" for time in layout.times]
 
 
 def _places(layout: ForecastLayout, block: Block) -> np.ndarray:

@@ -1,0 +1,53 @@
+"""Tables lose nothing unseen: no digits, no column, no memory."""
+
+import numpy as np
+import pytest
+
+from gpo.data.dataset import DataError
+from gpo.data.readers.registry import open_data
+
+
+def lines(value=lambda x, t: x + t):
+    """A series on four points of a line, as text."""
+    rows = [f"{t},{x},{value(x, t)!r},{x * t}" for t in range(5) for x in range(4)]
+    return ["time,x,u,v", *rows]
+
+
+def write(folder, rows):
+    path = folder / "a.csv"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("mean", "size"), [(1e5, 0.05), (0.0, 1e-50), (-1e30, 1e20)])
+def test_numbers_have_all_their_digits(tmp_path, mean, size):
+    path = write(tmp_path, lines(lambda x, t: mean + size * (x + t)))
+    expected = [[mean + size * (x + t) for x in range(4)] for t in range(5)]
+    np.testing.assert_array_equal(open_data(path).frames(0)[..., 0], expected)
+
+
+@pytest.mark.parametrize("wrong", ["1.2x", "NULL", "1..5", "\ufffd2", "1,5"])
+def test_a_number_that_is_damaged_does_not_take_its_column_with_it(tmp_path, wrong):
+    rows = lines()
+    time, x, _, v = rows[7].split(",")
+    rows[7] = f'{time},{x},"{wrong}",{v}'
+    with pytest.raises(DataError, match=r"`u` must hold numbers, got .* in line 7 after the names"):
+        open_data(write(tmp_path, rows))
+
+
+def test_a_number_that_is_missing_is_missing_and_a_column_of_text_is_no_variable(tmp_path):
+    rows = lines()
+    rows[7] = ",".join([*rows[7].split(",")[:2], "", "2"])
+    rows = [f"{row},{'name' if n == 0 else f'buoy {n}'}" for n, row in enumerate(rows)]
+    data = open_data(write(tmp_path, rows))
+    assert [one.name for one in data.variables] == ["u", "v"]
+    assert np.isnan(data.frames(0)).sum() == 1
+
+
+def test_one_long_entry_does_not_take_all_memory(tmp_path, monkeypatch):
+    rows = lines()
+    rows[7] = rows[7].replace(",", "," + "0" * 100_000, 1)
+    path = write(tmp_path, rows)
+    monkeypatch.setenv("GPO_MAX_BYTES", str(2**22))
+    with pytest.raises(DataError, match=r"`file` would take .* MiB of memory at once"):
+        open_data(path)
