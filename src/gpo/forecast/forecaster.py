@@ -320,7 +320,7 @@ class Forecaster(nn.Module):
                 "on. Train the run again."
             )
         # Before 0.5.0 nothing went on.
-        stored = {**dict.fromkeys(TREND, []), **stored}
+        stored = {**{name: [] for name in TREND}, **stored}
         checksum = stored.pop(MEANS_CHECKSUM, "")
         task = build(Task, stored, str(path))
         for name in (*STATISTICS, *TREND):
