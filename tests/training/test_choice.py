@@ -81,6 +81,14 @@ def test_where_steps_are_slow_histories_alone_get_all_the_time_in_smaller_batche
     assert search(tmp_path / "own", given=("batch_size",)).choose().settings == {"history": 3}
 
 
+def test_where_steps_are_slow_no_short_run_is_better_than_the_chosen_one(tmp_path, scores):
+    _, table = scores
+    table |= {"steps": 10, ("history", 3): 0.5, ("batch_size", 2): 1.1}
+    choice = search(tmp_path).choose()
+    assert choice.settings == {"history": 3}
+    assert min(trial.error for trial in choice.trials) == 0.5
+
+
 def test_static_maps_have_neither_history_nor_change(tmp_path, scores):
     trained, _ = scores
     choice = search(tmp_path, data=squares()).choose()

@@ -1,5 +1,6 @@
 """Where two frames or more are given, the last change goes on in part, and a model corrects that."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,7 @@ def test_one_frame_has_no_trend_and_neither_has_a_predicted_state():
     data = series(0.9, 1.0)
     assert forecaster_of(data).task.trend == ()
     assert forecaster_of(data, history=2, predict="state").task.trend == ()
+    assert forecaster_of(data, history=2, model="gpo-paper", phase="field").task.trend == ()
 
 
 def test_trend_and_remainder_are_least_squares_over_training_data_alone():
@@ -119,6 +121,16 @@ def test_a_forecaster_keeps_its_trend(tmp_path):
     assert loaded.task == made.task
     found, expected = (one(example.frames, example.coords) for one in (loaded, made))
     assert torch.equal(found, expected)
+
+
+def test_runs_from_before_trends_are_read_without_one(tmp_path):
+    made = forecaster_of(decaying_waves())
+    made.save(tmp_path)
+    path = tmp_path / "task.json"
+    stored = json.loads(path.read_text())
+    del stored["trend"], stored["remainder"]
+    path.write_text(json.dumps(stored))
+    assert Forecaster.load(tmp_path).task == made.task
 
 
 def test_noise_is_no_larger_than_what_is_predicted(tmp_path, monkeypatch):

@@ -325,6 +325,8 @@ class Forecaster(nn.Module):
                 f"{path}: is of a version before 0.4.0, which did not write what a run was trained "
                 "on. Train the run again."
             )
+        # Before 0.5.0 nothing went on.
+        stored = {**{name: [] for name in TREND}, **stored}
         checksum = stored.pop(MEANS_CHECKSUM, "")
         task = build(Task, stored, str(path))
         for name in (*STATISTICS, *TREND):

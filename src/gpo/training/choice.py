@@ -170,8 +170,9 @@ class Search:
         if best.steps < FEW_STEPS:
             # Longer runs in place of more of them, and more steps in the same time.
             share, batches = self.seconds / len(tried), self._smaller_batches()
-            tried = self._try_all([{**trial.settings, **batches} for trial in tried], share)
-            return self._choice(min(tried, key=lambda trial: trial.error))
+            longer = self._try_all([{**trial.settings, **batches} for trial in tried], share)
+            # Few steps may be the best, where they are added to a trend.
+            return self._choice(min([*longer, *tried], key=lambda trial: trial.error))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
         changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.error < MARGIN * best.error]

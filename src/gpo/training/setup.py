@@ -113,7 +113,8 @@ def make_task(
 
 def _trend(changes: Changes, task: TaskConfig, *, is_map: bool) -> dict[str, tuple[float, ...]]:
     """Returns how the last change goes on; nothing where none is given, or the state is predicted."""
-    if is_map or task.history < 2 or task.predict == "state" or not changes.trend.any():
+    adds_up = task.phase == "operator" and task.predict == "increment" and not is_map
+    if not adds_up or task.history < 2 or not changes.trend.any():
         return {}
     return {
         "trend": tuple(changes.trend.tolist()),
