@@ -188,7 +188,7 @@ def test_an_address_that_makes_no_sense_opens_the_page_as_it_is_at_first(page, b
 
 
 def test_a_dead_server_is_told_in_words(browser):
-    with address_of(make_session("line")) as address:
+    with address_of(make_session("globe")) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         opened = [page.goto(address), page.wait_for_selector("html[data-ready=true]")]
         assert opened[0].ok
@@ -196,6 +196,10 @@ def test_a_dead_server_is_told_in_words(browser):
     page.click("#off-layer")
     playwright.expect(page.locator("#problem")).to_contain_text("The server does not answer")
     playwright.expect(page.locator("#problem")).to_contain_text("Start gpo explore again")
+    page.check("#show-coast")
+    page.locator("#flow-panel").scroll_into_view_if_needed()
+    settle(page)
+    playwright.expect(page.locator("#problem")).not_to_contain_text("fetch")
     page.close()
 
 

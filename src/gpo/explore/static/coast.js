@@ -1,12 +1,17 @@
 // Coastlines of the Earth over a map: see coastline.json for where they come from.
 
 import { themeColour } from "./picture.js";
+import { reach } from "./wire.js";
 
 let loaded = null;
 
 // Returns lines of longitudes and latitudes in degrees, one after the other; loads them once.
 export function coastlines() {
-  loaded ??= fetch("static/coastline.json").then((response) => response.json()).then(decoded);
+  loaded ??= reach("static/coastline.json").then((response) => response.json()).then(decoded).catch((error) => {
+    // The next wish asks again.
+    loaded = null;
+    throw error;
+  });
   return loaded;
 }
 

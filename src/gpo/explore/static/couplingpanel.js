@@ -14,7 +14,7 @@ export class CouplingPanel {
     const { modes, run } = store;
     if (run.reasons.coupling || !modes) {
       element("coupling-seen").textContent = run.reasons.coupling ?? "A model without layers has no coupling.";
-      element("head-label").hidden = true;
+      element("head-label").hidden = element("coupling").hidden = true;
       return;
     }
     this.map = new CellMap(element("coupling"), {

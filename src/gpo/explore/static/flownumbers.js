@@ -49,7 +49,12 @@ export class FlowNumbers {
     }
   }
 
-  // Fills the table; metadata: the answer `motion`.
+  // motion, flow: the metadata of both answers; lengths on the sphere are drawn in degrees.
+  show(motion, flow) {
+    this.fill(motion, { factor: flow.units === "°" ? 180 / Math.PI : 1, name: flow.units });
+    this.gauge(flow);
+  }
+
   fill({ rows, best, num_examples: count, reason }, units) {
     [...element("carriers").children].forEach((line, n) => {
       const { rms_displacement: size, share, velocity_correlation: own, low, high, other_examples: others } = rows[n];
@@ -70,7 +75,7 @@ export class FlowNumbers {
       `change is lost where it is held still; bold carries most.${velocity}`;
   }
 
-  // Shows how well what is streamed agrees with the true flow; metadata: the answer `flow`.
+  // Shows how well what is streamed agrees with the true flow.
   gauge({ own, others, words }) {
     if (!this.hasVelocity || own === undefined) return;
     element("flow-words").textContent = words;

@@ -4,10 +4,9 @@
 import { plain } from "./ablation.js";
 import { arrange, settle } from "./arrange.js";
 import { drawCoast } from "./coast.js";
-import { short } from "./colours.js";
 import { FlowNumbers } from "./flownumbers.js";
 import { FlowSide, paces } from "./flowside.js";
-import { legend } from "./legend.js";
+import { describe, describePace, HINT, motionAt } from "./flowwords.js";
 import { themeColour } from "./picture.js";
 import { complain } from "./problem.js";
 import { fieldOf, labelOf, scaleFor } from "./shownfield.js";
@@ -21,7 +20,6 @@ const STEPS_PER_SECOND = 1.4;
 const MOST_TRACERS = 16;
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const [HEIGHT, LEAST_HEIGHT, BESIDE] = [620, 300, 330];
-const HINT = "Click a picture to drop a tracer: the rollout takes it along, step by step.";
 
 export class FlowPanel {
   constructor(store) {
@@ -66,7 +64,7 @@ export class FlowPanel {
     const follow = () => {
       element("flow-speed").value = store.flowSpeed;
       element("flow-speed-text").textContent = `${SPEEDS[store.flowSpeed]} ×`;
-      this.describePace();
+      describePace(this);
     };
     store.on(["flowSpeed"], follow);
     follow();
@@ -224,7 +222,9 @@ export class FlowPanel {
     const { store, flow } = this;
     if (!flow || !store.geometry || !store.frames) return;
     if (flow.arrays.model.shape[0] !== store.geometry.numSites) return;
-    this.describe();
+    this.numbers.mark(this.carrier);
+    this.numbers.show(this.motion.metadata, this.flow.metadata);
+    describe(this);
     if (this.isLine) {
       this.diagram.show(store, this.tracers);
       return;
@@ -238,56 +238,11 @@ export class FlowPanel {
     const [model, true_] = this.sides.map(({ raster }) => raster);
     if (!model) return;
     this.paces = paces(model, true_, PIXELS_PER_SECOND);
-    this.describePace();
+    describePace(this);
     this.colours = { streak: themeColour("streak"), model: themeColour("first"), true: themeColour("second") };
     if (!this.isStreaming) this.sides.forEach((side, n) => side.advance(0, this.paces[n] * this.speed));
     this.paint();
     this.schedule();
-  }
-
-  describe() {
-    const { metadata } = this.flow;
-    const { labels } = metadata;
-    this.numbers.mark(this.carrier);
-    this.numbers.fill(this.motion.metadata, { factor: metadata.units === "°" ? 180 / Math.PI : 1, name: metadata.units });
-    this.numbers.gauge(metadata);
-    const slice = this.store.geometry.numAxes === 3 ? " Of three dimensions, the part within the slice." : "";
-    element("flow-seen").textContent = this.isLine
-      ? "On a line nothing streams to the side: time runs upwards, and every line is a point that the model carries through its rollout."
-      : `Streaks follow the displacement that the model learned: from where what arrives at a site came, to the site.${slice}`;
-    const when = labels.length > 1 ? labels.join(" → ") : "";
-    const size = (name) => `, ${short(Number(metadata.rms[name].toPrecision(2)))}${metadata.units === "°" ? "°" : metadata.units ? ` ${metadata.units}` : ""} a step`;
-    caption("flow", this.isLine ? "Where the model carries points " : "Learned motion ", `${this.numbers.name(this.carrier)}${size("model")}${this.isLine || !when ? "" : `, ${when}`}`);
-    if (this.sides.length > 1) caption("flow-true", "True flow ", `${metadata.known_by}${metadata.scaled ? "" : size("true")}`);
-    const slider = element("flow-step");
-    slider.max = this.numSteps;
-    slider.value = this.shownStep;
-    slider.disabled = element("play-flow").disabled = this.numSteps < 2;
-    const text = `${this.shownStep} of ${this.numSteps}${when ? `: ${when}` : ""}`;
-    element("flow-step-text").textContent = text;
-    slider.setAttribute("aria-valuetext", text);
-    this.describeTracers();
-  }
-
-  describePace() {
-    if (!this.paces || this.isLine) return;
-    const [pace, , factor] = this.paces;
-    const scaled = this.flow.metadata.scaled;
-    const other = this.sides.length < 2 ? "" : scaled ? ` ${scaled}`
-      : factor === 1 ? " Both have one clock." : ` The true flow is ${short(Number((1 / factor).toPrecision(2)))} × as fast, and shown at the pace of the learned motion.`;
-    element("flow-pace").textContent = `At this speed a second shows ${short(Number((pace * this.speed).toPrecision(2)))} steps.${other}`;
-  }
-
-  describeTracers() {
-    const { tracers } = this;
-    const hasTrue = Boolean(tracers?.arrays.true);
-    legend("flow-legend", !tracers ? [] : [
-      { text: this.isLine ? "carried by the model" : "tracers of the model", colour: themeColour("first") },
-      ...(hasTrue ? [{ text: "in the true flow", colour: themeColour("second") }] : []),
-    ]);
-    const alone = tracers && !hasTrue ? "No velocity is known that could carry them beside it." : "";
-    element("tracer-words").textContent = tracers ? tracers.metadata.words ?? alone : "";
-    for (const id of ["drop-back", "drop-none"]) element(id).disabled = !this.store.tracers.length;
   }
 
   // Advances streaks and, where the rollout plays, the time; draws; and goes on while it is seen.
@@ -323,27 +278,7 @@ export class FlowPanel {
   }
 
   hover(place, view) {
-    const line = element("flow-hover");
     for (const { view: other } of this.sides) other.point(other === view ? null : place);
-    if (!place || !this.flow) {
-      line.textContent = HINT;
-      return;
-    }
-    const { geometry } = this.store;
-    const site = geometry.siteAt(...place);
-    if (site < 0 || !geometry.known[site]) {
-      line.textContent = `${view.words(place)}: nothing here`;
-      return;
-    }
-    const { units } = this.flow.metadata;
-    const vector = ({ data, shape }) => `(${Array.from({ length: shape[1] }, (_, axis) => short(data[site * shape[1] + axis])).join(", ")})`;
-    const true_ = this.flow.arrays.true ? `, true flow ${vector(this.flow.arrays.true)}` : "";
-    line.textContent = `${view.words(place)}: learned ${vector(this.flow.arrays.model)}${true_}${units ? ` ${units}` : ""} a step`;
+    element("flow-hover").textContent = place && this.flow ? motionAt(this, place, view) : HINT;
   }
-}
-
-function caption(id, title, rest) {
-  const small = document.createElement("small");
-  small.textContent = rest;
-  element(`${id}-caption`).replaceChildren(title, small);
 }

@@ -15,6 +15,7 @@ export class LayerPanel {
     if (store.run.reasons.layers || !count) {
       element("layers-seen").textContent = store.run.reasons.layers ?? "This model has no layers.";
       for (const id of ["layer", "off-layer", "play-layer"]) element(id).disabled = true;
+      element("layers").hidden = true;
       return;
     }
     this.picture = new Picture(element("layers"), { isBare: true });

@@ -15,6 +15,7 @@ export class ModePanel {
     if (reasons.modes || !store.modes) {
       element("modes-seen").textContent = reasons.modes ?? "A model without layers has no modes.";
       for (const id of ["off-mode", "off-group", "modes-colour"]) element(id).disabled = true;
+      element("modes").hidden = true;
       return;
     }
     this.map = new CellMap(element("modes"), {

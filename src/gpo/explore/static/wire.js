@@ -4,7 +4,7 @@ const GONE = "The server does not answer: it has ended, or the connection is los
   "Start gpo explore again, then reload this page: the address keeps the view.";
 
 // Fetches; says in words what a browser says with a type error.
-async function reach(address, options) {
+export async function reach(address, options) {
   try {
     return await fetch(address, options);
   } catch {
