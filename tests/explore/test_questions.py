@@ -19,7 +19,11 @@ from gpo.explore.mixtures import mixture
 from gpo.explore.ranking import ranking
 from gpo.explore.requests import ExampleRequest, MixtureRequest, RankingRequest
 from gpo.explore.session import AbandonedError
-from gpo.interpretation.interpretation import interpret
+from gpo.interpretation.ablations import part_effects
+from gpo.interpretation.batches import make_batches
+from gpo.interpretation.components import make_components
+from gpo.interpretation.effects import Effects
+from gpo.interpretation.results import Interpretation
 from gpo.mixture.lattice import fit_lattice
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
@@ -118,7 +122,6 @@ def test_a_fit_that_takes_too_long_ends_with_what_it_has_and_says_so(monkeypatch
     session = make_session("grid")
     whole = mixture(session, MixtureRequest(count=8))
     monkeypatch.setattr(mixtures, "MOST_SECONDS", -1.0)
-    session.recent_mixtures.get(None, lambda: None)
     cut = mixture(replace(session), MixtureRequest(count=8))
     assert cut.metadata["is_cut"]
     assert cut.metadata["fitted"]["count"] == 8
@@ -237,8 +240,11 @@ def test_a_ranking_is_computed_on_request_and_names_what_can_be_switched_off(var
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_gpo_interpret_wrote_is_shown_and_equals_what_the_page_computes(variant, tmp_path):
     session = make_session("grid", variant)
-    count = len(session.members)
-    interpret(session.forecaster, session.data, session.members, num_examples=count).save(tmp_path)
+    batches = make_batches(session.data, session.members)
+    components = make_components(session.forecaster, batches)
+    effects = Effects.of(session.forecaster, batches)
+    parts = part_effects(effects, components, lambda items, _: items)
+    Interpretation(variant, len(session.members), {}, {}, parts).save(tmp_path)
     stored = ranking(replace(session, folder=tmp_path), RankingRequest()).metadata
     computed = ranking(session, RankingRequest(computes=True)).metadata
     assert stored["source"] == "interpret.json"

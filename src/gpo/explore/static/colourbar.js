@@ -28,7 +28,7 @@ export function drawLyingBar(context, scale, units, { x, y, width, height }) {
   outline(context, x, y, length, height);
   context.textAlign = "center";
   context.textBaseline = "top";
-  for (const at of ticks(low, high, Math.max(2, length / 62))) {
+  for (const at of ticks(low, high, Math.max(length > 150 ? 4 : 2, length / 62))) {
     const column = x + ((at - low) / (high - low)) * length;
     line(context, column, y + height, column, y + height + 3);
     const half = context.measureText(short(at)).width / 2;

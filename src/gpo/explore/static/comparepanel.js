@@ -25,6 +25,8 @@ export class ComparePanel {
     if (!compared) return;
     this.latest = { other: new Latest("other"), ours: new Latest("rollout"), theirs: new Latest("other-rollout") };
     this.pictures = CANVASES.map((id) => new Picture(element(id)));
+    // It has its place before it is drawn: pictures beside it are sized by what is left.
+    element("compare-curve").parentElement.hidden = Boolean(store.run.reasons.rollout);
     const names = [store.run.name, compared.name];
     ["first", "second"].forEach((which, n) => {
       element(`compare-${which}-caption`).textContent = names[n];
@@ -32,6 +34,7 @@ export class ComparePanel {
     });
     store.on(["example"], () => this.loadSoon());
     store.on(["variable", "box", "theme", "fitsColours", "isSmooth", "coast", "frames"], () => this.draw());
+    store.on(["step"], () => this.drawCurve());
     store.on(["geometry"], () => this.arrange());
     window.addEventListener("resize", () => this.arrange());
     new ResizeObserver(() => this.drawCurve()).observe(element("compare-curve"));
@@ -109,7 +112,6 @@ export class ComparePanel {
 
   drawCurve() {
     const canvas = element("compare-curve");
-    canvas.parentElement.hidden = !this.rollouts;
     if (!this.rollouts || !canvas.clientWidth) return;
     const { variable, run } = this.store;
     const errorsOf = (errors) => errors.map(({ rms }) => rms[variable]);
@@ -121,7 +123,7 @@ export class ComparePanel {
         text: name, errors: errorsOf(errors), colour: name, isReference: true, width: 1.6, dash: [6, 4], style: "dashed",
       })),
     ];
-    drawErrors(canvas, lines, 0);
+    drawErrors(canvas, lines, Math.min(this.store.step, ours.errors.length) - 1);
     const { name, units } = run.outputs[variable];
     element("compare-curve-caption").textContent = `RMS error of ${name} by step${units ? ` (${units})` : ""}`;
     legend("compare-legend", lines.map(({ text, colour, style }) => ({ text, colour: themeColour(colour), style })));

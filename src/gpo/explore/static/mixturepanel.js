@@ -26,6 +26,8 @@ export class MixturePanel {
     field.overlays.push((context, picture) => this.draw(context, picture));
     store.on(["showsMixture", "mixtureSize", "geometry"], () => this.follow());
     store.on(["showsMixture", "mixtureSize", "shown", "given", "variable", "example", "ablation", "geometry"], () => this.loadSoon());
+    // Another slice cuts others.
+    store.on(["box"], () => this.found && store.geometry.numAxes === 3 && this.describe());
     this.follow();
   }
 
@@ -114,7 +116,8 @@ export class MixturePanel {
     const { units } = isInput ? run.inputs[given] : run.outputs[variable];
     const { fitted, lattice, is_cut: isCut, most_seconds: seconds, num_sites: sites } = this.found.metadata;
     const error = ({ relative_l2: relative, rms }) => `${short(relative)} (RMS ${withUnits(rms, units)})`;
-    const drawn = geometry.numAxes === 1 ? "each is a curve" : `ellipses of 1 σ${geometry.numAxes === 3 ? ", cut by the slice" : ""}`;
+    const sliced = geometry.numAxes === 3 ? `, of ${this.ellipses(geometry).length} that the slice cuts` : "";
+    const drawn = geometry.numAxes === 1 ? "each is a curve" : `ellipses of 1 σ${sliced}`;
     const early = isCut ? ` Ended after ${seconds} s: more steps would be closer.` : "";
     const some = sites < this.known ? ` At ${sites.toLocaleString("en")} of the sites.` : "";
     this.say(
@@ -127,25 +130,28 @@ export class MixturePanel {
     return this.store.geometry.known.reduce((sum, isKnown) => sum + (isKnown ? 1 : 0), 0);
   }
 
-  draw(context, picture) {
-    if (!this.found || !this.store.showsMixture) return;
-    const { geometry } = picture.content;
+  // Returns the ellipses of one sigma in the drawn plane, with the height of each Gaussian.
+  ellipses(geometry) {
     const { centers, covariances, amplitudes } = this.found.arrays;
     const dim = geometry.numAxes;
-    if (centers.shape[1] !== dim) return;
+    const part = ({ data }, n, size) => data.subarray(n * size, (n + 1) * size);
+    return Array.from(amplitudes.data, (amplitude, n) => {
+      const ellipse = cut(geometry, part(centers, n, dim), part(covariances, n, dim * dim));
+      return ellipse && { ...ellipse, amplitude };
+    }).filter(Boolean);
+  }
+
+  draw(context, picture) {
+    const { geometry } = picture.content;
+    if (!this.found || !this.store.showsMixture || this.found.arrays.centers.shape[1] !== geometry.numAxes) return;
     const paths = { above: new Path2D(), below: new Path2D() };
-    amplitudes.data.forEach((amplitude, n) => {
+    const { offset } = this.found.metadata;
+    for (const ellipse of this.ellipses(geometry)) {
+      const { x, xx, amplitude } = ellipse;
       const path = amplitude > 0 ? paths.above : paths.below;
-      const center = centers.data.subarray(n * dim, (n + 1) * dim);
-      const covariance = covariances.data.subarray(n * dim * dim, (n + 1) * dim * dim);
-      if (dim === 1) {
-        const { offset } = this.found.metadata;
-        traceCurve(path, picture, { center: center[0], variance: covariance[0], amplitude, offset });
-        return;
-      }
-      const ellipse = cut(geometry, center, covariance);
-      if (ellipse) trace(path, picture, ellipse);
-    });
+      if (geometry.numAxes === 1) traceCurve(path, picture, { center: x, variance: xx, amplitude, offset });
+      else trace(path, picture, ellipse);
+    }
     strokeSeen(context, paths.above);
     strokeSeen(context, paths.below, { dash: [5, 3] });
   }

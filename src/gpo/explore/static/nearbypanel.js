@@ -110,7 +110,6 @@ export class NearbyPanel {
     for (const row of rows) {
       const path = new Path2D();
       const tip = this.found.arrays.displacements ? this.arrow(path, picture, row) : this.ellipse(path, picture, row);
-      if (!tip) continue;
       const part = row.weight / heaviest;
       strokeSeen(context, path, { width: 0.8 + 2.2 * part });
       number(context, row.number + 1, tip);
@@ -147,7 +146,9 @@ export class NearbyPanel {
     const dim = geometry.numAxes;
     const covariance = Float64Array.from({ length: dim * dim }, (_, n) => (n % (dim + 1) === 0 ? extent[n / (dim + 1)] ** 2 : 0));
     const ellipse = cut(geometry, center, covariance);
-    if (!ellipse) return null;
+    const [across, up] = geometry.plane;
+    // What the slice misses has but its number, where its center lies before or behind.
+    if (!ellipse) return picture.toPixel(center[across], center[up]);
     trace(path, picture, ellipse);
     return picture.toPixel(ellipse.x, ellipse.y);
   }

@@ -101,6 +101,7 @@ export class TypicalPanel {
     const all = this.errors("persistence");
     const here = all[this.place];
     if (!Number.isFinite(here)) return "";
+    if (all.length < 2) return `Persistence errs by ${withUnits(here, units)}.`;
     const { rank, text } = standing(all.filter(Number.isFinite), here);
     const change = rank < 35 ? "little changes here" : rank > 65 ? "much changes here" : "as much changes as usual";
     return `Persistence errs by ${withUnits(here, units)}, more than in ${text}: ${change}.`;
@@ -129,6 +130,8 @@ export function standing(values, value) {
   // Numbers that travelled differ by rounding.
   const below = Math.min(others, values.filter((other) => other < value - 1e-5 * Math.abs(value)).length);
   const rank = (100 * below) / others;
+  if (below === 0) return { rank, text: "no other test example" };
+  if (below === others) return { rank, text: `all ${others} other test examples` };
   return { rank, text: others < 20 ? `${below} of ${others} other test examples` : `${Math.round(rank)} % of the other test examples` };
 }
 
