@@ -18,6 +18,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
+from gpo.numerics.norms import normalised_weights
 from gpo.transforms.waves import Waves
 
 
@@ -112,10 +113,10 @@ def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.nd
     rows: list[Tensor] = []
     for batch in batches:
         trace = batch.traced(forecaster)
-        weights = batch.example.weights / batch.example.weights.sum(1, keepdim=True)
+        weights = normalised_weights(batch.example.weights, batch.example.target).double()
         energies = [
-            torch.einsum("bhnm,bn->bhm", windows, weights) * modes.coupled.square().sum(-1)
+            torch.einsum("bhnm,bn->bhm", windows.double(), weights) * modes.coupled.square().sum(-1)
             for windows, modes in zip(trace.windows, trace.content_modes, strict=True)
         ]
         rows.append(torch.stack(energies, dim=1).flatten(2))
-    return torch.cat(rows).double().mean(0).numpy()
+    return torch.cat(rows).mean(0).numpy()
