@@ -17,7 +17,11 @@ def file(tmp_path):
     level[:, :3, :4] = np.nan
     dataset = xr.Dataset(
         {"level": (("time", "y", "x"), level), "heat": (("time", "y", "x"), 300 + waves)},
-        {"time": time, "y": ("y", y, {"units": "m"}), "x": ("x", x, {"units": "m"})},
+        {
+            "time": ("time", time, {"units": "s"}),
+            "y": ("y", y, {"units": "m"}),
+            "x": ("x", x, {"units": "m"}),
+        },
     )
     dataset.to_netcdf(tmp_path / "waves.nc")
     return tmp_path / "waves.nc"
@@ -45,7 +49,8 @@ def test_frames_are_followed(file, capsys):
     assert len(series) == 3
     assert series.times == (1.0, 2.0, 3.0)
     assert series[0].variables == ("level", "heat")
-    assert capsys.readouterr().out.count("relative L2") == 3
+    told = [line for line in capsys.readouterr().out.splitlines() if "relative L2" in line]
+    assert [line.split(": ")[0] for line in told] == [f"frame {n} ({n} s)" for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """`gpo represent`: a field as few Gaussians, which can be drawn, saved and followed in time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -59,47 +59,47 @@ class RepresentCommand:
         for path in paths:
             new_file(path, (*SAVED, *EXPORTED, *DRAWN))
         data = open_file(self.file, self.reading)
-        geometry, frames, times, variables = chosen_frames(
-            data, self.trajectory, self.frame, self.frames
-        )
-        series = self._fit(geometry, frames, times, [one.name for one in variables])
-        self._print(series, geometry, frames)
-        units = tuple(one.units for one in variables)
-        fields = [
-            RepresentedField(mixture, geometry, values, units)
-            for mixture, values in zip(series.mixtures, frames, strict=True)
-        ]
+        chosen = choose_frames(data, self.trajectory, self.frame, self.frames)
+        series = self._fit(chosen)
+        self._print(series, chosen)
+        units = tuple(one.units for one in chosen.variables)
+        fields = {
+            label: RepresentedField(mixture, chosen.geometry, values, units)
+            for label, mixture, values in zip(
+                chosen.labels, series.mixtures, chosen.values, strict=True
+            )
+        }
         self._write(paths, series, fields, getattr(data, "time_units", ""))
 
-    def _fit(
-        self, geometry: "Geometry", frames: np.ndarray, times: list[float], names: list[str]
-    ) -> "MixtureSeries":
+    def _fit(self, chosen: "ChosenFrames") -> "MixtureSeries":
         import torch
         from rich.progress import Progress
 
         from gpo.mixture.series import MixtureSeries
 
+        geometry, frames = chosen.geometry, chosen.values
         coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
         with Progress(console=PlainConsole(), transient=True) as progress:
             task = progress.add_task("Fitting", total=len(frames))
             return MixtureSeries.fit(
                 torch.from_numpy(frames), coords, weights, self.particles,
                 domain=geometry.domain, covariance=self.covariance, num_steps=self.steps,
-                variables=names, times=times,
+                variables=[one.name for one in chosen.variables], times=chosen.times,
                 progress=lambda done: progress.update(task, completed=done),
             )  # fmt: skip
 
-    def _print(self, series: "MixtureSeries", geometry: "Geometry", frames: np.ndarray) -> None:
+    def _print(self, series: "MixtureSeries", chosen: "ChosenFrames") -> None:
         import torch
 
         from gpo.numerics.norms import vrmse
 
+        geometry, frames = chosen.geometry, chosen.values
         coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
-        for number, (mixture, values) in enumerate(zip(series.mixtures, frames, strict=True)):
+        for label, mixture, values in zip(chosen.labels, series.mixtures, frames, strict=True):
             field = torch.from_numpy(values)
             relative = mixture.error(field, coords, weights)
             spread = float(vrmse(mixture(coords)[None], field[None], weights[None]))
-            which = f"frame {number}: " if len(series) > 1 else ""
+            which = f"{label}: " if label else ""
             say(f"{which}relative L2 {relative:.4g}, error over standard deviation {spread:.4g}")
         counted = int((geometry.weights > 0).sum()) * frames.shape[-1]
         stored = series[0].num_numbers
@@ -112,10 +112,10 @@ class RepresentCommand:
         self,
         paths: tuple[Path, ...],
         series: "MixtureSeries",
-        fields: Sequence["RepresentedField"],
+        fields: Mapping[str, "RepresentedField"],
         time_units: str,
     ) -> None:
-        geometry = fields[0].geometry
+        geometry = next(iter(fields.values())).geometry
         units = geometry.axis_units[0] if len(set(geometry.axis_units)) == 1 else ""
         units = "1" if geometry.domain.is_sphere else units or "1"
         for path in paths:
@@ -128,22 +128,36 @@ class RepresentCommand:
             say(f"written: {path}")
 
 
-def _draw(path: Path, fields: Sequence["RepresentedField"]) -> None:
+def _draw(path: Path, fields: Mapping[str, "RepresentedField"]) -> None:
+    """Draws the first and the last frame."""
     from gpo.files import require
 
-    name, last = fields[0].mixture.variables[0], len(fields) - 1
+    shown = {label: fields[label] for label in (next(iter(fields)), list(fields)[-1])}
     rows = {
-        f"{name}, frame {number}" if last else name: fields[number] for number in sorted({0, last})
+        f"{field.mixture.variables[0]}, {label}".rstrip(", "): field
+        for label, field in shown.items()
     }
     require("gpo.report.mixture", "report", "Drawing Gaussians").save_mixtures_figure(path, rows)
 
 
-def chosen_frames(
-    data: "Trajectories | StaticMaps", trajectory: int, frame: int | None, count: int
-) -> tuple["Geometry", np.ndarray, list[float], "tuple[Variable, ...]"]:
-    """Returns sites, some frames in double precision, their times and the variables.
+@dataclass(frozen=True)
+class ChosenFrames:
+    """Some frames of a file; sites where any of them has no value are masked."""
 
-    Sites where any of these frames has no value are masked.
+    geometry: "Geometry"
+    values: np.ndarray
+    """Frames by points by variables, in double precision."""
+    variables: "tuple[Variable, ...]"
+    times: list[float]
+    """Empty for static maps."""
+    labels: list[str]
+    """Number and time of every frame; a static map has none."""
+
+
+def choose_frames(
+    data: "Trajectories | StaticMaps", trajectory: int, frame: int | None, count: int
+) -> ChosenFrames:
+    """Returns consecutive frames of one trajectory, or one static map.
 
     Args:
         data: What a file holds.
@@ -166,10 +180,15 @@ def chosen_frames(
         )
     if isinstance(data, StaticMaps):
         values = np.concatenate(data.sample(trajectory), -1)[None]
-        variables, times = (*data.inputs, *data.outputs), []
+        variables, times, labels = (*data.inputs, *data.outputs), [], [""]
     else:
+        numbers = range(start, start + count)
         values = data.frames(trajectory, slice(start, start + count))
         variables, times = data.variables, data.time[start : start + count].tolist()
+        labels = [f"frame {number}" for number in numbers]
+        if data.time_units:
+            shown = data.time_labels(numbers)
+            labels = [f"{label} ({time})" for label, time in zip(labels, shown, strict=True)]
     values = values.astype(np.float64)
     is_missing = np.logical_not(np.isfinite(values).all(axis=(0, 2)))
     geometry = data.geometry(trajectory)
@@ -179,7 +198,7 @@ def chosen_frames(
         raise ValueError(
             f"{data.source}: {error} in these frames: choose others with --frame."
         ) from error
-    return geometry, values, times, tuple(variables)
+    return ChosenFrames(geometry, values, tuple(variables), times, labels)
 
 
 def _check_number(name: str, number: int, low: int, end: int) -> None:

@@ -17,8 +17,10 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances
 from gpo.model.ablation import Ablation, Displacing
 
-Read = dict[int, Float[Tensor, "_points _batch gaussians axes"]]
-"""Displacements as the layers of a model read them, by the number of the layer."""
+Read = dict[int, Float[Tensor, "_ _ gaussians axes"]]
+"""Displacements as the layers of a model read them, by the number of the layer: sites, examples, ….
+
+Batches may differ in both."""
 
 
 def read_displacements(forecaster: Forecaster, batch: Batch) -> Read:
