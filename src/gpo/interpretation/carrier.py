@@ -56,7 +56,7 @@ class Carrier:
 
     def _located(self, asked: Float[Tensor, "1 points dim"]) -> LatticePoints:
         """Returns where points are on the lattice of the sites; on a mesh its next nodes tell."""
-        chunker, waves = self.model.chunker, self.model.waves
+        chunker, waves = self.model.chunker, self.model.chunker.waves
         assert waves is not None
         if waves.mesh_shape:
             points = chunker.at_queries(self.sites, asked)[0].on_lattice
