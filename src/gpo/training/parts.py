@@ -184,7 +184,7 @@ class BudgetConfig:
     ] = None
     """CPU seconds of training, at most: the fair limit on a noisy machine."""
     patience: int = 50
-    """Epochs without a better score, after which the rate falls, or it stops."""
+    """Epochs without a better score before it slows or stops."""
 
     def __post_init__(self) -> None:
         """Refuses limits that leave nothing."""
