@@ -136,6 +136,12 @@ def test_the_address_keeps_particle_speed_and_tracers(tab, grid_address):
     playwright.expect(page.locator("#tracer-words")).to_contain_text("9 tracers")
 
 
+def test_tracers_of_another_number_of_dimensions_are_left_out(tab, grid_address):
+    page = shown(opened_at(tab, f"{grid_address}#tracers=0.5,0.5,0.5;0.1,0.1,0.1&carrier=99"))
+    assert text(page, "tracer-words") == ""
+    assert page.locator("#problem").is_hidden()
+
+
 def test_little_motion_is_respected_until_one_asks_for_it(browser, grid_address):
     page = browser.new_page(reduced_motion="reduce", viewport={"width": 1280, "height": 800})
     page.goto(grid_address)

@@ -12,8 +12,8 @@ const whole = (least, most) => ({
 });
 const flag = { write: (value) => (value ? "1" : "0"), read: (text) => ({ 0: false, 1: true })[text] };
 const oneOf = (...names) => ({ write: String, read: (text) => (names.includes(text) ? text : undefined) });
-const numbers = (least, most) => ({
-  write: (values) => values.map((value) => Number(value.toPrecision(7))).join(","),
+const numbers = (least, most, digits = 7) => ({
+  write: (values) => values.map((value) => Number(value.toPrecision(digits))).join(","),
   read: (text) => {
     const values = text.split(",").map(Number);
     return values.length >= least && values.length <= most && text && values.every(Number.isFinite) ? values : undefined;
@@ -112,7 +112,7 @@ export function written(store, defaults) {
   if (geometry?.numAxes === 3) parts.set("slice", `${geometry.slice.axis},${geometry.slice.fraction}`);
   const home = geometry?.homeBox();
   if (box && home && Object.keys(home).some((side) => box[side] !== home[side])) {
-    parts.set("box", numbers(4, 4).write([box.left, box.right, box.bottom, box.top]));
+    parts.set("box", numbers(4, 4, 13).write([box.left, box.right, box.bottom, box.top]));
   }
   return parts.toString().replaceAll("%2C", ",").replaceAll("%3B", ";");
 }

@@ -170,7 +170,9 @@ export class FlowPanel {
   async loadTracers() {
     const { store } = this;
     if (!this.isWanted || !this.motion) return;
-    const points = this.isLine ? this.diagram.starts() : store.tracers;
+    // An address may come from a run in another number of dimensions.
+    const dropped = store.tracers.filter((point) => point.length === store.geometry.numAxes);
+    const points = this.isLine ? this.diagram.starts() : dropped;
     this.traced = this.carrier;
     if (!points.length) {
       this.tracers = null;
