@@ -118,7 +118,7 @@ def test_an_ellipse_is_the_cut_of_its_ellipsoid_by_the_slice(tab, served):
 
 
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
-@pytest.mark.parametrize("kind", ["grid", "mesh", "globe", "cube"])
+@pytest.mark.parametrize("kind", ["grid", "mesh", "globe", "cube", "line"])
 def test_the_particles_of_the_asked_point_are_listed_and_drawn(tab, kind, variant):
     with address_of(make_session(kind, variant)) as address:
         page = opened_at(tab, address)

@@ -114,9 +114,10 @@ class Page:
         self._recent = Recent[bytes](32, lambda content: len(content) <= MAX_KEPT)
         # Whoever waits does so without a thread: threads are few, and a wait can be given up.
         self._turn = CapacityLimiter(1)
-        # What takes long waits for its own kind alone.
-        self._long_turns = {
-            what: CapacityLimiter(1) for what, kind in ANSWERS.items() if kind.is_long
+        # Those who roll out share a model; long questions have copies, and wait for their own kind.
+        self._long_turn = CapacityLimiter(1)
+        self._own_turns = {
+            what: CapacityLimiter(1) for what, (_, _, is_long) in QUESTIONS.items() if is_long
         }
         self._num_under_way = self._bytes_held = 0
 
@@ -181,7 +182,8 @@ class Page:
     async def _awaited(self, request: Request, what: str, parsed: ExampleRequest) -> bytes:
         """Returns the answer; gives it up when whoever asked is gone."""
         is_gone = threading.Event()
-        turn = self._long_turns.get(what, self._turn)
+        shared = self._long_turn if ANSWERS[what].is_long else self._turn
+        turn = self._own_turns.get(what, shared)
         with CancelScope() as scope:
             watcher = asyncio.create_task(_watch(request, is_gone, scope))
             try:

@@ -5,6 +5,7 @@ import { short, withUnits } from "./colours.js";
 import { isSeries } from "./controls.js";
 import { cut, strokeSeen, trace, traceCurve } from "./ellipses.js";
 import { LongAsk } from "./longask.js";
+import { themeColour } from "./picture.js";
 import { complain } from "./problem.js";
 import { element } from "./store.js";
 
@@ -152,7 +153,9 @@ export class MixturePanel {
       if (geometry.numAxes === 1) traceCurve(path, picture, { center: x, variance: xx, amplitude, offset });
       else trace(path, picture, ellipse);
     }
-    strokeSeen(context, paths.above);
-    strokeSeen(context, paths.below, { dash: [5, 3] });
+    // On a line there is no field below, but the panel.
+    const colour = geometry.numAxes === 1 ? themeColour("text") : undefined;
+    strokeSeen(context, paths.above, { colour });
+    strokeSeen(context, paths.below, { colour, dash: [5, 3] });
   }
 }

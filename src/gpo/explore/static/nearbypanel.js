@@ -94,9 +94,10 @@ export class NearbyPanel {
     table.replaceChildren(head, ...lines);
     const { units } = this.store.geometry;
     const shared = units.every((unit) => unit === units[0]) && units[0] ? ` In ${units[0]}.` : "";
+    const isLine = this.store.geometry.numAxes === 1;
     const drawn = isMoving
-      ? `Arrows lead from centers to the site. ${metadata.no_scale}`
-      : "Ellipses of 1 σ around the centers; the scale is learned, along every axis.";
+      ? `${isLine ? "Lines" : "Arrows"} lead from centers to the site. ${metadata.no_scale}`
+      : `${isLine ? "Lines" : "Ellipses"} of 1 σ around the centers; the scale is learned, along every axis.`;
     element("nearby-seen").textContent = `Site ${metadata.site}, next to the point.${shared} ${drawn}`;
   }
 
@@ -104,16 +105,32 @@ export class NearbyPanel {
   draw(context, picture) {
     if (!this.found || !this.store.showsNearby || !this.store.point) return;
     const { geometry } = picture.content;
-    if (geometry.numAxes < 2 || this.found.arrays.centers.shape[2] !== geometry.numAxes) return;
+    if (this.found.arrays.centers.shape[2] !== geometry.numAxes) return;
     const rows = this.rows.filter(({ isLast }) => isLast);
     const heaviest = Math.max(...rows.map(({ weight }) => weight), 1e-12);
     for (const row of rows) {
       const path = new Path2D();
-      const tip = this.found.arrays.displacements ? this.arrow(path, picture, row) : this.ellipse(path, picture, row);
+      const draw = geometry.numAxes === 1 ? this.segment : this.found.arrays.displacements ? this.arrow : this.ellipse;
+      const tip = draw.call(this, path, picture, row);
       const part = row.weight / heaviest;
       strokeSeen(context, path, { width: 0.8 + 2.2 * part });
-      number(context, row.number + 1, tip);
+      label(context, row.number + 1, tip);
     }
+  }
+
+  // On a line particles lie below each other: from the center to the site, or one sigma to both sides.
+  segment(path, picture, { center, extent, number }) {
+    const { frame } = picture;
+    const y = frame.y + frame.height - 12 - 16 * number;
+    const isMoving = Boolean(this.found.arrays.displacements);
+    const [site] = this.found.metadata.place;
+    const ends = isMoving ? [site - extent[0], site] : [center[0] - extent[0], center[0] + extent[0]];
+    const [from, to] = ends.map((at) => picture.toPixel(at, 0)[0]);
+    path.moveTo(from, y);
+    path.lineTo(to, y);
+    path.moveTo(to, y - 4);
+    path.lineTo(to, y + 4);
+    return [from + 11 * Math.sign(from - to || -1), y];
   }
 
   // On a map and around seams the arrow is the displacement itself, which is the shortest way.
@@ -141,16 +158,18 @@ export class NearbyPanel {
     return [tail[0] - 11 * Math.cos(angle), tail[1] - 11 * Math.sin(angle)];
   }
 
-  ellipse(path, picture, { center, extent }) {
+  ellipse(path, picture, { center, extent, number }) {
     const { geometry } = picture.content;
     const dim = geometry.numAxes;
     const covariance = Float64Array.from({ length: dim * dim }, (_, n) => (n % (dim + 1) === 0 ? extent[n / (dim + 1)] ** 2 : 0));
     const ellipse = cut(geometry, center, covariance);
     const [across, up] = geometry.plane;
     // What the slice misses has but its number, where its center lies before or behind.
-    if (!ellipse) return picture.toPixel(center[across], center[up]);
-    trace(path, picture, ellipse);
-    return picture.toPixel(ellipse.x, ellipse.y);
+    if (ellipse) trace(path, picture, ellipse);
+    const [px, py] = ellipse ? picture.toPixel(ellipse.x, ellipse.y) : picture.toPixel(center[across], center[up]);
+    // Numbers stand around small ellipses, not on them.
+    const angle = Math.PI / 4 + (number * Math.PI) / 2;
+    return [px + 13 * Math.cos(angle), py + 13 * Math.sin(angle)];
   }
 }
 
@@ -160,7 +179,7 @@ function cell(kind, text) {
   return made;
 }
 
-function number(context, text, [x, y]) {
+function label(context, text, [x, y]) {
   context.font = "600 11px system-ui, sans-serif";
   context.textAlign = "center";
   context.textBaseline = "middle";

@@ -68,7 +68,7 @@ export class SpectrumPanel {
     const most = Math.max(...truth);
     // Scales on which the truth has nothing to be wrong about do not count.
     const lost = Array.from(numbers.keys()).find((n) => truth[n] > 1e-12 * most && error[n] >= truth[n]);
-    const part = (value) => (value === null ? "–" : value >= 10 ? `${Math.round(value)} ×` : `${(100 * value).toPrecision(2)} %`);
+    const part = (value) => (value === null ? "–" : value >= 10 ? `${Math.round(value)} ×` : value >= 0.995 ? `${Math.round(100 * value)} %` : `${(100 * value).toPrecision(2)} %`);
     const { bands } = metadata;
     const told = bands ? `Relative error at low, middle and high ${metadata.label}s: ${part(bands.low)}, ${part(bands.middle)}, ${part(bands.high)}. ` : "";
     return told + (lost === undefined
