@@ -215,6 +215,18 @@ def test_particles_are_chosen_measured_and_saved_as_the_page_shows(tmp_path, mon
     assert files == {"particles.nc", "particles.vtp", "particles.ply", "trace.zarr"}
 
 
+def test_a_field_is_represented_pruned_and_compared_as_the_page_shows():
+    (block,) = python_blocks(DOCS / "represent.md")
+    names: dict = {}
+    exec(compile(block, "represent.md", "exec"), names)
+    given = names["values"], names["coords"], names["weights"]
+    error, fewer = names["mixture"].error(*given), names["fewer"]
+    assert error < 0.1
+    assert fewer.error(*given) <= 1.5 * error * (1 + 1e-6)
+    assert names["anywhere"].gradients.shape == (5, 1, 2)
+    assert 0 < len(names["beside"].labels) <= len(fewer)
+
+
 # Tables that list what code has
 
 
@@ -270,5 +282,13 @@ def test_every_key_of_interpret_json_is_explained():
             *found.ablations["layers"][0],
         }
         keys |= {*found.ablations["regions"]["effects"][0]}
+        motion = found.motion
+        if variant == "geometric":
+            keys |= {
+                *motion,
+                *motion["particles"][0],
+                *motion["controls"],
+                *motion["budget"]["parts"],
+            }
         known = {"removed", "num_random", "num_modes", "layers"}
         assert {key for key in keys - known if f"`{key}`" not in text} == set()
