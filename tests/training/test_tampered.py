@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from gpo.evaluation.example import ShownExample
 from gpo.evaluation.results import Results
 from gpo.forecast.forecaster import Forecaster
 from gpo.training import checkpoints
 from gpo.training.choice import Choice
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
-from gpo.training.run_folder import Run, TrainingRecord
+from gpo.training.run_folder import Run, TrainingRecord, read_log
 from tests.data.test_doors import Touch
 from tests.training.series import decaying_waves
 
@@ -41,6 +42,7 @@ def run(trained, tmp_path):
 LOADERS = {
     "training.json": lambda run: TrainingRecord.load(run.training_file),
     "results.json": lambda run: Results.load(run.results_file),
+    "example.npz": lambda run: ShownExample.load(run.folder),
     "auto.json": lambda run: Choice.load(run.folder),
     "model/task.json": lambda run: Forecaster.load(run.model_folder),
     "model/config.json": lambda run: Forecaster.load(run.model_folder),
@@ -73,6 +75,20 @@ def test_a_pipe_in_a_run_is_refused_and_not_waited_for(run, name):
         LOADERS.get(name, LOADERS["model/config.json"])(run)
 
 
+@pytest.mark.parametrize(
+    "content", ["a,b\n1,2\n", "epoch,x\n1,two\n", "epoch\n0,1,2\n", "epoch\nnan\n"]
+)
+def test_a_log_that_is_none_is_refused_in_words_and_a_pipe_not_waited_for(run, content):
+    path = next((run.folder / "log").rglob("metrics.csv"))
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"metrics\.csv: must be the log that gpo train wrote"):
+        read_log(run)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=r"metrics\.csv is no regular file"):
+        read_log(run)
+
+
 def test_a_pipe_in_place_of_a_checkpoint_is_left_out(run, caplog):
     (run.checkpoints / "last.ckpt").unlink()
     os.mkfifo(run.checkpoints / "last.ckpt")
@@ -98,6 +114,15 @@ def test_a_checkpoint_that_unpacks_to_more_is_left_out_before_it_is_unpacked(run
             packed.writestr(name, content)
     assert checkpoints.newest_checkpoint(run).name == "best.ckpt"
     assert "it is compressed, which no checkpoint of a run is" in caplog.text
+
+
+def test_a_stored_example_that_unpacks_to_too_much_is_refused(run, monkeypatch):
+    nothing = np.zeros((2**16, 1), np.float32)
+    np.savez_compressed(run.folder / "example.npz", predicted=nothing, activations=nothing.T, windows=nothing.T)  # fmt: skip
+    assert ShownExample.load(run.folder).predicted.shape == (2**16, 1)
+    monkeypatch.setenv("GPO_MAX_BYTES", str(2**19))
+    with pytest.raises(ValueError, match=r"example\.npz: .* would take .* of memory at once"):
+        ShownExample.load(run.folder)
 
 
 def test_flipped_bits_anywhere_in_a_checkpoint_are_noticed_or_change_nothing(run):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.files import whole_file
+from gpo.files import CheckpointError, file_problem, size_problem, whole_file
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.operator import GaussianParticleOperator
@@ -58,8 +58,26 @@ class ShownExample:
     @classmethod
     def load(cls, folder: Path) -> "ShownExample":
         """Reads a file that `save` wrote."""
-        with np.load(folder / FILE_NAME) as stored:
-            return cls(**stored)
+        path = folder / FILE_NAME
+        problem = file_problem(path)
+        if problem is not None:
+            raise CheckpointError(f"{path} {problem}")
+        try:
+            # An open file rather than a path: numpy leaves a broken file open.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                needed = sum(member.file_size for member in stored.zip.infolist())
+                problem = size_problem(needed, path.stat().st_size)
+                if problem is not None:
+                    raise ValueError(f"what {problem}")
+                return cls(**stored)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            # Of a zip file, of its members, of arrays, of names: every library has its own errors.
+            again = f"Make it again: gpo evaluate {folder}"
+            raise CheckpointError(
+                f"{path}: must be what gpo wrote, got {error}. {again}"
+            ) from error
 
 
 def last_example(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gpo.files import check_fields, read_json, write_text
+from gpo.files import check_fields, file_problem, read_json, write_text
 from gpo.training.config import RunConfig
 
 SCORE = "validation/relative_l2"
@@ -181,8 +181,15 @@ def read_log(run: Run) -> list[dict[str, float]]:
     paths = (run.folder / "log").glob("version_*/metrics.csv")
     # What a later sitting says of an epoch goes before what an earlier one said.
     for path in sorted(paths, key=lambda path: int(path.parent.name.removeprefix("version_"))):
-        with path.open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                numbers = {key: float(value) for key, value in row.items() if value}
-                rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
+        problem = file_problem(path)
+        if problem is not None:
+            raise ValueError(f"{path} {problem}")
+        try:
+            with path.open(encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    numbers = {key: float(value) for key, value in row.items() if value}
+                    rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
+            problem = f"must be the log that gpo train wrote, got {type(error).__name__}: {error}"
+            raise ValueError(f"{path}: {problem}. Delete it to go without.") from error
     return [rows[epoch] for epoch in sorted(rows)]
