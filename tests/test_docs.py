@@ -255,7 +255,7 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
     )
     assert said["sites"]["masked"] == [3, 5]
     assert said["input"]["units"] == ["K", ""]
-    assert said["queries"]["points"][1] == [0.0416666667]
+    assert said["queries"]["points"][1] == pytest.approx([1 / 24])
     assert all(f"`{key}`" in text for key in said)
     flags = {name for name in ExportCommand.__dataclass_fields__ if name != "folder"}
     assert set(re.findall(r"`--([a-z]+)", text)) == flags

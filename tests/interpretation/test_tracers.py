@@ -97,6 +97,9 @@ def test_particles_that_look_where_things_came_from_carry_tracers_with_the_flow(
         expected = departed(lambda places: -flow(places), expected)
     is_there = true[:, -1].isfinite().all(-1)
     assert is_there.double().mean() > 0.7
+    if geometry is POINTS:
+        # A turn whose circle stays among the sites: beyond the outermost ones no velocity is known.
+        is_there = is_there & ((start - 0.5).norm(dim=-1) < 0.47)
     torch.testing.assert_close(true[is_there, -1], torch.from_numpy(expected)[is_there], atol=3e-3, rtol=0)  # fmt: skip
 
 
