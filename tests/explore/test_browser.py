@@ -249,7 +249,8 @@ def test_dark_is_as_the_system_says_and_as_the_button_says(page):
 def test_at_1280_by_800_no_panel_overflows_and_none_jumps(page):
     def places():
         return page.evaluate(
-            "[...document.querySelectorAll('.panel, canvas[id]')].map((part) => "
+            "[...document.querySelectorAll('.panel, canvas[id]:not(.streaks)')]"
+            ".filter((part) => part.offsetParent).map((part) => "
             "{ const { left, top, width, height } = part.getBoundingClientRect();"
             " return [left, top + scrollY, width, height]; })"
         )
