@@ -8,6 +8,7 @@ import { element } from "./store.js";
 
 const ROOM = { left: 34, right: 10, top: 8, bottom: 32 };
 const BINS = 24;
+const PLACES = ["easiest", "middle", "hardest"];
 const MOST_SECONDS = 20;
 const WORDS = [[10, "among the easiest"], [35, "easier than most"], [65, "a typical one"], [90, "harder than most"], [101, "among the hardest"]];
 
@@ -16,7 +17,7 @@ export class TypicalPanel {
     this.store = store;
     this.long = new LongAsk("typical", ({ done, of }) => this.say(`${done} of ${of} test examples…`, true));
     element("typical-compute").addEventListener("click", () => (this.long.isBusy ? this.stop() : this.load()));
-    for (const id of ["easiest", "middle", "hardest"]) {
+    for (const id of PLACES) {
       element(`typical-${id}`).addEventListener("click", () => this.go(id));
     }
     store.on(["frames", "example", "variable", "theme"], () => this.draw());
@@ -42,6 +43,7 @@ export class TypicalPanel {
     element("typical-seen").textContent = text;
     const button = element("typical-compute");
     button.hidden = Boolean(this.found);
+    for (const id of PLACES) element(`typical-${id}`).hidden = !this.found;
     button.textContent = isBusy ? "Stop" : "Compute";
   }
 
