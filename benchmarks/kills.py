@@ -217,7 +217,7 @@ def study(setting: str, folder: Path, seed: int, num_kills: int) -> list[Outcome
     return outcomes
 
 
-COLUMNS = ("setting", "runs", "kills", "by SIGTERM", "resumed", "bitwise equal runs",
+COLUMNS = ("setting", "runs", "kills", "by SIGTERM", "bitwise equal runs",
            "best epoch", "most epochs lost", "mean", "most, where written within epochs",
            "most seconds lost")  # fmt: skip
 
@@ -232,7 +232,7 @@ def tabulate(outcomes: Sequence[Outcome]) -> str:
         best = sorted({one.best_epoch for one in runs})
         cells = (
             setting, len(runs), len(kills), sum(kill.signal == "SIGTERM" for kill in kills),
-            len(kills), f"{sum(not one.differs for one in runs)} of {len(runs)}",
+            f"{sum(not one.differs for one in runs)} of {len(runs)}",
             f"{', '.join(map(str, best))} of {EPOCHS}", f"{max(kill.lost for kill in kills):.2f}",
             f"{np.mean([kill.lost for kill in kills]):.2f}", f"{max(within, default=0):.2f}",
             f"{max(kill.lost_seconds for kill in kills):.1f}",

@@ -208,7 +208,7 @@ def make_run(folder: Path) -> Path:
     x, t = np.arange(SIDE) / SIDE, np.arange(24.0)
     angle = 2 * np.pi * (x[:, None] + 2 * x - 0.05 * t[:, None, None])
     np.savez(folder / "waves.npz", x=x, y=x, time=t, u=np.sin(angle) + np.cos(2 * angle))
-    given = ["--data", str(folder / "waves.npz"), "--steps", "3", "--no-auto", "--quiet", "--scope", "one-step"]  # fmt: skip
+    given = ["--data", str(folder / "waves.npz"), "--select", "axes=time,x,y", "--steps", "3", "--no-auto", "--quiet", "--scope", "one-step"]  # fmt: skip
     gpo(["run", *given, "--out", str(folder / "run")])
     return folder / "run"
 
