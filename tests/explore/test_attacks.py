@@ -3,7 +3,6 @@
 import http.client
 import io
 import json
-import re
 import select
 import threading
 from collections import Counter
@@ -208,7 +207,10 @@ def test_a_head_that_does_not_arrive_is_not_waited_for(monkeypatch):
         # One that goes on after an answer has as long again.
         with serving.connect() as connection:
             connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert re.match(rb"HTTP/1.1 404", connection.recv(2**16))
+            # Head and body may come one after the other.
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert (answer.status, answer.read()) == (404, b'{"error":"Not Found"}')
             connection.sendall(b"GET / HTTP/1.1\r\n")
             content = connection.recv(2**16)
             assert content == b"" or b" 408 " in content.splitlines()[0]
