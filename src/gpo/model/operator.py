@@ -356,10 +356,8 @@ class OperatorOutput:
         for number, (layer, modes, content) in enumerate(passed):
             if number not in self.ablation.layers:
                 view = view_from(chunk, content, replace(self.ablation, sites=frozenset()), number)
-                transform, is_gated = (
-                    layer.transform(state, chunk),
-                    number not in self.ablation.gates,
-                )
+                transform = layer.transform(state, chunk)
+                is_gated = number not in self.ablation.gates
                 state = layer.scatter(modes.outgoing, state, transform, view, is_gated=is_gated)
         return model.decode(state)
 
