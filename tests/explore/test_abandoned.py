@@ -107,7 +107,7 @@ def test_a_rollout_ends_after_the_step_in_which_the_visitor_leaves(monkeypatch):
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(session.rollout_forecaster, "forward", counted)
-    monkeypatch.setattr(answers, "_series", long_series(answers._series))
+    monkeypatch.setattr(answers, "series", long_series(answers.series))
     with pytest.raises(AbandonedError):
         rollout(session, RolloutRequest(steps=5), is_abandoned=lambda: len(steps) == 2)
     assert len(steps) == 2

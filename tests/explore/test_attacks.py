@@ -34,6 +34,8 @@ def guarded():
         patch.setattr("gpo.explore.server.is_loopback", lambda host: False)
         patch.setattr("gpo.explore.server.new_token", lambda: "T0ken" * 7)
         with Serving(patch, make_session("grid")) as serving:
+            # Servers of other tests start as they are.
+            patch.undo()
             yield serving
 
 
