@@ -29,10 +29,15 @@ audit: $(READY)  ## No package is pinned or installed in a version with known ho
 	$(BIN)/python -m tests.audit
 
 # Rebuilt only when the pins or the package's own description change. What is pinned is installed from
-# wheels whose sums are those of requirements.txt; then what torch needs on this platform alone, such
-# as libraries of a GPU, which no list could name for all.
+# wheels whose sums are those of requirements.txt. torch comes first: where a build without a GPU is at
+# hand, pip would pass it over for the large one of an index, whose sums it knows before it looks. Then
+# what torch needs on this platform alone, such as libraries of a GPU, which no list could name for all.
 $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	sed -n '/^torch==/,/[^\\]$$/p' requirements.txt > $(VENV)/torch.txt
+	$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/wheels $$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt)
+	$(BIN)/python -m pip install $(CHECKED) --no-index --find-links $(VENV)/wheels --requirement $(VENV)/torch.txt
+	rm -r $(VENV)/wheels
 	$(BIN)/python -m pip install $(CHECKED) --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	touch $@
