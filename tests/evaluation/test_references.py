@@ -57,3 +57,12 @@ def test_missing_values_are_left_out_of_the_mean():
     expected = np.mean([frame % 4 for frame in used if frame > 0])
     found = Climatology.of(holed, windows).at([0])[0, 3, 0].item()
     assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_series_shorter_than_a_day_have_a_mean_for_every_time_since_their_start():
+    data = decaying_waves()
+    split = split_time_slices(data)
+    found = Climatology.of(data, split.training)
+    trained = sorted({window.trajectory for window in split.training})
+    expected = np.mean([data.frames(number) for number in trained], 0)
+    np.testing.assert_allclose(found.at(range(len(data.time))).numpy(), expected, rtol=1e-12)

@@ -84,7 +84,10 @@ class Climatology:
 
 
 def _times_of_day(data: Trajectories) -> tuple[np.ndarray, int]:
-    """Returns the index of the time of day of every frame and their number; one without days."""
+    """Returns the index of the time of day of every frame, and how many there are; one without days.
+
+    Series that are shorter than a day have as many as frames.
+    """
     nothing = np.zeros(len(data.time), dtype=int), 1
     day, step = DAY.get(data.time_units), data.time_step
     if day is None or len(data.time) < 2 or not even_steps(data.time, data.origin).any():
@@ -92,7 +95,8 @@ def _times_of_day(data: Trajectories) -> tuple[np.ndarray, int]:
     per_day = round(day / step)
     if per_day < 2 or abs(per_day * step - day) > 1e-6 * day:
         return nothing
-    return np.round((data.time - data.time[0]) / step).astype(int) % per_day, per_day
+    phases = np.round((data.time - data.time[0]) / step).astype(int) % per_day
+    return phases, int(phases.max()) + 1
 
 
 def _are_known(phases: np.ndarray, count: int) -> bool:
