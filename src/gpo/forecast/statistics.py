@@ -38,7 +38,7 @@ class Normalizer:
         """Returns the statistics of a stream of fields in one pass.
 
         Args:
-            portions: StaticMaps of values (times, points, variables) and quadrature weights
+            portions: Pairs of values (times, points, variables) and quadrature weights
                 (points); NaN and points of weight zero do not count.
         """
         moments = Moments()
