@@ -109,7 +109,7 @@ def describe(seeds: dict[str, Any]) -> str:
         f"By the way of damage; {', '.join(SAME_LENGTH)} leave a file as long as it was:",
         table("damage", WAYS, OUTCOMES, by_way),
         f"Exceptions by what explains them; without an explanation: {reasons[None]}. All are listed in "
-        "`findings.json` (number, damage, file, outcome), and come again from their seed.",
+        "`findings.json` (number, damage, file, outcome, what it met), and come again from their seed.",
         table("layout", listed, tuple(REASONS), by_reason),
         "\n".join(explained),
         f"What met the {len(looked_up):,} of these that left the length of a file, by the offsets of all "
