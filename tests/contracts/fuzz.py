@@ -51,8 +51,8 @@ REASONS = {
     "checksum: HDF5 and NetCDF 4 without fletcher32, classic NetCDF, `.npy`, MATLAB 5 without "
     "compression, the packed numbers of GRIB, Zarr with blosc. No reader can see it.",
     "declared": "what a file says of its numbers or sites changed to something that fits, without a "
-    "checksum: grid, level, time or scale in sections 1 to 6 of GRIB, the format of numbers or an "
-    "attribute in HDF5.",
+    "checksum: in GRIB the grid, the month, or reference, scale and bits of packed numbers (sections "
+    "1, 3, 5); in HDF5 the exponent of a type of numbers, the byte at which values begin, or a text.",
     "metadata": "the JSON of a Zarr store, which has no checksum, says another length, name or unit "
     "that fits.",
     "text": "a table is text, where a digit more or less is another number.",
