@@ -1,11 +1,14 @@
 """Files that cannot be written to their end: a sentence, and nothing left of them."""
 
+import json
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from gpo.cli import main
+from gpo.data.writers.zarr import ForecastStore
 from gpo.files import CheckpointError
 from gpo.forecast.forecaster import Forecaster
 from tests.processes import LIMIT, Running
@@ -76,6 +79,44 @@ def test_a_terminated_forecast_leaves_no_file(folder, tmp_path, name):
         running.terminate()
         assert running.end() == 143
         assert "Traceback" not in running.said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminated_forecast_in_zarr_leaves_only_what_the_same_command_goes_on_from(
+    folder, tmp_path
+):
+    output, unfinished = tmp_path / "forecast.zarr", tmp_path / "forecast.zarr.unfinished"
+    given = arguments(folder, output, "--steps", "100000")
+
+    def num_done():
+        progress = unfinished / "progress.json"
+        return json.loads(progress.read_text())["num_done"] if progress.exists() else 0
+
+    before = 0
+    for _ in range(2):
+        with Running([sys.executable, "-m", "gpo", *given]) as running:
+            running.wait_until(lambda before=before: num_done() > before + 1)
+            running.terminate()
+            assert running.end() == 143
+            said = " ".join(running.said.split())
+        assert "Traceback" not in said
+        assert f"goes on in {unfinished}, where {before} chunks are done" in said or not before
+        assert f"interrupted: {num_done()} finished chunks are kept in {unfinished}" in said
+        assert list(tmp_path.iterdir()) == [unfinished]
+        assert not [path for path in unfinished.rglob("*") if "partial" in path.name]
+        before = num_done()
+
+
+def test_a_forecast_in_zarr_that_ends_before_its_first_chunk_leaves_nothing(
+    folder, tmp_path, monkeypatch
+):
+    def interrupted(store, *_):
+        assert list(tmp_path.iterdir()) == [store.folder]
+        raise SystemExit(143)
+
+    monkeypatch.setattr(ForecastStore, "_count", interrupted)
+    with pytest.raises(SystemExit):
+        main(arguments(folder, tmp_path / "forecast.zarr"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -94,11 +94,15 @@ def spell_bytes(count: int) -> str:
     return f"{size:.4g} TiB"
 
 
+NO_REGULAR_FILE = "is no regular file, but a device, a pipe or the like."
+
+
 def file_problem(path: Path) -> str | None:
-    """Returns why something is no file to read, such as a device or a pipe; None where it is one."""
+    """Returns why something is no file to read; None where it is one, or nothing is there."""
+    if path.is_dir():
+        return "is a folder, must be a file."
     # A pipe would make us wait for ever, and a device has no end.
-    is_other = path.exists() and not path.is_file()
-    return "is no regular file, but a device, a pipe or the like." if is_other else None
+    return NO_REGULAR_FILE if path.exists() and not path.is_file() else None
 
 
 def check_depth(name: str, count: int) -> None:

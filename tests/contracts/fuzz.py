@@ -29,6 +29,7 @@ from gpo.data.dataset import DataError, StaticMaps
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.files import MAX_BYTES
+from tests.contracts.stored_numbers import changes_outside, number_ranges
 
 MEMORY = 3 * 2**30
 """Bytes that the reading process may map beyond what it has."""
@@ -46,9 +47,12 @@ SAME_LENGTH = ("flip", "zero", "swap", "head")
 """Damage that leaves a file as long as it was."""
 METADATA = (".zattrs", ".zarray", ".zgroup", "zarr.json")
 REASONS = {
-    "numbers": "a number, or the text of an attribute, changed in place where the container keeps it "
-    "without a checksum: HDF5 and NetCDF 4 without fletcher32, classic NetCDF, `.npy`, MATLAB 5 "
-    "without compression, the packed numbers of GRIB, Zarr with blosc. No reader can see it.",
+    "numbers": "a number of an array changed in place where the container keeps it without a "
+    "checksum: HDF5 and NetCDF 4 without fletcher32, classic NetCDF, `.npy`, MATLAB 5 without "
+    "compression, the packed numbers of GRIB, Zarr with blosc. No reader can see it.",
+    "declared": "what a file says of its numbers or sites changed to something that fits, without a "
+    "checksum: in GRIB the grid, the month, or reference, scale and bits of packed numbers (sections "
+    "1, 3, 5); in HDF5 the exponent of a type of numbers, the byte at which values begin, or a text.",
     "metadata": "the JSON of a Zarr store, which has no checksum, says another length, name or unit "
     "that fits.",
     "text": "a table is text, where a digit more or less is another number.",
@@ -58,6 +62,12 @@ REASONS = {
     "Readers run in this process: files of strangers belong into a container (SECURITY.md).",
 }
 """Why a damaged file may be neither refused nor the same."""
+MET = {
+    "numbers": "all bytes that changed are stored numbers of an array",
+    "numbers, unread": "stored numbers changed, and others by which alone all data stay the same",
+    "declared": "others changed the data, alone or beside numbers",
+}
+"""What damage met that left the length of a file, by the offsets of `stored_numbers.py`."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,8 @@ class Finding:
     outcome: str
     """refused, same, one of `DIFFERENCES`, error, memory, hang or crash."""
     said: str = ""
+    met: str = ""
+    """Which of `MET` the damage is, where numbers explain it and it was looked up."""
 
     @property
     def reason(self) -> str | None:
@@ -85,7 +97,9 @@ class Finding:
             return "metadata"
         if self.layout == "a table":
             return "text"
-        return "numbers" if self.damage in SAME_LENGTH and self.layout not in CHECKED else None
+        if self.damage not in SAME_LENGTH or self.layout in CHECKED:
+            return None
+        return "declared" if self.met == "declared" else "numbers"
 
 
 class Damage:
@@ -171,26 +185,54 @@ class Victim:
         options = ReadOptions(select=select)
         return cls(layout, path, options, content_of(path, options))
 
-    def damaged(self, number: int, seed: int, work: Path) -> Iterator[Finding]:
-        """Yields what is known of a damaged copy before it is read, and then what came of it."""
+    def damage(self, number: int, seed: int) -> tuple[str, Path, bytes | None]:
+        """Returns the way of damage, the file it meets, and its content then; None where it is lost."""
         chance = random.Random(f"{seed} {self.layout} {number}")
-        copy = work / self.path.name
         files = [self.path]
+        if self.path.is_dir():
+            files = sorted(file for file in self.path.rglob("*") if file.is_file())
+        file = chance.choice([one for one in files if one.stat().st_size])
+        if self.path.is_dir() and chance.random() < 0.05:
+            return "lost file", file, None
+        name, changed = Damage(chance).apply(file.read_bytes())
+        return name, file, changed
+
+    def copy(self, file: Path, content: bytes | None, work: Path) -> Path:
+        """Returns a copy of all, in which one file has another content, or is not there."""
+        copy = work / self.path.name
         if self.path.is_dir():
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self.path, copy)
-            files = sorted(file for file in self.path.rglob("*") if file.is_file())
-        file = chance.choice([one for one in files if one.stat().st_size])
-        place = copy / file.relative_to(self.path) if self.path.is_dir() else copy
-        if self.path.is_dir() and chance.random() < 0.05:
-            name = "lost file"
+        place = copy / file.relative_to(self.path)
+        if content is None:
             place.unlink()
         else:
-            name, changed = Damage(chance).apply(file.read_bytes())
-            place.write_bytes(changed)
+            place.write_bytes(content)
+        return copy
+
+    def damaged(self, number: int, seed: int, work: Path) -> Iterator[Finding]:
+        """Yields what is known of a damaged copy before it is read, and then what came of it."""
+        name, file, content = self.damage(number, seed)
+        copy = self.copy(file, content, work)
         begun = Finding(self.layout, number, name, file.name, "crash")
         yield begun
         yield replace(begun, **_read(copy, self))
+
+    def met(self, finding: Finding, seed: int, work: Path) -> str:
+        """Returns which of `MET` a damage is that changed the data and left the length."""
+        name, file, content = self.damage(finding.number, seed)
+        if (name, file.name) != (finding.damage, finding.file) or content is None:
+            raise ValueError(f"{finding} does not come again from the seed {seed}.")
+        outside = changes_outside(file.read_bytes(), content, number_ranges(file))
+        if outside is None:
+            return "numbers"
+        copy = self.copy(file, outside, work)
+        try:
+            is_same = content_of(copy, self.options) == self.content
+        except DataError:
+            # By themselves these are refused: what they break, the numbers mended.
+            return "declared"
+        return "numbers, unread" if is_same else "declared"
 
 
 def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:

@@ -187,6 +187,17 @@ def test_a_zarr_array_that_links_outside_is_refused(store, tmp_path):
         open_data(store)
 
 
+@pytest.mark.parametrize("target", ["0.0.0", "1.0.0", "not there"])
+def test_a_zarr_chunk_that_links_to_itself_in_a_circle_or_to_nothing_is_refused(store, target):
+    for name, other in (("0.0.0", target), ("1.0.0", "0.0.0")):
+        (store / "t2m" / name).unlink(missing_ok=True)
+        (store / "t2m" / name).symlink_to(other)
+    with pytest.raises(
+        DataError, match=r"`t2m/[01].0.0` is a link to a folder, or to nothing. Copy"
+    ):
+        open_data(store)
+
+
 def test_a_zarr_chunk_that_is_a_pipe_is_refused(store):
     (store / "t2m/0.0.0").unlink()
     os.mkfifo(store / "t2m/0.0.0")

@@ -16,7 +16,9 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import read_query_points
 from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.classic_netcdf import check_length
 from gpo.data.readers.grib_messages import _messages
+from gpo.data.readers.hdf5 import check_hdf5
 from gpo.data.readers.registry import open_data
 from tests.contracts.samples import SAMPLES
 from tests.data.readers.gridded_files import grid, write_grib
@@ -75,13 +77,26 @@ def test_the_mediterranean_file_with_a_byte_lost_is_refused(tmp_path):
             open_data(tmp_path / "a.nc", ReadOptions(variables=("sst",)))
 
 
-def test_a_classic_header_that_leads_backwards_comes_to_an_end(tmp_path):
+@pytest.mark.parametrize("number", [2, 2**31 - 1])
+def test_a_classic_header_that_leads_backwards_comes_to_an_end(tmp_path, number):
     path = tmp_path / "a.nc"
-    # Two thousand million attributes, each of which ends where it began.
-    counts = (0, 0, 0, 12, 2**31 - 1, 0, 4, -3)
+    # Attributes each of which ends where it began.
+    counts = (0, 0, 0, 12, number, 0, 4, -3)
     path.write_bytes(b"CDF\x01" + struct.pack(">8i", *counts) + bytes(64))
     with pytest.raises(DataError, match="cannot be opened as NetCDF by its header"):
         open_data(path)
+
+
+@pytest.mark.parametrize("number", [10**5, 10**5 + 1])
+def test_a_classic_header_is_walked_up_to_a_number_of_entries(tmp_path, number):
+    """A file of holes, which takes no room, would have any number of dimensions without a name."""
+    path = tmp_path / "a.nc"
+    path.write_bytes(b"CDF\x01" + struct.pack(">3i", 0, 10, number) + bytes(8 * number + 16))
+    if number == 10**5:
+        check_length(path)
+        return
+    with pytest.raises(DataError, match="cannot be opened as NetCDF by its header"):
+        check_length(path)
 
 
 def hours(*wanted):
@@ -231,3 +246,47 @@ def test_a_chunk_of_blosc_that_would_unpack_to_more_is_refused(tmp_path):
     (path / "t2m/0.0.0").write_bytes(numcodecs.Blosc().encode(bytes(2**20)))
     with pytest.raises(DataError, match="unpacks to 1048576, not "):
         open_data(path)
+
+
+HEAP = b"GCOL\x01\0\0\0"
+
+
+def test_a_heap_whose_free_space_has_no_length_is_refused_before_the_library_walks_it(tmp_path):
+    path = SAMPLES["carra"][1](tmp_path)
+    path = path[0] if isinstance(path, tuple) else path
+    content = bytearray(path.read_bytes())
+    begin = content.index(HEAP)
+    check_hdf5(path)
+    # The first object becomes free space, which states its bytes with those of its header, 16.
+    content[begin + 16 : begin + 18] = bytes(2)
+    for length in (0, 8, 15):
+        content[begin + 24 : begin + 32] = length.to_bytes(8, "little")
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"heap at byte {begin} has free space shorter than"):
+            check_hdf5(path)
+
+
+@pytest.mark.parametrize("userblock_size", [0, 512])
+@pytest.mark.parametrize("chunks", [None, (100,)])
+def test_values_that_look_like_a_heap_are_values(tmp_path, chunks, userblock_size):
+    path = tmp_path / "a.h5"
+    values = np.frombuffer(HEAP + (4096).to_bytes(8, "little") + bytes(984), "u1")
+    with h5py.File(path, "w", userblock_size=userblock_size) as file:
+        file.create_dataset("u", data=values, chunks=chunks)
+    assert HEAP in path.read_bytes()
+    check_hdf5(path)
+
+
+def test_heaps_with_space_that_became_free_are_whole(tmp_path):
+    path, text = tmp_path / "a.h5", h5py.string_dtype()
+    with h5py.File(path, "w") as file:
+        file.create_dataset("names", data=["n" * length for length in range(999)], dtype=text)
+        for turn in range(5):
+            file["names"][turn::3] = "m" * (7 * turn)
+            file.attrs["note"] = "a note" * turn
+        del file.attrs["note"]
+    assert path.read_bytes().count(HEAP) > 5
+    check_hdf5(path)
+    with h5py.File(path) as file:
+        assert file["names"][998] == b"m" * 14
+        assert file["names"][0] == b"m" * 21

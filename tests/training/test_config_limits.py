@@ -38,6 +38,8 @@ def test_yaml_that_is_no_file_of_settings_is_refused(tmp_path):
     os.mkfifo(tmp_path / "b.yaml")
     with pytest.raises(ValueError, match="is no regular file"):
         read_yaml(tmp_path / "b.yaml")
+    with pytest.raises(ValueError, match="is a folder, must be a file"):
+        read_yaml(tmp_path)
 
 
 def test_a_million_layers_in_a_file_of_settings_are_refused(tmp_path):

@@ -130,11 +130,17 @@ class PredictCommand:
 
     def _store(self, forecasts: Forecasts) -> None:
         block, settings = self._block(forecasts), self._settings(forecasts)
-        store = ForecastStore(self.output, forecasts.layout, block, settings)
-        if store.num_done:
-            say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
-        self._write(forecasts, store)
-        store.finish()
+        with unwinds_on_sigterm():
+            store = ForecastStore(self.output, forecasts.layout, block, settings)
+            if store.num_done:
+                say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
+            try:
+                self._write(forecasts, store)
+            except (KeyboardInterrupt, SystemExit):
+                done = f"{store.num_done} finished chunks are kept in {store.folder}"
+                say(f"interrupted: {done}; the same command goes on from there")
+                raise
+            store.finish()
 
 
 def with_sites_of_training(

@@ -14,6 +14,8 @@ from gpo.data.dataset import DataError
 CLASSIC_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 ITEM_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
 """Bytes of a number by its type in the file."""
+LONGEST_LIST = 10**5
+"""Entries of a list of dimensions, attributes or variables; a file of holes may claim any number."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class _Header:
 
     def _variable(self, dims: list[int]) -> _Variable:
         self._skip_name()
-        lengths = [dims[self._count()] for _ in range(self._count())]
+        lengths = [dims[self._count()] for _ in range(self._count(LONGEST_LIST))]
         self._skip_attributes()
         size = ITEM_SIZES[self._number(">i")]
         self._number(self.count_format)  # The size in the header overflows for large variables.
@@ -96,7 +98,7 @@ class _Header:
 
     def _list_length(self) -> int:
         self._number(">i")
-        return self._count()
+        return self._count(LONGEST_LIST)
 
     def _skip_name(self) -> None:
         self._skip(self._count())
@@ -104,10 +106,10 @@ class _Header:
     def _skip(self, size: int) -> None:
         self.position += _padded(size)
 
-    def _count(self) -> int:
+    def _count(self, most: int = 2**63) -> int:
         """Returns a number that cannot be negative: nothing is read twice, so all ends."""
         count = self._number(self.count_format)
-        if count < 0:
+        if not 0 <= count <= most:
             raise IndexError(f"a count of {count} at byte {self.position}")
         return count
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpo.data.dataset import DataError
+from gpo.data.readers.hdf5_heaps import check_heaps
 from gpo.data.readers.limits import check_chunks, check_total
 from gpo.files import require
 
@@ -89,7 +90,10 @@ def check_hdf5(path: Path) -> None:
 
 
 def _check_content(path: Path, file: "h5py.File") -> int:
-    """Refuses links and data sets that lead outside; returns the bytes of all data sets."""
+    """Refuses links and data sets that lead outside, and heaps without an end.
+
+    Returns the bytes of all data sets. No attribute is read, since those may lie in a heap.
+    """
     import h5py
 
     kinds: Any = require("h5py.h5l", "data", "Reading HDF5")
@@ -101,13 +105,29 @@ def _check_content(path: Path, file: "h5py.File") -> int:
         problem = "is a link to another file. Copy what it leads to into this one."
         raise DataError(path, outside.decode(errors="replace"), problem)
     sizes: list[int] = []
+    stored: list[tuple[int, int]] = []
 
     def look(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
             sizes.append(_check_dataset(path, name, item))
+            stored.extend(_places(item))
 
     file.visititems(look)
+    _, width = file.id.get_create_plist().get_sizes()
+    check_heaps(path, stored, width)
     return sum(sizes)
+
+
+def _places(item: "h5py.Dataset") -> list[tuple[int, int]]:
+    """Returns first byte and number of bytes of all parts in which values are stored."""
+    found: list[tuple[int, int]] = []
+    if item.chunks is not None:
+        item.id.chunk_iter(lambda part: found.append((part.byte_offset, part.size)))
+    elif item.id.get_storage_size():
+        # Values in the header of the data set have no place of their own.
+        start = item.id.get_offset()
+        found += [] if start is None else [(start, item.id.get_storage_size())]
+    return found
 
 
 def _check_dataset(path: Path, name: str, item: "h5py.Dataset") -> int:

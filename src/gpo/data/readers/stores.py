@@ -5,6 +5,7 @@ older `.mat` files are loaded at once. Pickles are never opened. MATLAB 7.3 keep
 array in reverse; they are shown as MATLAB shows them. Of HDF5, the root is read, not its groups.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +41,7 @@ class Stored:
     @property
     def size(self) -> int:
         """Number of entries."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def values(self) -> np.ndarray:
         """Reads all of it."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.limits import check_chunks, check_total
+from gpo.files import NO_REGULAR_FILE
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
 METADATA = (".zarray", "zarr.json")
@@ -35,6 +36,8 @@ CODECS_3 = {
     *TEXT_CODECS,
     *(f"numcodecs.{name}" for name in PACKING_CODECS),
 }
+TYPE_SETTINGS = ("dtype", "astype", "encode_dtype", "decode_dtype")
+"""Settings of codecs that name a type of numbers."""
 TYPES_3 = re.compile(r"bool|u?int\d+|float\d+|complex\d+|r\d+|string|bytes")
 NAMED_TYPES_3 = {
     *("numpy.datetime64", "numpy.timedelta64", "fixed_length_utf32"),
@@ -95,7 +98,7 @@ def check_zarr(folder: Path) -> None:
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
     """Yields all files with the array or group they belong to; refuses what is no file inside."""
-    root, waiting = folder.resolve(), [(folder, folder)]
+    root, waiting = Path(os.path.realpath(folder)), [(folder, folder)]
     while waiting:
         place, owner = waiting.pop()
         with os.scandir(place) as found:
@@ -104,20 +107,19 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
             owner = place
         for entry in entries:
             name = str(Path(entry.path).relative_to(folder))
-            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
-                problem = "is a link that leads out of the folder. Copy the store without links."
-                raise DataError(folder, name, problem)
-            if entry.is_dir():
-                if entry.is_symlink():
-                    problem = "is a link to a folder. Copy the store without links."
+            if entry.is_symlink():
+                # Unlike `Path.resolve`, this comes back from links that lead to each other.
+                is_inside = Path(os.path.realpath(entry.path)).is_relative_to(root)
+                if not is_inside or not os.path.isfile(entry.path):
+                    wrong = "to a folder, or to nothing" if is_inside else "that leads out of the folder"  # fmt: skip
+                    problem = f"is a link {wrong}. Copy the store without links."
                     raise DataError(folder, name, problem)
+            if entry.is_dir():
                 waiting.append((Path(entry.path), owner))
             elif entry.is_file():
                 yield owner, entry
             else:
-                raise DataError(
-                    folder, name, "is no regular file, but a device, a pipe or the like."
-                )
+                raise DataError(folder, name, NO_REGULAR_FILE)
 
 
 def _check_array(folder: Path, owner: Path, file: Path, files: Mapping[str, int]) -> int | None:
@@ -187,16 +189,14 @@ def _second(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
     ids = [step["id"] for step in steps]
     is_text = bool(TEXT_CODECS & {*ids})
     _check_codecs(folder, name, ids, PACKING_CODECS | TEXT_CODECS)
-    _check_no_objects(folder, name, stated["dtype"], is_text)
-    for step in steps:
-        for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
-            if step.get(key) is not None:
-                _check_no_objects(folder, name, step[key], is_text)
-    chunk = tuple(int(length) for length in stated["chunks"])
+    for types in (stated, *steps):
+        _check_no_objects(folder, name, types, is_text)
+    chunk = _lengths(stated["chunks"])
     itemsize = None if is_text else _dtype(stated["dtype"]).itemsize
-    shape = tuple(int(length) for length in stated["shape"])
     is_blosc = ids[-1:] == ["blosc"]
-    return _Array(shape, chunk, chunk, itemsize, is_blosc, is_filtered=len(ids) > 1)
+    return _Array(
+        _lengths(stated["shape"]), chunk, chunk, itemsize, is_blosc, is_filtered=len(ids) > 1
+    )
 
 
 def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
@@ -214,7 +214,7 @@ def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
     grid = stated["chunk_grid"]
     if grid["name"] != "regular":
         raise DataError(folder, name, f"has chunks on a grid {grid['name']!r}, must be regular.")
-    in_file = chunk = tuple(int(length) for length in grid["configuration"]["chunk_shape"])
+    in_file = chunk = _lengths(grid["configuration"]["chunk_shape"])
     codecs = list(stated["codecs"])
     names = [step if isinstance(step, str) else step["name"] for step in codecs]
     is_filtered = not {*names} <= {"transpose", "bytes", "blosc", "numcodecs.blosc"}
@@ -223,15 +223,16 @@ def _third(folder: Path, name: str, stated: Mapping[str, Any]) -> _Array:
         codec = step if isinstance(step, str) else step["name"]
         settings = {} if isinstance(step, str) else step.get("configuration") or {}
         _check_codecs(folder, name, [codec], CODECS_3)
-        for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
-            if settings.get(key) is not None:
-                _check_no_objects(folder, name, settings[key], False)
+        _check_no_objects(folder, name, settings, is_text=False)
         if codec == "sharding_indexed":
-            chunk = tuple(int(length) for length in settings["chunk_shape"])
+            chunk = _lengths(settings["chunk_shape"])
             codecs += [*settings["codecs"], *settings.get("index_codecs", [])]
-    shape = tuple(int(length) for length in stated["shape"])
     is_blosc = names[-1] in ("blosc", "numcodecs.blosc")
-    return _Array(shape, chunk, in_file, _itemsize(kind), is_blosc, is_filtered)
+    return _Array(_lengths(stated["shape"]), chunk, in_file, _itemsize(kind), is_blosc, is_filtered)
+
+
+def _lengths(stated: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(length) for length in stated)
 
 
 def _itemsize(kind: str | Mapping[str, Any]) -> int | None:
@@ -252,11 +253,19 @@ def _check_codecs(folder: Path, name: str, codecs: Sequence[str], known: set[str
             raise DataError(folder, name, f"{problem} {advice}")
 
 
-def _check_no_objects(folder: Path, name: str, stated: Any, is_text: bool) -> None:
-    """Refuses Python objects, other than text that has a codec of its own."""
-    if _dtype(stated).hasobject and not (is_text and stated == "|O"):
-        problem = f"holds Python objects (dtype {stated}). Write it again as numbers or text."
-        raise DataError(folder, name, problem)
+def _check_no_objects(folder: Path, name: str, stated: Mapping[str, Any], is_text: bool) -> None:
+    """Refuses types of Python objects, other than text that has a codec of its own.
+
+    Args:
+        folder: The store.
+        name: The array.
+        stated: Its metadata, or the settings of a codec.
+        is_text: Whether entries are text of any length.
+    """
+    for kind in (stated[key] for key in TYPE_SETTINGS if stated.get(key) is not None):
+        if _dtype(kind).hasobject and not (is_text and kind == "|O"):
+            problem = f"holds Python objects (dtype {kind}). Write it again as numbers or text."
+            raise DataError(folder, name, problem)
 
 
 def _dtype(stated: Any) -> np.dtype:

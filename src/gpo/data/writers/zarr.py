@@ -103,7 +103,17 @@ class ForecastStore(AbstractForecastWriter):
     def _create(self, block: Sequence[int]) -> int:
         if self.folder.exists():
             shutil.rmtree(self.folder)
-        self._store.mkdir(parents=True)
+        try:
+            self._store.mkdir(parents=True)
+            self._create_arrays(block)
+            self._count(0)
+        except BaseException:
+            # There is nothing to resume yet.
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        return 0
+
+    def _create_arrays(self, block: Sequence[int]) -> None:
         layout = self._layout
         group = self._zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
         for name, dims, numbers, attributes in layout.coordinates():
@@ -127,5 +137,3 @@ class ForecastStore(AbstractForecastWriter):
                 dtype=layout.number_type, fill_value=np.nan, attributes={AXES: list(layout.dims), **layout.attributes(variable)},
             )  # fmt: skip
         self._zarr.consolidate_metadata(self._store)
-        self._count(0)
-        return 0
