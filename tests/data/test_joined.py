@@ -182,7 +182,7 @@ def test_static_maps_that_do_not_belong_together_are_refused_by_name(tmp_path):
     for number in range(2):
         write_maps(tmp_path / f"c_{number}.nc", [0], has_samples=False, dims=("p", "q"))
         write_maps(tmp_path / f"d_{number}.npz", [0], has_samples=False)
-        np.savez(tmp_path / f"e_{number}.npz", u=VALUES, t=np.arange(24.0))
+        np.savez(tmp_path / f"e_{number}.npz", u=np.ones((9, 5, 6)), t=np.arange(9.0))
     with pytest.raises(DataError, match=r"samples on a line, or one sample on a grid.*`y` and `x`"):
         open_data(f"{tmp_path}/c_*.nc", options)
     with pytest.raises(DataError, match=r"samples on a line, or one sample.*--select axes=x,y"):
