@@ -158,7 +158,8 @@ def test_a_mesh_is_written_with_its_cells(tmp_path):
     ForecastStore(tmp_path / "a.zarr", layout, (4,), {}).finish()
     for stored in (xr.open_dataset(tmp_path / "a.nc"), xr.open_zarr(tmp_path / "a.zarr")):
         with stored:
-            assert stored["p"].attrs == {"units": "Pa", "mesh": "mesh", "location": "node"}
+            where = {"mesh": "mesh", "location": "node", "cell_measures": "area: cell_area"}
+            assert stored["p"].attrs == {"units": "Pa", **where}
             mesh = stored["mesh"].attrs
             assert (mesh["cf_role"], mesh["topology_dimension"]) == ("mesh_topology", 2)
             assert mesh["node_coordinates"] == "coordinate_x coordinate_y"

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpo.data.dataset import DataError
+from gpo.data.dataset import DataError, StaticMaps
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.data.splits import split_by_date, split_by_file
+from gpo.data.splits import split_by_date, split_by_file, split_samples
 
 VALUES = np.random.default_rng(0).normal(size=(24, 3, 4)).astype(np.float32)
 
@@ -137,3 +137,87 @@ def test_a_split_by_file_tests_on_the_last_files(tmp_path):
     assert {one.trajectory for one in split.training} == {0}
     with pytest.raises(ValueError, match="`test_files` must leave files to train on"):
         split_by_file(members, 3)
+
+
+def write_maps(path, numbers, *, has_samples=True, dims=("y", "x"), units="m"):
+    """Samples of a map from a field to its double, 5 by 6 sites."""
+    a = np.stack([number + VALUES.ravel()[:30].reshape(5, 6) for number in numbers])
+    a = a if has_samples else a[0]
+    if path.suffix == ".npz":
+        np.savez(path, a=a, u=2 * a)
+        return
+    names = (*(("sample",) if has_samples else ()), *dims)
+    xr.Dataset({"a": (names, a), "u": (names, 2 * a, {"units": units})}).to_netcdf(path)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".nc"])
+@pytest.mark.parametrize("has_samples", [True, False])
+def test_static_maps_of_several_files_are_samples_one_after_the_other(
+    tmp_path, suffix, has_samples
+):
+    counts = {"a_0": [0, 1], "a_1": [2], "a_2": [3, 4, 5]} if has_samples else {}
+    for name, numbers in (counts or {f"a_{n}": [n] for n in range(6)}).items():
+        write_maps(tmp_path / f"{name}{suffix}", numbers, has_samples=has_samples)
+    inputs = ("a",) if suffix == ".nc" else ()
+    axes = {"axes": "x,y"} if suffix == ".npz" and not has_samples else {}
+    maps = open_data(f"{tmp_path}/a_*{suffix}", ReadOptions(inputs=inputs, select=axes))
+    assert isinstance(maps, StaticMaps)
+    assert (maps.num_samples, len(maps.geometries)) == (6, 1)
+    assert maps.geometry().grid_shape == (5, 6)
+    for number in range(6):
+        given, wanted = maps.sample(number)
+        np.testing.assert_allclose(given[:, 0], number + VALUES.ravel()[:30], rtol=1e-6)
+        np.testing.assert_allclose(wanted, 2 * given)
+
+
+def test_static_maps_that_do_not_belong_together_are_refused_by_name(tmp_path):
+    write_maps(tmp_path / "a.nc", [0, 1])
+    write_maps(tmp_path / "b.nc", [2], units="cm")
+    options = ReadOptions(inputs=("a",))
+    with pytest.raises(DataError, match=r"b.nc: `variables` must be u \(m\), as in a.nc"):
+        open_data(tmp_path, options)
+    write_maps(tmp_path / "b.nc", [2], dims=("x", "y"))
+    with pytest.raises(DataError, match=r"b.nc: `sites` are others"):
+        open_data(tmp_path, options)
+    for number in range(2):
+        write_maps(tmp_path / f"c_{number}.nc", [0], has_samples=False, dims=("p", "q"))
+        write_maps(tmp_path / f"d_{number}.npz", [0], has_samples=False)
+        np.savez(tmp_path / f"e_{number}.npz", u=np.ones((9, 5, 6)), t=np.arange(9.0))
+    with pytest.raises(DataError, match=r"samples on a line, or one sample on a grid.*`y` and `x`"):
+        open_data(f"{tmp_path}/c_*.nc", options)
+    with pytest.raises(DataError, match=r"samples on a line, or one sample.*--select axes=x,y"):
+        open_data(f"{tmp_path}/d_*.npz")
+    write_maps(tmp_path / "d_0.npz", [0, 1, 2])
+    with pytest.raises(DataError, match=r"d_0.npz: `file` holds static maps, but e_0.npz a time"):
+        open_data([tmp_path / "d_0.npz", tmp_path / "e_0.npz"])
+
+
+def test_a_file_of_one_static_map_is_one_sample(tmp_path):
+    write_maps(tmp_path / "one.nc", [0], has_samples=False)
+    maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("a",)))
+    assert (maps.num_samples, maps.geometry().grid_shape) == (1, (5, 6))
+    with pytest.raises(ValueError, match="at least 3 samples"):
+        split_samples(maps)
+
+
+def test_one_static_map_on_scattered_sites_keeps_their_places(tmp_path):
+    x, y = np.random.default_rng(0).uniform(size=(2, 9))
+    fields = {"a": ("p", x + y), "u": ("p", x * y), "mu": ((), 3.0)}
+    dataset = xr.Dataset({**fields, "x_elem": ("p", x), "y_elem": ("p", y)})
+    dataset.to_netcdf(tmp_path / "one.nc")
+    maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("mu", "a")))
+    assert [one.name for one in maps.outputs] == ["u"]
+    np.testing.assert_array_equal(maps.geometry().coords, np.stack([x, y], -1))
+    given, wanted = maps.sample(0)
+    np.testing.assert_allclose(given, np.stack([np.full(9, 3.0), x + y], -1))
+    np.testing.assert_allclose(wanted[:, 0], x * y)
+
+
+def test_one_static_map_may_lie_on_a_line_with_numbers(tmp_path):
+    x = np.linspace(0, 1, 8)
+    xr.Dataset({"u": ("x", x**2), "mu": ((), 3.0)}, {"x": x}).to_netcdf(tmp_path / "one.nc")
+    maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("mu",)))
+    assert (maps.num_samples, maps.geometry().grid_shape) == (1, (8,))
+    given, wanted = maps.sample(0)
+    np.testing.assert_array_equal(given, np.full((8, 1), 3.0))
+    np.testing.assert_allclose(wanted[:, 0], x**2)

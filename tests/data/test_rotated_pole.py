@@ -29,7 +29,10 @@ def test_the_pole_of_the_grid_is_where_it_is_said_to_be():
     np.testing.assert_allclose(pole.to_true(vectors([40.0], [25.0])), [[0, 0, 1]], atol=1e-12)
 
 
-@pytest.mark.parametrize("given", [(39.25, -162.0, 0.0), (-70.0, 15.0, 40.0), (90.0, 180.0, 30.0)])
+@pytest.mark.parametrize(
+    "given",
+    [(39.25, -162.0, 0.0), (-70.0, 15.0, 40.0), (90.0, 180.0, 30.0), (-90.0, 180.0, 30.0)],
+)
 def test_a_pole_is_found_from_points_in_both_frames(given):
     pole = RotatedPole(*given)
     frame = vectors(np.array([-20.0, 3.0, 15.0, 4.0]), np.array([-10.0, 4.0, 12.0, -3.0]))

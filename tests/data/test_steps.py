@@ -60,6 +60,22 @@ def test_steps_of_one_length_are_no_months_and_times_without_dates_neither():
 
 
 @pytest.mark.parametrize(
+    ("steps", "usual"),
+    [
+        ([1, 2, 1, 3, 1, 5, 1, 2, 2, 3], 1),
+        ([1, 1, 1, 2, 2, 2], 1),
+        ([24, 24, 168, 24], 24),
+        ([0.9999, 1.0, 1.0001, 5, 5, 7, 8, 9], 1),
+    ],
+)
+def test_of_uneven_steps_the_commonest_are_kept(steps, usual):
+    time = np.concatenate([[0.0], np.cumsum(steps)])
+    assert usual_step(time, None) == pytest.approx(usual)
+    expected = [abs(step - usual) < 1e-3 for step in steps]
+    assert even_steps(time, None).tolist() == expected
+
+
+@pytest.mark.parametrize(
     ("start", "later"),
     [("1999-11-15 06:00", "1999-12-15 06:00 2000-01-15 06:00 2000-02-15 06:00"),
      ("1999-01-31", "1999-02-28 1999-03-31 1999-04-30"),

@@ -1,13 +1,14 @@
 """Settings are chosen on validation data, within the budget, and what was tried is kept."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gpo.cli import main, parse
-from gpo.training.choice import Choice, Search, Trial, persistence_score
+from gpo.training.choice import MARGIN, Choice, Search, Trial, persistence_score, preferred
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, TrainingRecord
 from tests.contracts.samples import ns2d
@@ -31,6 +32,10 @@ def scores(monkeypatch):
         score = 1.0
         for name, value in settings.items():
             score *= table.get((name, value), 1.0)
+        if {"relative_to", "noise"} <= settings.keys():
+            score = table.get("both", score)
+        if seconds > table.get("seconds to lose the lead", math.inf):
+            score = 1.0
         Run(folder).folder.mkdir(parents=True, exist_ok=True)
         TrainingRecord(
             is_finished=True, reason="done", limits={}, learning_rate=1.0, best_score=score,
@@ -63,6 +68,51 @@ def test_a_change_that_helps_little_is_not_taken(tmp_path, scores):
     _, table = scores
     table |= {("noise", 0.0): 0.95}
     assert search(tmp_path).choose().settings == {}
+
+
+@pytest.mark.parametrize(
+    ("errors", "taken"),
+    [
+        ([1.0, 0.91, 0.92], 0),
+        ([1.0, 0.89, 0.81], 1),
+        ([1.0, 0.95, 0.89], 2),
+        ([1.0, 0.89, 0.80], 2),
+        ([1.0, 1.0], 0),
+        ([None, 5.0, 4.9], 1),
+        ([None, None], 0),
+        ([1.0, None, 0.1], 2),
+    ],
+)
+def test_a_trial_goes_before_another_only_by_more_than_the_margin(errors, taken):
+    trials = [
+        Trial(settings={"history": n}, score=error, steps=50, cpu_seconds=1.0)
+        for n, error in enumerate(errors, 1)
+    ]
+    assert MARGIN == 0.9
+    assert preferred(trials) is trials[taken]
+
+
+@pytest.mark.parametrize("steps", [10, 100])
+def test_a_longer_history_that_helps_little_is_not_taken(tmp_path, scores, steps):
+    _, table = scores
+    table |= {"steps": steps, ("history", 2): 0.93, ("history", 3): 0.91, ("batch_size", 2): 1.1}
+    assert search(tmp_path).choose().settings == {}
+
+
+def test_changes_that_help_no_more_together_than_one_alone_are_not_joined(tmp_path, scores):
+    _, table = scores
+    table |= {("relative_to", "change"): 0.5, ("noise", 0.0): 0.7}
+    table["both"] = 0.48
+    assert search(tmp_path).choose().settings == {"relative_to": "change"}
+
+
+def test_a_change_must_hold_its_lead_over_the_settings_without_it(tmp_path, scores):
+    """Two lucky short runs do not keep the plain settings out of the longer ones."""
+    trained, table = scores
+    table |= {("relative_to", "change"): 0.7, ("noise", 0.0): 0.8, "seconds to lose the lead": 5.0}
+    choice = search(tmp_path).choose()
+    assert trained[-2][0] == {}
+    assert choice.settings == {}
 
 
 def test_what_the_user_set_is_not_searched(tmp_path, scores):

@@ -1,8 +1,8 @@
 """Several files as one: a long series in time, or one trajectory after another.
 
 Files whose times follow each other are joined along time, whatever the order of their names.
-Files that all have the same times are trajectories, or other variables of the same ones. Nothing
-is read before it is asked for.
+Files that all have the same times are trajectories, or other variables of the same ones. Samples of
+static maps are counted through all files. Nothing is read before it is asked for.
 """
 
 import itertools
@@ -13,7 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, InputCandidate, JoinedFiles, RowReader, Trajectories
+from gpo.data.dataset import (
+    DataError,
+    InputCandidate,
+    JoinedFiles,
+    RowReader,
+    StaticMaps,
+    Trajectories,
+    Variable,
+)
 from gpo.data.geometry import Geometry
 
 
@@ -35,6 +43,30 @@ def join(
         return _join_in_time(parts, source)
     whole = [_join_in_time(group, source) for group in groups.values()]
     return _merge(whole, source, variables)
+
+
+def join_maps(parts: Sequence[StaticMaps], source: Path) -> StaticMaps:
+    """Returns the samples of all files, one file after the other; refuses what does not fit.
+
+    Args:
+        parts: The files, in the order of their names.
+        source: What all of them are called in messages.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        for mine, theirs in ((first.inputs, part.inputs), (first.outputs, part.outputs)):
+            _check_variables(mine, theirs, first.source, part.source)
+        _check_parameters(first, part)
+    counts = [part.num_samples for part in parts]
+    starts = tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
+    return replace(
+        first,
+        source=source,
+        geometries=_all_sites(parts, counts),
+        num_samples=sum(counts),
+        fetch=_SampleReader(tuple(parts), starts),
+        parameters=_joined_parameters(parts),
+    )
 
 
 def _merge(parts: Sequence[Trajectories], source: Path, variables: Sequence[str]) -> Trajectories:
@@ -115,25 +147,38 @@ def _series(
 
 
 def _trajectories(parts: Sequence[Trajectories], source: Path) -> Trajectories:
-    first, names = parts[0], parts[0].parameters
     counts = [part.num_trajectories for part in parts]
     starts = tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
-    geometries = tuple(part.geometry(n) for part in parts for n in range(part.num_trajectories))
-    if all(_are_same_sites(geometries[0], geometry) for geometry in geometries[1:]):
-        geometries = (_common_mask(geometries),)
-    elif first.geometry().grid_shape:
-        for part in parts[1:]:
-            _check_same_sites(first, part)
     return replace(
-        first,
+        parts[0],
         source=source,
-        geometries=geometries,
+        geometries=_all_sites(parts, counts),
         num_trajectories=sum(counts),
         fetch=RowReader(_TrajectoryReader(tuple(parts), starts)),
         candidates=_joined_candidates(parts),
-        parameters={name: np.concatenate([part.parameters[name] for part in parts]) for name in names},
+        parameters=_joined_parameters(parts),
         files=JoinedFiles("trajectories", starts),
-    )  # fmt: skip
+    )
+
+
+def _all_sites(
+    parts: Sequence[Trajectories | StaticMaps], counts: Sequence[int]
+) -> tuple[Geometry, ...]:
+    """Returns the sites of all files, one geometry where they are the same; grids must be."""
+    sites = tuple(
+        part.geometry(n) for part, count in zip(parts, counts, strict=True) for n in range(count)
+    )
+    if all(_are_same_sites(sites[0], other) for other in sites[1:]):
+        return (_common_mask(sites),)
+    if parts[0].geometry().grid_shape:
+        for part in parts[1:]:
+            _check_same_sites(parts[0], part)
+    return sites
+
+
+def _joined_parameters(parts: Sequence[Trajectories | StaticMaps]) -> dict[str, np.ndarray]:
+    names = parts[0].parameters
+    return {name: np.concatenate([part.parameters[name] for part in parts]) for name in names}
 
 
 def _joined_candidates(parts: Sequence[Trajectories]) -> tuple[InputCandidate, ...]:
@@ -191,6 +236,18 @@ class _TrajectoryReader:
 
 
 @dataclass(frozen=True)
+class _SampleReader:
+    """Reads the static map of a sample from the file that holds it."""
+
+    parts: tuple[StaticMaps, ...]
+    starts: tuple[int, ...]
+
+    def __call__(self, sample: int) -> tuple[np.ndarray, np.ndarray]:
+        number = int(np.searchsorted(self.starts, sample, side="right")) - 1
+        return self.parts[number].sample(sample - self.starts[number])
+
+
+@dataclass(frozen=True)
 class _MergedReader:
     """Reads frames of files that hold different variables."""
 
@@ -203,15 +260,26 @@ class _MergedReader:
 
 
 def _check_alike(first: Trajectories, other: Trajectories) -> None:
-    mine, theirs = ([(v.name, v.units) for v in part.variables] for part in (first, other))
-    if mine != theirs:
-        listed = ", ".join(f"{name} ({units or 'no units'})" for name, units in mine)
-        problem = f"must be {listed}, as in {first.source.name}. Choose common ones with --var."
-        raise DataError(other.source, "variables", problem)
+    _check_variables(first.variables, other.variables, first.source, other.source)
     is_dated = first.origin is not None
     if is_dated != (other.origin is not None) or first.time_units != other.time_units:
         problem = f"must be in {first.time_units or 'no units'}, as in {first.source.name}."
         raise DataError(other.source, "time", problem)
+    _check_parameters(first, other)
+
+
+def _check_variables(
+    first: Sequence[Variable], other: Sequence[Variable], source: Path, other_source: Path
+) -> None:
+    """Refuses files whose variables differ in names or units."""
+    mine, theirs = ([(v.name, v.units) for v in part] for part in (first, other))
+    if mine != theirs:
+        listed = ", ".join(f"{name} ({units or 'no units'})" for name, units in mine)
+        problem = f"must be {listed}, as in {source.name}. Choose common ones with --var."
+        raise DataError(other_source, "variables", problem)
+
+
+def _check_parameters(first: Trajectories | StaticMaps, other: Trajectories | StaticMaps) -> None:
     if other.parameters.keys() != first.parameters.keys():
         names = ", ".join(first.parameters) or "none"
         problem = f"must be {names}, as in {first.source.name}."
@@ -240,7 +308,8 @@ def _overlap(before: Trajectories, after: Trajectories) -> DataError:
     problem = (
         f"begins at {at(after, 0)}, but {before.source.name} ends at {at(before, -1)}: times "
         "overlap, and are not the same in all files. Files are one series where each begins after "
-        "the one before, and trajectories where all have the same times."
+        "the one before, and trajectories where all have the same times. Give one of them, or cut "
+        "them to the times that all have."
     )
     return DataError(after.source, "time", problem)
 
@@ -248,18 +317,26 @@ def _overlap(before: Trajectories, after: Trajectories) -> DataError:
 def _are_same_sites(first: Geometry, second: Geometry) -> bool:
     if first.grid_shape != second.grid_shape or first.coords.shape != second.coords.shape:
         return False
+    mine, theirs = first.axis_names, second.axis_names
+    if mine != theirs and sorted(mine) == sorted(theirs):
+        # Axes in another order, of lengths that happen to fit.
+        return False
     size = max(float(np.ptp(first.coords)), 1e-300)
     return bool(np.abs(first.coords - second.coords).max() <= 1e-6 * size)
 
 
-def _check_same_sites(first: Trajectories, other: Trajectories) -> None:
+def _check_same_sites(first: Trajectories | StaticMaps, other: Trajectories | StaticMaps) -> None:
     if not _are_same_sites(first.geometry(), other.geometry()):
-        shapes = [
-            " x ".join(map(str, part.geometry().grid_shape)) or f"{part.geometry().num_points:,}"
-            for part in (other, first)
-        ]
+        shapes = [_spell_sites(part.geometry()) for part in (other, first)]
         problem = f"are others ({shapes[0]}) than in {first.source.name} ({shapes[1]})."
         raise DataError(other.source, "sites", problem)
+
+
+def _spell_sites(geometry: Geometry) -> str:
+    if not geometry.grid_shape:
+        return f"{geometry.num_points:,}"
+    axes = zip(geometry.axis_names, geometry.grid_shape, strict=True)
+    return " x ".join(f"{name} {size}" for name, size in axes)
 
 
 def _common_mask(geometries: Sequence[Geometry]) -> Geometry:

@@ -44,6 +44,8 @@ class QueryPoints:
     """Domain coordinates of the points of a curvilinear grid, whose axes only count sites."""
     cells: np.ndarray | None = None
     """Corners of the cells of a mesh, which the points are the nodes of."""
+    areas: np.ndarray | None = None
+    """Area that every listed point stands for, of all; none where all are alike, 0 where masked."""
     attributes: tuple[Mapping[str, str], ...] = ()
     """CF attributes of every axis beside its units; empty where unknown."""
 
@@ -103,7 +105,9 @@ class QueryPoints:
         """Returns the sites of a geometry one by one, whatever grid or mesh they form."""
         degrees = geometry.true_degrees() if geometry.domain.is_sphere else None
         found = _points(geometry, tuple((geometry.coords if degrees is None else degrees).T))
-        return replace(found, cells=geometry.triangles)
+        counted = geometry.weights[~geometry.is_masked]
+        areas = geometry.weights if np.ptp(counted) > 0 else None
+        return replace(found, cells=geometry.triangles, areas=areas)
 
 
 def read_query_points(path: Path, like: Geometry) -> QueryPoints:

@@ -55,8 +55,8 @@ class RotatedPole:
         longitude, latitude = (part.numpy() for part in longitude_latitude(torch.tensor(poles)))
         if abs(latitude[0]) > 90 - 1e-6:
             # Both poles are one: all that is left is a turn about it.
-            turn = -np.rad2deg(np.arctan2(matrix[1, 0], matrix[0, 0])) * np.sign(latitude[0])
-            return cls(float(latitude[0]), 180.0, float(turn))
+            turn = np.arctan2(-matrix[1, 0], np.sign(latitude[0]) * matrix[0, 0])
+            return cls(float(latitude[0]), 180.0, float(np.rad2deg(turn)))
         return cls(float(latitude[0]), float(longitude[0]), float(longitude[1]))
 
 

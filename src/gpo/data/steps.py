@@ -17,7 +17,7 @@ TOLERANCE = 1e-3
 
 
 def usual_step(time: np.ndarray, origin: TimeOrigin | None) -> float:
-    """Returns the usual time from frame to frame; one where there is a single frame.
+    """Returns the commonest time from frame to frame; one where there is a single frame.
 
     Args:
         time: Times of the frames, increasing.
@@ -26,7 +26,7 @@ def usual_step(time: np.ndarray, origin: TimeOrigin | None) -> float:
     steps = np.diff(time)
     if len(steps) == 0:
         return 1.0
-    return MONTH if _are_months(steps, origin) else float(np.median(steps))
+    return MONTH if _are_months(steps, origin) else _commonest(steps)
 
 
 def even_steps(time: np.ndarray, origin: TimeOrigin | None) -> np.ndarray:
@@ -36,7 +36,8 @@ def even_steps(time: np.ndarray, origin: TimeOrigin | None) -> np.ndarray:
         return np.zeros(0, dtype=bool)
     if _are_months(steps, origin):
         return is_month(steps)
-    return np.abs(steps - np.median(steps)) < TOLERANCE * np.median(steps)
+    usual = _commonest(steps)
+    return np.abs(steps - usual) < TOLERANCE * usual
 
 
 def later_times(
@@ -63,6 +64,18 @@ def is_month(steps: np.ndarray) -> np.ndarray:
 def spell_step(step: float, units: str) -> str:
     """Returns a step in words."""
     return "1 month" if step == MONTH else f"{step:g} {units or '(no units)'}"
+
+
+def _commonest(steps: np.ndarray) -> float:
+    """Returns the length that most steps have within the tolerance; of several the shortest."""
+    middle = float(np.median(steps))
+    if np.abs(steps - middle).max() < TOLERANCE * middle:
+        return middle
+    ordered = np.sort(steps)
+    first = np.searchsorted(ordered, (1 - TOLERANCE) * ordered, side="right")
+    last = np.searchsorted(ordered, (1 + TOLERANCE) * ordered, side="left")
+    best = int(np.argmax(last - first))
+    return float(np.median(ordered[first[best] : last[best]]))
 
 
 def _are_months(steps: np.ndarray, origin: TimeOrigin | None) -> bool:

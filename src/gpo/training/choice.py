@@ -1,13 +1,15 @@
 """Choosing for the user: short runs on validation data, before the budget goes into the best one.
 
 History comes first, since nothing else changes a forecast as much. Then one setting at a time is
-changed, what is better by a margin goes together, and the two best go on. A short run is a run
-folder like any other: it resumes, goes on with more budget, and the best one becomes the run.
+changed, and what is better by a margin goes together. The best change and the settings without it go
+on for as long again, and the change is taken where it is still better by the margin. A short run is a
+run folder like any other: it resumes, goes on with more budget, and the chosen one becomes the run.
 """
 
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from io import StringIO
@@ -43,7 +45,7 @@ MANY_STEPS = 150
 SMALLER = 4
 """By how much batches are smaller where a short run makes few steps."""
 MARGIN = 0.9
-"""A change is taken where the score is below this part of the one without: scores of short runs
+"""A change is taken where the score is below this fraction of the one without: scores of short runs
 are noisy, and noise on inputs, say, steadies rollouts that one step does not show."""
 FILE_NAME = "auto.json"
 
@@ -138,6 +140,21 @@ def asked_settings(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(plain, default=str))
 
 
+def preferred(trials: Sequence[Trial]) -> Trial:
+    """Returns the first trial, or the best of those that are better by more than noise.
+
+    One goes before another only where its error is below `MARGIN` of that one's.
+
+    Args:
+        trials: Of the same length, those that change less before those that change more.
+    """
+    taken = trials[0]
+    for trial in trials[1:]:
+        if trial.error < MARGIN * taken.error:
+            taken = trial
+    return taken
+
+
 class Search:
     """Short runs within a run folder, one after the other.
 
@@ -166,26 +183,28 @@ class Search:
         unit = self.seconds / NUM_UNITS
         histories = self._histories()
         tried = self._try_all(histories, unit)
-        best = min(tried, key=lambda trial: trial.error)
+        best = preferred(tried)
         if best.steps < FEW_STEPS:
             # Longer runs in place of more of them, and more steps in the same time.
             share, batches = self.seconds / len(tried), self._smaller_batches()
             longer = self._try_all([{**trial.settings, **batches} for trial in tried], share)
-            # Few steps may be the best, where they are added to a trend.
-            return self._choice(min([*longer, *tried], key=lambda trial: trial.error))
+            # Few steps may be the best, where they are added to a trend. What was trained for
+            # longer needs no margin: it goes on from there.
+            return self._choice(min(preferred(longer), best, key=lambda trial: trial.error))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
         changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.error < MARGIN * best.error]
+        if not better:
+            return self._choice(best)
+        better.sort(key=lambda trial: trial.error)
         if len(better) > 1:
             together: dict[str, Any] = {}
             # The best one has the last word about a setting that two of them change.
-            for trial in sorted(better, key=lambda trial: -trial.error):
+            for trial in reversed(better):
                 together |= trial.settings
             better.append(self._try(together, unit))
-        finalists = sorted([best, *better], key=lambda trial: trial.error)[:2]
-        if len(finalists) > 1:
-            finalists = self._try_all([trial.settings for trial in finalists], 2 * unit)
-        return self._choice(min(finalists, key=lambda trial: trial.error))
+        finalists = [best.settings, preferred(better).settings]
+        return self._choice(preferred(self._try_all(finalists, 2 * unit)))
 
     def _histories(self) -> list[dict[str, Any]]:
         """Returns the histories to try, those that the series is long enough for."""

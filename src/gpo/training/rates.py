@@ -1,9 +1,10 @@
 """The learning rate that a model can take: a short range test before training.
 
-The rate rises step by step from a tenth to three times the usual one, on a few batches again and again. Where
-their losses leave the smallest values they had, the model takes no more: a sixth of that rate is
-chosen, between a tenth of the usual one and the usual one. What goes wrong within a few steps at one
-rate goes wrong within a hundred at a third of it (measured on Darcy maps), so a sixth it is.
+The rate rises step by step from a tenth to three times the usual one, on a few batches again and
+again. Where their losses leave the smallest values they had, the model takes no more: a sixth of
+that rate is chosen, between a tenth of the usual one and the usual one. What goes wrong within a few
+steps at one rate goes wrong within a hundred at a third of it (measured on Darcy maps), so it is a
+sixth.
 """
 
 import copy

@@ -98,6 +98,23 @@ def test_axes_are_found_by_their_lengths(tmp_path, coordinates, order):
         np.testing.assert_array_equal(series.frames(trajectory), frames)
 
 
+@pytest.mark.parametrize("order", ["x time sample", "time x sample"])
+def test_samples_may_come_last_where_nothing_else_fits(tmp_path, order):
+    lengths = {"x": NX, "time": TIMES, "sample": 12}
+    labels = order.split()
+    field = values(*(lengths[label] for label in labels))
+    series = read_arrays(tmp_path, x=X, t=T, u=field)
+    assert series.num_trajectories == 12
+    expected = field.transpose([labels.index(label) for label in ("sample", "time", "x")])
+    for number in range(12):
+        np.testing.assert_array_equal(series.frames(number)[..., 0], expected[number])
+
+
+def test_without_times_nothing_tells_them_from_samples_that_come_last(tmp_path):
+    with pytest.raises(DataError, match="fits no order of axes"):
+        read_arrays(tmp_path, x=X, u=values(NX, TIMES, 12))
+
+
 def test_rectilinear_axes_become_the_coordinates_of_an_open_box(tmp_path):
     geometry = read_arrays(tmp_path, x=X, y=2 * Y, t=T, u=values(TIMES, NY, NX)).geometry()
     assert geometry.grid_shape == (NX, NY)

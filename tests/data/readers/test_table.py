@@ -51,3 +51,41 @@ def test_one_long_entry_does_not_take_all_memory(tmp_path, monkeypatch):
     monkeypatch.setenv("GPO_MAX_BYTES", str(2**22))
     with pytest.raises(DataError, match=r"`file` would take .* MiB of memory at once"):
         open_data(path)
+
+
+def test_a_column_that_never_changes_is_a_static_field_not_a_variable(tmp_path):
+    names, *rows = lines()
+    rows = [f"{row},{7 * int(row.split(',')[1])}" for row in rows]
+    data = open_data(write(tmp_path, [f"{names},elevation", *rows]))
+    assert [one.name for one in data.variables] == ["u", "v"]
+    (found,) = data.candidates
+    assert (found.variable.name, found.kind) == ("elevation", "static")
+    np.testing.assert_array_equal(found.read(), [0, 7, 14, 21])
+
+
+@pytest.mark.parametrize(
+    ("dates", "hours", "first"),
+    [
+        (["2021-03-01", "2021-03-02", "2021-03-04"], [0, 24, 72], "2021-03-01 00:00:00"),
+        (["20210228", "20210301"], [0, 24], "2021-02-28 00:00:00"),
+        (["2021-03-01 06:00", "2021-03-01T07:30:00Z"], [0, 1.5], "2021-03-01 06:00:00"),
+        # The clock is put back by an hour, the time is not.
+        (
+            ["2021-10-31T02:30:00+02:00", "2021-10-31T02:30:00+01:00", "2021-10-31T03:30:00+01:00"],
+            [0, 1, 2],
+            "2021-10-31 00:30:00",
+        ),
+        (["2021-03-01 00:00:00.5", "2021-03-01 00:00:02.5"], [0, 2 / 3600], "2021-03-01 00:00:00"),
+    ],
+)
+def test_dates_are_read_as_programs_write_them(tmp_path, dates, hours, first):
+    rows = [f"{date},{x},{x + n}" for n, date in enumerate(dates) for x in range(4)]
+    data = open_data(write(tmp_path, ["date,x,u", *rows]))
+    np.testing.assert_allclose(data.time - data.time[0], hours, atol=1e-9)
+    assert data.origin.date == first
+
+
+def test_a_date_that_is_written_in_another_way_is_refused(tmp_path):
+    rows = [f"0{n}/03/2021 06:00,{x},{x + n}" for n in range(1, 4) for x in range(4)]
+    with pytest.raises(DataError, match=r"`date` must hold dates .* not written as 2000-01-24 12"):
+        open_data(write(tmp_path, ["date,x,u", *rows]))

@@ -75,11 +75,15 @@ def split_map_inputs(
     columns: list[np.ndarray] = [np.zeros((count, 0))]
     for name, stored in given.items():
         shape = stored.shape
-        if shape[:1] == (count,) and shape[1:] == lengths:
+        if "sample" not in outputs[0].order and shape == lengths:
+            fields.append(Field(name, stored, labels))
+        elif shape[:1] == (count,) and shape[1:] == lengths:
             fields.append(Field(name, stored, ("sample", *labels)))
         elif shape[:1] == (count,) and shape[1:-1] == lengths and len(lengths):
             fields.append(Field(name, stored, ("sample", *labels, "component")))
-        elif (stored.is_vector and stored.size == count) or (len(shape) == 2 and shape[0] == count):
+        elif (stored.size == count and max(shape, default=1) == count) or (
+            len(shape) == 2 and shape[0] == count
+        ):
             values = stored.values().astype(np.float64).reshape(count, -1)
             width = values.shape[1]
             names = [name] if width == 1 else [f"{name}_{column}" for column in range(width)]

@@ -12,6 +12,7 @@ Names and shapes decide which array is what; capitals do not matter.
   zero; in `.mat` files also from one, where the last site is named and number zero is not.
 - Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or
   `x` and `y`, whose first axis is samples, in a file without times; other fields are not read.
+  A file whose arrays have the axes of the sites alone holds one sample.
   Names in `inputs` are mapped to all other fields, or to the variables that are named.
 - Single numbers, and vectors with one entry per sample, are parameters.
 - Arrays of the shape of the sites, and vectors with one entry per time, may be inputs beside the
@@ -44,7 +45,6 @@ from gpo.data.geometry import Geometry
 from gpo.data.readers.array_inputs import find_array_candidates, is_beside, split_map_inputs
 from gpo.data.readers.axis_order import (
     BARE_SERIES,
-    MAPS,
     SERIES,
     SMALLEST_GRID,
     Axes,
@@ -54,6 +54,7 @@ from gpo.data.readers.axis_order import (
     find,
     find_sites,
     match,
+    match_maps,
     state_order,
 )
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
@@ -156,12 +157,9 @@ class ArraysReader(AbstractReader):
         choose_variables(path, options.inputs, list(arrays))
         others = {name: one for name, one in arrays.items() if name not in options.inputs}
         sites = find_sites(path, others)
-        axes = Axes(sites.lengths, sites.orders)
-        if "axes" in options.select:
-            axes = state_order(path, options.select["axes"], axes, ["sample"])
         rest = {name: one for name, one in others.items() if name not in sites.used}
         wanted = _candidates(path, rest, options.variables)
-        outputs = [match(path, name, stored, axes, MAPS) for name, stored in wanted.items()]
+        outputs = match_maps(path, wanted, sites, options.select.get("axes"), options.num_files)
         given = {name: arrays[name] for name in options.inputs}
         fields, numbers, values = split_map_inputs(path, given, outputs)
         count = common_length(path, outputs, "sample")
@@ -186,10 +184,8 @@ class ArraysReader(AbstractReader):
     ) -> StaticMaps:
         others = {name: stored for name, stored in arrays.items() if name not in names}
         sites = _find_sites(path, others, None, options)
-        axes = Axes(sites.lengths, sites.orders)
-        if "axes" in options.select:
-            axes = state_order(path, options.select["axes"], axes, ["sample"])
-        fields = [match(path, name, arrays[name], axes, MAPS) for name in names]
+        both = {name: arrays[name] for name in names}
+        fields = match_maps(path, both, sites, options.select.get("axes"), options.num_files)
         count = common_length(path, fields, "sample")
         content = _Content.of(path, fields, sites, options.variables)
         # Columns may be asked for in any order; those of the input come first.

@@ -30,10 +30,14 @@ SERIES = (
     "sample sites time", "sample sites component time", "sample sites time component",
 )  # fmt: skip
 """Orders of time series whose sites have coordinates."""
+SAMPLES_LAST = ("sites time sample", "time sites sample")
+"""Orders as MATLAB has them, where no other fits and both sites and times have coordinates."""
 BARE_SERIES = (*SERIES[:6], "sites time", "sites component time")
 """Orders without coordinates: samples, if any, come first, and time right after them."""
-MAPS = ("sample sites", "sample sites component", "sample component sites")
-"""Orders of static maps."""
+BARE_MAPS = ("sample sites", "sample sites component", "sample component sites")
+"""Orders of static maps without coordinates: samples come first."""
+MAPS = (*BARE_MAPS, "sites")
+"""Orders of static maps whose sites have coordinates; without an axis of samples there is one."""
 BARE_SITES: tuple[Order, ...] = (("x",), ("x", "y"), ("x", "y", "z"))
 SITE_LABELS = ("points", "x", "y", "z", "row", "column")
 """Labels of sites in the order in which sites are listed."""
@@ -202,7 +206,7 @@ def state_order(path: Path, text: str, axes: Axes, needed: Sequence[str]) -> Axe
     if not is_known or len(set(stated)) < len(stated) or not set(needed) <= set(stated):
         choices = " or ".join(",".join(order) for order in axes.sites)
         problem = (
-            f"must name each axis once: {', '.join(needed)}, {choices}, and where there are any "
+            f"must name each axis once: {', '.join([*needed, choices])}, and where there are any "
             f"{', '.join(sorted(allowed - set(needed)))}; got {text!r}."
         )
         raise DataError(path, "axes", problem)
@@ -246,6 +250,8 @@ class Field:
 def match(path: Path, name: str, stored: Stored, axes: Axes, patterns: Sequence[str]) -> Field:
     """Returns an array with its axes; refuses where no order of them fits, or more than one."""
     found = [order for order in axes.orders(patterns) if axes.fits(order, stored.shape)]
+    if not found and patterns == SERIES and "time" in axes.lengths and not axes.stated:
+        found = [order for order in axes.orders(SAMPLES_LAST) if axes.fits(order, stored.shape)]
     if len(found) == 1:
         return Field(name, stored, found[0])
     known = ", ".join(f"{label} {length}" for label, length in axes.lengths.items()) or "none"
@@ -265,6 +271,36 @@ def match(path: Path, name: str, stored: Stored, axes: Axes, patterns: Sequence[
             "save coordinates and times whose lengths differ."
         )
     raise DataError(path, name, problem)
+
+
+def match_maps(
+    path: Path,
+    wanted: Mapping[str, Stored],
+    sites: Sites,
+    stated: str | None,
+    num_files: int,
+) -> list[Field]:
+    """Returns the arrays of static maps with their axes; refuses where these may be two things.
+
+    Args:
+        path: The file, for messages.
+        wanted: The arrays.
+        sites: What is known of their sites.
+        stated: The order of axes as the user says it; without `sample` a file holds one.
+        num_files: Files that are read as one.
+    """
+    axes = Axes(sites.lengths, sites.orders)
+    if stated is not None:
+        axes = state_order(path, stated, axes, [])
+    for name, stored in wanted.items():
+        if num_files > 1 and axes.is_bare and not axes.stated and len(stored.shape) == 2:
+            problem = (
+                f"has shape {stored.shape}: samples on a line, or one sample on a grid, in each of "
+                f"{num_files} files. Say which: `--select axes=sample,x` or `--select axes=x,y`."
+            )
+            raise DataError(path, name, problem)
+    patterns = BARE_MAPS if axes.is_bare else MAPS
+    return [match(path, name, stored, axes, patterns) for name, stored in wanted.items()]
 
 
 def common_length(path: Path, fields: Sequence[Field], label: str) -> int:

@@ -17,6 +17,7 @@ from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import check_axis
 from gpo.data.readers.cf_attributes import (
     TIME_NAMES,
+    area_along,
     coordinate_along,
     degrees_of,
     is_extra,
@@ -117,10 +118,23 @@ def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -
     return flat or tuple(long)
 
 
+def is_site_axis(path: Path, dataset: xr.Dataset, dim: str) -> bool:
+    """Returns whether a file tells that sites lie along a dimension: by name, numbers or a mesh."""
+    has_degrees = any(
+        dim in array.dims and array.ndim <= 2 and is_latitude(array)
+        for array in (dataset[name] for name in dataset.variables)
+    )
+    is_named = is_flat(dataset, dim) or dim.lower() == "z"
+    has_places = has_degrees or has_columns(dataset, dim)
+    return is_named or has_places or find_mesh(path, dataset, [dim]) is not None
+
+
 def build_geometry(
     path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str, coords: Sequence[str] = ()
 ) -> Geometry:
     """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes.
+
+    Scattered sites stand for the areas of their cells where the file has these.
 
     Args:
         path: The file, for messages.
@@ -129,6 +143,22 @@ def build_geometry(
         time: Name of the time dimension.
         coords: Names of the coordinates of scattered sites, where the user says them.
     """
+    geometry = _place_sites(path, dataset, dims, time, coords)
+    areas = None if geometry.grid_shape else area_along(dataset, dims[0])
+    if areas is None:
+        return geometry
+    # A site without an area stands for nothing, as a masked one.
+    numbers = np.nan_to_num(areas.values.astype(np.float64), nan=0.0)
+    if not (np.isfinite(numbers).all() and numbers.min() >= 0 and numbers.any()):
+        span = f"{numbers.min():g} to {numbers.max():g}"
+        raise DataError(path, str(areas.name), f"must be areas, zero or more, got {span}.")
+    return geometry.with_weights(numbers)
+
+
+def _place_sites(
+    path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str, coords: Sequence[str]
+) -> Geometry:
+    """Returns sites by the coordinates of a file: a mesh, a grid, or scattered ones."""
     if coords:
         return listed_points(path, dataset, dims, coords)
     mesh = find_mesh(path, dataset, dims)
@@ -167,6 +197,9 @@ def is_auxiliary(path: Path, dataset: xr.Dataset, name: str) -> bool:
     """Returns whether a variable describes the grid instead of being a field on it."""
     array = dataset[name]
     if any(name in mesh.auxiliaries for mesh in topologies(path, dataset)):
+        return True
+    areas = [area_along(dataset, str(dim)) for dim in array.dims]
+    if any(found is not None and found.name == name for found in areas):
         return True
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
     is_bounds = name in bounds or name.endswith(("_bnds", "_bounds"))

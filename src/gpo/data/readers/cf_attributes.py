@@ -34,6 +34,7 @@ EXTRA_NAMES = (
     *("bottom_top", "bottom_top_stag", "soil_layers_stag", "nvertlevels", "nvertlevelsp1"),
     *("s_rho", "s_w", "deptht", "depthu", "depthv", "depthw"),
 )
+AREA_NAMES = ("cell_area", "areacell", "areacella", "areacello", "area")
 EXTRA_STANDARD_NAMES = (
     *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),
     *("forecast_period", "forecast_reference_time"),
@@ -90,6 +91,29 @@ def _is_angle(
     has_units = units_of(array) in units or (is_axis and units_of(array) in ("degree", "degrees"))
     name = str(array.name).lower()
     return name in names or (has_units and name not in ("rlat", "rlon"))
+
+
+def area_along(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
+    """Returns the areas of the cells along a dimension; nothing where the file has none.
+
+    `cell_measures` of a variable decide, then the standard name, then names in common use.
+    """
+    stated = [
+        words[words.index("area:") + 1]
+        for variable in dataset.variables.values()
+        if "area:" in (words := str(variable.attrs.get("cell_measures", "")).split())[:-1]
+        and dim in variable.dims
+    ]
+    lists = [dataset[name] for name, part in dataset.variables.items() if part.dims == (dim,)]
+    lists = [array for array in lists if array.dtype.kind in "iuf"]
+    is_dated = dim.lower() in TIME_NAMES or any(is_time(array) for array in lists)
+    ranked = (
+        [array for array in lists if array.name in stated],
+        [array for array in lists if standard_name(array) == "cell_area"],
+        # The area of sea ice, say, may be a series of numbers.
+        [array for array in lists if str(array.name).lower() in AREA_NAMES and not is_dated],
+    )
+    return next((array for found in ranked for array in found), None)
 
 
 def is_flat(dataset: xr.Dataset, dim: str) -> bool:

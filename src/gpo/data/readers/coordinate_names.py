@@ -19,6 +19,8 @@ TABLES = (
     *("locations", "location", "loc", "locs", "sites", "lonlat", "latlon"),
 )
 """Words of arrays that hold all coordinates of a site."""
+MPAS = re.compile(r"(lon|lat)(Cell|Vertex|Edge)")
+"""Coordinates of MPAS, which its older files have without units."""
 CELLS = (
     *("cells", "cell", "triangles", "triangle", "tri", "tris", "elements", "elems", "faces"),
     *("simplices", "connectivity", "conn", "trivec"),
@@ -61,8 +63,13 @@ def is_upwards(name: str) -> bool:
     return any(word in UPWARDS for word in words(name))
 
 
+def is_along_line(name: str) -> bool:
+    """Returns whether a name is that of places on a line, such as x or node_x."""
+    return any(word in (ACROSS[0], UPWARDS[0], *THIRD) for word in words(name))
+
+
 def in_degrees(
-    longitude: np.ndarray, latitude: np.ndarray, units: str
+    longitude: np.ndarray, latitude: np.ndarray, units: str, name: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns longitudes and latitudes in degrees: radians are told by units, or by a whole globe.
 
@@ -70,7 +77,10 @@ def in_degrees(
         longitude: As stored.
         latitude: As stored.
         units: Those that the file states, if any.
+        name: Of the longitudes or latitudes; those of MPAS are radians.
     """
+    if not units and MPAS.fullmatch(name) and np.abs(longitude).max() < 6.3:
+        units = "radian"
     is_globe = np.ptp(longitude) > 6 and np.abs(longitude).max() < 6.3
     is_globe = is_globe and np.ptp(latitude) > 2.5 and np.abs(latitude).max() < 1.5709
     if units.lower().startswith("rad") or (not units and is_globe):

@@ -1,10 +1,11 @@
 """Static maps in a gridded file: from fields, or numbers of every sample, to fields.
 
 The samples lie along a dimension that all variables have: that of an input with one number per
-sample, else the first one of the first variable.
+sample, else the first one of the first variable. Where that is an axis of the grid, the file holds
+one sample.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,12 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, StaticMaps, Variable, with_numbers
 from gpo.data.readers.base import ReadOptions, choose_variables
-from gpo.data.readers.cf import build_geometry, is_auxiliary, site_dims
+from gpo.data.readers.cf import build_geometry, is_auxiliary, is_site_axis, site_dims
+from gpo.data.readers.point_columns import find_columns
 from gpo.data.readers.sites import mask_missing
 
+SAMPLE = "sample"
+"""Name of the dimension of samples, where a file has none."""
 MAX_BYTES = 2**28
 """Samples up to this size are kept in memory."""
 
@@ -39,6 +43,11 @@ def read_gridded_maps(
             if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
         ]
         inputs = choose_variables(path, options.inputs, numeric)
+        single = _single_fields(path, dataset, inputs, numeric, options)
+        if single:
+            dataset.close()
+            open_file = partial(_with_samples, open_file, single)
+            dataset = open_file()
         sample = _sample_dim(path, dataset, inputs)
         fields = [
             name
@@ -80,6 +89,44 @@ def read_gridded_maps(
         )
     finally:
         dataset.close()
+
+
+def _single_fields(
+    path: Path,
+    dataset: xr.Dataset,
+    inputs: Sequence[str],
+    numeric: Sequence[str],
+    options: ReadOptions,
+) -> list[str]:
+    """Returns the fields and numbers of a file of one sample; none where samples are counted.
+
+    There is one sample where fields lie along the axes of the grid alone.
+    """
+    named = [*inputs, *(name for name in options.variables if name in numeric)]
+    listed = named if options.variables else numeric
+    field = max((dataset[name] for name in listed), key=lambda array: array.ndim)
+    known = [is_site_axis(path, dataset, str(dim)) for dim in field.dims]
+    if options.num_files > 1 and field.ndim == 2 and not any(known):
+        dims, count = ", ".join(str(dim) for dim in field.dims), options.num_files
+        problem = (
+            f"has dimensions ({dims}): samples on a line, or one sample on a grid, in each of "
+            f"{count} files. Name them `sample` and `x`, or `y` and `x`."
+        )
+        raise DataError(path, str(field.name), problem)
+    if not known or not all(known):
+        return []
+    places = {*find_columns(path, dataset, [str(dim) for dim in field.dims]), *dataset.dims}
+    return [
+        name for name in numeric if name not in places and dataset[name].dims in ((), field.dims)
+    ]
+
+
+def _with_samples(open_file: Callable[[], xr.Dataset], names: Sequence[str]) -> xr.Dataset:
+    """Opens a file of one sample with a dimension that counts it."""
+    dataset = open_file()
+    counted = dataset.assign({name: dataset[name].expand_dims(SAMPLE) for name in names})
+    counted.set_close(dataset.close)
+    return counted
 
 
 def _sample_dim(path: Path, dataset: xr.Dataset, inputs: list[str]) -> str:

@@ -181,7 +181,7 @@ def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndar
     elif is_upwards(first):
         columns = columns[::-1]
     longitude, latitude = check_points(path, first, np.stack(columns[:2], -1)).T
-    longitude, latitude = in_degrees(longitude, latitude, arrays[first].units)
+    longitude, latitude = in_degrees(longitude, latitude, arrays[first].units, first)
     if np.abs(latitude).max() > 90.001:
         problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
         raise DataError(path, names[-1], problem)

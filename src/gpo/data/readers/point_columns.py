@@ -9,10 +9,11 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
-from gpo.data.readers.cf_attributes import is_latitude, is_longitude, units_of
+from gpo.data.readers.cf_attributes import area_along, is_latitude, is_longitude, units_of
 from gpo.data.readers.coordinate_names import (
     column_groups,
     in_degrees,
+    is_along_line,
     is_in_degrees,
     is_upwards,
 )
@@ -40,7 +41,8 @@ def find_columns(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[
             f"which are: `--coords {example}`; or remove them where the sites are a line."
         )
         raise DataError(path, lists[0], problem)
-    return ()
+    # One list places sites on a line where it has the name of a coordinate.
+    return tuple(name for name in lists if is_along_line(name))
 
 
 def has_columns(dataset: xr.Dataset, dim: str) -> bool:
@@ -49,11 +51,13 @@ def has_columns(dataset: xr.Dataset, dim: str) -> bool:
 
 
 def _lists(dataset: xr.Dataset, dim: str) -> list[str]:
-    """Returns names of all lists with one number per site of a dimension."""
+    """Returns names of all lists with one number per site of a dimension, but for areas."""
+    areas = area_along(dataset, dim)
+    area_name = None if areas is None else areas.name
     return [
         str(name)
         for name, variable in dataset.variables.items()
-        if variable.dims == (dim,) and variable.dtype.kind in "iuf"
+        if variable.dims == (dim,) and variable.dtype.kind in "iuf" and name != area_name
     ]
 
 
@@ -79,7 +83,7 @@ def listed_points(
     columns = list(coords.T)
     if not is_stated and is_upwards(names[0]):
         columns = columns[::-1]
-    longitude, latitude = in_degrees(columns[0], columns[1], units_of(arrays[0]))
+    longitude, latitude = in_degrees(columns[0], columns[1], units_of(arrays[0]), names[0])
     if np.abs(latitude).max() > 90.001:
         problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
         raise DataError(path, names[1], problem)

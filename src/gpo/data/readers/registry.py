@@ -14,7 +14,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.joined import join
+from gpo.data.joined import join, join_maps
 from gpo.data.periodic import close_named_axes
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.doors import check_data_file
@@ -59,9 +59,14 @@ def open_data(
         one = replace(options, periodic=(), num_files=len(files))
         parts = [_open_part(file, one, reader) for file in files]
         series = [part for part in parts if isinstance(part, Trajectories)]
-        if len(series) < len(parts):
-            raise DataError(source, "files", "hold static maps; give one file of these.")
-        data = join(series, source, _named_in(series, options.variables))
+        maps = [part for part in parts if isinstance(part, StaticMaps)]
+        if series and maps:
+            problem = (
+                f"holds static maps, but {series[0].source.name} a time series: give one kind."
+            )
+            raise DataError(maps[0].source, "file", problem)
+        named = _named_in(series, options.variables)
+        data = join(series, source, named) if series else join_maps(maps, source)
     return close_named_axes(data, options.periodic)
 
 

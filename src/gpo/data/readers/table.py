@@ -2,8 +2,9 @@
 
 Columns are known by their names: a time, a trajectory where there are several, and coordinates,
 which are x, y and z, longitude and latitude, or `Points:0` and so on. Other columns of numbers are
-variables. Points that fill a grid are one; all times must have the same points. A first line that
-begins with # may name units, as ours does: `# time: h; x: m; u: m s-1`.
+variables, static fields where they never change in time, but `cell_area`, by which scattered points are weighted. Points that fill a grid are one;
+all times must have the same points. A first line that begins with # may name units, as ours does:
+`# time: h; x: m; u: m s-1`.
 """
 
 import csv
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, InputCandidate, StaticMaps, Trajectories, Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
@@ -32,8 +33,10 @@ from gpo.data.readers.sites import check_points, mask_missing, scattered
 from gpo.data.readers.written_dates import count_hours
 from gpo.numerics.domain import unit_vectors
 
-TIMES = ("time", "t", "timevalue")
+DATES = ("date", "datetime", "timestamp")
+TIMES = ("time", "t", "timevalue", *DATES)
 SERIES = ("trajectory", "sample")
+AREAS = "cell_area"
 NUMBERED = re.compile(r"(?:points|coords|coordinates)[:_ ]?([012])$", re.IGNORECASE)
 CALENDAR = re.compile(r"dates of the (\w+) calendar")
 PER_BYTE = 8
@@ -53,7 +56,7 @@ class TableReader(AbstractReader):
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
         """Returns the columns that are neither time nor place; the file is read at once."""
         units, names, rows = _read_lines(path)
-        time = next((name for name in names if name.lower() in TIMES), None)
+        time = next((name for known in TIMES for name in names if name.lower() == known), None)
         if time is None:
             there = ", ".join(names)
             raise DataError(path, "time", f"is not among the columns ({there}): it must be one.")
@@ -62,21 +65,30 @@ class TableReader(AbstractReader):
         columns = {
             name: _column(path, name, rows[:, n]) for n, name in enumerate(names) if name != time
         }
-        frames, origin = _times(path, rows[:, names.index(time)], units.get(time, ""))
-        known = (time, series, *places)
+        frames, origin = _times(path, time, rows[:, names.index(time)], units.get(time, ""))
+        known = (time, series, AREAS, *places)
         others = {name: column for name, column in columns.items() if name not in known}
         numeric = {name: column for name, column in others.items() if column is not None}
-        chosen = choose_variables(path, options.variables, list(numeric))
         coords = np.stack([_required(path, name, columns[name]) for name in places], -1)
         members = (
             np.zeros(len(rows)) if series is None else _required(path, series, columns[series])
         )
         order = np.lexsort([*_grid_order(places, coords).T[::-1], frames, members])
         counts = len(np.unique(members)), len(np.unique(frames))
-        coords = _same_points(path, coords[order], counts)
-        values = np.stack([numeric[name][order] for name in chosen], -1)
-        values = values.reshape(*counts, len(coords), len(chosen))
+        areas = np.ones(len(rows)) if AREAS not in names else _required(path, AREAS, columns[AREAS])
+        sites = _same_points(path, np.column_stack([coords, areas])[order], counts)
+        coords, areas = sites[:, :-1], sites[:, -1]
+        fields = {name: part[order].reshape(*counts, -1) for name, part in numeric.items()}
+        static = [name for name, part in fields.items() if counts[1] > 1 and _is_static(part)]
+        changing = [name for name in fields if name not in static]
+        chosen = choose_variables(path, options.variables or changing, list(fields))
+        values = np.stack([fields[name] for name in chosen], -1)
         geometry = _geometry(path, places, coords, [units.get(name, "") for name in places])
+        if AREAS in names and not geometry.grid_shape:
+            if areas.min() < 0 or not areas.any():
+                span = f"{areas.min():g} to {areas.max():g}"
+                raise DataError(path, AREAS, f"must be areas, zero or more, got {span}.")
+            geometry = geometry.with_weights(areas)
         axis = check_axis(path, time, np.unique(frames))
         plain = "" if units.get(time, "") == "frames" else units.get(time, "")
         return Trajectories(
@@ -90,11 +102,29 @@ class TableReader(AbstractReader):
             origin=origin,
             num_trajectories=counts[0],
             fetch=partial(_part, values),
+            candidates=tuple(
+                InputCandidate(
+                    Variable(name, units.get(name, "")), "static", partial(_first, fields[name])
+                )
+                for name in static
+                if name not in chosen
+            ),
         )
 
 
 def _part(values: np.ndarray, trajectory: int, times: slice) -> np.ndarray:
     return values[trajectory, times]
+
+
+def _is_static(part: np.ndarray) -> bool:
+    """Returns whether trajectories by times by points differ from point to point alone."""
+    first = part[:1, :1]
+    is_still = np.array_equal(part, np.broadcast_to(first, part.shape), equal_nan=True)
+    return is_still and len(np.unique(first)) > 1
+
+
+def _first(part: np.ndarray) -> np.ndarray:
+    return part[0, 0]
 
 
 def _read_lines(path: Path) -> tuple[dict[str, str], list[str], np.ndarray]:
@@ -175,15 +205,19 @@ def _required(path: Path, name: str, column: np.ndarray | None) -> np.ndarray:
     return column
 
 
-def _times(path: Path, column: np.ndarray, units: str) -> tuple[np.ndarray, TimeOrigin | None]:
+def _times(
+    path: Path, name: str, column: np.ndarray, units: str
+) -> tuple[np.ndarray, TimeOrigin | None]:
     """Returns the time of every line, in hours since the first where they are dates."""
     numbers = _numbers(column)
-    if numbers is not None:
-        return _required(path, "time", numbers), None
+    has_digits = all(re.fullmatch(r"[12]\d{7}", text.strip()) for text in column.tolist())
+    if numbers is not None and not (has_digits and name.lower() in DATES):
+        return _required(path, name, numbers), None
     told = CALENDAR.search(units)
     calendar = told[1] if told else "standard"
-    distinct, inverse = np.unique(column, return_inverse=True)
-    hours, first = count_hours(path, "time", distinct.tolist(), calendar)
+    # 20210301 is a day, not a number of anything.
+    distinct, inverse = np.unique(column if numbers is None else numbers, return_inverse=True)
+    hours, first = count_hours(path, name, distinct.tolist(), calendar)
     return hours[inverse], TimeOrigin(first, calendar)
 
 

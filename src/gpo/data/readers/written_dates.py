@@ -1,7 +1,8 @@
 """Dates that are written out: as text (`Times` of WRF, `xtime` of MPAS) or as digits (ICON).
 
-2000-01-24_12:00:00, or 20000124.5 with the units "day as %Y%m%d.%f", become hours since the first of
-them, with units and calendar as CF has them, so that all that follows reads them as other times.
+2000-01-24_12:00:00, or 20000124.5 with the units "day as %Y%m%d.%f", become hours since the earliest
+of them, with units and calendar as CF has them, so that all that follows reads them as other times.
+An offset from UTC, such as +02:00, is taken off.
 """
 
 import re
@@ -17,7 +18,9 @@ from gpo.data.dataset import DataError
 from gpo.data.readers.cf_attributes import is_time
 from gpo.files import require
 
-TEXT = re.compile(r"(\d{4})-(\d{2})-(\d{2})[ _T](\d{2}):(\d{2})(?::(\d{2}))?")
+DAY = r"(\d{4})-(\d{2})-(\d{2})"
+CLOCK = r"[ _T](\d{2}):(\d{2})(?::(\d{2})(\.\d+)?)?"
+TEXT = re.compile(rf"{DAY}(?:{CLOCK}\s*(Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?")
 DIGITS = "day as %Y%m%d.%f"
 CALENDARS = {"gregorian_noleap": "noleap", "gregorian": "standard", "360day": "360_day"}
 """What MPAS calls calendars, in the words of CF."""
@@ -46,14 +49,15 @@ def with_counted_dates(path: Path, dataset: xr.Dataset) -> xr.Dataset:
 
 def _is_written(variable: xr.Variable) -> bool:
     if variable.dtype.kind in "SU":
-        return TEXT.match(_text(variable[0].values.item())) is not None
+        # Days alone may stand beside times that are finer.
+        return re.match(DAY + CLOCK, _text(variable[0].values.item())) is not None
     return variable.attrs.get("units") == DIGITS
 
 
 def count_hours(
     path: Path, name: str, values: Sequence[str | bytes | float], calendar: str
 ) -> tuple[np.ndarray, str]:
-    """Returns hours since the first of some dates, and that date.
+    """Returns hours since the earliest of some dates, and that date.
 
     Args:
         path: The file, for messages.
@@ -66,7 +70,7 @@ def count_hours(
         dates = [_date(cftime, value, calendar) for value in values]
     except ValueError as error:
         raise DataError(path, name, f"must hold dates of calendar {calendar}: {error}.") from error
-    first = dates[0].strftime("%Y-%m-%d %H:%M:%S")
+    first = min(dates).strftime("%Y-%m-%d %H:%M:%S")
     hours = cftime.date2num(dates, f"hours since {first}", calendar)
     return np.round(np.asarray(hours, dtype=np.float64), 9), first
 
@@ -85,11 +89,23 @@ def _date(cftime: Any, value: str | bytes | float, calendar: str) -> Any:
         year, rest = divmod(int(day), 10_000)
         midnight = cftime.datetime(year, rest // 100, rest % 100, calendar=calendar)
         return midnight + timedelta(seconds=round(86400 * fraction))
-    found = TEXT.match(_text(value))
+    found = TEXT.fullmatch(_text(value))
     if found is None:
-        raise ValueError(f"{_text(value)!r} is not written as 2000-01-24_12:00:00")
-    return cftime.datetime(*(int(part or 0) for part in found.groups()), calendar=calendar)
+        raise ValueError(f"{_text(value)!r} is not written as 2000-01-24 12:00:00, or 2000-01-24")
+    *parts, fraction, zone = found.groups()
+    date = cftime.datetime(*(int(part or 0) for part in parts), calendar=calendar)
+    return date + timedelta(seconds=float(fraction or 0)) - _offset(zone)
+
+
+def _offset(zone: str | None) -> timedelta:
+    """Returns by how much a clock is ahead of UTC; by nothing where no offset is told."""
+    if zone in (None, "Z", "UTC"):
+        return timedelta()
+    ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+    return -ahead if zone[0] == "-" else ahead
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    """Returns a date without the blanks and zeros that fill its characters."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return text.strip(" \t\0")

@@ -22,6 +22,8 @@ GRID_MAPPING = "rotated_pole"
 """Variable that says where the pole of a rotated grid is."""
 MESH, CELLS = "mesh", "mesh_face_nodes"
 """Variables that say what the mesh is, and what its cells are."""
+AREAS = "cell_area"
+"""Variable with the area that every point stands for."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class ForecastLayout:
         return points.domain.is_sphere and (points.pole is None or not points.is_grid)
 
     def auxiliaries(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, Any]]]:
-        """Yields name, dimensions, numbers and attributes of true places, poles and meshes."""
+        """Yields name, dimensions, numbers and attributes of true places, poles, meshes and areas."""
         points = self.points
         if points.cells is not None:
             dimension, kind = (2, "face") if points.cells.shape[1] == 3 else (3, "volume")
@@ -101,6 +103,9 @@ class ForecastLayout:
             }  # fmt: skip
             yield MESH, (), np.array(0, np.int32), topology
             yield CELLS, ("cell", "corner"), points.cells.astype(np.int32), {"start_index": 0}
+        if points.areas is not None:
+            named = {"long_name": "area that a point stands for, as a fraction of all"}
+            yield AREAS, points.dims, points.areas, {**named, "units": "1"}
         if not points.is_grid:
             return
         if points.true_degrees is not None:
@@ -126,12 +131,14 @@ class ForecastLayout:
     def attributes(self, variable: Variable) -> dict[str, str]:
         """Returns the CF attributes of a variable, and where its grid lies."""
         given, points = dict(variable.attributes), self.points
-        places = [name for name, dims, *_ in self.auxiliaries() if dims == points.dims]
-        names = [*(() if points.is_grid else points.names), *places, *self.levels]
+        true = [name for name, dims, *_ in self.auxiliaries() if dims == points.dims]
+        names = [*(true if points.is_grid else points.names), *self.levels]
         if names:
             given["coordinates"] = " ".join(names)
         if points.cells is not None:
             given |= {"mesh": MESH, "location": "node"}
+        if points.areas is not None:
+            given["cell_measures"] = f"area: {AREAS}"
         return given | ({"grid_mapping": GRID_MAPPING} if points.pole and points.is_grid else {})
 
 

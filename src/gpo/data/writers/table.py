@@ -1,7 +1,7 @@
 """Forecasts as CSV: a line per trajectory, time and point; the file is complete or absent.
 
 Dates are those of the calendar of the input. The first line, which begins with #, names calendar and
-units; missing values are empty.
+units; missing values are empty. Points that stand for unequal areas have these in a column of their own.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import TextIO
 import numpy as np
 
 from gpo.data.query_points import Block
-from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
+from gpo.data.writers.layout import AREAS, AbstractForecastWriter, ForecastLayout
 from gpo.files import whole_file
 
 DIGITS = {"f4": 7, "f8": 16}
@@ -30,7 +30,8 @@ class _TableWriter(AbstractForecastWriter):
         case = "sample" if layout.times is None else "trajectory"
         names = [variable.name for variable in layout.variables]
         times = [] if layout.times is None else ["time"]
-        self._lines.writerow([case, *times, *layout.points.names, *names])
+        areas = [] if layout.points.areas is None else [AREAS]
+        self._lines.writerow([case, *times, *layout.points.names, *areas, *names])
         self._times, self._digits = _times(layout), _digits(layout)
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
@@ -82,10 +83,11 @@ def _times(layout: ForecastLayout) -> list[str]:
 
 
 def _places(layout: ForecastLayout, block: Block) -> np.ndarray:
-    """Returns points by coordinates, in the units of the file."""
+    """Returns points by coordinates, in the units of the file, and by their area where it counts."""
     points = layout.points
     if points.is_grid:
         axes = [numbers[part] for numbers, part in zip(points.numbers, block, strict=True)]
         return np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], -1)
-    columns = [np.asarray(numbers).reshape(points.shape)[block] for numbers in points.numbers]
+    given = [*points.numbers, *(() if points.areas is None else (points.areas,))]
+    columns = [np.asarray(numbers).reshape(points.shape)[block] for numbers in given]
     return np.stack([column.ravel() for column in columns], -1)
