@@ -1,7 +1,8 @@
 """Particles that move, over the input field: where what arrives at a site came from.
 
 An arrow leads from the center of a particle to the site that owns it. On a line the displacement is a
-curve. On the sphere its components are those to the east and to the north, in degrees of arc.
+curve. On the sphere its components are those to the east and to the north, in degrees of arc; an arrow
+is as long as they are on the map.
 """
 
 import math
@@ -26,6 +27,7 @@ from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
+from gpo.numerics.footprints import longitude_stretch
 from gpo.report.appearance import labelled
 from gpo.report.contact_sheet import (
     color_limits,
@@ -163,8 +165,12 @@ class Motion:
     def _draw_arrows(self, axes: Axes, ways: np.ndarray) -> None:
         sites = self.sites
         limits = axes.get_xlim(), axes.get_ylim()
+        places, across = self._places[sites], ways[sites, 0]
+        if self.geometry.domain.is_sphere:
+            # A way to the east is more degrees of longitude the nearer it is to a pole.
+            across = across * longitude_stretch(places[:, 1])
         arrows = axes.quiver(
-            *self._places[sites].T, ways[sites, 0], ways[sites, 1], color="0.1", pivot="tip",
+            *places.T, across, ways[sites, 1], color="0.1", pivot="tip",
             angles="xy", scale_units="xy", scale=1 / self.factor,
             width=0.004, headwidth=4, minlength=0.5,
         )  # fmt: skip

@@ -3,6 +3,9 @@
 import { short } from "./colours.js";
 import { Nearest } from "./nearest.js";
 
+// East is more degrees of longitude near the poles; close to them it would fill the map.
+const LEAST_COSINE = 0.2;
+
 export class Geometry {
   constructor({ metadata, arrays }) {
     Object.assign(this, metadata);
@@ -49,6 +52,18 @@ export class Geometry {
   get stretch() {
     if (!this.is_sphere || this.upper[1] - this.lower[1] > 120) return 1;
     return Math.max(0.3, Math.cos((((this.lower[1] + this.upper[1]) / 2) * Math.PI) / 180));
+  }
+
+  // Returns by how much longer a way to the east is drawn than one to the north, on a map.
+  eastward(latitude) {
+    return this.is_sphere ? 1 / Math.max(LEAST_COSINE, Math.cos((latitude * Math.PI) / 180)) : 1;
+  }
+
+  // Where three dimensions are cut, in words; "" where all is seen.
+  get sliceWords() {
+    if (this.numAxes < 3) return "";
+    const { axis, at } = this.slice;
+    return `${this.names[axis]} = ${short(at)}${this.units[axis] ? ` ${this.units[axis]}` : ""}`;
   }
 
   // Returns the length after which a drawn axis begins again; 0 where it does not.
