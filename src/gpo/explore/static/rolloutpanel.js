@@ -101,7 +101,7 @@ export class RolloutPanel {
       this.pictures[n].show({ geometry, box, values, scale: how, units: labelOf(output), isSmooth, curves: n ? [] : curves, over }),
     );
     const { labels } = this.rollout.metadata;
-    const text = `${step + 1} of ${labels.length}: ${labels[step]}`;
+    const text = [`${step + 1} of ${labels.length}: ${labels[step]}`, geometry.sliceWords].filter(Boolean).join(", ");
     element("step").value = step + 1;
     element("step-text").textContent = text;
     element("step").setAttribute("aria-valuetext", text);
