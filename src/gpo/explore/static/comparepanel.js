@@ -104,10 +104,12 @@ export class ComparePanel {
     const [ours, theirs] = [frames.metadata.errors, this.other.metadata.errors].map(({ rms }) => rms[variable]);
     const less = 100 * Math.abs(1 - Math.min(ours, theirs) / Math.max(ours, theirs));
     const better = ours < theirs ? run.name : run.compared.name;
+    const { sliceWords } = this.store.geometry;
+    const slice = sliceWords && ` Pictures are cut at ${sliceWords}.`;
     const verdict = less < 1 ? "both err as much" : `${better} errs by ${Math.round(less)} % less`;
     element("compare-seen").textContent =
       `RMS error here: ${run.name} (${run.model}) ${withUnits(ours, units)}, ${run.compared.name} (${run.compared.model}) ` +
-      `${withUnits(theirs, units)}: ${verdict} in this example.`;
+      `${withUnits(theirs, units)}: ${verdict} in this example.${slice}`;
   }
 
   drawCurve() {
