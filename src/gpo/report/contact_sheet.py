@@ -12,7 +12,7 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
-from gpo.report.appearance import labelled
+from gpo.report.appearance import labelled, readable_units
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
@@ -97,7 +97,7 @@ def draw_values(
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
         axes.set(
             xlabel=names[0],
-            ylabel=f"{names[1]}, middle of {geometry.axis_names[2]}",
+            ylabel=f"{names[1]}, at {slice_label(geometry)}",
             aspect="equal",
         )
     elif _is_curved(geometry) and not (in_own_frame and geometry.axes):
@@ -111,6 +111,12 @@ def draw_values(
         axes.set(xlabel=names[across], ylabel=names[up], aspect="equal")
     else:
         _draw_points(axes, geometry, shown, style)
+
+
+def slice_label(geometry: Geometry) -> str:
+    """Returns where a grid in three dimensions is cut: at the middle plane of its last axis."""
+    at = float(geometry.axes[2][geometry.grid_shape[2] // 2])
+    return f"{geometry.axis_names[2]} = {at:.3g} {readable_units(geometry.axis_units[2])}".rstrip()
 
 
 def axis_labels(geometry: Geometry) -> list[str]:

@@ -35,6 +35,7 @@ from gpo.report.contact_sheet import (
     draw_values,
     map_places,
     panel_height,
+    slice_label,
 )
 from gpo.report.fields import label_plane
 from gpo.report.true_flow import TrueFlow
@@ -189,7 +190,7 @@ class Motion:
         named = [f"{name} ({unit})" if unit else name for name, unit in pairs]
         axes.set_xlabel(named[0], fontsize=8)
         if len(geometry.axes) == 3:
-            named[1] += f", middle of {names[2]}"
+            named[1] += f", at {slice_label(geometry)}"
         if geometry.domain.dim > 1:
             axes.set_ylabel(named[1], fontsize=8)
 
