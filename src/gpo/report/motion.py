@@ -116,10 +116,8 @@ class Motion:
         """By what arrows are lengthened: until they can be read, and reach their neighbours at most."""
         if self.geometry.domain.dim == 1 or len(self.sites) == 0:
             return 1
-        low, high = self._box
-        side = float(np.sqrt(np.prod(high - low)))
-        most = min(READABLE, len(self.sites) ** -0.5) * side
         size = float(np.sqrt((self.displacement[self.sites, :, :2] ** 2).sum(-1).mean()))
+        most = min(READABLE * self._side, self._spacing)
         return max((factor for factor in FACTORS if factor * size <= most), default=1)
 
     @property
@@ -155,13 +153,13 @@ class Motion:
         self._draw_arrows(axes, ways)
 
     def draw_velocity(self, axes: Axes, flow: TrueFlow) -> None:
-        """Draws the true velocity of the chosen sites, as long as the heaviest particle's displacement."""
+        """Draws the true velocity of the chosen sites; most arrows reach no farther than their neighbours."""
         if len(self.in_view) == 0:
             return
         velocity = np.nan_to_num(flow.velocity)
-        heaviest = self.displacement[:, int(self.fractions.argmax())]
-        longer, size = (np.sqrt(self._mean(part**2).sum()) for part in (heaviest, velocity))
-        self._draw_arrows(axes, velocity * (longer / size if size > 0 else 0.0))
+        size = np.sqrt(self._mean(velocity**2)[:2].sum())
+        length = self._spacing / self.factor
+        self._draw_arrows(axes, velocity * (length / size if size > 0 else 0.0))
 
     def _draw_arrows(self, axes: Axes, ways: np.ndarray) -> None:
         sites = self.sites
@@ -200,6 +198,17 @@ class Motion:
         sizes = [squares.sum()] if len(set(units)) == 1 else squares
         pairs = zip(np.sqrt(sizes), units, strict=False)
         return ", ".join(f"{size:.2g}{unit if unit == '°' else f' {unit}'}".rstrip() for size, unit in pairs)  # fmt: skip
+
+    @property
+    def _side(self) -> float:
+        """That of a square as large as what is drawn."""
+        low, high = self._box
+        return float(np.sqrt(np.prod(high - low)))
+
+    @property
+    def _spacing(self) -> float:
+        """How far arrows are apart."""
+        return len(self.sites) ** -0.5 * self._side
 
     @cached_property
     def _seen(self) -> np.ndarray:
@@ -285,7 +294,7 @@ def draw_motion(
     columns = 3 if num_panels in (5, 6) else min(MAX_COLUMNS, num_panels)
     lines = math.ceil(num_panels / columns)
     height = lines * sum(
-        panel_height(motion.geometry) * 3.1 / 3.2 + 0.4 + 0.3 * has_flow for *_, motion, _ in blocks
+        panel_height(motion.geometry) * 3.1 / 3.2 + 0.6 + 0.5 * has_flow for *_, motion, _ in blocks
     )
     figure, grid = plt.subplots(
         lines * len(blocks), columns, figsize=(12.4 * columns / 4 + (2.0 if columns == 3 else 0.0), height),
@@ -316,7 +325,7 @@ def _draw_block(
         _draw_veiled(panels[1], geometry, field, limits)
         motion.draw_velocity(panels[1], flow)
         motion.label(panels[1])
-        panels[1].set_title("true velocity, its arrows as long\nas those of the heaviest particle", fontsize=9)  # fmt: skip
+        panels[1].set_title("true velocity, lengths of arrows\nrelative to each other", fontsize=9)
         panels[1].tick_params(labelsize=7)
     first = 1 if flow is None else 2
     for number, axes in enumerate(panels[first : first + num_gaussians]):

@@ -1,7 +1,7 @@
 // Two runs side by side: predictions and errors of one example, and the errors of both rollouts.
 
 import { NOTHING, plain } from "./ablation.js";
-import { arrange, settle } from "./arrange.js";
+import { arrange, roomFor, settle } from "./arrange.js";
 import { drawCoast } from "./coast.js";
 import { short, signedScale, withUnits } from "./colours.js";
 import { drawErrors } from "./curve.js";
@@ -49,7 +49,8 @@ export class ComparePanel {
   arrange() {
     const { geometry } = this.store;
     if (!geometry) return;
-    settle(this.pictures, arrange(4, geometry, { width: element("compare-pictures").clientWidth, height: HEIGHT }));
+    const room = { width: element("compare-pictures").clientWidth, height: roomFor(geometry, HEIGHT) };
+    settle(this.pictures, arrange(4, geometry, room));
     this.draw();
   }
 

@@ -1,6 +1,6 @@
 // Where the sites are, and which of them every pixel of a picture shows.
 
-import { short } from "./colours.js";
+import { short, ticks } from "./colours.js";
 import { Nearest } from "./nearest.js";
 
 // East is more degrees of longitude near the poles; close to them it would fill the map.
@@ -83,6 +83,12 @@ export class Geometry {
     const degrees = axis === 0 ? ((((at + 180) % 360) + 360) % 360) - 180 : at;
     const side = degrees === 0 || degrees === -180 ? "" : axis === 0 ? (degrees > 0 ? "E" : "W") : degrees > 0 ? "N" : "S";
     return `${short(Math.abs(degrees))}°${side}`;
+  }
+
+  // Returns round places along an axis; on a map those that degrees are counted by.
+  ticks(low, high, most) {
+    const isWide = this.is_sphere && high - low > 10;
+    return isWide ? ticks(low, high, most, [1, 2, 5, 10, 15, 30, 45, 60, 90, 180]) : ticks(low, high, most);
   }
 
   // Returns the box that shows everything of the plane, or the focus box where most sites are.
