@@ -12,7 +12,7 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
-from gpo.report.appearance import labelled, readable_units
+from gpo.report.appearance import add_bar, labelled, readable_units
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
@@ -59,8 +59,7 @@ def draw_panel(
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)
     if geometry.domain.dim > 1:
-        bar = ScalarMappable(Normalize(*limits), color_map(limits))
-        plt.colorbar(bar, ax=axes, shrink=0.8, label=label).ax.tick_params(labelsize=7)
+        add_bar(axes, ScalarMappable(Normalize(*limits), color_map(limits)), label)
     else:
         axes.set_ylabel(label, fontsize=8)
 

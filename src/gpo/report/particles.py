@@ -23,7 +23,7 @@ from gpo.inspect.cloud import ParticleCloud
 from gpo.interpretation.reconstruction import ParticleReconstruction, reconstruct
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
-from gpo.report.appearance import labelled
+from gpo.report.appearance import add_bar, labelled
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 from gpo.report.fields import label_plane
 from gpo.report.motion import draw_motion
@@ -74,7 +74,7 @@ def draw_particles(
     # A light rim keeps dark ellipses apart from a dark field.
     ellipses.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
     axes.add_collection(ellipses)
-    plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction:g} σ)")
+    add_bar(axes, ellipses, f"weight w (half axes {fraction:g} σ)")
     label_plane(axes, coords, domain)
 
 
