@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -91,8 +92,7 @@ def draw_values(
         margin = 0.05 * (limits[1] - limits[0])
         axes.set(xlabel=names[0], ylim=(limits[0] - margin, limits[1] + margin))
     elif geometry.axes and len(geometry.axes) == 3:
-        middle = geometry.grid_shape[2] // 2
-        plane = shown.reshape(geometry.grid_shape)[:, :, middle]
+        plane = in_plane(geometry, shown)
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
         axes.set(
             xlabel=names[0],
@@ -122,6 +122,13 @@ def axis_labels(geometry: Geometry) -> list[str]:
     """Returns the name of every axis with its units, in the order of the file."""
     pairs = zip(geometry.axis_names, geometry.axis_units, strict=True)
     return [labelled(name, unit) for name, unit in pairs]
+
+
+def in_plane(geometry: Geometry, values: Float[np.ndarray, " points"]) -> np.ndarray:
+    """Returns the values that a panel shows: of a grid in three dimensions those of one plane."""
+    if len(geometry.axes) != 3:
+        return values
+    return values.reshape(geometry.grid_shape)[:, :, geometry.grid_shape[2] // 2]
 
 
 def color_map(limits: tuple[float, float]) -> str:

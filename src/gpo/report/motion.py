@@ -33,6 +33,7 @@ from gpo.report.contact_sheet import (
     color_limits,
     draw_panel,
     draw_values,
+    in_plane,
     map_places,
     panel_height,
     slice_label,
@@ -317,7 +318,7 @@ def _draw_block(
 ) -> None:
     geometry, num_gaussians = motion.geometry, motion.weights.shape[1]
     field = np.where(motion.quadrature > 0, example.fields[0, -1, :, 0].numpy(), np.nan)
-    limits = color_limits(field)
+    limits = color_limits(in_plane(geometry, field))
     # Arrows are displacements along the axes of the grid.
     draw_panel(panels[0], title, label, geometry, field, limits, in_own_frame=True)
     motion.label(panels[0])
