@@ -245,3 +245,60 @@ def test_a_planet_without_dates_has_no_coastlines_until_they_are_wanted(tab, kin
         assert page.is_visible("#coast-label") == is_offered
         assert not page.is_checked("#show-coast")
         assert page.problems == []
+
+
+def test_a_slice_says_where_it_cuts_and_its_slider_keeps_the_zoom(tab):
+    with address_of(make_session("cube")) as address:
+        page = opened_at(tab, address)
+        assert text(page, "slice-text") == "z = 0.5"
+        for part in ("field-caption", "field-error-caption", "step-text", "flow-seen"):
+            playwright.expect(page.locator(f"#{part}")).to_contain_text("z = 0.5")
+        page.click("#zoom-in")
+        settle(page)
+        page.wait_for_url(re.compile("box="))
+        near = re.search(r"box=([^&]+)", page.url)[1]
+        page.fill("#slice", "0.9")
+        settle(page)
+        playwright.expect(page.locator("#field-caption")).to_contain_text("z = 0.9")
+        page.wait_for_url(re.compile(r"slice=2,0\.9"))
+        assert re.search(r"box=([^&]+)", page.url)[1] == near
+        # Another axis has another plane, all of which is shown.
+        page.select_option("#slice-axis", "0")
+        settle(page)
+        page.wait_for_url(re.compile(r"slice=0,0\.9"))
+        assert "box=" not in page.url
+        page.evaluate("window.location.hash = 'slice=1,0.25'")
+        playwright.expect(page.locator("#slice-text")).to_have_text("y = 0.25")
+        assert (page.input_value("#slice"), page.input_value("#slice-axis")) == ("0.25", "1")
+        assert page.problems == []
+
+
+def test_a_browser_that_keeps_nothing_still_turns_dark(browser, served):
+    with browser.new_context(color_scheme="light") as context:
+        context.add_init_script(
+            "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } })"
+        )
+        page = context.new_page()
+        page.goto(served[0])
+        page.wait_for_selector("html[data-theme=light][data-ready=true]")
+        page.click("#theme")
+        assert page.get_attribute("html", "data-theme") == "dark"
+        page.click("#theme")
+        assert page.get_attribute("html", "data-theme") == "light"
+
+
+def test_on_a_map_an_arrow_begins_at_the_longitude_of_its_center(tab, served):
+    tails = module_page(tab, served).evaluate(
+        """Promise.all([import('/static/particles.js'), import('/static/geometry.js')]).then(([{ ParticleCloud }, { Geometry }]) => {
+        const parts = { names: ["longitude", "latitude"], lower: [-180, -90], upper: [180, 90], is_sphere: true, slice: {} };
+        const geometry = Object.assign(Object.create(Geometry.prototype), parts, { numAxes: 2, kind: "points", numSites: 2,
+          positions: [10, 0, 10, 60], slice: { axis: 1 } });
+        const arrays = { sites: { data: [0, 1] }, centers: { data: [], shape: [2, 1, 2] }, weights: { data: [1, 1] },
+          displacements: { data: [3, 1, 3, 1] } };
+        const box = { left: -180, right: 180, bottom: -90, top: 90 };
+        const picture = { content: { geometry, box }, toPixel: (x, y) => [x, y] };
+        const cloud = new ParticleCloud({ arrays });
+        return [0, 1].map((n) => cloud.arrow(picture, n, n).tail); })"""
+    )
+    # A degree of arc to the east at 60 degrees is two of longitude.
+    np.testing.assert_allclose(tails, [[7, -1], [4, 59]])

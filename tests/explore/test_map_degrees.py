@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gpo.explore.plane import LEAST_COSINE, map_degrees
+from gpo.explore.plane import map_degrees
+from gpo.numerics.footprints import LEAST_COSINE
 
 
 @pytest.mark.parametrize(

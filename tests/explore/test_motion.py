@@ -72,6 +72,8 @@ def test_a_particle_that_stands_still_is_not_the_motion_of_the_field():
     (-0.46, [-0.47, -0.47], "Nothing says"),
     (-0.9, [-0.2, 0.3], "It moves against this field"),
     (0.501, [0.499], "Nothing says"),
+    (0.1, [0.07, 0.09], "but weakly"),
+    (-0.1, [0.07, 0.09], "goes against this field"),
     (0.9, [], "There is no other example"),
 ])  # fmt: skip
 def test_words_claim_only_what_other_examples_do_not_show_as_well(own, others, verdict):

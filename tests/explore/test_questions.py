@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from gpo import Ablation, GaussianMixture
 from gpo.evaluation.spectrum import spectral_errors
 from gpo.explore import mixtures, typical
+from gpo.explore import ranking as rankings
 from gpo.explore.app import make_app
 from gpo.explore.arrays import unpack
 from gpo.explore.comparison import compare
@@ -258,8 +259,42 @@ def test_a_ranking_is_given_up_between_two_ablations():
     session = make_session("grid")
     with pytest.raises(AbandonedError):
         ranking(session, RankingRequest(computes=True), lambda: "ranking" in session.progress)
-    assert session.progress["ranking"] == (0, 2, "ablating layers")
-    assert session.ranking is None
+    total = len(session.members)
+    assert session.progress["ranking"] == (0, total, "ablating particles, 1 of 5; test examples")
+    assert ranking(session, RankingRequest()).metadata["reason"] == "Not computed yet."
+
+
+def test_a_ranking_of_a_part_says_so_and_goes_on_to_the_whole_split(monkeypatch):
+    session, at_once = make_session("grid"), make_session("grid")
+    total = len(session.members)
+    assert total > 3
+    whole = ranking(at_once, RankingRequest(computes=True)).metadata
+    assert whole["num_read"] == whole["num_examples"] == total
+    monkeypatch.setattr(rankings, "MAX_GROUP", 2)
+    monkeypatch.setattr(rankings, "SECONDS", 0.0)
+    part = ranking(session, RankingRequest(computes=True)).metadata
+    assert (part["num_read"], part["num_examples"]) == (2, total)
+    # What is read before nobody waits any more stays known.
+    with pytest.raises(AbandonedError):
+        ranking(
+            session, RankingRequest(computes=True, is_whole=True),
+            lambda: session.progress["ranking"][0] == 4,
+        )  # fmt: skip
+    assert ranking(session, RankingRequest()).metadata["num_read"] == 4
+    rest = ranking(session, RankingRequest(computes=True, is_whole=True)).metadata
+    assert rest["num_read"] == total
+    assert rest["error"] == pytest.approx(whole["error"], rel=1e-5)
+    one, other = ({row["name"]: row["change"] for row in some["rows"]} for some in (rest, whole))
+    assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64])
+def test_the_order_of_reading_has_every_example_once_and_spreads_its_beginning(count):
+    order = rankings.spread_order(count)
+    assert sorted(order) == list(range(count))
+    if count == 64:
+        for size in (2, 4, 8, 16):
+            assert sorted(order[:size]) == list(range(0, 64, 64 // size))
 
 
 def test_a_baseline_has_no_parts_to_rank():

@@ -11,6 +11,7 @@ from matplotlib.quiver import Quiver
 from gpo import Domain, Particles
 from gpo.data.geometry import Geometry
 from gpo.interpretation.results import Interpretation
+from gpo.numerics.domain import longitude_latitude
 from gpo.numerics.footprints import tangent_frame
 from gpo.report.captions import motion_caption
 from gpo.report.motion import MAX_ARROWS, Motion, draw_heaviest, draw_motion
@@ -104,6 +105,22 @@ def test_on_the_sphere_arrows_are_the_way_to_the_east_and_to_the_north(kind):
     torch.testing.assert_close(centers, held.centers[0].double(), atol=1e-5, rtol=1e-5)
 
 
+def test_on_a_map_arrows_begin_at_the_longitude_of_their_centers():
+    latitude, longitude = np.linspace(-75, 75, 11), np.arange(36) * 10.0
+    geometry = Geometry.latitude_longitude(latitude, longitude)
+    coords = torch.from_numpy(geometry.coords)
+    east, _ = tangent_frame(coords).unbind(-2)
+    centers = geometry.domain.wrap(coords - 0.01 * east)[None, :, None]
+    held = Particles(centers, torch.ones_like(centers), torch.ones(centers.shape[:3]))
+    motion = Motion.of(held, coords[None], torch.from_numpy(geometry.weights)[None], geometry)
+    _, panel = plt.subplots()
+    motion.draw(panel, 0)
+    (arrows,) = panel.collections
+    began, _ = longitude_latitude(centers[0, motion.sites, 0])
+    way = (arrows.XY[:, 0] - began.numpy() + 180) % 360 - 180
+    np.testing.assert_allclose(np.array(arrows.U), way, rtol=2e-3)
+
+
 def test_masked_sites_get_no_arrow():
     session = make_session("masked")
     geometry = session.plane(0).geometry
@@ -190,7 +207,8 @@ def test_every_layer_with_particles_and_every_kind_of_data_has_its_panels():
 def test_many_particles_take_several_rows():
     figure = drawn(make_session("grid", num_gaussians=7, hidden_dim=8))
     assert len(quivers(figure)) == 7
-    assert sum(axes.axison for axes in figure.axes) == 1 + 7 + 1, "and the colours of the field"
+    assert sum(axes.axison for axes in figure.axes) == 1 + 7
+    assert [len(axes.child_axes) for axes in figure.axes[:2]] == [1, 0], "the colours of the field"
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,8 @@ class Page:
 
     async def progress(self, request: Request) -> Response:
         """Returns how far what takes long has come; it waits for nothing."""
-        return Response(to_json(self.session.progress), media_type="application/json")
+        # A copy, made at once: a thread that computes may add to it meanwhile.
+        return Response(to_json(dict(self.session.progress)), media_type="application/json")
 
     async def answer(self, request: Request) -> Response:
         """Returns a packet, or an error that states what is wrong with the request."""

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.explore.arrays import Packet
-from gpo.explore.plane import LEAST_COSINE, Plane
+from gpo.explore.plane import Plane
 from gpo.explore.requests import MixtureRequest
 from gpo.explore.session import AbandonedError, Session
 from gpo.mixture.lattice import fit_lattice
 from gpo.mixture.mixture import GaussianMixture
 from gpo.numerics.domain import Domain
-from gpo.numerics.footprints import tangent_frame
+from gpo.numerics.footprints import longitude_stretch, tangent_frame
 
 MAX_PARTICLES = 200
 """Gaussians that are fitted while the page waits."""
@@ -129,5 +129,5 @@ def drawn_covariances(found: GaussianMixture, domain: Domain, centers: np.ndarra
     frame = tangent_frame(found.centers)
     tangent = (frame @ found.covariances @ frame.mT).numpy() * np.rad2deg(1) ** 2
     stretch = np.ones((len(found), 2))
-    stretch[:, 0] = 1 / np.cos(np.deg2rad(centers[:, 1])).clip(LEAST_COSINE)
+    stretch[:, 0] = longitude_stretch(centers[:, 1])
     return tangent * stretch[:, :, None] * stretch[:, None, :]

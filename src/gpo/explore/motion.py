@@ -32,6 +32,8 @@ REASON = f"{UNKNOWN[0].upper()}{UNKNOWN[1:]}."
 SCALED = "Units do not tell how far the flow goes in a step: it is drawn as fast as the learned motion."  # fmt: skip
 
 
+WEAK = 0.5
+"""Correlations below explain less than a quarter of a motion."""
 STILL, LEAST = "This particle stands still here.", 1e-5
 """Said where no displacement is longer than this part of the domain: it would be compared as noise."""
 
@@ -151,9 +153,13 @@ def velocity_in_words(own: float, others: Sequence[float]) -> str:
         round(float(one), 2) for one in (own, np.mean(others), min(others), max(others))
     )
     control = f"with that of {_counted(len(others), 'other example')}: {_signed(mean)} on average, {_signed(low)} to {_signed(high)}"  # fmt: skip
-    if own > max(high, 0.0):
+    is_more, is_less = own > max(high, 0.0), own < min(low, 0.0)
+    if (is_more or is_less) and abs(own) < WEAK:
+        side = "with" if is_more else "against"
+        verdict = f"It goes {side} this field more than {side} any other of them, but weakly: most of it is something else."  # fmt: skip
+    elif is_more:
         verdict = "It moves with this field, more than with any other of them."
-    elif own < min(low, 0.0):
+    elif is_less:
         verdict = "It moves against this field, more than against any other of them."
     else:
         verdict = "Nothing says that it is the motion of this field."

@@ -14,10 +14,7 @@ from gpo.data.geometry import Geometry, focus_box
 from gpo.data.units import readable
 from gpo.explore.arrays import Packet
 from gpo.numerics.domain import longitude_latitude, unit_vectors
-from gpo.numerics.footprints import tangent_frame
-
-LEAST_COSINE = 0.2
-"""A length is more degrees of longitude near the poles; close to them it would fill the map."""
+from gpo.numerics.footprints import longitude_stretch, tangent_frame
 
 
 @dataclass(frozen=True)
@@ -201,5 +198,5 @@ def map_degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray)
     """
     places = unit_vectors(torch.from_numpy(longitude), torch.from_numpy(latitude))
     reach = np.linalg.norm(scales[..., None, :] * tangent_frame(places).numpy(), axis=-1)
-    reach[..., 0] /= np.cos(np.deg2rad(latitude)).clip(LEAST_COSINE)
+    reach[..., 0] *= longitude_stretch(latitude)
     return np.rad2deg(reach)

@@ -68,7 +68,9 @@ class RankingRequest(ExampleRequest):
     """A request for what matters over the test split."""
 
     computes: bool = False
-    """Whether it is computed where it is not known."""
+    """Whether test examples that were not read yet are read."""
+    is_whole: bool = False
+    """Whether all of them are, however long it takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +206,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "frame": _whole,
     "count": _whole,
     "computes": _flag,
+    "is_whole": _flag,
     "layer": _whole,
     "mode": _whole,
     "point": _point,

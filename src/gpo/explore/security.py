@@ -129,7 +129,7 @@ def refused(status: int, message: str) -> JSONResponse:
 
 
 def _opens_the_page(scope: Scope, headers: Headers) -> bool:
-    """Tells whether a link was followed here: the page opens in a tab, and nothing is told to others."""
+    """Returns whether a link was followed here: the page opens in a tab, and nothing is told to others."""
     is_tab = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest", "document")
     is_page = scope["method"] == "GET" and scope["path"] == "/"
     return is_page and is_tab == ("navigate", "document")

@@ -92,8 +92,8 @@ class Session:
     """What is under way: how much of it is done, of how much, and its name."""
     scores: np.ndarray | None = None
     """Errors of test examples, once they are known."""
-    ranking: dict[str, Any] | None = None
-    """What matters over the test split, once it was computed."""
+    ranking: Any = None
+    """What matters over the test split, as far as it was computed."""
 
     def __post_init__(self) -> None:
         """Chooses the examples and makes room for what is computed."""

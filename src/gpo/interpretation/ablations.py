@@ -85,7 +85,7 @@ def part_effects(
     assert isinstance(model, GaussianParticleOperator)
     return {
         "error": effects.error,
-        "particles": _particle_effects(effects, model),
+        "particles": _particle_effects(effects, model, track),
         "layers": layer_effects(effects, track),
         "heads": _head_effects(effects, model, track),
         "shells": shell_effects(effects, track, by_layer=by_layer),
@@ -255,7 +255,9 @@ def _area(counts: Sequence[int], gaps: np.ndarray, height: float) -> float | Non
     return float(np.trapezoid(gaps[1:], powers) / (powers[-1] - powers[0]) / height)
 
 
-def _particle_effects(effects: Effects, model: GaussianParticleOperator) -> dict[str, Any]:
+def _particle_effects(
+    effects: Effects, model: GaussianParticleOperator, track: Track
+) -> dict[str, Any]:
     """Returns the effect of ablating all particles, and each; values and coordinates remain.
 
     Where particles move, they bring nothing: every site sees itself.
@@ -263,10 +265,11 @@ def _particle_effects(effects: Effects, model: GaussianParticleOperator) -> dict
     if not model.config.has_particles:
         return {"reason": "the model has no particles"}
     numbers = range(model.config.num_gaussians)
-    return {
-        "all": effects.without(Ablation(gaussians=frozenset(numbers))),
-        "each": [effects.without(Ablation(gaussians=frozenset({number}))) for number in numbers],
-    }
+    choices = [frozenset(numbers), *(frozenset({number}) for number in numbers)]
+    every, *each = [
+        effects.without(Ablation(gaussians=some)) for some in track(choices, "ablating particles")
+    ]
+    return {"all": every, "each": each}
 
 
 def _head_effects(effects: Effects, model: GaussianParticleOperator, track: Track) -> Any:

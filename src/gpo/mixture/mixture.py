@@ -90,7 +90,7 @@ class GaussianMixture:
             values: The field at its sites.
             coords: The sites; unit vectors on the sphere.
             weights: Quadrature weights; 0 masks a site. All equal when not given.
-            num_particles: How many Gaussians.
+            num_particles: How many Gaussians; as many as `start` has where that is given.
             domain: Where the sites lie; the smallest open box around them when not given.
             covariance: full, or diagonal: ellipses along the axes.
             num_steps: Steps of every round; more are slower and closer.

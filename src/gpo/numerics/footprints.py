@@ -8,6 +8,7 @@ orientation.
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,6 +17,8 @@ from gpo.numerics.domain import Domain, longitude_latitude
 
 LONGEST_CHORD = math.sqrt(2)
 """Outlines on the sphere end a quarter turn from their center: beyond, inside and outside would swap."""
+LEAST_COSINE = 0.2
+"""A length is more degrees of longitude near the poles; close to them it would fill a map."""
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,12 @@ def tangent_frame(points: Float[Tensor, "*batch 3"]) -> Float[Tensor, "*batch 2 
 
 def _shortest(degrees: Tensor) -> Tensor:
     return torch.remainder(degrees + 180, 360) - 180
+
+
+def longitude_stretch(latitude: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Returns how many degrees of longitude a degree of arc to the east is, bounded near the poles.
+
+    Args:
+        latitude: In degrees.
+    """
+    return 1 / np.cos(np.deg2rad(latitude)).clip(LEAST_COSINE)

@@ -124,6 +124,8 @@ def _hide_all_but_fields(figure: Figure, panels: list[Axes]) -> None:
     for axes in panels:
         axes.set_title("")
         axes.set_axis_off()
+        for bar in axes.child_axes:
+            bar.set_visible(False)
 
 
 def _draw_frame(

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -76,6 +77,13 @@ def labelled(name: str, units: str) -> str:
     return f"{name} ({shown})" if shown else name
 
 
+def add_bar(axes: Axes, colors: ScalarMappable, label: str = "") -> None:
+    """Draws the colours of a panel beside it, as high as the panel is."""
+    room = axes.inset_axes((1.03, 0.0, 0.05, 1.0))
+    plt.colorbar(colors, cax=room, label=label)
+    room.tick_params(labelsize=7)
+
+
 def darken(figure: Figure) -> None:
     """Recolours what is neutral for dark paper: letters, axes, rules, black and grey curves.
 
@@ -83,7 +91,7 @@ def darken(figure: Figure) -> None:
     """
     for text in figure.findobj(Text):
         text.set_color(_inverted(text.get_color()))
-    for axes in figure.axes:
+    for axes in figure.findobj(Axes):
         _darken_axes(axes)
 
 

@@ -51,8 +51,8 @@ ALTS = {
 MOTION = (
     "The last input frame, and over it the particles of every site, a panel for each. An arrow "
     "leads from the center of a particle, where what arrives at the site came from, to the site, "
-    "lengthened by a factor where the title names one; on the sphere it shows the components to the "
-    "east and to the north, on a line there is a curve. Titles give the fraction of "
+    "lengthened by a factor where the title names one; on a map it is as long as in longitude "
+    "and latitude, on a line there is a curve. Titles give the fraction of "
     "what arrives that a particle brings, by size, and the root mean square of its displacement, "
     "both over the sites in view. Where the velocity is known it has a panel of its own, and titles "
     "give the vector correlation of displacement and velocity on this example; the control, in "

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -12,7 +13,7 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
-from gpo.report.appearance import labelled
+from gpo.report.appearance import add_bar, labelled, readable_units
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
@@ -59,8 +60,7 @@ def draw_panel(
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)
     if geometry.domain.dim > 1:
-        bar = ScalarMappable(Normalize(*limits), color_map(limits))
-        plt.colorbar(bar, ax=axes, shrink=0.8, label=label).ax.tick_params(labelsize=7)
+        add_bar(axes, ScalarMappable(Normalize(*limits), color_map(limits)), label)
     else:
         axes.set_ylabel(label, fontsize=8)
 
@@ -92,12 +92,11 @@ def draw_values(
         margin = 0.05 * (limits[1] - limits[0])
         axes.set(xlabel=names[0], ylim=(limits[0] - margin, limits[1] + margin))
     elif geometry.axes and len(geometry.axes) == 3:
-        middle = geometry.grid_shape[2] // 2
-        plane = shown.reshape(geometry.grid_shape)[:, :, middle]
+        plane = in_plane(geometry, shown)
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
         axes.set(
             xlabel=names[0],
-            ylabel=f"{names[1]}, middle of {geometry.axis_names[2]}",
+            ylabel=f"{names[1]}, at {slice_label(geometry)}",
             aspect="equal",
         )
     elif _is_curved(geometry) and not (in_own_frame and geometry.axes):
@@ -113,10 +112,23 @@ def draw_values(
         _draw_points(axes, geometry, shown, style)
 
 
+def slice_label(geometry: Geometry) -> str:
+    """Returns where a grid in three dimensions is cut: at the middle plane of its last axis."""
+    at = float(geometry.axes[2][geometry.grid_shape[2] // 2])
+    return f"{geometry.axis_names[2]} = {at:.3g} {readable_units(geometry.axis_units[2])}".rstrip()
+
+
 def axis_labels(geometry: Geometry) -> list[str]:
     """Returns the name of every axis with its units, in the order of the file."""
     pairs = zip(geometry.axis_names, geometry.axis_units, strict=True)
     return [labelled(name, unit) for name, unit in pairs]
+
+
+def in_plane(geometry: Geometry, values: Float[np.ndarray, " points"]) -> np.ndarray:
+    """Returns the values that a panel shows: of a grid in three dimensions those of one plane."""
+    if len(geometry.axes) != 3:
+        return values
+    return values.reshape(geometry.grid_shape)[:, :, geometry.grid_shape[2] // 2]
 
 
 def color_map(limits: tuple[float, float]) -> str:

@@ -19,7 +19,7 @@ from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Task
 from gpo.model.particles import Particles
 from gpo.report.appearance import labelled
-from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
+from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
 from gpo.report.particles import chosen_particles, outlines, readable_fraction
 
 MAX_COLUMNS = 4
@@ -68,7 +68,7 @@ def draw_layers(
     is_known = example.weights[0].numpy() > 0
     for axes, panel in zip(grid.flat, panels, strict=False):
         numbers = np.where(is_known, panel.values, np.nan)
-        limits = color_limits(numbers)
+        limits = color_limits(in_plane(geometry, numbers))
         draw_panel(axes, panel.title, panel.label, geometry, numbers, limits, in_own_frame=True)
         if panel.particles is not None:
             held = panel.particles

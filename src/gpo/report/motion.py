@@ -1,7 +1,8 @@
 """Particles that move, over the input field: where what arrives at a site came from.
 
 An arrow leads from the center of a particle to the site that owns it. On a line the displacement is a
-curve. On the sphere its components are those to the east and to the north, in degrees of arc.
+curve. On the sphere its components are those to the east and to the north, in degrees of arc; an arrow
+is as long as they are on the map.
 """
 
 import math
@@ -26,13 +27,16 @@ from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
+from gpo.numerics.footprints import longitude_stretch
 from gpo.report.appearance import labelled
 from gpo.report.contact_sheet import (
     color_limits,
     draw_panel,
     draw_values,
+    in_plane,
     map_places,
     panel_height,
+    slice_label,
 )
 from gpo.report.fields import label_plane
 from gpo.report.true_flow import TrueFlow
@@ -113,10 +117,8 @@ class Motion:
         """By what arrows are lengthened: until they can be read, and reach their neighbours at most."""
         if self.geometry.domain.dim == 1 or len(self.sites) == 0:
             return 1
-        low, high = self._box
-        side = float(np.sqrt(np.prod(high - low)))
-        most = min(READABLE, len(self.sites) ** -0.5) * side
         size = float(np.sqrt((self.displacement[self.sites, :, :2] ** 2).sum(-1).mean()))
+        most = min(READABLE * self._side, self._spacing)
         return max((factor for factor in FACTORS if factor * size <= most), default=1)
 
     @property
@@ -152,19 +154,23 @@ class Motion:
         self._draw_arrows(axes, ways)
 
     def draw_velocity(self, axes: Axes, flow: TrueFlow) -> None:
-        """Draws the true velocity of the chosen sites, as long as the heaviest particle's displacement."""
+        """Draws the true velocity of the chosen sites; most arrows reach no farther than their neighbours."""
         if len(self.in_view) == 0:
             return
         velocity = np.nan_to_num(flow.velocity)
-        heaviest = self.displacement[:, int(self.fractions.argmax())]
-        longer, size = (np.sqrt(self._mean(part**2).sum()) for part in (heaviest, velocity))
-        self._draw_arrows(axes, velocity * (longer / size if size > 0 else 0.0))
+        size = np.sqrt(self._mean(velocity**2)[:2].sum())
+        length = self._spacing / self.factor
+        self._draw_arrows(axes, velocity * (length / size if size > 0 else 0.0))
 
     def _draw_arrows(self, axes: Axes, ways: np.ndarray) -> None:
         sites = self.sites
         limits = axes.get_xlim(), axes.get_ylim()
+        places, across = self._places[sites], ways[sites, 0]
+        if self.geometry.domain.is_sphere:
+            # A way to the east is more degrees of longitude the nearer it is to a pole.
+            across = across * longitude_stretch(places[:, 1])
         arrows = axes.quiver(
-            *self._places[sites].T, ways[sites, 0], ways[sites, 1], color="0.1", pivot="tip",
+            *places.T, across, ways[sites, 1], color="0.1", pivot="tip",
             angles="xy", scale_units="xy", scale=1 / self.factor,
             width=0.004, headwidth=4, minlength=0.5,
         )  # fmt: skip
@@ -183,7 +189,7 @@ class Motion:
         named = [f"{name} ({unit})" if unit else name for name, unit in pairs]
         axes.set_xlabel(named[0], fontsize=8)
         if len(geometry.axes) == 3:
-            named[1] += f", middle of {names[2]}"
+            named[1] += f", at {slice_label(geometry)}"
         if geometry.domain.dim > 1:
             axes.set_ylabel(named[1], fontsize=8)
 
@@ -193,6 +199,17 @@ class Motion:
         sizes = [squares.sum()] if len(set(units)) == 1 else squares
         pairs = zip(np.sqrt(sizes), units, strict=False)
         return ", ".join(f"{size:.2g}{unit if unit == '°' else f' {unit}'}".rstrip() for size, unit in pairs)  # fmt: skip
+
+    @property
+    def _side(self) -> float:
+        """That of a square as large as what is drawn."""
+        low, high = self._box
+        return float(np.sqrt(np.prod(high - low)))
+
+    @property
+    def _spacing(self) -> float:
+        """How far arrows are apart."""
+        return len(self.sites) ** -0.5 * self._side
 
     @cached_property
     def _seen(self) -> np.ndarray:
@@ -278,7 +295,7 @@ def draw_motion(
     columns = 3 if num_panels in (5, 6) else min(MAX_COLUMNS, num_panels)
     lines = math.ceil(num_panels / columns)
     height = lines * sum(
-        panel_height(motion.geometry) * 3.1 / 3.2 + 0.4 + 0.3 * has_flow for *_, motion, _ in blocks
+        panel_height(motion.geometry) * 3.1 / 3.2 + 0.6 + 0.5 * has_flow for *_, motion, _ in blocks
     )
     figure, grid = plt.subplots(
         lines * len(blocks), columns, figsize=(12.4 * columns / 4 + (2.0 if columns == 3 else 0.0), height),
@@ -301,7 +318,7 @@ def _draw_block(
 ) -> None:
     geometry, num_gaussians = motion.geometry, motion.weights.shape[1]
     field = np.where(motion.quadrature > 0, example.fields[0, -1, :, 0].numpy(), np.nan)
-    limits = color_limits(field)
+    limits = color_limits(in_plane(geometry, field))
     # Arrows are displacements along the axes of the grid.
     draw_panel(panels[0], title, label, geometry, field, limits, in_own_frame=True)
     motion.label(panels[0])
@@ -309,7 +326,7 @@ def _draw_block(
         _draw_veiled(panels[1], geometry, field, limits)
         motion.draw_velocity(panels[1], flow)
         motion.label(panels[1])
-        panels[1].set_title("true velocity, its arrows as long\nas those of the heaviest particle", fontsize=9)  # fmt: skip
+        panels[1].set_title("true velocity, lengths of arrows\nrelative to each other", fontsize=9)
         panels[1].tick_params(labelsize=7)
     first = 1 if flow is None else 2
     for number, axes in enumerate(panels[first : first + num_gaussians]):

@@ -23,7 +23,8 @@ from gpo.inspect.cloud import ParticleCloud
 from gpo.interpretation.reconstruction import ParticleReconstruction, reconstruct
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
-from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
+from gpo.report.appearance import add_bar, labelled
+from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 from gpo.report.fields import label_plane
 from gpo.report.motion import draw_motion
 
@@ -73,7 +74,7 @@ def draw_particles(
     # A light rim keeps dark ellipses apart from a dark field.
     ellipses.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
     axes.add_collection(ellipses)
-    plt.colorbar(ellipses, ax=axes, shrink=0.8, label=f"weight w (half axes {fraction:g} σ)")
+    add_bar(axes, ellipses, f"weight w (half axes {fraction:g} σ)")
     label_plane(axes, coords, domain)
 
 
@@ -150,15 +151,17 @@ def draw_particle_panels(
         len(drawn), 4, figsize=(12.4, height), squeeze=False, layout="constrained"
     )
     variable = forecaster.task.fields[0]
+    units = dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True))
+    label = labelled(variable, units.get(variable, ""))
     for (name, part), panels in zip(drawn.items(), grid, strict=True):
-        _draw_row(list(panels), f"{name}: {variable}", variable, part, *rows[name])
+        _draw_row(list(panels), f"{name}: {variable}", label, part, *rows[name])
     return figure
 
 
 def _draw_row(
     panels: list[Axes],
     title: str,
-    variable: str,
+    label: str,
     found: ParticleReconstruction,
     example: Example,
     geometry: Geometry,
@@ -171,11 +174,12 @@ def _draw_row(
         (panels[0], title, field, limits),
         (panels[1], "particle reconstruction", reconstructed, limits),
         (panels[2], "absolute difference", error, (0.0, largest)),
-        (panels[3], "", field, limits),
     ):
-        draw_panel(panel, name, variable, geometry, np.where(is_known, shown, np.nan), ends)
+        draw_panel(panel, name, label, geometry, np.where(is_known, shown, np.nan), ends)
+    draw_values(panels[3], geometry, np.where(is_known, field, np.nan), limits)
     draw_particles(panels[3], found.particles, example.coords[0], geometry.domain)
-    panels[3].set_title("particles", fontsize=9)
+    panels[3].set_title("particles, over the field", fontsize=9)
+    panels[3].tick_params(labelsize=7)
 
 
 def save_other_data(

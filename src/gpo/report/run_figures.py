@@ -13,7 +13,7 @@ from gpo.evaluation.results import Results
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Task
 from gpo.report.appearance import labelled
-from gpo.report.contact_sheet import color_limits, draw_panel, panel_height
+from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
 
 FIGURE_WIDTH = 12.4
 """Inches of a row of four panels."""
@@ -48,17 +48,20 @@ def draw_forecast(
     for channel, (name, axes) in enumerate(zip(outputs, grid, strict=True)):
         # A static map shows as many of its inputs as there are rows.
         before = min(channel, given.shape[1] - 1)
-        limits = color_limits(truth[is_known, channel])
-        error = np.abs(predicted[:, channel] - truth[:, channel])
-        given_limits = color_limits(given[is_known, before])
+        first, true, guess = (
+            np.where(is_known, part, np.nan)
+            for part in (given[:, before], truth[:, channel], predicted[:, channel])
+        )
+        error = np.abs(guess - true)
+        largest = float(np.nan_to_num(in_plane(geometry, error)).max()) or 1.0
+        given_limits, limits = (color_limits(in_plane(geometry, part)) for part in (first, true))
         panels = [
-            (f"given: {task.fields[before]}{earlier}", given[:, before], given_limits),
-            (f"truth: {name}{later}", truth[:, channel], limits),
-            (f"predicted: {name}", predicted[:, channel], limits),
-            ("absolute error", error, (0.0, float(error[is_known].max()) or 1.0)),
+            (f"given: {task.fields[before]}{earlier}", first, given_limits),
+            (f"truth: {name}{later}", true, limits),
+            (f"predicted: {name}", guess, limits),
+            ("absolute error", error, (0.0, largest)),
         ]
-        for (title, values, ends), panel in zip(panels, axes, strict=True):
-            shown = np.where(is_known, values, np.nan)
+        for (title, shown, ends), panel in zip(panels, axes, strict=True):
             label = labelled(name, task.units[channel])
             draw_panel(panel, title, label, geometry, shown, ends)
     return figure

@@ -31,7 +31,9 @@ def draw_spectrum(results: Results) -> Figure | None:
             if who not in part:
                 continue
             is_last = who.endswith("end")
-            label = f"{who} of the rollout" if is_last else f"{who}, one step"
+            # Where nothing is rolled out there may be no step at all.
+            first = f"{who}, one step" if "model at the end" in part else who
+            label = f"{who} of the rollout" if is_last else first
             axes.loglog(
                 numbers[is_drawn], np.array(part[who])[is_drawn], "--" if is_last else "-",
                 color=COLORS[who.split()[0]], label=label,

@@ -6,12 +6,18 @@ const AXIS = { left: 52, bottom: 36, map: 24 };
 const BAR = { right: 78, below: 36 };
 const EDGE = { left: 6, right: 10, top: 8, bottom: 6 };
 const NARROW = 560;
+const WIDE = 2.5;
 
 // Returns how wide a box is for its height, in equal lengths; null where any shape will do.
 export function shapeOf(geometry) {
   const { left, right, bottom, top } = geometry.homeBox();
   const ratio = ((right - left) / (top - bottom)) * geometry.stretch;
   return geometry.numAxes === 1 || ratio > 6 || ratio < 1 / 6 ? null : ratio;
+}
+
+// Returns how high some pictures may be together: those that are wide lie below each other, and need more.
+export function roomFor(geometry, usual) {
+  return (shapeOf(geometry) ?? 1) > WIDE ? 1.5 * usual : usual;
 }
 
 // Returns {frames, margins, area, isStacked}: the sizes of some equal pictures within a room.

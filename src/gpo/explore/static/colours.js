@@ -118,11 +118,23 @@ export function short(value) {
 
 export const withUnits = (value, units) => (units ? `${short(value)} ${units}` : short(value));
 
-// Returns some round numbers between two ends.
-export function ticks(low, high, most) {
+// Returns some round numbers between two ends: about as many as there is room for, and three where
+// that many have it. steps: distances that are round, from small to large.
+export function ticks(low, high, most, steps = roundSteps((high - low) / Math.max(1, most))) {
   const rough = (high - low) / Math.max(1, most);
+  let chosen = steps.findIndex((step) => step >= rough);
+  if (chosen < 0) chosen = steps.length - 1;
+  const least = Math.min(3, Math.floor(most));
+  while (chosen > 0 && multiples(low, high, steps[chosen]).length < least) chosen--;
+  return multiples(low, high, steps[chosen]);
+}
+
+function roundSteps(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? 10 * power;
+  return [0.1, 0.2, 0.5, 1, 2, 5, 10].map((n) => n * power);
+}
+
+function multiples(low, high, step) {
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + 1e-9 * step; at += step) {
     found.push(Math.abs(at) < 1e-9 * step ? 0 : at);

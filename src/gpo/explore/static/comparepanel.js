@@ -1,7 +1,7 @@
 // Two runs side by side: predictions and errors of one example, and the errors of both rollouts.
 
 import { NOTHING, plain } from "./ablation.js";
-import { arrange, settle } from "./arrange.js";
+import { arrange, roomFor, settle } from "./arrange.js";
 import { drawCoast } from "./coast.js";
 import { short, signedScale, withUnits } from "./colours.js";
 import { drawErrors } from "./curve.js";
@@ -49,7 +49,8 @@ export class ComparePanel {
   arrange() {
     const { geometry } = this.store;
     if (!geometry) return;
-    settle(this.pictures, arrange(4, geometry, { width: element("compare-pictures").clientWidth, height: HEIGHT }));
+    const room = { width: element("compare-pictures").clientWidth, height: roomFor(geometry, HEIGHT) };
+    settle(this.pictures, arrange(4, geometry, room));
     this.draw();
   }
 
@@ -104,10 +105,12 @@ export class ComparePanel {
     const [ours, theirs] = [frames.metadata.errors, this.other.metadata.errors].map(({ rms }) => rms[variable]);
     const less = 100 * Math.abs(1 - Math.min(ours, theirs) / Math.max(ours, theirs));
     const better = ours < theirs ? run.name : run.compared.name;
+    const { sliceWords } = this.store.geometry;
+    const slice = sliceWords && ` Pictures are cut at ${sliceWords}.`;
     const verdict = less < 1 ? "both err as much" : `${better} errs by ${Math.round(less)} % less`;
     element("compare-seen").textContent =
       `RMS error here: ${run.name} (${run.model}) ${withUnits(ours, units)}, ${run.compared.name} (${run.compared.model}) ` +
-      `${withUnits(theirs, units)}: ${verdict} in this example.`;
+      `${withUnits(theirs, units)}: ${verdict} in this example.${slice}`;
   }
 
   drawCurve() {

@@ -1,6 +1,5 @@
 // The settings at the top and in the panels, and buttons that play a slider.
 
-import { short } from "./colours.js";
 import { element } from "./store.js";
 
 export function setUpControls(store) {
@@ -134,16 +133,19 @@ function setUpSlices(store) {
     if (!choice.options.length) fill("slice-axis", geometry.names);
     choice.value = geometry.slice.axis;
     slider.value = geometry.slice.fraction;
-    const text = `${geometry.names[geometry.slice.axis]} = ${short(geometry.slice.at)}`;
+    const text = geometry.sliceWords;
     element("slice-text").textContent = text;
     slider.setAttribute("aria-valuetext", text);
   };
+  // Another place along the same axis shows the same part of the plane.
   const cut = () => {
-    store.geometry.cut(Number(choice.value), Number(slider.value));
-    store.set({ box: store.geometry.homeBox() });
-    follow();
+    const { geometry, box } = store;
+    const isSame = geometry.slice.axis === Number(choice.value);
+    geometry.cut(Number(choice.value), Number(slider.value));
+    store.set({ box: isSame ? { ...box } : geometry.homeBox() });
   };
-  store.on(["geometry"], follow);
+  // A new box may be that of another slice.
+  store.on(["geometry", "box"], follow);
   choice.addEventListener("change", cut);
   slider.addEventListener("input", cut);
 }

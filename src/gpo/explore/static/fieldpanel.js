@@ -135,7 +135,7 @@ export class FieldPanel {
       "aria-label", `${field.name}, ${field.shown}: from ${short(low)} to ${short(high)} ${field.units}`,
     );
     const when = document.createElement("small");
-    when.textContent = whenOf(this.store, field.shown);
+    when.textContent = [whenOf(this.store, field.shown), geometry.sliceWords].filter(Boolean).join(", ");
     element(`${CANVASES[n]}-caption`).replaceChildren(`${TITLES[field.shown]} `, when);
   }
 

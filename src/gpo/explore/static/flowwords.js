@@ -15,7 +15,8 @@ const rounded = (value) => short(Number(value.toPrecision(2)));
 export function describe(panel) {
   const { metadata } = panel.flow;
   const { labels, units } = metadata;
-  const slice = panel.store.geometry.numAxes === 3 ? " Of three dimensions, the part within the slice." : "";
+  const { sliceWords } = panel.store.geometry;
+  const slice = sliceWords && ` Of three dimensions, the part within the slice at ${sliceWords}.`;
   element("flow-seen").textContent = panel.isLine ? LINE : `${STREAKS}${slice}`;
   const when = labels.length > 1 ? labels.join(" → ") : "";
   const size = (name) => `, ${rounded(metadata.rms[name])}${units === "°" ? "°" : units ? ` ${units}` : ""} a step`;

@@ -1,7 +1,10 @@
 // Where the sites are, and which of them every pixel of a picture shows.
 
-import { short } from "./colours.js";
+import { short, ticks } from "./colours.js";
 import { Nearest } from "./nearest.js";
+
+// East is more degrees of longitude near the poles; close to them it would fill the map.
+const LEAST_COSINE = 0.2;
 
 export class Geometry {
   constructor({ metadata, arrays }) {
@@ -51,6 +54,18 @@ export class Geometry {
     return Math.max(0.3, Math.cos((((this.lower[1] + this.upper[1]) / 2) * Math.PI) / 180));
   }
 
+  // Returns by how much longer a way to the east is drawn than one to the north, on a map.
+  eastward(latitude) {
+    return this.is_sphere ? 1 / Math.max(LEAST_COSINE, Math.cos((latitude * Math.PI) / 180)) : 1;
+  }
+
+  // Where three dimensions are cut, in words; "" where all is seen.
+  get sliceWords() {
+    if (this.numAxes < 3) return "";
+    const { axis, at } = this.slice;
+    return `${this.names[axis]} = ${short(at)}${this.units[axis] ? ` ${this.units[axis]}` : ""}`;
+  }
+
   // Returns the length after which a drawn axis begins again; 0 where it does not.
   periodOf(drawn) {
     if (this.is_sphere) return drawn === 0 && this.upper[0] - this.lower[0] > 359 ? 360 : 0;
@@ -68,6 +83,12 @@ export class Geometry {
     const degrees = axis === 0 ? ((((at + 180) % 360) + 360) % 360) - 180 : at;
     const side = degrees === 0 || degrees === -180 ? "" : axis === 0 ? (degrees > 0 ? "E" : "W") : degrees > 0 ? "N" : "S";
     return `${short(Math.abs(degrees))}°${side}`;
+  }
+
+  // Returns round places along an axis; on a map those that degrees are counted by.
+  ticks(low, high, most) {
+    const isWide = this.is_sphere && high - low > 10;
+    return isWide ? ticks(low, high, most, [1, 2, 5, 10, 15, 30, 45, 60, 90, 180]) : ticks(low, high, most);
   }
 
   // Returns the box that shows everything of the plane, or the focus box where most sites are.

@@ -34,8 +34,7 @@ export class MixturePanel {
 
   // The largest number that the sites allow; a field cannot have more Gaussians than sites.
   get most() {
-    const { geometry } = this.store;
-    const sites = geometry ? geometry.known.reduce((sum, isKnown) => sum + (isKnown ? 1 : 0), 0) : Infinity;
+    const sites = this.store.geometry ? this.known : Infinity;
     return Math.max(1, ...COUNTS.filter((count) => count <= sites));
   }
 
@@ -90,8 +89,7 @@ export class MixturePanel {
     const { store } = this;
     const field = FITTED[store.shown];
     const body = { example: store.example, field, variable: store.variable, count: this.count };
-    if (field === "predicted") body.ablation = plain(store.ablation);
-    else body.ablation = plain(NOTHING);
+    body.ablation = plain(field === "predicted" ? store.ablation : NOTHING);
     if (field === "given" && isSeries(store.run)) body.frame = store.given;
     else if (field === "given") body.variable = store.given;
     return body;

@@ -38,11 +38,15 @@ export class ModePanel {
     slider.max = waves.limits[2];
     const tell = () => (element("third-text").textContent = `along ${waves.names[2]}: ${slider.value}`);
     tell();
-    slider.addEventListener("input", () => {
+    const cut = (third) => {
+      slider.value = third;
       tell();
-      store.modes.third = Number(slider.value);
-      store.set({ third: store.modes.third });
-    });
+      store.modes.third = third;
+      store.set({ third });
+    };
+    slider.addEventListener("input", () => cut(Number(slider.value)));
+    // A mode that is chosen elsewhere is shown in its slice.
+    store.on(["mode"], () => store.mode !== null && cut(store.modes.indices(store.mode)[2]));
   }
 
   get layer() {

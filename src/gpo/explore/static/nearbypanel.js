@@ -3,6 +3,7 @@
 import { plain } from "./ablation.js";
 import { short } from "./colours.js";
 import { cut, images, strokeSeen, trace } from "./ellipses.js";
+import { traceArrow } from "./particles.js";
 import { complain } from "./problem.js";
 import { element } from "./store.js";
 import { Latest } from "./wire.js";
@@ -137,24 +138,16 @@ export class NearbyPanel {
   arrow(path, picture, { extent }) {
     const { geometry } = picture.content;
     const [across, up] = geometry.plane;
-    const { place } = this.found.metadata;
-    const stretch = geometry.is_sphere ? 1 / Math.max(0.2, Math.cos((place[1] * Math.PI) / 180)) : 1;
-    const [px, py] = picture.toPixel(place[across], place[up]);
-    const tail = picture.toPixel(place[across] - extent[across] * stretch, place[up] - extent[up]);
-    const angle = Math.atan2(py - tail[1], px - tail[0]);
-    const head = Math.min(HEAD, Math.hypot(px - tail[0], py - tail[1]) / 2);
-    path.moveTo(...tail);
-    path.lineTo(px, py);
-    for (const side of [-0.5, 0.5]) {
-      path.moveTo(px, py);
-      path.lineTo(px - head * Math.cos(angle + side), py - head * Math.sin(angle + side));
-    }
-    for (const right of images(geometry, across).filter(Boolean)) {
-      const [ix, iy] = picture.toPixel(place[across] - extent[across] * stretch + right, place[up] - extent[up]);
-      path.moveTo(ix, iy);
-      path.lineTo(ix + px - tail[0], iy + py - tail[1]);
+    const [x, y] = [across, up].map((axis) => this.found.metadata.place[axis]);
+    const [right, above] = [extent[across] * geometry.eastward(y), extent[up]];
+    for (const turn of images(geometry, across)) {
+      for (const rise of images(geometry, up)) {
+        traceArrow(path, picture.toPixel(x + turn, y + rise), picture.toPixel(x + turn - right, y + rise - above), HEAD);
+      }
     }
     // Its number stands beyond the tail, so that a short arrow is seen.
+    const [[px, py], tail] = [picture.toPixel(x, y), picture.toPixel(x - right, y - above)];
+    const angle = Math.atan2(py - tail[1], px - tail[0]);
     return [tail[0] - 11 * Math.cos(angle), tail[1] - 11 * Math.sin(angle)];
   }
 

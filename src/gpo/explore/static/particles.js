@@ -68,7 +68,7 @@ export class ParticleCloud {
       for (const particle of this.drawn) {
         context.strokeStyle = stroke(particle);
         context.beginPath();
-        if (particle.tail) traceArrow(context, particle);
+        if (particle.tail) traceArrow(context, [particle.px, particle.py], particle.tail);
         else context.ellipse(particle.px, particle.py, particle.rx, particle.ry, 0, 0, 2 * Math.PI);
         context.stroke();
       }
@@ -106,7 +106,7 @@ export class ParticleCloud {
     const depth = (geometry.upper[axis] - geometry.lower[axis]) / lines / 2;
     if (!isSeen(picture, x, y, site(axis), depth)) return null;
     const [px, py] = picture.toPixel(x, y);
-    const tail = picture.toPixel(x - way(across), up === undefined ? y : y - way(up));
+    const tail = picture.toPixel(x - way(across) * geometry.eastward(y), up === undefined ? y : y - way(up));
     return { px, py, rx: HEAD, ry: HEAD, tail };
   }
 
@@ -139,15 +139,15 @@ function isSeen(picture, x, y, depth, reach) {
   return geometry.numAxes < 3 || Math.abs(depth - geometry.slice.at) <= reach;
 }
 
-// Adds an arrow from its tail to its site to the path; its head shrinks with it.
-function traceArrow(context, { px, py, tail: [x, y] }) {
+// Adds an arrow from its tail to its tip to a path; its head shrinks with it.
+export function traceArrow(path, [px, py], [x, y], most = HEAD) {
   const angle = Math.atan2(py - y, px - x);
-  const head = Math.min(HEAD, Math.hypot(px - x, py - y) / 2);
-  context.moveTo(x, y);
-  context.lineTo(px, py);
+  const head = Math.min(most, Math.hypot(px - x, py - y) / 2);
+  path.moveTo(x, y);
+  path.lineTo(px, py);
   for (const side of [-0.5, 0.5]) {
-    context.moveTo(px, py);
-    context.lineTo(px - head * Math.cos(angle + side), py - head * Math.sin(angle + side));
+    path.moveTo(px, py);
+    path.lineTo(px - head * Math.cos(angle + side), py - head * Math.sin(angle + side));
   }
 }
 

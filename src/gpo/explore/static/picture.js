@@ -193,7 +193,7 @@ export class Picture {
     context.textBaseline = "top";
     const bottom = frame.y + frame.height;
     if (hasBottom) {
-      for (const at of ticks(box.left, box.right, frame.width / 80)) {
+      for (const at of geometry.ticks(box.left, box.right, frame.width / 80)) {
         const [x] = this.toPixel(at, box.bottom);
         line(context, x, bottom, x, bottom + 4);
         const [text, room] = [geometry.tick(across, at), this.fit.width];
@@ -206,7 +206,8 @@ export class Picture {
     context.textAlign = "right";
     context.textBaseline = "middle";
     const ends = up === undefined ? this.content.scale.limits : [box.bottom, box.top];
-    for (const at of ticks(...ends, Math.max(4, frame.height / 50))) {
+    const room = Math.max(4, frame.height / 50);
+    for (const at of up === undefined ? ticks(...ends, room) : geometry.ticks(...ends, room)) {
       const y = frame.y + ((ends[1] - at) / (ends[1] - ends[0])) * frame.height;
       line(context, frame.x - 4, y, frame.x, y);
       context.fillText(up === undefined ? short(at) : geometry.tick(up, at), frame.x - 6, y);

@@ -13,28 +13,33 @@ export class RankingPanel {
   constructor(store) {
     this.store = store;
     this.long = new LongAsk("ranking", (progress) => this.advance(progress));
-    element("ranking-compute").addEventListener("click", () => (this.long.isBusy ? this.stop() : this.compute()));
+    this.found = null;
+    this.isComputing = false;
+    element("ranking-compute").addEventListener("click", () => (this.isComputing ? this.stop() : this.compute()));
     store.on(["rankedKind", "ablation"], () => this.list());
   }
 
   // Takes what is known already, from interpret.json or from before.
   async begin() {
-    await this.load(false);
+    await this.load({ computes: false });
   }
 
+  // At first as many test examples as a minute allows; then, if one wants it, all of them.
   async compute() {
+    this.isComputing = true;
     this.advance({ done: 0, of: 1, text: "predicting test examples" });
-    await this.load(true);
+    await this.load({ computes: true, is_whole: isComputed(this.found) });
   }
 
-  stop() {
-    this.long.stop();
-    this.idle("Stopped: nothing is known yet.");
+  // What was read before it was stopped stays known.
+  async stop() {
+    this.idle("Stopped.");
+    await this.load({ computes: false });
   }
 
-  async load(computes) {
+  async load(body) {
     try {
-      const found = await this.long.ask({ computes });
+      const found = await this.long.ask(body);
       if (!found) return;
       complain("ranking", null);
       if (found.metadata.reason) this.idle(found.metadata.reason, found.metadata.can_compute);
@@ -54,6 +59,7 @@ export class RankingPanel {
   }
 
   idle(text, canCompute = true) {
+    this.isComputing = false;
     element("ranking-progress").hidden = true;
     const button = element("ranking-compute");
     button.textContent = "Compute";
@@ -65,14 +71,16 @@ export class RankingPanel {
 
   show(found) {
     this.found = found;
+    this.isComputing = false;
     element("ranking-progress").hidden = true;
-    element("ranking-compute").hidden = found.num_read === found.num_examples || found.source === "computed here";
-    element("ranking-compute").textContent = "Compute";
+    const button = element("ranking-compute");
+    button.hidden = found.num_read === found.num_examples;
+    button.textContent = isComputed(found) ? `Go on to all ${found.num_examples}` : "Compute";
     const kinds = Object.keys(KINDS).filter((kind) => kind === "all" || found.rows.some((row) => row.kind === kind));
     const choices = kinds.map((value) => ({ value, text: KINDS[value] }));
     this.buttons = radios("ranking-kinds", choices, this.store.rankedKind, (rankedKind) => this.store.set({ rankedKind }));
     const some = found.num_read < found.num_examples ? `${found.num_read} of ${found.num_examples}` : found.num_read;
-    const source = found.source === "computed here" ? "" : `, from ${found.source}`;
+    const source = isComputed(found) ? "" : `, from ${found.source}`;
     element("ranking-seen").textContent =
       `How much predictions change without a part, over ${some} test examples${source}. ` +
       `Grey: less than the model errs (${percent(found.error)}). A click switches it off.`;
@@ -117,6 +125,10 @@ export class RankingPanel {
     if (modes.length) ablation = toggledModes(ablation, modes);
     this.store.set({ ablation });
   }
+}
+
+function isComputed(found) {
+  return found?.source === "computed here";
 }
 
 function percent(part) {

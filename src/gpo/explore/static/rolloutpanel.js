@@ -1,7 +1,7 @@
 // Forecast, truth and error side by side, step by step, and the error beside that of references.
 
 import { isNothing, NOTHING, plain } from "./ablation.js";
-import { arrange, settle } from "./arrange.js";
+import { arrange, roomFor, settle } from "./arrange.js";
 import { drawCoast } from "./coast.js";
 import { short, signedScale } from "./colours.js";
 import { player } from "./controls.js";
@@ -44,7 +44,7 @@ export class RolloutPanel {
     const { geometry } = this.store;
     if (!geometry) return;
     const width = element("rollout-pictures").clientWidth;
-    const arranged = arrange(3, geometry, { width, height: HEIGHT });
+    const arranged = arrange(3, geometry, { width, height: roomFor(geometry, HEIGHT) });
     settle(this.pictures, arranged);
     const tall = element("rollout-pictures").clientHeight - 2 * CURVE.legend;
     element("curve").style.height = `${Math.min(CURVE.most, Math.max(CURVE.least, tall))}px`;
@@ -101,7 +101,7 @@ export class RolloutPanel {
       this.pictures[n].show({ geometry, box, values, scale: how, units: labelOf(output), isSmooth, curves: n ? [] : curves, over }),
     );
     const { labels } = this.rollout.metadata;
-    const text = `${step + 1} of ${labels.length}: ${labels[step]}`;
+    const text = [`${step + 1} of ${labels.length}: ${labels[step]}`, geometry.sliceWords].filter(Boolean).join(", ");
     element("step").value = step + 1;
     element("step-text").textContent = text;
     element("step").setAttribute("aria-valuetext", text);

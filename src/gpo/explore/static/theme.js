@@ -4,16 +4,14 @@
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
 
-  function stored() {
-    try {
-      return localStorage.getItem("gpo-theme");
-    } catch {
-      return null;
-    }
-  }
+  // What the button said, also where the browser keeps nothing.
+  let chosen = null;
+  try {
+    chosen = localStorage.getItem("gpo-theme");
+  } catch {}
 
   function apply() {
-    root.dataset.theme = stored() ?? (system.matches ? "dark" : "light");
+    root.dataset.theme = chosen ?? (system.matches ? "dark" : "light");
     const isDark = root.dataset.theme === "dark";
     document.getElementById("theme")?.setAttribute("aria-pressed", String(isDark));
     document.dispatchEvent(new Event("themechange"));
@@ -24,11 +22,10 @@
   document.addEventListener("DOMContentLoaded", () => {
     apply();
     document.getElementById("theme").addEventListener("click", () => {
+      chosen = root.dataset.theme === "dark" ? "light" : "dark";
       try {
-        localStorage.setItem("gpo-theme", root.dataset.theme === "dark" ? "light" : "dark");
-      } catch {
-        root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-      }
+        localStorage.setItem("gpo-theme", chosen);
+      } catch {}
       apply();
     });
   });

@@ -4,8 +4,6 @@ import { sampler } from "./interpolation.js";
 import { column } from "./store.js";
 
 const CELL = 3;
-// East is more pixels near the poles; close to them it would fill the map.
-const LEAST_COSINE = 0.1;
 
 export class VectorRaster {
   // picture: what it lies over; vectors: sites by axes, in drawn lengths per step.
@@ -43,8 +41,7 @@ export class VectorRaster {
     let squares = 0;
     for (let n = 0; n < this.right.length; n++) {
       const latitude = box.top + ((Math.floor(n / this.columns) + 0.5) / this.rows) * (box.bottom - box.top);
-      const cosine = geometry.is_sphere ? Math.max(LEAST_COSINE, Math.cos((latitude * Math.PI) / 180)) : 1;
-      this.right[n] *= toRight / cosine;
+      this.right[n] *= toRight * geometry.eastward(latitude);
       this.down[n] *= toDown;
       if (!Number.isFinite(this.right[n]) || !Number.isFinite(this.down[n])) continue;
       known.push(n);
