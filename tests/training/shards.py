@@ -1,4 +1,4 @@
-"""Run by torchrun: a model whose sites several processes share is the model with all sites.
+"""Run as torchrun runs it: a model whose sites several processes share is the model with all sites.
 
 Every process makes the same model and field, and compares its part with the whole.
 """
