@@ -71,6 +71,19 @@ def untyped():
         yield
 
 
+@pytest.fixture
+def small_pictures(monkeypatch):
+    """Figures are drawn and saved with few dots: what is around them is the subject."""
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def save_small(figure, *arguments, **settings):
+        return save(figure, *arguments, **{**settings, "dpi": 30})
+
+    monkeypatch.setattr(Figure, "savefig", save_small)
+
+
 DOMAINS = {
     "line": Domain.box([-1], [3]),
     "circle": Domain.box([0], [2], periodic=True),
