@@ -161,7 +161,7 @@ def test_a_run_on_unreadable_data_leaves_no_folder(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_static_maps_run_too(tmp_path, capsys):
+def test_static_maps_run_too(tmp_path, capsys, small_pictures):
     folder = tmp_path / "run"
     main(["run", "--data", str(airfoil(tmp_path)), "--epochs", "2", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip
     printed = capsys.readouterr().out
