@@ -5,16 +5,22 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CHECKED := --quiet --no-deps --only-binary :all: --require-hashes
 
-.PHONY: demo test fast check validate audit clean
+TESTS := $(BIN)/pytest -n 2 --dist worksteal
+
+.PHONY: demo test fast check all-tests validate audit clean
 
 demo: $(READY)  ## Makes data, trains, scores and reports: open runs/demo/report.html.
 	$(BIN)/gpo run ns2d --preset quick --out runs/demo
 
-test: check  ## Everything continuous integration runs.
-	$(BIN)/pytest -n 2 -m "not slow"
+# Style, types and imports are checked beside the tests: a core is never idle. Both come to their end.
+test: $(READY)  ## Everything continuous integration runs.
+	$(MAKE) --jobs 2 --keep-going check all-tests
+
+all-tests: $(READY)
+	$(TESTS) -m "not slow"
 
 fast: $(READY)  ## The tests that take under five minutes on two cores.
-	$(BIN)/pytest -n 2 -m "not slow and not thorough"
+	$(TESTS) -m "not slow and not thorough"
 
 check: $(READY)  ## Style, types and the direction of imports.
 	$(BIN)/ruff check .

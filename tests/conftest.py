@@ -32,17 +32,56 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.line(f"{count:5d}  {reason.removeprefix('Skipped: ')}")
 
 
+CHECKED_CALLS = 10_000
+"""How many calls of a test have their types checked: loops of training repeat what these did."""
+
+
+class FirstCalls(type(jaxtyping.config)):
+    """Checks the types of the first calls of every test; a check takes longer than many a call."""
+
+    is_off, num_calls = False, 0
+
+    @property
+    def jaxtyping_disable(self) -> bool:
+        """Asked before every call."""
+        if self.is_off:
+            return True
+        self.num_calls += 1
+        return self.num_calls > CHECKED_CALLS
+
+    @jaxtyping_disable.setter
+    def jaxtyping_disable(self, is_off: bool) -> None:
+        self.is_off = is_off
+
+
+jaxtyping.config.__class__ = FirstCalls
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+    jaxtyping.config.num_calls = 0
 
 
 @pytest.fixture(scope="module")
 def untyped():
     """The type checks of the test run are not part of the product: no program can hold them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        patch.setattr(jaxtyping.config, "is_off", True)
         yield
+
+
+@pytest.fixture
+def small_pictures(monkeypatch):
+    """Figures are drawn and saved with few dots: what is around them is the subject."""
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def save_small(figure, *arguments, **settings):
+        return save(figure, *arguments, **{**settings, "dpi": 30})
+
+    monkeypatch.setattr(Figure, "savefig", save_small)
 
 
 DOMAINS = {

@@ -9,7 +9,7 @@ import xarray as xr
 from gpo import count_parameters, preset
 from gpo.cli import main
 from tests.contracts.samples import airfoil, ns2d
-from tests.processes import Running
+from tests.processes import Forked
 
 
 def failure(capsys, *arguments):
@@ -161,7 +161,7 @@ def test_a_run_on_unreadable_data_leaves_no_folder(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_static_maps_run_too(tmp_path, capsys):
+def test_static_maps_run_too(tmp_path, capsys, small_pictures):
     folder = tmp_path / "run"
     main(["run", "--data", str(airfoil(tmp_path)), "--epochs", "2", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip
     printed = capsys.readouterr().out
@@ -182,9 +182,9 @@ def test_a_reader_that_stops_listening_is_no_error():
 
 
 def test_an_interrupted_training_says_how_to_go_on(tmp_path):
-    command = [sys.executable, "-m", "gpo", "run", "--data", str(ns2d(tmp_path)), "--epochs", "100000", "--patience", "100000",
+    command = ["run", "--data", str(ns2d(tmp_path)), "--epochs", "100000", "--patience", "100000",
                "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")]  # fmt: skip
-    with Running(command) as running:
+    with Forked("gpo", command) as running:
         running.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
         running.interrupt()
         assert running.end() == 130

@@ -1,6 +1,7 @@
 """Inputs beside the state, as they are typed: trained, scored, predicted, exported."""
 
 import numpy as np
+import pytest
 import xarray as xr
 
 from gpo.cli import main
@@ -9,6 +10,7 @@ from tests.data.test_map_inputs import as_arrays
 from tests.test_cli import failure
 from tests.training.test_forcings import driven
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
 SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2",
          "--epochs", "1", "--quiet"]  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Forecasts that are larger than memory: in chunks, into Zarr, through a kill."""
 
 import json
-import sys
 from itertools import islice
 
 import numpy as np
@@ -18,7 +17,7 @@ from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.explore.sessions import lively
-from tests.processes import Running
+from tests.processes import Forked
 from tests.test_cli import failure
 from tests.training.series import MODELS
 
@@ -110,9 +109,8 @@ def test_a_killed_forecast_goes_on_and_ends_the_same_bit_by_bit(folder, tmp_path
     with opened(whole) as written:
         # One of the forty points lies in the hole.
         assert np.isfinite(written["u"].values).mean() >= 39 / 40
-    command = [sys.executable, "-m", "gpo", *arguments(folder, output, *more)]
     progress = tmp_path / "killed.zarr.unfinished" / "progress.json"
-    with Running(command) as running:
+    with Forked("gpo", arguments(folder, output, *more)) as running:
         running.wait_until(
             lambda: progress.exists() and json.loads(progress.read_text())["num_done"] >= 15
         )

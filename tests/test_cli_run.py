@@ -21,6 +21,7 @@ from tests.data.readers.synthetic_weather import write_era5
 from tests.test_cli import failure
 from tests.training.series import decaying_waves
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
 SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-gaussians", "4",
          "--epochs", "1", "--quiet"]  # fmt: skip
 
@@ -208,7 +209,8 @@ def test_a_baseline_that_cannot_take_the_sites_says_why_and_leaves_no_model(tmp_
 
 def test_training_on_coarse_sites_is_scored_on_the_finer_ones(tmp_path, capsys):
     path = ns2d(tmp_path)
-    main(["run", "--data", str(path), "--coarsen", "2", *SIZES, "--out", str(tmp_path / "run")])
+    main(["train", "--data", str(path), "--coarsen", "2", *SIZES, "--out", str(tmp_path / "run")])
+    main(["evaluate", str(tmp_path / "run")])
     printed = capsys.readouterr().out
     assert ": 16 sites" in printed
     assert f"verdict: {Results.load(tmp_path / 'run' / 'results.json').verdict}\n" in printed
@@ -288,7 +290,7 @@ def test_a_run_that_is_told_the_time_is_scored_and_predicts(tmp_path):
     path, run = tmp_path / "era5.nc", tmp_path / "run"
     write_era5(path, num_times=40)
     given = ["--data", str(path), "--var", "t2m", "--time-features", "day", "--history", "2"]
-    main(["run", *given, *SIZES, "--out", str(run)])
+    main(["run", *given, *SIZES, "--scope", "one-step", "--out", str(run)])
     assert set(Results.load(run / "results.json").per_variable["model"]) == {"t2m"}
     main(["predict", str(run), "--input", str(path), "--output", str(tmp_path / "a.nc"), "--steps", "3"])  # fmt: skip
     with xr.open_dataset(tmp_path / "a.nc") as forecast:

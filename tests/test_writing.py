@@ -1,7 +1,6 @@
 """Files that cannot be written to their end: a sentence, and nothing left of them."""
 
 import json
-import subprocess
 import sys
 import textwrap
 
@@ -11,7 +10,7 @@ from gpo.cli import main
 from gpo.data.writers.zarr import ForecastStore
 from gpo.files import CheckpointError
 from gpo.forecast.forecaster import Forecaster
-from tests.processes import LIMIT, Running
+from tests.processes import Forked
 from tests.test_cli_predict import arguments, make_run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits and signals are of POSIX")
@@ -25,12 +24,9 @@ def folder(tmp_path_factory):
 
 
 def run_python(code, *given):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *given],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    """Returns the exit code of lines, and what they printed."""
+    with Forked("-c", [textwrap.dedent(code), *given]) as running:
+        return running.end(), running.said
 
 
 LIMITED = """
@@ -45,11 +41,11 @@ LIMITED = """
 @pytest.mark.parametrize("name", ["forecast.nc", "forecast.csv"])
 def test_a_full_disk_while_forecasting_is_a_sentence(folder, tmp_path, name):
     given = arguments(folder, tmp_path / name, "--grid", "60", "60")
-    ended = run_python(LIMITED, *given)
-    assert ended.returncode == 1
-    assert "Traceback" not in ended.stderr
-    assert f"{name}: cannot be written: " in ended.stderr
-    assert "is there room on the disk?" in ended.stderr
+    code, said = run_python(LIMITED, *given)
+    assert code == 1
+    assert "Traceback" not in said
+    assert f"{name}: cannot be written: " in said
+    assert "is there room on the disk?" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -65,15 +61,15 @@ def test_a_full_disk_while_saving_a_model_is_a_sentence(folder, tmp_path):
         except OSError as error:
             print(error)
     """
-    ended = run_python(code, str(folder / "run-geometric" / "model"), str(tmp_path / "model"))
-    assert "model.safetensors: cannot be written: File too large." in ended.stdout, ended.stderr
+    _, said = run_python(code, str(folder / "run-geometric" / "model"), str(tmp_path / "model"))
+    assert "model.safetensors: cannot be written: File too large." in said
     assert list((tmp_path / "model").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["forecast.nc", "forecast.csv"])
 def test_a_terminated_forecast_leaves_no_file(folder, tmp_path, name):
     given = arguments(folder, tmp_path / name, "--steps", "100000")
-    with Running([sys.executable, "-m", "gpo", *given]) as running:
+    with Forked("gpo", given) as running:
         running.wait_until(lambda: list(tmp_path.iterdir()))
         assert [path.name for path in tmp_path.iterdir()] == [f".partial-{running.pid}-{name}"]
         running.terminate()
@@ -94,7 +90,7 @@ def test_a_terminated_forecast_in_zarr_leaves_only_what_the_same_command_goes_on
 
     before = 0
     for _ in range(2):
-        with Running([sys.executable, "-m", "gpo", *given]) as running:
+        with Forked("gpo", given) as running:
             running.wait_until(lambda before=before: num_done() > before + 1)
             running.terminate()
             assert running.end() == 143

@@ -1,6 +1,7 @@
 """Experiments are made once, killed ones go on, failed ones are reported; shown without training."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -32,6 +33,7 @@ from gpo.evaluation.results import Results
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model, loss_weights
 from tests.contracts.samples import ns2d
+from tests.processes import finish_forked
 
 PROTOCOL = Protocol("budget", 60.0)
 BETTER_RATE = 8e-3
@@ -339,14 +341,26 @@ def test_protocols_say_what_they_are():
 
 
 @pytest.mark.thorough
-def test_a_real_table_of_two_small_experiments(tmp_path, capsys):
+def test_a_real_table_of_two_small_experiments(tmp_path, capsys, monkeypatch):
     """The whole way, with real runs: data, tuning, training, table."""
+    original, calls = experiment_module._call, []
+
+    def call(words, threads):
+        """The first run is the process that users get; the others need not import all of it again."""
+        calls.append(words[0])
+        if len(calls) == 1:
+            original(words, threads)
+        else:
+            finish_forked("gpo", *words)
+
+    monkeypatch.setattr(experiment_module, "_call", call)
     ns2d(tmp_path).rename(tmp_path / "ns3d.mat")
     main(
         ["bench", "table1", "--models", "fno", "gnot", "--benchmarks", "ns3d", "--protocol", "steps",
          "--amount", "6", "--files", str(tmp_path), "--runs", str(tmp_path / "runs"), "--jobs", "2",
          "--out", str(tmp_path / "results")]
     )  # fmt: skip
+    assert Counter(calls) == {"train": 6, "run": 2}
     text = (tmp_path / "results" / "table1" / "table.md").read_text()
     assert "| fno |" in text
     assert "(6)" in text

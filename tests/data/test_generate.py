@@ -1,5 +1,4 @@
 import json
-import sys
 
 import pytest
 
@@ -8,7 +7,7 @@ from gpo.data.dataset import DataError
 from gpo.data.generate import generate
 from gpo.data.readers.registry import open_data
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
-from tests.processes import Running, finish
+from tests.processes import Forked, finish_forked
 
 SMALL = NavierStokes2D(size=16, num_trajectories=5, num_frames=2, portion_size=2, viscosity=1e-3)
 
@@ -48,9 +47,9 @@ def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(tmp_path):
 @pytest.mark.thorough
 def test_two_processes_make_a_file_once(tmp_path):
     path = tmp_path / "ns.mat"
-    command = [sys.executable, "-m", "gpo", "data", "make", "ns2d", "--preset", "quick", "--out", str(path),
+    command = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path),
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
-    with Running(command) as first, Running(command) as second:
+    with Forked("gpo", command) as first, Forked("gpo", command) as second:
         assert [running.end() for running in (first, second)] == [0, 0]
         said = [running.said for running in (first, second)]
     ends = sorted(words.strip().splitlines()[-1].split(":")[0] for words in said)
@@ -62,13 +61,13 @@ def test_two_processes_make_a_file_once(tmp_path):
 def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path):
     """A real SIGKILL in the middle, then the same command again."""
     path = tmp_path / "ns.mat"
-    command = [sys.executable, "-m", "gpo", "data", "make", "ns2d", "--preset", "quick", "--out", str(path),
+    command = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path),
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
-    with Running(command) as running:
+    with Forked("gpo", command) as running:
         running.wait_until(lambda: list(tmp_path.glob(".ns.mat.*.parts/*.npz")))
         running.kill()
     assert not path.exists()
-    finish(command)
+    finish_forked("gpo", *command)
     assert open_data(path).num_trajectories == 6
 
 

@@ -27,6 +27,7 @@ def correlated(generator, count, memory):
     return 1 + 0.1 * values * np.sqrt(1 - memory**2)
 
 
+@pytest.mark.thorough
 def test_the_interval_of_independent_examples_covers_the_truth_as_often_as_it_says():
     generator, hits = np.random.default_rng(0), 0
     each = [np.array([number]) for number in range(60)]

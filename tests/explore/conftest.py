@@ -30,7 +30,7 @@ def make_run(folder):
     return run.folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served(tmp_path_factory):
     """The command itself, from its first line to Ctrl-C."""
     folder = make_run(tmp_path_factory.mktemp("explore"))

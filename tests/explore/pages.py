@@ -15,6 +15,8 @@ from gpo.explore.server import listening
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 NEEDS_BROWSER = [
     pytest.mark.thorough,
+    # What servers compute has its types checked where it is asked without a browser.
+    pytest.mark.usefixtures("untyped"),
     pytest.mark.skipif(CHROMIUM is None, reason="no browser found: needs Chromium on the PATH"),
 ]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -96,7 +96,7 @@ def untrained_field(data):
 
 def test_the_same_seed_gives_the_same_numbers():
     data = series(PLACES["torus"][0])
-    forecaster, members = untrained(data, num_layers=1)
+    forecaster, members = untrained(data, num_layers=1, num_waves=2)
     first, again = (interpret(forecaster, data, members, num_examples=1) for _ in range(2))
     assert first == again
     other = interpret(forecaster, data, members, num_examples=1, seed=1)
@@ -105,8 +105,8 @@ def test_the_same_seed_gives_the_same_numbers():
 
 def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
     data = series(PLACES["torus"][0])
-    forecaster, members = untrained(data, num_layers=1)
-    twin, _ = untrained(data, num_layers=1)
+    forecaster, members = untrained(data, num_layers=1, num_waves=2)
+    twin, _ = untrained(data, num_layers=1, num_waves=2)
     larger = replace(data, fetch=lambda number, times: 3 * data.frames(number, times))
     found = interpret(
         forecaster, data, members, num_examples=1, other=(larger, members), same={"twin": twin}

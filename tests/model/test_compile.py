@@ -1,8 +1,6 @@
-import sys
-
 import pytest
 
-from tests.processes import finish
+from tests.processes import finish_forked
 
 SCRIPT = """
 import torch
@@ -16,15 +14,22 @@ config = kind(in_channels=1, out_channels=1, hidden_dim=16, num_layers=1,
 model = GaussianParticleOperator(config)
 values, coords = torch.randn(2, 64, 1), torch.rand(64, 2)
 # Where windows are placed anew depends on the sites, which is left out of the graph.
-compiled = torch.compile(model, fullgraph=VARIANT == "paper")
+compiled = torch.compile(model, fullgraph=VARIANT == "paper", backend=BACKEND)
 torch.testing.assert_close(compiled(values, coords), model(values, coords))
 compiled(values, coords).square().sum().backward()
 assert all(p.grad is not None for p in model.parameters())
 """
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["paper", "geometric"])
-def test_the_plain_forward_compiles(variant):
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("aot_eager", marks=pytest.mark.thorough),
+        # The same graphs, then translated to C++ and compiled again.
+        pytest.param("inductor", marks=pytest.mark.slow),
+    ],
+)
+def test_the_plain_forward_compiles(variant, backend):
     """In a process of its own: the type checks of the test run are not part of the product."""
-    finish([sys.executable, "-c", f"VARIANT = {variant!r}\n{SCRIPT}"])
+    finish_forked("-c", f"VARIANT, BACKEND = {variant!r}, {backend!r}\n{SCRIPT}")

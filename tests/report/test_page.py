@@ -41,8 +41,8 @@ def checked(path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_site_has_a_page_that_plays(kind, tmp_path):
-    path, results = report_of(kind, tmp_path)
+def test_every_kind_of_site_has_a_page_that_plays(kind, grid_report, small_pictures, tmp_path):
+    path, results = grid_report if kind == "grid" else report_of(kind, tmp_path)
     page, text = checked(path)
     assert text.index(results.verdict.replace("'", "&#x27;")) < text.index("<section")
     (player,) = page.all("figure", "player")
@@ -55,9 +55,8 @@ def test_every_kind_of_site_has_a_page_that_plays(kind, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_page_of_a_grid_plays_and_names_what_it_shows(tmp_path):
-    path, _ = report_of("grid", tmp_path)
-    page, _ = checked(path)
+def test_the_page_of_a_grid_plays_and_names_what_it_shows(grid_report):
+    page, _ = checked(grid_report[0])
     assert page.texts["title"] == ["gpo: tiny <run>"]
     assert page.texts["h1"] == ["tiny <run>"]
     assert len(page.all("img", "frame")) > 0

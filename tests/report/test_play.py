@@ -5,8 +5,6 @@ import shutil
 import pytest
 from playwright import sync_api as playwright
 
-from tests.report.pages import report_of
-
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 pytestmark = [
     pytest.mark.thorough,
@@ -17,9 +15,8 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    path, _ = report_of("grid", tmp_path_factory.mktemp("report"))
-    return path.as_uri()
+def address(grid_report):
+    return grid_report[0].as_uri()
 
 
 @pytest.fixture(scope="module")

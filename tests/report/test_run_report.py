@@ -77,6 +77,7 @@ def test_a_report_of_one_step_needs_the_model_for_particles_alone(variant, tmp_p
     ],
     ids=["no transport", "no Gaussians", "line"],
 )  # fmt: skip
+@pytest.mark.usefixtures("small_pictures")
 def test_a_report_says_why_a_picture_of_particles_is_missing(geometry, changes, sentence, tmp_path):
     data = series(geometry)
     forecaster, members = untrained(data, **changes)
@@ -85,6 +86,7 @@ def test_a_report_says_why_a_picture_of_particles_is_missing(geometry, changes, 
     assert not {"motion", "particles"} & {path.stem for path in (tmp_path / "figures").iterdir()}
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_a_report_begins_with_the_verdict_and_shows_dates(tmp_path):
     origin = TimeOrigin("1987-02-28 00:00:00", "360_day")
     data = replace(series(num_frames=6), time=24.0 * np.arange(6), time_units="h", origin=origin)
@@ -98,6 +100,7 @@ def test_a_report_begins_with_the_verdict_and_shows_dates(tmp_path):
     assert "skill over persistence" in rest
 
 
+@pytest.mark.usefixtures("small_pictures")
 def test_a_score_that_is_not_finite_is_called_so(tmp_path):
     data = series()
     forecaster, members = untrained(data)

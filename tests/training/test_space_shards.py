@@ -12,7 +12,7 @@ from gpo.cli import main
 from gpo.evaluation.results import Results
 from gpo.training.run_folder import Run, read_log
 from tests.contracts.samples import ns2d
-from tests.processes import Running, finish
+from tests.processes import Running, finish_together
 from tests.training.series import MODELS
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-gaussians", "4",
@@ -29,11 +29,16 @@ def torchrun(count, *arguments):
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [2, 3])
 def test_shared_sites_give_the_answers_and_gradients_of_all_sites(count):
-    finish(torchrun(count, "-m", "tests.training.shards"), env=ENVIRONMENT)
+    finish_together(count, "tests.training.shards")
+
+
+# Four: of each pair that shares the sites, one has the first half of the batch. Which processes share
+# what does not depend on the variant.
+GROUPS = {"geometric": ((2, 2), (4, 4), (4, 2)), "paper": ((4, 2),)}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("variant", ["geometric", "paper"])
+@pytest.mark.parametrize("variant", GROUPS)
 def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
     command = [
         "train",
@@ -46,11 +51,10 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
         MODELS[variant],
     ]
     main([*command, "--out", str(tmp_path / "one")])
-    # Four: of each pair that shares the sites, one has the first half of the batch.
-    for count, shards in ((2, 2), (4, 4), (4, 2)):
+    for count, shards in GROUPS[variant]:
         name = f"{count}-{shards}"
         more = ["--space-shards", str(shards), "--out", str(tmp_path / name)]
-        finish(torchrun(count, "-m", "gpo", *command, *more), env=ENVIRONMENT)
+        finish_together(count, "gpo", *command, *more)
         one, other = (read_log(Run(tmp_path / folder)) for folder in ("one", name))
         assert len(one) == len(other) == 2
         for first, second in zip(one, other, strict=True):
@@ -67,7 +71,7 @@ def test_processes_that_share_sites_give_the_scores_of_one(tmp_path, variant):
     main(["evaluate", str(folder)])
     one = Results.load(folder / "results.json")
     (folder / "results.json").unlink()
-    said = finish(torchrun(3, "-m", "gpo", "evaluate", str(folder)), env=ENVIRONMENT)
+    said = finish_together(3, "gpo", "evaluate", str(folder))
     assert said.count("results:") == 1
     three = Results.load(folder / "results.json")
     for part in ("one_step", "rollout", "resolution", "between_sites"):
@@ -86,7 +90,7 @@ def numbers(found):
 @pytest.mark.thorough
 def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_path):
     data, folder = ns2d(tmp_path), tmp_path / "run"
-    training = ["train", "--data", str(data), *SIZES, "--epochs", "30"]
+    training = ["train", "--data", str(data), *SIZES, "--epochs", "10"]
     shared = [*training, "--space-shards", "2", "--out", str(folder)]
     command = torchrun(2, "--max-restarts", "1", "-m", "gpo", *shared)
     environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -129,5 +133,5 @@ def workers(launcher):
 )
 def test_sites_that_cannot_be_shared_are_refused(tmp_path, capsys, flags, message):
     with pytest.raises(SystemExit):
-        main(["train", "--data", str(ns2d(tmp_path)), "--out", str(tmp_path / "run"), *flags])
+        main(["train", "--data", str(ns2d(tmp_path)), "--no-auto", "--out", str(tmp_path / "run"), *flags])  # fmt: skip
     assert message in capsys.readouterr().err

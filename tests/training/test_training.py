@@ -1,5 +1,4 @@
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from gpo.training.run_folder import Run, read_log
 from gpo.training.setup import split_of
 from tests.conftest import make_model
 from tests.contracts.samples import ns2d
-from tests.processes import Running, finish
+from tests.processes import Forked, finish_forked
 from tests.training.series import decaying_waves, squares
 
 TINY = {"data": "waves", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
@@ -248,15 +247,14 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
     def command(name):
         sizes = ["--hidden-dim", "16", "--num-layers", "1", "--epochs", "12"]
         sizes += ["--ema", "0.9", "--noise", "0.01", "--accumulate", "2", "--batch-size", "3"]
-        return [sys.executable, "-m", "gpo", "run", "--data", str(path), *sizes, "--quiet",
-                "--out", str(tmp_path / name)]  # fmt: skip
+        return ["train", "--data", str(path), *sizes, "--quiet", "--out", str(tmp_path / name)]
 
-    finish(command("whole"))
-    with Running(command("killed")) as running:
+    finish_forked("gpo", *command("whole"))
+    with Forked("gpo", command("killed")) as running:
         running.wait_until((tmp_path / "killed" / "checkpoints" / "last.ckpt").exists)
         running.kill()
     assert not (tmp_path / "killed" / "model").exists()
-    finish(command("killed"))
+    finish_forked("gpo", *command("killed"))
     whole, killed = ((tmp_path / n / "model" / "model.safetensors").read_bytes() for n in ("whole", "killed"))  # fmt: skip
     assert whole == killed
 

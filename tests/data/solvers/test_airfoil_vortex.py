@@ -25,6 +25,7 @@ def test_a_series_is_written_as_a_mesh_and_read_back(tmp_path):
     assert np.abs(last - first).max() > 0.02, "the vortex drifts"
 
 
+@pytest.mark.thorough
 def test_a_vortex_in_a_uniform_stream_is_in_equilibrium_and_drifts():
     """Half a unit of time later it is where the stream has carried it."""
     solver = AirfoilVortex(

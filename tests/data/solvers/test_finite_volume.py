@@ -80,6 +80,7 @@ def test_sods_tube_converges_to_the_exact_solution_at_first_order():
         assert orders.max() < 1.3, errors
 
 
+@pytest.mark.thorough
 def test_the_isentropic_vortex_converges_at_second_order():
     errors = []
     for size in (32, 64):

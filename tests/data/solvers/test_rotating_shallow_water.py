@@ -104,6 +104,7 @@ def test_the_rossby_haurwitz_wave_has_the_speed_of_theory_in_a_deep_fluid():
     assert all(3.3 < before / after < 4.3 for before, after in pairwise(errors)), errors
 
 
+@pytest.mark.thorough
 def test_the_rossby_haurwitz_wave_keeps_its_wavenumber_and_shape():
     planet = make_planet(depth=9500.0)
     harmonics, start, wave = planet.harmonics, rossby_haurwitz(planet), largest_wave(planet)
@@ -220,6 +221,7 @@ def test_space_converges_spectrally():
     assert second > 1.3 * first, errors
 
 
+@pytest.mark.thorough
 def test_steps_bounded_by_the_fastest_wave_agree_with_tiny_ones():
     planet = make_planet()
     start = rossby_haurwitz(planet)

@@ -25,6 +25,7 @@ def test_the_published_layout_is_written_and_read_back(tmp_path):
     np.testing.assert_allclose(far, 0.8, atol=0.02)
 
 
+@pytest.mark.thorough
 def test_a_sample_depends_on_its_number_alone():
     solver = TransonicAirfoil(**SMALL)
     together, alone = solver.solve(range(2)), solver.solve(range(1, 2))
