@@ -99,7 +99,7 @@ def _date(cftime: Any, value: str | bytes | float, calendar: str) -> Any:
 
 def _offset(zone: str | None) -> timedelta:
     """Returns by how much a clock is ahead of UTC; by nothing where no offset is told."""
-    if zone in (None, "Z", "UTC"):
+    if zone is None or zone in ("Z", "UTC"):
         return timedelta()
     ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
     return -ahead if zone[0] == "-" else ahead
