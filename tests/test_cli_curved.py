@@ -9,6 +9,7 @@ from gpo.data.coarsen import coarsen
 from gpo.data.geometry import Geometry
 from gpo.data.readers.registry import open_data
 from gpo.data.rotated_pole import RotatedPole
+from gpo.evaluation.results import Results
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -64,3 +65,17 @@ def test_a_forecast_is_read_back_on_the_sites_of_its_input(tmp_path, make, facto
     np.testing.assert_allclose(found.coords, expected.coords, atol=1e-6)
     np.testing.assert_allclose(found.true_degrees(), expected.true_degrees(), atol=1e-5)
     np.testing.assert_array_equal(found.is_masked, expected.is_masked)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("make", [rotated, carra, roms])
+def test_a_coarsened_run_is_scored_to_the_end(tmp_path, make):
+    """A model of every second site was once refused the sites of its own file when it was scored."""
+    make(tmp_path / "a.nc")
+    sizes = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2", "--num-waves", "2"]
+    main(["run", "--data", str(tmp_path / "a.nc"), "--coarsen", "2", "--steps", "2", "--quiet",
+          "--learning-rate", "1e-3", *sizes, "--out", str(tmp_path / "run")])  # fmt: skip
+    results = Results.load(tmp_path / "run" / "results.json")
+    assert np.isfinite(results.one_step["model"]["relative_l2"])
+    assert results.verdict
+    assert (tmp_path / "run" / "report.html").exists()
