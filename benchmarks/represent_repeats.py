@@ -26,7 +26,7 @@ HEAD = (
 )
 
 
-def main(files: Path, out: Path = RESULTS, num_repeats: int = 5) -> None:
+def main(files: Path, out: Path = RESULTS, num_repeats: int = 4) -> None:
     """Makes the table.
 
     Args:
