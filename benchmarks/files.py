@@ -153,7 +153,7 @@ def main(
     notes = [
         "Before (0.3.0), now and references: relative L2 of one step on the test split. Then: the error "
         "relative to that of a reference, in standard deviations of the training data, with its 95 % "
-        "interval (moving blocks of examples) and the number of examples; better where all of the "
+        "interval (blocks of examples) and the number of examples; better where all of the "
         "interval is below 1. Best epoch and settings were chosen on validation data, which flatters "
         "the model there.",
         *describe_machine(COMMAND),

@@ -1,5 +1,6 @@
 """The sentence with which a run ends, and the intervals behind it."""
 
+import itertools
 import json
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ import torch
 from gpo.data.splits import Split, TimeSlice, split_samples, split_time_slices
 from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
-from gpo.evaluation.verdict import Comparison, compare, lost_after, series_of, verdict
+from gpo.evaluation.verdict import Comparison, _blocks, compare, lost_after, series_of, verdict
 from gpo.forecast.forecaster import Forecaster, Task
 from tests.evaluation.test_score import TASK, Times
 from tests.training.series import decaying_waves, equal_squares
@@ -55,6 +56,19 @@ def test_neighbours_that_are_alike_widen_the_interval():
     each = [np.array([number]) for number in range(200)]
     alone_low, alone_high = compare(model, reference, each).interval
     assert high - low > 2.5 * (alone_high - alone_low)
+
+
+def test_the_interval_holds_the_ratio_where_errors_lie_at_the_ends_of_series():
+    """Blocks that end with their series would draw its ends less often than its middle."""
+    lengths = 40, 40, 3
+    starts = np.cumsum([0, *lengths])
+    series = [np.arange(*ends) for ends in itertools.pairwise(starts)]
+    time = np.concatenate([np.linspace(-1, 1, length) for length in lengths])
+    found = compare(0.01 + time**20, np.ones(len(time)), series)
+    low, high = found.interval
+    assert low < found.ratio < high
+    drawn = np.bincount(np.concatenate(_blocks(series, 7)))
+    assert set(drawn) == {7}
 
 
 def test_the_same_errors_give_the_same_interval():

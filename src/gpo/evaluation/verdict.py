@@ -2,8 +2,9 @@ r"""What the scores of a run say, in one sentence: better than references, worse
 
 The error of an example is free of units: $e=(\frac1V\sum_v \mathrm{mse}_v/\sigma_v^2)^{1/2}$ with the
 standard deviation $\sigma_v$ of every variable in the training data. A reference is compared with by
-$\sum e/\sum e_\mathrm{ref}$, with an interval from a moving-block bootstrap (Künsch 1989): examples
-that follow each other in one series are alike, so that blocks of them are drawn, not single ones.
+$\sum e/\sum e_\mathrm{ref}$, with an interval from a circular block bootstrap (Politis and Romano 1992):
+examples that follow each other in one series are alike, so that blocks of them are drawn, not single
+ones; after the end of a series comes its start, so that all examples are drawn equally often.
 Intervals from few blocks are too short, and are widened as Student's t is wider than a normal law.
 """
 
@@ -202,9 +203,11 @@ def _block_length(values: np.ndarray, series: Sequence[np.ndarray]) -> int:
 
 
 def _blocks(series: Sequence[np.ndarray], length: int) -> list[np.ndarray]:
-    """Returns all runs of so many neighbours, and shorter series whole."""
-    return [
-        numbers[start : start + length]
-        for numbers in series
-        for start in range(max(1, len(numbers) - length + 1))
-    ]
+    """Returns runs of so many neighbours, and shorter series whole; all examples occur equally often."""
+    blocks: list[np.ndarray] = []
+    for numbers in series:
+        if len(numbers) <= length:
+            blocks += [numbers] * length
+        else:
+            blocks += [np.roll(numbers, -start)[:length] for start in range(len(numbers))]
+    return blocks
