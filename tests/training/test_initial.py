@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gpo import CheckpointError
+from gpo.data.geometry import Geometry
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.initial import begin_with
@@ -60,6 +61,18 @@ def test_other_sites_take_the_waves_that_both_have(trained):
         assert mine.shape != theirs.shape
         assert torch.equal(mine[..., :count], theirs[..., :count])
         assert (mine[..., count:] == 0).all()
+
+
+def test_an_axis_that_closes_keeps_features_without_a_seam(tmp_path):
+    closed = decaying_waves()
+    x = np.arange(24) / 24
+    line = replace(closed, geometries=(Geometry.rectilinear([x], bounds=[(0.0, 1.0)]),))
+    train(line, RunConfig.of(**TINY, epochs=1), tmp_path, is_quiet=True)
+    model = new(closed)
+    assert "features.frequencies" in begin_with(model, tmp_path).split("new are")[1]
+    ends = torch.tensor([[0.0], [1.0]])
+    first, last = model.model.lift.features(ends)
+    torch.testing.assert_close(first, last, atol=1e-4, rtol=0)
 
 
 def test_variables_are_matched_by_name_and_frames_by_age(trained):

@@ -80,6 +80,10 @@ def _is_the_same(
         return False
     if name == "lift.linear.weight":
         return _channels(origin.task) == _channels(forecaster.task)
+    if name.endswith("features.frequencies"):
+        # Along an axis that closes on itself features have whole turns.
+        is_closed = (value == value.round()).all(0)
+        return bool((found == found.round())[:, is_closed].all())
     if name.rpartition(".")[0] == _last_linear(forecaster.model):
         return origin.task.outputs == forecaster.task.outputs
     return True
