@@ -41,7 +41,7 @@ def checked(path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_site_has_a_page_that_plays(kind, grid_report, small_pictures, tmp_path):
+def test_every_kind_of_site_has_a_page_that_plays(kind, grid_report, tmp_path):
     path, results = grid_report if kind == "grid" else report_of(kind, tmp_path)
     page, text = checked(path)
     assert text.index(results.verdict.replace("'", "&#x27;")) < text.index("<section")
