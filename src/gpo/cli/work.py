@@ -26,7 +26,8 @@ from gpo.evaluation.score import evaluate
 from gpo.files import read_yaml, spell_bytes
 from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
-from gpo.parallel.processes import global_rank, world_size
+from gpo.parallel.partition import SitePartition
+from gpo.parallel.processes import global_rank, num_processes, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, from_anywhere, open_run, read_data, read_other
@@ -76,6 +77,9 @@ def train_run(
     needed = training_memory(data, config, space_shards=space_shards)
     if needed > SAID_BYTES and global_rank() == 0:
         say(f"a step on {data.geometry().num_points:,} sites takes about {spell_bytes(needed)}")
+    # Before a search for settings, which takes long.
+    num_processes(devices, space_shards)
+    SitePartition.of(data.geometry().num_points, data.geometry().grid_shape, 0, space_shards)
     asked, choice = config, None
     if chooses:
         choice = _choose(data, asked, given, folder)

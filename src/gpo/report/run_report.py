@@ -329,6 +329,8 @@ def _save(figures: Mapping[str, Figure], folder: Path) -> dict[str, Picture]:
     pictures = {}
     for name, figure in figures.items():
         figure.savefig(folder / f"{name}.png", dpi=110)
+        # What was found for the first drawing holds for all: to find it takes as long as to draw.
+        figure.set_layout_engine("none")
         light = picture_bytes(figure)
         darken(figure)
         width, height = figure.get_size_inches()
