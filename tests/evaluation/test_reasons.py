@@ -57,6 +57,15 @@ def test_every_reason_comes_with_its_evidence(test, more, reason):
     assert told.count(";") == 0
 
 
+def test_a_model_that_is_better_on_three_examples_lacks_examples_alone():
+    few = evidence(Comparison(0.002, None), num_examples=3, spread={"sst": 2.0})
+    told = why(few, training=Comparison(0.001, None), curve=TrainingCurve(num_steps=67))
+    assert told == (
+        "Why not proven better than persistence: 3 test examples cannot prove anything, 4 are the "
+        "fewest."
+    )
+
+
 def test_climatology_is_hard_to_beat_where_the_last_frame_is_forgotten():
     both = {"persistence": Comparison(0.7, (0.6, 0.8)), "climatology": TIED}
     split = SplitEvidence(comparisons=both, num_examples=20)

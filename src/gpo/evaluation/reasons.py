@@ -92,10 +92,19 @@ def explain(
     }
     if not lost:
         return ""
-    found = [
-        *(_few(name, split) for name, split in lost.items()),
-        *(_still(name, split) for name, split in lost.items() if reference == "persistence"),
-        _noise(change_correlation) if reference == "persistence" else "",
+    found = [_few(name, split) for name, split in lost.items()]
+    # Where it is better on the few examples that there are, more of them is all that lacks.
+    lost = {
+        name: split
+        for name, split in lost.items()
+        if split.num_examples >= MIN_BLOCKS or not split.comparisons[reference].ratio < 1
+    }
+    if not lost:
+        return f"Why not proven better than {reference}: {'; '.join(found)}."
+    is_persistence = reference == "persistence"
+    found += [
+        *(_still(name, split) for name, split in lost.items() if is_persistence),
+        _noise(change_correlation) if is_persistence else "",
         *(_unlike(name, split) for name, split in lost.items()),
         _forgotten(reference, lost),
         _fitted(reference, lost, training, num_training),
