@@ -223,8 +223,12 @@ def measure_bytes(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
     for name in ("gpo-paper", "gpo"):
         mine = [row for row in rows if row["model"] == name]
         table.add(name, [Entry(row["per_layer"]) for row in mine])
+        once = [Entry(row["one_layer"] - row["per_layer"]) for row in mine]
+        table.add(f"{name}, once a step beside its layers", once)
     table.notes.append(
-        "Batch 1, forwards and backwards; what is told once per step, such as the loss, left out. "
+        "Batch 1, forwards and backwards, before the first step. Once a step: the loss and, in gpo, "
+        "content within reach of particles, as many lines of the grid as the farthest of them "
+        "looks away, which is a way and not a number of lines. "
         "gpo-paper (era5 preset) tells 4 heads × 16 modes × (16 + 1) numbers of 4 bytes, twice."
     )
     table.best = "none"
