@@ -48,7 +48,7 @@ def test_every_flag_the_page_of_documentation_names_exists(capsys):
     with pytest.raises(SystemExit):
         main(["explore", "--help"])
     printed = capsys.readouterr().out
-    of_training = {"--model", "--preset", "--budget-cpu", "--noise"}
+    of_training = {"--model", "--preset", "--budget-cpu", "--noise", "--coarsen"}
     assert all(flag in printed for flag in flags - of_training)
 
 
