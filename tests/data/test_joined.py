@@ -98,7 +98,7 @@ def test_files_on_other_sites_are_refused_by_name(tmp_path):
         part = dataset.isel(lat=slice(0, 2)).load()
     part["time"].attrs["units"] = "days since 2020-02-01"
     part.to_netcdf(tmp_path / "b.nc")
-    message = r"b.nc: `sites` are others \(2 x 4\) than in a.nc \(3 x 4\)"
+    message = r"b.nc: `sites` are others \(latitude 2 x longitude 4\) than in a.nc \(latitude 3 x"
     with pytest.raises(DataError, match=message):
         open_data([path, tmp_path / "b.nc"])
 

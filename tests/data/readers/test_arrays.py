@@ -112,7 +112,7 @@ def test_samples_may_come_last_where_nothing_else_fits(tmp_path, order):
 
 def test_without_times_nothing_tells_them_from_samples_that_come_last(tmp_path):
     with pytest.raises(DataError, match="fits no order of axes"):
-        read_arrays(tmp_path, x=X, u=values(NX, TIMES, 12))
+        read_arrays(tmp_path, x=X, u=values(NX, 11, 12))
 
 
 def test_rectilinear_axes_become_the_coordinates_of_an_open_box(tmp_path):
