@@ -215,13 +215,15 @@ def framing() -> Iterator[Attack]:
     for name, content in {
         "HTTP 2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         "SSH": b"SSH-2.0-x\r\n\r\n", "no version": b"GET /api/run\r\n\r\n", "blank": b"\r\n\r\n\r\n\r\n",
-        "version 9": b"GET /api/run HTTP/9.9\r\nHost: localhost\r\n\r\n", "noise": bytes(range(256)) * 4,
+        "noise": bytes(range(256)) * 4,
         "a blank in the target": b"GET /api /run HTTP/1.1\r\nHost: localhost\r\n\r\n", "NULs": bytes(100),
         "an endless target": b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",
         "an endless method": b"A" * 200_000, "redis": b"*1\r\n$4\r\nINFO\r\n", "smtp": b"EHLO x\r\n\r\n",
         "a tab": b"GET\t/api/run\tHTTP/1.1\r\nHost: localhost\r\n\r\n",
     }.items():  # fmt: skip
         yield attack(name, content, 400, 421, 505, half_closes=True)
+    other = b"GET /api/run HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    yield attack("version 9", other, 400, 505)
 
 
 def upgrades() -> Iterator[Attack]:

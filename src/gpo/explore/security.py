@@ -79,6 +79,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Returns what to answer instead, or None where all is well."""
+        if scope["http_version"] not in ("1.0", "1.1"):
+            return refused(505, f"HTTP must be 1.0 or 1.1, got {scope['http_version'][:9]!r}.")
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         found = HOST.fullmatch(host)
