@@ -307,6 +307,7 @@ def test_a_failed_command_leaves_no_folder_and_a_corrected_one_runs(trained, tmp
     assert (folder / "model").is_dir()
 
 
+@pytest.mark.thorough
 def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp_path, capsys):
     command = ["run", "--data", str(ns2d(tmp_path)), *SIZES, "--out", str(tmp_path / "run")]
     main(command)

@@ -46,6 +46,7 @@ def test_a_displacement_along_the_velocity_has_correlation_one_and_lies_outside_
     assert told["null"] == expected[kind]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", SITES)
 def test_the_band_holds_a_random_field_at_its_nominal_rate(kind):
     """At 95 %, of 200 fields 190 lie inside on average, with a standard deviation of 3."""

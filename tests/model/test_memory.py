@@ -84,6 +84,7 @@ def test_a_grid_is_cut_along_whole_lines_and_gives_the_same(is_masked):
         torch.testing.assert_close(actual, reference, **CLOSE)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_keeps")
 @pytest.mark.parametrize("has_sets", [False, True], ids=["shared", "each"])
 def test_windows_that_are_computed_when_needed_are_the_same(domain, has_sets, monkeypatch):

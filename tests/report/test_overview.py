@@ -20,6 +20,7 @@ DOMAINS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("domain", DOMAINS, ids=["square", "torus", "sphere", "line"])
 def test_a_prediction_is_drawn_on(domain, variant, tmp_path):

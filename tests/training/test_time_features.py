@@ -71,6 +71,7 @@ def cosines(data, frames):
     return day_cycle(data.first_hour + data.time[frames])[..., 0]
 
 
+@pytest.mark.thorough
 def test_what_the_hour_decides_is_learned_with_a_clock_and_not_without(tmp_path):
     errors = {}
     for clock in ((), ("day",)):
