@@ -2,9 +2,9 @@
 
 Columns are known by their names: a time, a trajectory where there are several, and coordinates,
 which are x, y and z, longitude and latitude, or `Points:0` and so on. Other columns of numbers are
-variables, static fields where they never change in time, but `cell_area`, by which scattered points are weighted. Points that fill a grid are one;
-all times must have the same points. A first line that begins with # may name units, as ours does:
-`# time: h; x: m; u: m s-1`.
+variables, or static fields where they never change in time; `cell_area` weighs scattered points.
+Points that fill a grid are one; all times must have the same points. A first line that begins with #
+may name units, as ours does: `# time: h; x: m; u: m s-1`.
 """
 
 import csv
