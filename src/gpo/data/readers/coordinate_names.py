@@ -19,6 +19,8 @@ TABLES = (
     *("locations", "location", "loc", "locs", "sites", "lonlat", "latlon"),
 )
 """Words of arrays that hold all coordinates of a site."""
+AREAS = "cell_area"
+"""Name of the area that every point stands for, in what we write and read."""
 MPAS = re.compile(r"(lon|lat)(Cell|Vertex|Edge)")
 """Coordinates of MPAS, which its older files have without units."""
 CELLS = (

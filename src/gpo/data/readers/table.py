@@ -21,6 +21,7 @@ from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry, sphere_domain
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
 from gpo.data.readers.coordinate_names import (
+    AREAS,
     column_groups,
     in_degrees,
     is_in_degrees,
@@ -36,7 +37,6 @@ from gpo.numerics.domain import unit_vectors
 DATES = ("date", "datetime", "timestamp")
 TIMES = ("time", "t", "timevalue", *DATES)
 SERIES = ("trajectory", "sample")
-AREAS = "cell_area"
 NUMBERED = re.compile(r"(?:points|coords|coordinates)[:_ ]?([012])$", re.IGNORECASE)
 CALENDAR = re.compile(r"dates of the (\w+) calendar")
 PER_BYTE = 8

@@ -11,6 +11,7 @@ from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import UPWARDS
 from gpo.data.query_points import Block, QueryPoints
+from gpo.data.readers.coordinate_names import AREAS
 
 ATTRIBUTES = {"Conventions": "CF-1.8 UGRID-1.0"}
 DEGREES = {
@@ -22,8 +23,6 @@ GRID_MAPPING = "rotated_pole"
 """Variable that says where the pole of a rotated grid is."""
 MESH, CELLS = "mesh", "mesh_face_nodes"
 """Variables that say what the mesh is, and what its cells are."""
-AREAS = "cell_area"
-"""Variable with the area that every point stands for."""
 
 
 @dataclass(frozen=True)

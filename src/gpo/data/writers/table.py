@@ -14,7 +14,8 @@ from typing import TextIO
 import numpy as np
 
 from gpo.data.query_points import Block
-from gpo.data.writers.layout import AREAS, AbstractForecastWriter, ForecastLayout
+from gpo.data.readers.coordinate_names import AREAS
+from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.files import whole_file
 
 DIGITS = {"f4": 7, "f8": 16}
