@@ -16,7 +16,7 @@ from typing import Any
 
 import tyro
 
-from gpo.bench.protocol import describe_machine
+from gpo_bench.protocol import describe_machine
 
 FILES: dict[str, tuple[str, ...]] = {
     "era5/era5-2mt-2019-03-uk.grib": (),

@@ -18,7 +18,7 @@ from typing import Any
 
 import tyro
 
-from gpo.bench.protocol import describe_machine
+from gpo_bench.protocol import describe_machine
 from tests.contracts.fuzz import (
     DIFFERENCES,
     GOOD,

@@ -28,7 +28,7 @@ import tyro
 from rich.console import Console
 from sittings import WITHIN, Sitting
 
-from gpo.bench.protocol import describe_machine
+from gpo_bench.protocol import describe_machine
 
 RESULTS = Path(__file__).parent / "results" / "kills"
 EPOCHS, KILLS_PER_RUN = 10, 5

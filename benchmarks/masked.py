@@ -18,14 +18,14 @@ import tyro
 from rich.console import Console
 
 from gpo import open_data
-from gpo.bench.cost import in_new_process
-from gpo.bench.protocol import describe_machine
-from gpo.bench.table import Entry, Table
 from gpo.model.losses import operator_losses
 from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.domain import Domain, unit_vectors
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model
+from gpo_bench.cost import in_new_process
+from gpo_bench.protocol import describe_machine
+from gpo_bench.table import Entry, Table
 
 RESULTS = Path(__file__).parent / "results" / "masked"
 SEA = Path("ssh_med") / "dt_med_allsat_phy_l4_2005T2.nc"

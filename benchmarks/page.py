@@ -29,8 +29,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from gpo.bench.protocol import describe_machine
 from gpo.cli import main as gpo
+from gpo_bench.protocol import describe_machine
 from tests.explore.attacks import all_attacks
 
 RESULTS = Path(__file__).parent / "results" / "page"

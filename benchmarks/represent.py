@@ -20,20 +20,21 @@ import represent_tracks
 import torch
 import tyro
 from matplotlib import pyplot as plt
+from mixture_encoder import MixtureEncoder
 from represent_baselines import fourier, lattice, pod, wavelets
 from represent_figures import draw_errors
 from rich.console import Console
 
-from gpo import GaussianMixture, Geometry, ReadOptions, Trajectories, Variable, coarsen, open_data
-from gpo.bench.protocol import describe_machine
+from gpo import Geometry, ReadOptions, Trajectories, Variable, coarsen, open_data
+from gpo.atomic_files import write_text
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
-from gpo.files import write_text
-from gpo.interpretation.mixture import RepresentedField, describe_mixtures
-from gpo.mixture.encoder import MixtureEncoder
-from gpo.mixture.fit import finished, new_particles
-from gpo.mixture.projection import improve, solve
-from gpo.mixture.target import Target
-from gpo.report.mixture import draw_mixtures
+from gpo_bench.protocol import describe_machine
+from gpo_mixture import GaussianMixture
+from gpo_mixture.fit import finished, new_particles
+from gpo_mixture.pictures import draw_mixtures
+from gpo_mixture.projection import improve, solve
+from gpo_mixture.represented import RepresentedField, describe_mixtures
+from gpo_mixture.target import Target
 
 RESULTS = Path(__file__).parent / "results" / "represent"
 DOCS = Path(__file__).parents[1] / "docs"

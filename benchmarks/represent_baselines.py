@@ -15,8 +15,8 @@ from numpy.polynomial import Polynomial
 from scipy.special import sph_harm_y
 
 from gpo import Domain, Geometry
-from gpo.mixture.lattice import fit_lattice
-from gpo.mixture.projection import RIDGE
+from gpo_mixture.lattice import fit_lattice
+from gpo_mixture.projection import RIDGE
 
 MOMENTS = 4
 """Vanishing moments of the wavelets."""

@@ -14,9 +14,9 @@ import torch
 import tyro
 from represent import RESULTS, at_sites, error, fitted, from_file, represented
 
-from gpo.bench.protocol import describe_machine
-from gpo.files import write_text
-from gpo.interpretation.mixture import describe_mixtures
+from gpo.atomic_files import write_text
+from gpo_bench.protocol import describe_machine
+from gpo_mixture.represented import describe_mixtures
 
 COUNT = 100
 ROUNDING = 1e-12

@@ -18,12 +18,12 @@ import torch
 import tyro
 from represent import RESULTS, Case, error, from_file, turbulence
 
-from gpo.bench.protocol import describe_machine
-from gpo.files import write_text
-from gpo.mixture.fit import EXCHANGED, finished, fit_mixture, new_particles, scaled
-from gpo.mixture.projection import Solved, improve, solve
-from gpo.mixture.shapes import AbstractShapes
-from gpo.mixture.target import Target
+from gpo.atomic_files import write_text
+from gpo_bench.protocol import describe_machine
+from gpo_mixture.fit import EXCHANGED, finished, fit_mixture, new_particles, scaled
+from gpo_mixture.projection import Solved, improve, solve
+from gpo_mixture.shapes import AbstractShapes
+from gpo_mixture.target import Target
 
 COUNT = 100
 NUM_STEPS = 20

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from scipy.ndimage import map_coordinates
 
-from gpo import Domain, MixtureSeries
+from gpo import Domain
 from gpo.data.solvers.navier_stokes_2d import Flow, NavierStokes2D, advance, fno_forcing
 from gpo.numerics.spectral import resample
+from gpo_mixture import MixtureSeries
 
 SOLVED, SIZE, START = 128, 32, 10.0
 NUM_PARTICLES, NUM_FRAMES, NUM_DRAWS = 20, 5, 200

@@ -21,23 +21,24 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 import tyro
 from rich.console import Console
+from roofline import Machine, Work
 from torch import nn
 
-from gpo.baselines import BASELINES, Problem
-from gpo.baselines.transolver import Transolver, TransolverConfig
-from gpo.bench.cost import MEGABYTE, Row, Workload, in_new_process, measure_cost
-from gpo.bench.protocol import describe_machine
-from gpo.bench.roofline import Machine, Work
-from gpo.bench.table import Entry, Table
 from gpo.model.config import GeometricConfig
 from gpo.model.losses import operator_losses
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
+from gpo.model.problem import Problem
+from gpo.model.registry import BASELINES
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.shard import DistributedShard
 from gpo.training.config import RunConfig
 from gpo.training.models import build_model
+from gpo_bench.baselines.transolver import Transolver, TransolverConfig
+from gpo_bench.cost import MEGABYTE, Row, Workload, in_new_process, measure_cost
+from gpo_bench.protocol import describe_machine
+from gpo_bench.table import Entry, Table
 
 RESULTS = Path(__file__).parent / "results" / "scale"
 GRIDS = ((46, 90), (91, 180), (181, 360), (361, 720), (721, 1440))

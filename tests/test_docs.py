@@ -14,8 +14,8 @@ import torch
 
 import gpo
 from gpo import Domain, Problem
-from gpo.baselines.registry import BASELINES
 from gpo.cli import main
+from gpo.model.registry import BASELINES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -232,7 +232,7 @@ def test_a_field_is_represented_pruned_and_compared_as_the_page_shows():
 
 def test_every_baseline_is_in_the_list_and_its_files_exist():
     text = (DOCS / "baselines.md").read_text(encoding="utf-8")
-    source = DOCS.parent / "src" / "gpo" / "baselines"
+    source = DOCS.parent / "src" / "gpo_bench" / "baselines"
     for name in BASELINES:
         (row,) = re.findall(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
         files = re.findall(r"`(\w+\.py)`", row)
@@ -245,8 +245,8 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
     from gpo.data.query_points import QueryPoints
     from gpo.exporting.describe import describe_program
     from gpo.exporting.export import known_sites
-    from tests.training.series import decaying_waves
-    from tests.training.test_training import task
+    from tests.core.training.series import decaying_waves
+    from tests.core.training.test_training import task
 
     text, data = (DOCS / "export.md").read_text(), decaying_waves(missing=[3, 5])
     is_known, sites = known_sites(data, task(), 0), data.geometry()
@@ -263,7 +263,7 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
 
 def test_every_key_of_interpret_json_is_explained():
     from gpo.interpretation.interpretation import interpret
-    from tests.interpretation.readings import series, untrained
+    from tests.core.interpretation.readings import series, untrained
 
     text = (DOCS / "interpret.md").read_text()
     data = series()

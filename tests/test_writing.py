@@ -8,10 +8,10 @@ import pytest
 
 from gpo.cli import main
 from gpo.data.writers.zarr import ForecastStore
-from gpo.files import CheckpointError
 from gpo.forecast.forecaster import Forecaster
+from gpo.settings_files import CheckpointError
+from tests.core.test_cli_predict import arguments, make_run
 from tests.processes import Forked
-from tests.test_cli_predict import arguments, make_run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits and signals are of POSIX")
 

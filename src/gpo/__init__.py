@@ -7,8 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpo.baselines.base import AbstractBaseline, Problem, UnsupportedGeometryError
-    from gpo.baselines.registry import register_baseline
     from gpo.data.coarsen import coarsen
     from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
     from gpo.data.geometry import Geometry
@@ -17,15 +15,11 @@ if TYPE_CHECKING:
     from gpo.evaluation.results import Results
     from gpo.evaluation.score import evaluate
     from gpo.exporting.export import export
-    from gpo.files import CheckpointError
     from gpo.forecast.forecaster import Forecaster, Task
     from gpo.forecast.rollout import rollout
     from gpo.inspect.cloud import ParticleCloud
     from gpo.inspect.tracers import Tracers
-    from gpo.inspect.tracks import Tracks
     from gpo.interpretation.interpretation import interpret
-    from gpo.mixture.mixture import GaussianMixture
-    from gpo.mixture.series import MixtureSeries
     from gpo.model.ablation import Ablation
     from gpo.model.config import EncoderConfig, FieldConfig, GeometricConfig, PaperConfig
     from gpo.model.field import GaussianField
@@ -33,6 +27,8 @@ if TYPE_CHECKING:
     from gpo.model.operator import GaussianParticleOperator, OperatorOutput, count_parameters
     from gpo.model.particles import Particles
     from gpo.model.presets import paper_ablation, preset
+    from gpo.model.problem import Problem, UnsupportedGeometryError
+    from gpo.model.registry import register_baseline
     from gpo.model.trace import Trace
     from gpo.numerics.derivatives import Derivatives
     from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
@@ -40,12 +36,13 @@ if TYPE_CHECKING:
     from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
     from gpo.report.overview import draw_prediction
     from gpo.runs import open_run
+    from gpo.settings_files import CheckpointError
     from gpo.training.config import RunConfig
     from gpo.training.fit import train
 
 _HOMES = {
-    "baselines.base": ("AbstractBaseline", "Problem", "UnsupportedGeometryError"),
-    "baselines.registry": ("register_baseline",),
+    "model.problem": ("Problem", "UnsupportedGeometryError"),
+    "model.registry": ("register_baseline",),
     "data.coarsen": ("coarsen",),
     "data.dataset": ("DataError", "StaticMaps", "Trajectories", "Variable"),
     "data.geometry": ("Geometry",),
@@ -54,15 +51,12 @@ _HOMES = {
     "evaluation.results": ("Results",),
     "evaluation.score": ("evaluate",),
     "exporting.export": ("export",),
-    "files": ("CheckpointError",),
+    "settings_files": ("CheckpointError",),
     "forecast.forecaster": ("Forecaster", "Task"),
     "forecast.rollout": ("rollout",),
     "inspect.cloud": ("ParticleCloud",),
     "inspect.tracers": ("Tracers",),
-    "inspect.tracks": ("Tracks",),
     "interpretation.interpretation": ("interpret",),
-    "mixture.mixture": ("GaussianMixture",),
-    "mixture.series": ("MixtureSeries",),
     "model.ablation": ("Ablation",),
     "model.config": ("EncoderConfig", "FieldConfig", "GeometricConfig", "PaperConfig"),
     "model.field": ("GaussianField",),
@@ -84,7 +78,6 @@ _HOMES = {
 
 __all__ = [
     "Ablation",
-    "AbstractBaseline",
     "CheckpointError",
     "DataError",
     "Derivatives",
@@ -94,12 +87,10 @@ __all__ = [
     "Footprints",
     "Forecaster",
     "GaussianField",
-    "GaussianMixture",
     "GaussianParticleOperator",
     "GeometricConfig",
     "Geometry",
     "LossWeights",
-    "MixtureSeries",
     "OperatorOutput",
     "PaperConfig",
     "ParticleCloud",
@@ -112,7 +103,6 @@ __all__ = [
     "Task",
     "Trace",
     "Tracers",
-    "Tracks",
     "Trajectories",
     "UnsupportedGeometryError",
     "Variable",

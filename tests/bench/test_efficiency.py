@@ -5,11 +5,11 @@ from matplotlib import pyplot as plt
 from torch import nn
 
 from gpo import GeometricConfig
-from gpo.bench.cost import DOMAIN, Cost, Workload, make_workload, measure_cost
-from gpo.bench.efficiency import COLUMNS, PAPER, STEPS, efficiency_tables, measure_efficiency
-from gpo.bench.scaling import SMALL
 from gpo.model.operator import count_parameters
-from gpo.report.bench_figures import draw_efficiency
+from gpo_bench.cost import DOMAIN, Cost, Workload, make_workload, measure_cost
+from gpo_bench.efficiency import COLUMNS, PAPER, STEPS, efficiency_tables, measure_efficiency
+from gpo_bench.figures import draw_efficiency
+from gpo_bench.scaling import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_every_model_is_measured_that_can_be_built(measured):
 
 def test_the_repeats_of_a_model_lie_between_those_of_the_others(monkeypatch):
     costs = iter([Cost(parameters=1), Cost(note="needs a grid"), Cost(parameters=1)])
-    monkeypatch.setattr("gpo.bench.efficiency.measure_cost", lambda _: next(costs))
+    monkeypatch.setattr("gpo_bench.efficiency.measure_cost", lambda _: next(costs))
     told = []
     measure_efficiency(("gpo", "fno"), repeats=2, on_progress=told.append)
     # What cannot be built is not tried twice.

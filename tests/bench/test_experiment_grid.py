@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from gpo.bench import experiment as experiment_module
-from gpo.bench import protocol
-from gpo.bench.ablation import ROWS, ablation_experiments, ablation_table
-from gpo.bench.columns import COLUMNS, PAPER, NoDataError
-from gpo.bench.curves import (
+from gpo.cli import main
+from gpo.evaluation.results import Results
+from gpo.training.config import RunConfig
+from gpo.training.models import build_model, loss_weights
+from gpo_bench import experiment as experiment_module
+from gpo_bench import protocol
+from gpo_bench.ablation import ROWS, ablation_experiments, ablation_table
+from gpo_bench.benchmarks import BENCHMARKS
+from gpo_bench.columns import COLUMNS, PAPER, NoDataError
+from gpo_bench.command import GridOptions
+from gpo_bench.curves import (
     collect_convergence,
     collect_rollouts,
     collect_spectra,
@@ -22,16 +28,10 @@ from gpo.bench.curves import (
     spectrum_table,
     transfer_table,
 )
-from gpo.bench.experiment import Experiment, ExperimentError
-from gpo.bench.experiment_grid import ExperimentGrid
-from gpo.bench.protocol import LEARNING_RATES, MODELS, Protocol
-from gpo.bench.table1 import table1, table1_experiments
-from gpo.cli import main
-from gpo.cli.bench import GridOptions
-from gpo.data.benchmarks import BENCHMARKS
-from gpo.evaluation.results import Results
-from gpo.training.config import RunConfig
-from gpo.training.models import build_model, loss_weights
+from gpo_bench.experiment import Experiment, ExperimentError
+from gpo_bench.experiment_grid import ExperimentGrid
+from gpo_bench.protocol import LEARNING_RATES, MODELS, Protocol
+from gpo_bench.table1 import table1, table1_experiments
 from tests.contracts.samples import ns2d
 from tests.processes import finish_forked
 

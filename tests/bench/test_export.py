@@ -1,14 +1,14 @@
 import pytest
 
 from gpo import Domain
-from gpo.bench.export import Speed, export_table, measure_export
+from gpo_bench.export import Speed, export_table, measure_export
 
 SMALL = {"6×5": (Domain.unit_box(2, periodic=True), (6, 5))}
 
 
 def test_every_form_is_timed_and_compared_with_the_first(monkeypatch):
     speeds = iter([Speed((0.2, 1.0), 1.0, 0.0), Speed((0.1, 2.0), 3.0, 1e-7)])
-    monkeypatch.setattr("gpo.bench.export._measured", lambda *_: next(speeds))
+    monkeypatch.setattr("gpo_bench.export._measured", lambda *_: next(speeds))
     (table,), rows = measure_export(("gpo",), SMALL, ("eager", "torch.compile"), repeats=1)
     assert [row["form"] for row in rows] == ["eager", "torch.compile"]
     entries = dict(zip(table.columns, table.rows["torch.compile"], strict=True))
@@ -29,7 +29,7 @@ def test_a_form_that_fails_is_a_dash_with_the_reason(monkeypatch):
     def broken(*_):
         raise RuntimeError("no C++ compiler\nand more")
 
-    monkeypatch.setattr("gpo.bench.export.in_new_process", broken)
+    monkeypatch.setattr("gpo_bench.export.in_new_process", broken)
     (table,), rows = measure_export(("gpo",), SMALL, ("eager",), repeats=2)
     assert rows[0]["note"] == "failed: no C++ compiler"
     assert "- (failed: no C++ compiler)" in table.markdown()

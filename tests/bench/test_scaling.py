@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from matplotlib import pyplot as plt
 
-from gpo.bench.cost import Cost, measure_cost
-from gpo.bench.scaling import (
+from gpo.model.presets import change_config
+from gpo_bench.cost import Cost, measure_cost
+from gpo_bench.figures import draw_scaling
+from gpo_bench.scaling import (
     QUANTITIES,
     SMALL,
     _at_sites,
@@ -14,8 +16,6 @@ from gpo.bench.scaling import (
     measure_scaling,
     scaling_tables,
 )
-from gpo.model.presets import change_config
-from gpo.report.bench_figures import draw_scaling
 
 
 def test_the_fit_recovers_an_exponent_from_the_larger_half():
@@ -91,7 +91,7 @@ def asked(monkeypatch):
             else cost
         )
 
-    monkeypatch.setattr("gpo.bench.scaling.measure_cost", measure)
+    monkeypatch.setattr("gpo_bench.scaling.measure_cost", measure)
     return workloads
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpo.bench.table import Entry, Table
+from gpo_bench.table import Entry, Table
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tests.data.readers.gridded_files import grid, save
+from tests.core.data.readers.gridded_files import grid, save
 
 random = np.random.default_rng(2)
 

@@ -28,7 +28,7 @@ import numpy as np
 from gpo.data.dataset import DataError, StaticMaps
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.files import MAX_BYTES
+from gpo.limits import MAX_BYTES
 from tests.contracts.stored_numbers import changes_outside, number_ranges
 
 MEMORY = 3 * 2**30

@@ -10,10 +10,10 @@ import numpy as np
 
 from gpo.data.writers.well import write_well
 from tests.contracts.samples import SAMPLES
-from tests.data.readers.containers import SAVERS
-from tests.data.readers.gridded_files import flat, grid, save, write_grib
-from tests.data.readers.test_mesh_series import group
-from tests.data.readers.test_mesh_series import save as save_meshes
+from tests.core.data.readers.containers import SAVERS
+from tests.core.data.readers.gridded_files import flat, grid, save, write_grib
+from tests.core.data.readers.test_mesh_series import group
+from tests.core.data.readers.test_mesh_series import save as save_meshes
 
 random = np.random.default_rng(1)
 

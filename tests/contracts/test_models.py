@@ -8,16 +8,10 @@ import pytest
 import torch
 
 from gpo import Domain, relative_l2, unit_vectors
-from gpo.baselines import (
-    BASELINES,
-    Baseline,
-    Problem,
-    RegisteredModel,
-    UnsupportedGeometryError,
-    baseline_config,
-    register_baseline,
-)
-from gpo.baselines.base import check_sizes
+from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.registered import RegisteredModel
+from gpo.model.registry import BASELINES, Baseline, baseline_config, register_baseline
+from gpo_bench.baselines.base import check_sizes
 
 PLACES = {
     "line": Problem(2, 1, Domain.unit_box(1, periodic=True), (16,)),

@@ -10,7 +10,7 @@ from scipy.io import savemat
 
 from tests.contracts.fuzz import Damage, Finding, Victim
 from tests.contracts.stored_numbers import changes_outside, number_ranges
-from tests.data.readers.gridded_files import write_grib
+from tests.core.data.readers.gridded_files import write_grib
 
 U, V = np.random.default_rng(5).normal(size=(2, 3, 4))
 

@@ -8,12 +8,12 @@ import torch
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
-from gpo.explore.session import Session
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
+from gpo_explore.session import Session
+from tests.core.interpretation.test_tracers import departed
+from tests.core.training.series import small_run
 from tests.explore.sessions import SIZES, triangulated
-from tests.interpretation.test_tracers import departed
-from tests.training.series import small_run
 
 SIDE, FRAMES, CARRIER = 24, 6, 1
 AXIS = np.arange(SIDE) / SIDE

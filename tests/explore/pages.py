@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from playwright import sync_api as playwright
 
-from gpo.explore.app import make_app
-from gpo.explore.server import listening
+from gpo_explore.app import make_app
+from gpo_explore.server import listening
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 NEEDS_BROWSER = [

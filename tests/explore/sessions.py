@@ -9,10 +9,10 @@ from gpo import Domain, PaperConfig
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_samples, split_time_slices
-from gpo.explore.session import Session
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
-from tests.training.series import small_run
+from gpo_explore.session import Session
+from tests.core.training.series import small_run
 
 
 def triangulated(side=7):

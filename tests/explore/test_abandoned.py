@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpo.explore import answers, app
-from gpo.explore.answers import rollout
-from gpo.explore.app import ANSWERS, Answer
-from gpo.explore.requests import RolloutRequest
-from gpo.explore.security import HEADERS
-from gpo.explore.server import Server, serve
-from gpo.explore.session import AbandonedError
+from gpo_explore import answers, app
+from gpo_explore.answers import rollout
+from gpo_explore.app import ANSWERS, Answer
+from gpo_explore.requests import RolloutRequest
+from gpo_explore.security import HEADERS
+from gpo_explore.server import Server, serve
+from gpo_explore.session import AbandonedError
 from tests.explore.sessions import make_session
 from tests.processes import LIMIT
 

@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from gpo import Ablation
 from gpo.data.dates import TimeOrigin
 from gpo.evaluation.references import Climatology
-from gpo.explore.app import make_app
-from gpo.explore.arrays import Packet, pack, unpack
-from gpo.explore.metadata import run_metadata
-from gpo.explore.session import Recent
+from gpo_explore.app import make_app
+from gpo_explore.arrays import Packet, pack, unpack
+from gpo_explore.metadata import run_metadata
+from gpo_explore.session import Recent
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
 VARIANTS = ("geometric", "paper")

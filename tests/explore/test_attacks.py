@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from gpo.explore.app import ANSWERS, Answer
-from gpo.explore.requests import AblationRequest
-from gpo.explore.security import HEADERS
+from gpo_explore.app import ANSWERS, Answer
+from gpo_explore.requests import AblationRequest
+from gpo_explore.security import HEADERS
 from tests.explore.attacks import all_attacks, request, without_token
 from tests.explore.sessions import make_session
 from tests.explore.test_abandoned import Serving
@@ -31,8 +31,8 @@ def serving():
 def guarded():
     """A server that asks for a token, though it listens on this machine alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpo.explore.server.is_loopback", lambda host: False)
-        patch.setattr("gpo.explore.server.new_token", lambda: "T0ken" * 7)
+        patch.setattr("gpo_explore.server.is_loopback", lambda host: False)
+        patch.setattr("gpo_explore.server.new_token", lambda: "T0ken" * 7)
         with Serving(patch, make_session("grid")) as serving:
             # Servers of other tests start as they are.
             patch.undo()
@@ -157,7 +157,7 @@ def test_two_hundred_clients_at_once_are_all_answered_by_one_thread(serving, mon
 def test_those_who_wait_take_a_bounded_part_of_the_memory(serving, monkeypatch, limit, most):
     work = OneAtATime()
     monkeypatch.setitem(ANSWERS, "prediction", Answer(AblationRequest, work))
-    monkeypatch.setattr(f"gpo.explore.app.{limit}", most)
+    monkeypatch.setattr(f"gpo_explore.app.{limit}", most)
     # Answers are kept, so nobody asks what someone else asked before.
     long = [most, *range(400)]
     connections = [serving.begin("prediction", ablation={"sites": [*long, 7000 + n]}) for n in range(9)]  # fmt: skip
@@ -198,7 +198,7 @@ def test_what_two_hundred_clients_left_behind_is_not_made(serving, monkeypatch):
 
 
 def test_a_head_that_does_not_arrive_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("gpo.explore.server.SECONDS_FOR_HEAD", 1.0)
+    monkeypatch.setattr("gpo_explore.server.SECONDS_FOR_HEAD", 1.0)
     with Serving(monkeypatch, make_session("grid")) as serving:
         for begun in (b"", b"GET / HTTP/1.1\r\nHost: localh"):
             with serving.connect() as connection:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gpo import Ablation
-from gpo.explore.attribution import attribute
+from gpo_explore.attribution import attribute
 from tests.explore.sessions import make_session
 
 STEP = 1e-4

@@ -6,7 +6,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-STORED = files("gpo.explore") / "static" / "coastline.json"
+STORED = files("gpo_explore") / "static" / "coastline.json"
 
 
 @pytest.fixture(scope="module")

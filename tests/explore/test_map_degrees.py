@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gpo.explore.plane import map_degrees
 from gpo.numerics.footprints import LEAST_COSINE
+from gpo_explore.plane import map_degrees
 
 
 @pytest.mark.parametrize(

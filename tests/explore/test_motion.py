@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from gpo.explore.app import make_app
-from gpo.explore.arrays import unpack
-from gpo.explore.motion import tracers_in_words, velocity_in_words
-from gpo.explore.plane import Plane
+from gpo_explore.app import make_app
+from gpo_explore.arrays import unpack
+from gpo_explore.motion import tracers_in_words, velocity_in_words
+from gpo_explore.plane import Plane
 from tests.explore.flows import CARRIER, FRAMES, PLACES, displacement, flowing, velocity
 from tests.explore.sessions import make_map_session, make_session
 

@@ -5,7 +5,7 @@ import pytest
 
 from gpo import Domain
 from gpo.data.geometry import Geometry
-from gpo.explore.plane import Plane
+from gpo_explore.plane import Plane
 from tests.explore.sessions import KINDS, geometries, triangulated
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from playwright import sync_api as playwright
 
-from gpo.explore.comparison import compare
+from gpo_explore.comparison import compare
 from tests.explore.pages import (
     NEEDS_BROWSER,
     address_of,

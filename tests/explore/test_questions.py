@@ -9,23 +9,24 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
-from gpo import Ablation, GaussianMixture
+from gpo import Ablation
 from gpo.evaluation.spectrum import spectral_errors
-from gpo.explore import mixtures, typical
-from gpo.explore import ranking as rankings
-from gpo.explore.app import make_app
-from gpo.explore.arrays import unpack
-from gpo.explore.comparison import compare
-from gpo.explore.mixtures import mixture
-from gpo.explore.ranking import ranking
-from gpo.explore.requests import ExampleRequest, MixtureRequest, RankingRequest
-from gpo.explore.session import AbandonedError
 from gpo.interpretation.ablations import part_effects
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.components import make_components
 from gpo.interpretation.effects import Effects
 from gpo.interpretation.results import Interpretation
-from gpo.mixture.lattice import fit_lattice
+from gpo_explore import mixtures, typical
+from gpo_explore import ranking as rankings
+from gpo_explore.app import make_app
+from gpo_explore.arrays import unpack
+from gpo_explore.comparison import compare
+from gpo_explore.mixtures import mixture
+from gpo_explore.ranking import ranking
+from gpo_explore.requests import ExampleRequest, MixtureRequest, RankingRequest
+from gpo_explore.session import AbandonedError
+from gpo_mixture import GaussianMixture
+from gpo_mixture.lattice import fit_lattice
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
 VARIANTS = ("geometric", "paper")

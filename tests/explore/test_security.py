@@ -6,10 +6,10 @@ from importlib.resources import files
 import pytest
 from starlette.testclient import TestClient
 
-from gpo.explore.app import ANSWERS, Answer, make_app
-from gpo.explore.requests import ExampleRequest
-from gpo.explore.security import MOST_BYTES, is_loopback, new_token
-from gpo.explore.server import address, listening
+from gpo_explore.app import ANSWERS, Answer, make_app
+from gpo_explore.requests import ExampleRequest
+from gpo_explore.security import MOST_BYTES, is_loopback, new_token
+from gpo_explore.server import address, listening
 from tests.explore.sessions import make_session
 
 HERE = "http://127.0.0.1:8760"
@@ -152,7 +152,7 @@ def test_every_answer_forbids_to_load_anything_from_elsewhere(client, path):
 
 
 def test_the_page_names_no_address_but_its_own(client):
-    folder = files("gpo.explore") / "static"
+    folder = files("gpo_explore") / "static"
     names = [part.name for part in folder.iterdir()]
     assert {"index.html", "page.css", "main.js"} <= set(names)
     for name in names:

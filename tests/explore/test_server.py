@@ -10,17 +10,17 @@ import pytest
 import uvicorn
 
 from gpo.cli import main
-from gpo.cli.explore import distinct_names
-from gpo.explore.server import serve, time_of_a_prediction
+from gpo_explore.command import distinct_names
+from gpo_explore.server import serve, time_of_a_prediction
+from tests.core.test_cli import failure
 from tests.explore.conftest import make_run
 from tests.explore.sessions import make_session
 from tests.processes import LIMIT
-from tests.test_cli import failure
 
 
 @pytest.mark.parametrize("name", ["starlette", "uvicorn"])
 def test_without_the_extra_it_says_what_to_type(name, monkeypatch, capsys, tmp_path):
-    for module in [known for known in sys.modules if known.startswith(("gpo.explore", f"{name}."))]:
+    for module in [known for known in sys.modules if known.startswith(("gpo_explore", f"{name}."))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     code, printed = failure(capsys, "explore", str(tmp_path))

@@ -2,7 +2,8 @@
 
 import torch
 
-from gpo import Domain, GaussianMixture
+from gpo import Domain
+from gpo_mixture import GaussianMixture
 
 BOXES = {
     "line": Domain.box([0], [2]),
@@ -26,7 +27,7 @@ def random_mixture(domain, *, count=5, channels=2, seed=0, size=0.25):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     if domain.is_sphere:
-        from gpo.mixture.shapes import shapes_of
+        from gpo_mixture.shapes import shapes_of
 
         centers = domain.wrap(normal(count, 3))
         stretch = size * (normal(count, 3, 3) + 2 * torch.eye(3))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpo import GaussianMixture
+from gpo_mixture import GaussianMixture
 from tests.mixture.fields import BOXES, grid, random_mixture
 
 PLANE = BOXES["plane"]

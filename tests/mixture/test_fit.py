@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
-from gpo import Domain, GaussianMixture
-from gpo.mixture.fit import EXCHANGED, _begun, _exchange
-from gpo.mixture.lattice import fit_lattice
-from gpo.mixture.projection import improve, solve
-from gpo.mixture.shapes import shapes_of
-from gpo.mixture.target import MAX_SITES, Target
+from gpo import Domain
+from gpo_mixture import GaussianMixture
+from gpo_mixture.fit import EXCHANGED, _begun, _exchange
+from gpo_mixture.lattice import fit_lattice
+from gpo_mixture.projection import improve, solve
+from gpo_mixture.shapes import shapes_of
+from gpo_mixture.target import MAX_SITES, Target
 from tests.mixture.fields import BOXES, grid, random_mixture
 
 TORUS = Domain.unit_box(2, True)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpo import CheckpointError, Domain, GaussianMixture
+from gpo import CheckpointError, Domain
+from gpo_mixture import GaussianMixture
 from tests.mixture.fields import BOXES, grid, random_mixture
 
 every_domain = pytest.mark.parametrize("domain", BOXES.values(), ids=BOXES)

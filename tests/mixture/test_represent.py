@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpo import GaussianMixture, MixtureSeries
 from gpo.cli import main
+from gpo_mixture import GaussianMixture, MixtureSeries
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from gpo import Domain, GaussianMixture, MixtureSeries
+from gpo import Domain
+from gpo_mixture import GaussianMixture, MixtureSeries
 from tests.mixture.fields import grid, random_mixture
 
 TORUS = Domain.unit_box(2, True)
@@ -47,7 +48,9 @@ def test_a_file_gives_back_all_frames(series, tmp_path):
     for one, other in zip(loaded.mixtures, series.mixtures, strict=True):
         assert torch.equal(one.centers, other.centers)
         assert torch.equal(one.offset, other.offset)
-    with pytest.raises(ValueError, match=r"holds 5 frames: open it with gpo.MixtureSeries.load"):
+    with pytest.raises(
+        ValueError, match=r"holds 5 frames: open it with gpo_mixture.MixtureSeries.load"
+    ):
         GaussianMixture.load(tmp_path / "series.nc")
     series.export(tmp_path / "series.ply")
     assert b"element vertex 10" in (tmp_path / "series.ply").read_bytes()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.solvers.airfoil_mesh import joined_at_wake, num_wake
+from gpo_bench.solvers.airfoil_mesh import joined_at_wake, num_wake
 
 SOLVER = shutil.which("rhoCentralFoam")
 

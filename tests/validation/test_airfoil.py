@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.solvers.airfoils import TransonicAirfoil
+from gpo_bench.solvers.airfoils import TransonicAirfoil
 from tests.validation import openfoam
 
 pytestmark = pytest.mark.slow

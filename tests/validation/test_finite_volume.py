@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.solvers.finite_volume import Flow, Viscosity
-from gpo.data.solvers.runge_kutta import advance
-from tests.data.solvers.test_finite_volume import DOUBLE, centres, vortex
+from gpo_bench.solvers.finite_volume import Flow, Viscosity
+from gpo_bench.solvers.runge_kutta import advance
+from tests.bench.solvers.test_finite_volume import DOUBLE, centres, vortex
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.solvers.rotating_shallow_water import advance
-from gpo.data.solvers.shallow_water_sphere import ShallowWaterSphere
+from gpo_bench.solvers.rotating_shallow_water import advance
+from gpo_bench.solvers.shallow_water_sphere import ShallowWaterSphere
 
 pytestmark = pytest.mark.slow
 

@@ -3,43 +3,18 @@
 Only the file of the command that is asked for is imported, so that help answers at once.
 """
 
-import importlib
 import os
 import sys
 from dataclasses import make_dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from gpo.cli.console import PlainConsole
-from gpo.files import MissingPackageError
-
-
-class Entry(NamedTuple):
-    """A command: the class that parses and runs it, and what it does in a line."""
-
-    module: str
-    name: str
-    help: str
-
-
-COMMANDS = {
-    "run": Entry("run", "RunCommand", "Trains on a benchmark or a file, scores the model and writes a report."),
-    "train": Entry("run", "TrainCommand", "Trains on a benchmark or a file of time series or static maps."),
-    "evaluate": Entry("run", "EvaluateCommand", "Scores a trained run on its test split, beside a reference that learns nothing."),
-    "report": Entry("run", "ReportCommand", "Draws the figures of an evaluated run and writes report.html."),
-    "predict": Entry("predict", "PredictCommand", "Continues a time series, or maps fields, with a trained run; writes NetCDF or Zarr."),
-    "export": Entry("export", "ExportCommand", "Writes a trained run on its sites as a program: .pt2 or .onnx."),
-    "explore": Entry("explore", "ExploreCommand", "Opens a trained run as a local web page."),
-    "interpret": Entry("interpret", "InterpretCommand", "Measures what particles and modes of a trained run do; writes interpret.json."),
-    "represent": Entry("represent", "RepresentCommand", "Writes fields of a file as Gaussians with full covariance, and draws them."),
-    "data": Entry("data", "Data", "Makes, describes and draws data files."),
-    "presets": Entry("presets", "Presets", "Lists the paper's configurations and their parameter counts."),
-    "baselines": Entry("baselines", "Baselines", "Lists the baselines, their parameter counts and the sites they can take."),
-    "bench": Entry("bench", "Bench", "Makes the paper's tables and figures, with all models under the same rules."),
-}  # fmt: skip
-"""By name, in the order of the help; a new command joins with one line."""
+from gpo.cli.registry import COMMANDS
+from gpo.optional import MissingPackageError
+from gpo.registry import resolve
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -85,10 +60,10 @@ def _parse_onto(defaults: Any, arguments: list[str]) -> Any:
     for name, entry in COMMANDS.items():
         known: dict[str, Any] = {}
         if arguments[:1] == [name]:
-            kind = getattr(importlib.import_module(f"gpo.cli.{entry.module}"), entry.name)
+            kind = resolve(entry.target)
             known = {} if defaults is None else {"default": defaults}
         else:
-            kind = make_dataclass(entry.name, [])
+            kind = make_dataclass(entry.target.split(":")[1], [])
         members.append(Annotated[kind, subcommand(name, description=entry.help, **known)])
     union = members[0]
     for member in members[1:]:

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from gpo.files import visible
+from gpo.visible_text import visible
 
 
 class PlainConsole(Console):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from gpo.atomic_files import unwinds_on_sigterm
 from gpo.cli.console import PlainConsole, say
-from gpo.files import unwinds_on_sigterm
 
 
 @dataclass(frozen=True, kw_only=True)

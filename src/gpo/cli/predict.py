@@ -10,7 +10,7 @@ import numpy as np
 from rich.progress import track
 from tyro.conf import Positional
 
-from gpo.baselines import RegisteredModel
+from gpo.atomic_files import unwinds_on_sigterm
 from gpo.cli.console import say
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
@@ -27,12 +27,12 @@ from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
-from gpo.files import unwinds_on_sigterm
 from gpo.forecast.compatibility import as_trained, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.models import mesh_shape
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
+from gpo.model.registered import RegisteredModel
 from gpo.runs import check_task, open_like
 from gpo.training.run_folder import Run
 

@@ -23,14 +23,15 @@ from gpo.evaluation.results import (
     told_divergence,
 )
 from gpo.evaluation.score import evaluate
-from gpo.files import read_yaml, spell_bytes
 from gpo.forecast.compatibility import as_trained
 from gpo.forecast.sharded import SharedForecaster
+from gpo.limits import spell_bytes
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import global_rank, num_processes, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, from_anywhere, open_run, read_data, read_other
+from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import SCORE, Run, read_log
 from gpo.training.setup import split_of, training_memory

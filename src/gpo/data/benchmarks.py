@@ -1,17 +1,20 @@
 """Data sets by name, the paper's benchmarks first: which reader reads and which solver makes them.
 
 A new solver is one new file in `solvers/`, with a subclass of `AbstractSolver` and its `PRESETS`,
-and one entry of `DATA_SETS`, which names the file. Solvers are imported when they are used.
+and one entry of `DATA_SETS`, which names the module. Solvers are imported when they are used.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpo.data.solvers.base import AbstractSolver
-from gpo.files import require
+from gpo.optional import require
+from gpo.registry import Registry
+
+if TYPE_CHECKING:
+    from gpo.data.solvers.base import AbstractSolver
 
 
 @dataclass(frozen=True)
@@ -25,59 +28,30 @@ class Benchmark:
     variables: tuple[str, ...] = ()
     """Variables of the file that the paper uses; all when empty."""
     solver: str = ""
-    """Module in `solvers/` that makes such files; empty for observations."""
+    """Module of the solver that makes such files; empty for observations."""
 
     @property
-    def solvers(self) -> Mapping[str, AbstractSolver]:
+    def solvers(self) -> Mapping[str, "AbstractSolver"]:
         """The solver by preset (quick, default, paper); empty for observations."""
         if not self.solver:
             return {}
-        return require(f"gpo.data.solvers.{self.solver}", "data", f"Solver {self.solver}").PRESETS
+        return require(self.solver, "data", f"The solver {self.solver}").PRESETS
 
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "ns2d": Benchmark(
-        reader="ns2d",
-        about="incompressible turbulence in a periodic box, 64 x 64 (FNO's files)",
-        solver="navier_stokes_2d",
-    ),
-    "ns3d": Benchmark(
-        reader="pdebench",
-        about="compressible turbulence in a periodic cube (PDEBench's files)",
-        solver="navier_stokes_3d",
-    ),
-    "era5-temp": Benchmark("gridded", "ERA5 temperature at 2 m", ("t2m",)),
-    "era5-wind": Benchmark("gridded", "ERA5 zonal wind at 10 m", ("u10",)),
-    "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
-    "airfoil": Benchmark(
-        reader="airfoil",
-        about="transonic flow around deformed airfoils (Geo-FNO's files)",
-        solver="airfoils",
-    ),
-    "turbulent": Benchmark(
-        reader="well",
-        about="turbulent_radiative_layer_2D of The Well",
-        solver="radiative_layer",
-    ),
-    "planetswe": Benchmark(
-        reader="well",
-        about="planetswe of The Well: shallow water on the sphere",
-        solver="shallow_water_sphere",
-    ),
-}
-
-DATA_SETS: dict[str, Benchmark] = {
-    **BENCHMARKS,
-    "airfoil-series": Benchmark(
-        reader="mesh-series",
-        about="a vortex drifts past an airfoil, on triangular meshes (MeshGraphNets' layout)",
-        solver="airfoil_vortex",
-    ),
-}
-"""All data sets that can be read or made by name: the benchmarks and further ones."""
+DATA_SETS: Registry[Benchmark] = Registry(
+    "benchmark",
+    {
+        "ns2d": Benchmark(
+            reader="ns2d",
+            about="incompressible turbulence in a periodic box, 64 x 64 (FNO's files)",
+            solver="gpo.data.solvers.navier_stokes_2d",
+        ),
+    },
+)
+"""All data sets that can be read or made by name; the package `gpo_bench` registers its own."""
 
 
-def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> AbstractSolver:
+def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> "AbstractSolver":
     """Returns the solver of a data set at a preset, with some of its numbers changed."""
     if name not in DATA_SETS:
         raise ValueError(f"`name` must be one of {', '.join(DATA_SETS)}, got {name!r}.")
@@ -104,7 +78,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "gpo"
 
 
-def _parse(solver: AbstractSolver, name: str, text: str) -> Any:
+def _parse(solver: "AbstractSolver", name: str, text: str) -> Any:
     if name not in getattr(solver, "__dataclass_fields__", {}):
         known = ", ".join(getattr(solver, "__dataclass_fields__", {}))
         raise ValueError(f"`{name}` is not a number of this solver, which has {known}.")

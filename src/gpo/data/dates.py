@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpo.files import require
+from gpo.optional import require
 
 if TYPE_CHECKING:
     import cftime

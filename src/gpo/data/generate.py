@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
+from gpo.atomic_files import whole_file, write_text
 from gpo.data.dataset import DataError
 from gpo.data.solvers.base import AbstractSolver, Portion
-from gpo.files import whole_file, write_text
 
 
 def generate(

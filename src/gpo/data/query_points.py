@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gpo.atomic_files import file_problem
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.npy import map_npy
 from gpo.data.rotated_pole import RotatedPole
-from gpo.files import file_problem
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 ROWS_AT_ONCE = 2**20

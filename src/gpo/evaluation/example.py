@@ -14,11 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.atomic_files import file_problem, whole_file
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.files import CheckpointError, file_problem, size_problem, whole_file
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.limits import size_problem
 from gpo.model.operator import GaussianParticleOperator
+from gpo.settings_files import CheckpointError
 
 FILE_NAME = "example.npz"
 

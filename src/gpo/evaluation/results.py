@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gpo.files import read_json, write_text
+from gpo.atomic_files import write_text
+from gpo.settings_files import read_json
 
 Scope = Literal["all", "one-step"]
 """What is scored: everything, or one step alone, which is quick."""

@@ -9,7 +9,6 @@ import torch
 from scipy.signal import resample
 from torch import Tensor
 
-from gpo.baselines import RegisteredModel, UnsupportedGeometryError
 from gpo.data.coarsen import coarsen, sampled
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
@@ -20,6 +19,8 @@ from gpo.forecast.models import mesh_shape
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.problem import UnsupportedGeometryError
+from gpo.model.registered import RegisteredModel
 from gpo.numerics.norms import relative_l2
 
 MAX_EXAMPLES = 64

@@ -18,8 +18,9 @@ from torch.export import Dim, ExportedProgram, export
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from gpo.files import new_file, require, whole_file
+from gpo.atomic_files import new_file, whole_file
 from gpo.forecast.fixed import FixedForecaster
+from gpo.optional import require
 
 SUFFIXES = (".pt2", ".onnx")
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")

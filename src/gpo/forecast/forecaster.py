@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.files import read_json, write_text
+from gpo.atomic_files import write_text
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.models import Model, load_model, particle_operator
 from gpo.forecast.statistics import SiteMeans
@@ -30,6 +30,7 @@ from gpo.model.sites import Sites, check_queries
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.settings_files import read_json
 
 TASK_NAME = "task.json"
 MEANS_CHECKSUM = "site_means_sha256"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from torch import nn
 
-from gpo.baselines import RegisteredModel
 from gpo.model import checkpoint
 from gpo.model.config import FieldConfig
 from gpo.model.field import GaussianField
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.registered import RegisteredModel
 
 Model = GaussianParticleOperator | GaussianField | RegisteredModel
 

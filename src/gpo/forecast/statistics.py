@@ -17,10 +17,11 @@ from rich.progress import track
 from safetensors.torch import load, save
 from torch import Tensor
 
+from gpo.atomic_files import whole_file
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
 from gpo.data.splits import TimeSlice, touched_frames
-from gpo.files import CheckpointError, whole_file
 from gpo.model.checkpoint import check_numbers, sha256
+from gpo.settings_files import CheckpointError
 
 MAX_NUMBERS = 2**21
 """Numbers whose moments are taken at a time."""

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from gpo.files import require
 from gpo.numerics.derivatives import Derivatives, gaussians_at
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import Footprints
+from gpo.optional import require
 
 COLUMNS = ("centers", "scales", "weights", "samples", "sites", "gaussians")
 

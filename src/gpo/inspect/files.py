@@ -15,8 +15,9 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from gpo.files import CheckpointError, new_file, whole_file
+from gpo.atomic_files import new_file, whole_file
 from gpo.numerics.domain import Domain, longitude_latitude
+from gpo.settings_files import CheckpointError
 
 SUFFIXES = (".nc", ".zarr")
 AXIS_NAMES = ("x", "y", "z")

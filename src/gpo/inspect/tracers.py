@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gpo.files import require
 from gpo.numerics.domain import Domain
+from gpo.optional import require
 
 KINDS = ("model", "true_flow", "other_example")
 """Who carries a tracer: the displacements of a model, the velocity of the data, or the displacements

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gpo.files import new_file, whole_file
+from gpo.atomic_files import new_file, whole_file
 from gpo.inspect.cloud import ParticleCloud
 
 VTK_TYPES = {"float32": "Float32", "float64": "Float64", "int32": "Int32"}

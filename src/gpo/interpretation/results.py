@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gpo.files import read_json, write_text
+from gpo.atomic_files import write_text
 from gpo.inspect.tracers import Tracers
+from gpo.settings_files import read_json
 
 FILE_NAME = "interpret.json"
 TRACER_FILES = ("tracers.nc", "tracers.vtp")

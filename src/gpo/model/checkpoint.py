@@ -17,8 +17,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
-from gpo.files import CheckpointError, check_fields, file_problem, whole_file
+from gpo.atomic_files import file_problem, whole_file
 from gpo.model.config import FieldConfig, GeometricConfig, ModelConfig, PaperConfig
+from gpo.settings_files import CheckpointError, check_fields
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from gpo.files import check_depth, check_width
+from gpo.limits import check_depth, check_width
 from gpo.numerics.domain import Domain
 
 NUM_WAVES = {1: 32, 2: 8, 3: 4}

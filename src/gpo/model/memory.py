@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from gpo.files import MAX_BYTES, max_bytes, spell_bytes
+from gpo.limits import MAX_BYTES, max_bytes, spell_bytes
 from gpo.model.config import GeometricConfig, ModelConfig, PaperConfig
 from gpo.numerics.trees import tensors_of, with_tensors
 from gpo.transforms.fit import KEPT_NUMBERS

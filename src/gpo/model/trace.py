@@ -6,10 +6,10 @@ from pathlib import Path
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.files import require
 from gpo.model.modes import AbstractModes, ContentModes, WaveModes
 from gpo.model.particles import AbstractLatent
 from gpo.numerics.domain import Domain
+from gpo.optional import require
 from gpo.transforms.waves import Waves
 
 

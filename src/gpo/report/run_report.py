@@ -15,6 +15,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
+from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner, touched_frames
@@ -22,7 +23,6 @@ from gpo.data.steps import spell_step
 from gpo.evaluation.example import ShownExample, last_example
 from gpo.evaluation.results import COLUMNS, Results, shown_number, told_divergence
 from gpo.evaluation.rollout import last_rollout
-from gpo.files import write_text
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.results import FILE_NAME, Interpretation

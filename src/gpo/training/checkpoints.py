@@ -16,7 +16,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 
-from gpo.files import file_problem, whole_file
+from gpo.atomic_files import file_problem, whole_file
 from gpo.forecast.examples import Batches
 from gpo.training.run_folder import SCORE, Run
 

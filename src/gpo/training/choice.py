@@ -19,10 +19,11 @@ from typing import Any
 
 import torch
 
+from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.files import check_fields, read_json, write_text
 from gpo.forecast.examples import make_examples
 from gpo.numerics.norms import relative_l2
+from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.run_folder import CHOICE_FOLDER, LIMITS, Run

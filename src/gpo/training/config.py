@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import yaml
 from tyro.conf import arg
 
+from gpo.atomic_files import write_text
 from gpo.data.forcing_config import ForcingConfig
-from gpo.files import check_fields, read_yaml, write_text
+from gpo.settings_files import check_fields, read_yaml
 from gpo.training.parts import (
     BudgetConfig,
     DataConfig,

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gpo.files import CheckpointError
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.model.field import GaussianField
 from gpo.model.mode_filter import ModeFilter
+from gpo.settings_files import CheckpointError
 from gpo.training.run_folder import Run
 
 SHOWN = 6

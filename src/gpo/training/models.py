@@ -3,7 +3,6 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from gpo.baselines import Problem, RegisteredModel
 from gpo.forecast.models import Model
 from gpo.model.config import (
     EncoderConfig,
@@ -16,6 +15,8 @@ from gpo.model.field import GaussianField
 from gpo.model.losses import LossWeights
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import paper_ablation
+from gpo.model.problem import Problem
+from gpo.model.registered import RegisteredModel
 from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
 from gpo.training.settings import OperatorSettings, PaperSettings

@@ -11,7 +11,6 @@ from lightning.pytorch.strategies import Strategy
 from rich.console import Console
 from torch import Tensor
 
-from gpo.files import visible
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.numerics.norms import relative_l2
@@ -25,6 +24,7 @@ from gpo.training.divergence import MOST, DivergenceWatch
 from gpo.training.models import loss_weights
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
+from gpo.visible_text import visible
 
 
 class TrainingModule(lightning.LightningModule):

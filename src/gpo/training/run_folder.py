@@ -9,7 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gpo.files import check_fields, file_problem, read_json, write_text
+from gpo.atomic_files import file_problem, write_text
+from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 
 SCORE = "validation/relative_l2"

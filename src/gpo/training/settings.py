@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, arg
 
-from gpo.files import check_depth, check_width
+from gpo.limits import check_depth, check_width
 
 NAME = arg(metavar="NAME")
 """Choices stand in the help of a flag, not beside it: flags stay short."""
@@ -137,7 +137,7 @@ def default_settings(model: str) -> Any:
     if model in OURS:
         return OURS[model]
     # All baselines are networks, which import torch.
-    from gpo.baselines.registry import BASELINES
+    from gpo.model.registry import BASELINES
 
     if model not in BASELINES:
         names = ", ".join((*OURS, *BASELINES))

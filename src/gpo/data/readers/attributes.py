@@ -9,7 +9,7 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.dates import TimeOrigin
 from gpo.data.readers.cf_attributes import EXTRA_NAMES, EXTRA_STANDARD_NAMES
-from gpo.files import require
+from gpo.optional import require
 
 VARIABLE_ATTRIBUTES = ("units", "long_name", "standard_name")
 """What is kept of a variable's attributes, in the order of `Variable`."""

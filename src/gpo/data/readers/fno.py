@@ -18,7 +18,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_not_missing
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
-from gpo.files import require
+from gpo.optional import require
 
 if TYPE_CHECKING:
     import h5py

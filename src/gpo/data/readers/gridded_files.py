@@ -13,7 +13,7 @@ from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
 from gpo.data.readers.grib_messages import check_messages, count_messages
 from gpo.data.readers.written_dates import with_counted_dates
 from gpo.data.readers.zarr_metadata import is_zarr
-from gpo.files import MissingPackageError, require
+from gpo.optional import MissingPackageError, require
 
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
 GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")

@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpo.atomic_files import file_problem
 from gpo.data.dataset import DataError
-from gpo.files import file_problem, max_bytes, size_problem
+from gpo.limits import max_bytes, size_problem
 
 MANY_CHUNKS = 10**6
 SMALL_CHUNK = 2**10

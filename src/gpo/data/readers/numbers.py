@@ -10,7 +10,7 @@ import numpy as np
 from gpo.data.dataset import DataError, StaticMaps
 from gpo.data.readers.doors import check_data_file
 from gpo.data.readers.stores import SUFFIXES, open_arrays
-from gpo.files import require
+from gpo.optional import require
 
 
 def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:

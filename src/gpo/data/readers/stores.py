@@ -19,7 +19,7 @@ from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5
 from gpo.data.readers.limits import check_load
 from gpo.data.readers.matlab5 import load_matlab_5
 from gpo.data.readers.npy import map_npy
-from gpo.files import MissingPackageError
+from gpo.optional import MissingPackageError
 
 SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
 

@@ -16,7 +16,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.cf_attributes import is_time
-from gpo.files import require
+from gpo.optional import require
 
 DAY = r"(\d{4})-(\d{2})-(\d{2})"
 CLOCK = r"[ _T](\d{2}):(\d{2})(?::(\d{2})(\.\d+)?)?"

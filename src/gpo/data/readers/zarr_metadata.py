@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from gpo.atomic_files import NO_REGULAR_FILE
 from gpo.data.dataset import DataError
 from gpo.data.readers.limits import check_chunks, check_total
-from gpo.files import NO_REGULAR_FILE
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
 METADATA = (".zarray", "zarr.json")

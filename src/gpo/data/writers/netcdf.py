@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpo.atomic_files import unwritten, whole_file
 from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
@@ -16,7 +17,7 @@ from gpo.data.writers.layout import (
     AbstractForecastWriter,
     ForecastLayout,
 )
-from gpo.files import require, unwritten, whole_file
+from gpo.optional import require
 
 if TYPE_CHECKING:
     import netCDF4

@@ -13,10 +13,10 @@ from typing import TextIO
 
 import numpy as np
 
+from gpo.atomic_files import whole_file
 from gpo.data.query_points import Block
 from gpo.data.readers.coordinate_names import AREAS
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
-from gpo.files import whole_file
 
 DIGITS = {"f4": 7, "f8": 16}
 """Significant digits of forecasts in single and in double precision."""

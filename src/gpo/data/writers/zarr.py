@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from gpo.atomic_files import whole_file, write_text
 from gpo.data.query_points import block_shape, blocks
 from gpo.data.writers.layout import (
     ATTRIBUTES,
     AbstractForecastWriter,
     ForecastLayout,
 )
-from gpo.files import require, whole_file, write_text
+from gpo.optional import require
 
 AXES = "_ARRAY_DIMENSIONS"
 """Attribute in which xarray expects the names of dimensions in Zarr of format 2."""

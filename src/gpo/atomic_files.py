@@ -1,0 +1,89 @@
+"""Files that are complete or absent, whatever happens while they are written."""
+
+import errno
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk, a quota or a file that can take no more."""
+
+
+NO_REGULAR_FILE = "is no regular file, but a device, a pipe or the like."
+
+
+def file_problem(path: Path) -> str | None:
+    """Returns why something is no file to read; None where it is one, or nothing is there."""
+    if path.is_dir():
+        return "is a folder, must be a file."
+    # A pipe would make us wait for ever, and a device has no end.
+    return NO_REGULAR_FILE if path.exists() and not path.is_file() else None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yields where to write; moves it to `path` when all went well, else leaves no trace.
+
+    What is written may be a folder, where there is none at `path` yet. The ending stays what it
+    is: some libraries choose their format by it. A full disk is told with the name of the file.
+    """
+    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    try:
+        yield partial
+        os.replace(partial, path)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise unwritten(path, error.strerror) from error
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial)
+        partial.unlink(missing_ok=True)
+
+
+def unwritten(path: Path, reason: object) -> OSError:
+    """Returns the error of a file that could not be written, of which nothing is left."""
+    return OSError(
+        f"{path}: cannot be written: {reason}. Nothing is left of it; is there room on the disk?"
+    )
+
+
+@contextmanager
+def unwinds_on_sigterm() -> Iterator[None]:
+    """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # A second one must not cut short what the first began.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file that is whole or not there."""
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def new_file(path: str | Path, suffixes: Sequence[str]) -> Path:
+    """Returns a path that can be written: its ending is known, it is free, its folder is there."""
+    path = Path(path)
+    if path.suffix not in suffixes:
+        raise ValueError(f"`path` must end in {' or '.join(suffixes)}, got {path.name!r}.")
+    if path.exists():
+        raise ValueError(f"{path} exists. Choose another name, or delete it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,97 @@
+"""Things by name: models, data sets, commands, readers, metrics, figures.
+
+A registry knows what this package registers, and what installed plug-ins add: every distribution
+with an entry point in the group `gpo.plugins` names a module, which is imported when a registry is
+first read, and registers its own things there. What is registered as `"module:attribute"` is
+imported when it is used, so that a plug-in costs next to nothing until then.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+GROUP = "gpo.plugins"
+"""Entry points of distributions that extend gpo."""
+
+Item = TypeVar("Item")
+
+
+_is_loaded = False
+
+
+def load_plugins() -> None:
+    """Imports the modules that installed distributions name, once."""
+    global _is_loaded
+    if _is_loaded:
+        return
+    # A plug-in reads registries while it is imported.
+    _is_loaded = True
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        point.load()
+
+
+def resolve(item: Item | str) -> Item:
+    """Returns an item; text is `"module:attribute"`, from where it is imported."""
+    if not isinstance(item, str):
+        return item
+    module, attribute = item.split(":")
+    return getattr(import_module(module), attribute)
+
+
+class Registry(MutableMapping[str, Item], Generic[Item]):
+    """Items by name, in the order of registration."""
+
+    def __init__(self, kind: str, items: Mapping[str, Item | str] | None = None) -> None:
+        """Makes a registry.
+
+        Args:
+            kind: What it holds, as errors name it, such as "model".
+            items: What is registered from the start; text is `"module:attribute"`.
+        """
+        self.kind = kind
+        self._items: dict[str, Item | str] = dict(items or {})
+
+    def register(self, name: str, item: Item | str) -> None:
+        """Adds an item under a name that is not taken.
+
+        Args:
+            name: How commands and configurations refer to it.
+            item: The item, or `"module:attribute"`, from which it is imported when it is used.
+        """
+        if name in self._items:
+            raise ValueError(
+                f"The {self.kind} {name!r} is registered already. Choose another name."
+            )
+        self._items[name] = item
+
+    def __getitem__(self, name: str) -> Item:
+        load_plugins()
+        if name not in self._items:
+            raise KeyError(name)
+        item = self._items[name] = resolve(self._items[name])
+        return item
+
+    def find(self, name: str) -> Item:
+        """Returns an item, or raises a `ValueError` that lists the names that are known."""
+        if name not in self:
+            raise ValueError(f"`{self.kind}` must be one of {', '.join(self)}, got {name!r}.")
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        load_plugins()
+        return name in self._items
+
+    def __setitem__(self, name: str, item: Item | str) -> None:
+        self._items[name] = item
+
+    def __delitem__(self, name: str) -> None:
+        del self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_plugins()
+        return iter(tuple(self._items))
+
+    def __len__(self) -> int:
+        load_plugins()
+        return len(self._items)

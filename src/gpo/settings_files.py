@@ -1,0 +1,112 @@
+"""Files of settings, YAML or JSON: their size and depth, and the types of their fields."""
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal
+
+from gpo.atomic_files import file_problem
+
+LARGEST_YAML, LARGEST_JSON = 2**20, 2**26
+
+
+DEEPEST_YAML = 20
+
+
+class CheckpointError(ValueError):
+    """A file or folder that does not hold what it should; the message names file and field."""
+
+
+def read_yaml(path: Path) -> Any:
+    """Returns the content of a YAML file of settings: small, flat, and without references."""
+    problem = file_problem(path)
+    if problem is not None:
+        raise ValueError(f"{path} {problem}")
+    if path.stat().st_size > LARGEST_YAML:
+        raise ValueError(f"{path}: must have at most {LARGEST_YAML} bytes, as settings have.")
+    import yaml
+
+    try:
+        text, depth = path.read_text(encoding="utf-8"), 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            # Few references to references are a file of terabytes.
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"{path}: must repeat settings in place of `*{event.anchor}`.")
+            if depth > DEEPEST_YAML:
+                raise ValueError(f"{path}: must be nested at most {DEEPEST_YAML} deep.")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: must be YAML, got {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in a file, which must be a file, of a plausible size and depth."""
+    problem = file_problem(path)
+    if problem is not None:
+        raise CheckpointError(f"{path} {problem}")
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise ValueError(f"more than {LARGEST_JSON} bytes")
+        stored = json.loads(path.read_bytes().decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: must be JSON, got {error}.") from error
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from error
+    if not isinstance(stored, dict):
+        raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
+    return stored
+
+
+def check_fields(
+    cls: type,
+    stored: Mapping[str, Any],
+    where: str,
+    *,
+    prefix: str = "",
+    error: type[ValueError] = ValueError,
+) -> dict[str, Any]:
+    """Returns what a file stores for fields of a data class, lists as tuples.
+
+    Args:
+        cls: The data class.
+        stored: Values by name, all or some.
+        where: What the message names: the file.
+        prefix: What stands before the name of a field, such as the part it belongs to.
+        error: Raised for a field that `cls` lacks or types otherwise.
+    """
+    known, annotations = {one.name for one in fields(cls)}, typing.get_type_hints(cls)
+    checked: dict[str, Any] = {}
+    for name, value in stored.items():
+        if name not in known:
+            raise error(f"{where}: field `{prefix}{name}` is unknown.")
+        checked[name] = tuple(value) if isinstance(value, list) else value
+        if not _is_a(checked[name], annotations[name]):
+            expected = _spell(annotations[name])
+            raise error(f"{where}: field `{prefix}{name}` must be {expected}, got {value!r}.")
+    return checked
+
+
+def _is_a(value: object, annotation: Any) -> bool:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return value in arguments
+    if origin in (types.UnionType, typing.Union):
+        return any(_is_a(value, argument) for argument in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, arguments[0]) for item in value)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, annotation)
+
+
+def _spell(annotation: Any) -> str:
+    if typing.get_origin(annotation) is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
+    return getattr(annotation, "__name__", str(annotation))

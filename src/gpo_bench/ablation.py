@@ -1,0 +1,110 @@
+"""One part changed at a time, on one column: of gpo, and of the paper's variant as the paper did."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpo_bench.columns import COLUMNS
+from gpo_bench.experiment import Experiment
+from gpo_bench.experiment_grid import ExperimentGrid
+from gpo_bench.protocol import Protocol
+from gpo_bench.table import Entry, Table
+
+ROWS: dict[str, dict[str, dict[str, Any]]] = {
+    "gpo": {
+        "gpo": {},
+        "without layers": {"num_layers": 0},
+        "2 layers": {"num_layers": 2},
+        "without particles": {"num_transports": 0},
+        "particles held still": {"reach": 1e-6},
+        "particles in two layers": {"num_transports": 2},
+        "particles in all layers": {"num_transports": 4},
+        "1 particle": {"num_gaussians": 1},
+        "8 particles": {"num_gaussians": 8},
+        "half the reach": {"reach": 0.125},
+        "without place": {"features": "none"},
+        "8 waves": {"num_waves": 8},
+        "4 waves": {"num_waves": 4},
+        "packets of one width": {"packet_widths": (0.8,)},
+        "modes on their own": {"packet_widths": ()},
+        "unbounded gate": {"gate": "product"},
+        "GELU for the gate": {"gate": "none"},
+        "loss by the change": {"relative_to": "change"},
+        "noisy input": {"noise": 0.03, "noise_fraction": 1.0},
+        "predicting the state": {"predict": "state"},
+    },
+    "gpo-paper": {
+        "gpo-paper": {},
+        "without PG operator": {"ablation": "without-pg-operator"},
+        "without Gaussian field": {"ablation": "without-gaussian-field"},
+        "1 Gaussian": {"ablation": "gaussians-1"},
+        "32 Gaussians": {"ablation": "gaussians-32"},
+        "64 Gaussians": {"ablation": "gaussians-64"},
+        "without L_mu": {"loss_center": 0.0},
+        "without L_sigma, the scale bounds": {"loss_scale": 0.0},
+        "learned lambda": {"learns_mixing": True},
+        "without renormalisation": {"renormalises": False},
+        "absolute centers": {"centers": "absolute"},
+        "shared layers": {"share_layers": True},
+        "signed readout": {"signed_readout": True},
+        "predicting the state": {"predict": "state"},
+    },
+}
+"""By model, changes to its configuration. The full gpo-paper has 16 Gaussians and fixed lambda."""
+
+PAPER = {
+    "gpo-paper": 3.90e-2, "without PG operator": 8.57e-2, "without Gaussian field": 7.44e-2,
+    "1 Gaussian": 6.28e-2, "64 Gaussians": 3.84e-2,
+}  # fmt: skip
+"""The paper's numbers; its baseline has 32 Gaussians, and 4.21e-2 with 16."""
+
+
+def ablation_experiments(
+    model: str, column: str, protocol: Protocol, files: Path, seeds: Sequence[int]
+) -> list[Experiment]:
+    """Returns one experiment per row and seed.
+
+    Args:
+        model: Whose parts are changed, gpo or gpo-paper.
+        column: The data.
+        protocol: What every experiment is given.
+        files: Folder of real files.
+        seeds: Seeds of every row.
+    """
+    source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
+    return [
+        Experiment(row, column, {**source, **changes, "model": model, "seed": seed}, protocol)
+        for row, changes in ROWS[model].items()
+        for seed in seeds
+    ]
+
+
+def ablation_table(grid: ExperimentGrid, model: str, column: str, protocol: Protocol) -> Table:
+    """Returns relative L2, parameters and steps of every row; beside the paper's, where it has some."""
+    columns = ("relative L2", "steps", "parameters") + ("relative L2 (paper)",) * (model != "gpo")
+    table = Table(
+        f"Ablation of {model} on {column}, {protocol.name} protocol", "row", columns,
+        unranked=frozenset(columns[1:]),
+    )  # fmt: skip
+    for row in ROWS[model]:
+        outcomes = grid.outcomes.get((row, column), [])
+        if outcomes:
+            errors = [outcome.relative_l2 for outcome in outcomes]
+            spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
+            steps = int(np.mean([outcome.steps for outcome in outcomes]))
+            entries = [Entry(float(np.mean(errors)), spread), Entry(steps), Entry(outcomes[0].parameters)]  # fmt: skip
+        else:
+            reason = grid.failures.get((row, column), "not run")
+            entries = [Entry(note=reason), Entry(), Entry()]
+        table.add(row, entries if model == "gpo" else [*entries, Entry(PAPER.get(row))])
+    table.notes.append(f"{protocol}. Persistence: {_persistence(grid, column)}.")
+    return table
+
+
+def _persistence(grid: ExperimentGrid, column: str) -> str:
+    for (_, place), outcomes in grid.outcomes.items():
+        if place == column and "persistence" in outcomes[0].references:
+            return f"{outcomes[0].references['persistence']:.3g}"
+    return "not measured"

@@ -1,0 +1,1 @@
+"""The baselines, each in one file, written from its specification."""

@@ -1,0 +1,199 @@
+r"""M2NO, the multiresolution operator of Li et al. (2024): algebraic multigrid with multiwavelets.
+
+A stack of multigrid V-cycles: smoothers and the operator $A$ are learned convolutions, the
+restriction $Hu$ and the prolongation $H^\top u$ are fixed Legendre multiwavelet filters. As
+released, a coarser level receives the restricted state, not the residual.
+
+With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the scaling coefficients of a cell are
+$s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$ of those of its halves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from numpy.polynomial import legendre
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo_bench.baselines.base import (
+    AbstractBaseline,
+    Perceptron,
+    check_sizes,
+    from_grid,
+    to_grid,
+    with_index_coordinates,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class M2NOConfig:
+    """Sizes of an `M2NO`."""
+
+    num_cycles: int = 2
+    """V-cycles. The released configuration says 5, the released code builds 2."""
+    order: int = 8
+    """Polynomials per axis and cell, k."""
+    multiplicity: int = 2
+    """Multiwavelet fields, c; there are c k^2 channels."""
+    sweeps: tuple[int, ...] = (1, 1, 2, 2, 2, 3)
+    """Smoothing steps on every coarser level. A grid that can be halved fewer times uses only the
+    first of them."""
+    spatial_2x2: bool = False
+    """Whether 2 x 2 blocks of cells are restricted. The released code reshapes memory instead, which
+    collects four consecutive cells of a row."""
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class M2NO(AbstractBaseline):
+    """V-cycles with a GELU between them, on a square grid whose side is a power of two.
+
+    Args:
+        problem: The data it is built for; its grid fixes the sizes of the layer norms.
+        config: Its sizes.
+    """
+
+    def __init__(self, problem: Problem, config: M2NOConfig = M2NOConfig()) -> None:
+        super().__init__(problem)
+        size = _side(problem.grid_shape)
+        sweeps = config.sweeps[: size.bit_length() - 1]
+        channels = config.multiplicity * config.order**2
+        transfer = Transfer(config.order, config.multiplicity, config.spatial_2x2)
+        self.lift = nn.Linear(problem.in_channels + 2, channels)
+        self.cycles = nn.ModuleList(
+            VCycle(channels, size, sweeps, transfer) for _ in range(config.num_cycles)
+        )
+        self.project = Perceptron(channels, channels, problem.out_channels)
+
+    def predict(
+        self,
+        values: Float[Tensor, "batch points in_channels"],
+        coords: Float[Tensor, "batch points dim"],
+        is_counted: Bool[Tensor, "batch points"],
+    ) -> Float[Tensor, "batch points out_channels"]:
+        """Returns the prediction; masked sites are seen as zeros, and `coords` as indices."""
+        shape = self.problem.grid_shape
+        hidden = to_grid(self.lift(with_index_coordinates(values, shape)), shape)
+        for index, cycle in enumerate(self.cycles):
+            hidden = cycle(hidden if index == 0 else gelu(hidden))
+        return self.project(from_grid(hidden))
+
+
+class Transfer(nn.Module):
+    """Fixed maps between a grid and the one half as fine, transposes of each other."""
+
+    matrix: Tensor
+
+    def __init__(self, order: int, multiplicity: int, spatial_2x2: bool) -> None:
+        super().__init__()
+        self.multiplicity, self.spatial_2x2 = multiplicity, spatial_2x2
+        # Kept in double precision, so that the rows stay orthonormal in a double model.
+        matrix = torch.from_numpy(transfer_matrix(order))
+        self.register_buffer("matrix", matrix, persistent=False)
+
+    def restrict(
+        self, field: Float[Tensor, "batch channels size size"]
+    ) -> Float[Tensor, "batch channels half half"]:
+        """Returns the low-pass part of every four cells."""
+        batch, _, size, _ = field.shape
+        cells, half = field.movedim(1, -1), size // 2
+        if self.spatial_2x2:
+            cells = cells.reshape(batch, half, 2, half, 2, self.multiplicity, -1)
+            cells = cells.permute(0, 1, 3, 5, 2, 4, 6)
+        four = cells.reshape(batch, half, half, self.multiplicity, -1)
+        return (four @ self.matrix.to(field.dtype).T).flatten(-2).movedim(-1, 1)
+
+    def prolong(
+        self, field: Float[Tensor, "batch channels half half"]
+    ) -> Float[Tensor, "batch channels size size"]:
+        """Returns the field on the finer grid: the transpose of `restrict`."""
+        batch, channels, half, _ = field.shape
+        coarse = field.movedim(1, -1).unflatten(-1, (self.multiplicity, -1))
+        four = coarse @ self.matrix.to(field.dtype)
+        if self.spatial_2x2:
+            four = four.unflatten(-1, (2, 2, -1)).permute(0, 1, 4, 2, 5, 3, 6)
+        return four.reshape(batch, 2 * half, 2 * half, channels).movedim(-1, 1)
+
+
+class VCycle(nn.Module):
+    r"""One V-cycle for $Au=f$: smooth, descend, climb with layer norms, correct."""
+
+    def __init__(
+        self, channels: int, size: int, sweeps: tuple[int, ...], transfer: Transfer
+    ) -> None:
+        super().__init__()
+        self.transfer = transfer
+        self.operator = periodic_conv(channels)
+        self.before = periodic_conv(channels)
+        self.smoothers = nn.ModuleList(
+            nn.ModuleList(periodic_conv(channels) for _ in range(count)) for count in sweeps
+        )
+        self.norms = nn.ModuleList(
+            nn.LayerNorm([channels, size >> level, size >> level]) for level in range(len(sweeps))
+        )
+        self.after = periodic_conv(channels)
+
+    def forward(
+        self, forcing: Float[Tensor, "batch channels size size"]
+    ) -> Float[Tensor, "batch channels size size"]:
+        """Returns the approximate solution for a right-hand side."""
+        states = [self.before(forcing)]
+        for smoothers in self.smoothers:
+            states.append(self._smooth(smoothers, self.transfer.restrict(states[-1])))
+        solution = states.pop()
+        for norm, state in zip(reversed(self.norms), reversed(states), strict=True):
+            solution = norm(state + self.transfer.prolong(solution))
+        return solution + self.after(forcing - self.operator(solution))
+
+    def _smooth(self, smoothers: nn.Module, forcing: Tensor) -> Tensor:
+        first, *others = smoothers.children()
+        state = first(forcing)
+        for smoother in others:
+            state = state + smoother(forcing - self.operator(state))
+        return state
+
+
+def periodic_conv(channels: int) -> nn.Conv2d:
+    """Builds a 3x3 convolution on the torus."""
+    return nn.Conv2d(channels, channels, 3, padding=1, padding_mode="circular")
+
+
+def _side(grid_shape: tuple[int, ...]) -> int:
+    """Returns the side of the grid, or refuses one that cannot be halved down to a point."""
+    if len(grid_shape) != 2 or grid_shape[0] != grid_shape[1]:
+        raise UnsupportedGeometryError("needs a square 2-D grid")
+    if grid_shape[0] < 2 or grid_shape[0].bit_count() != 1:
+        raise UnsupportedGeometryError("needs grid sizes that are powers of two")
+    return grid_shape[0]
+
+
+def low_pass_filters(order: int) -> tuple[np.ndarray, np.ndarray]:
+    r"""Returns $H^0$ and $H^1$, $H^s_{ij}=2^{-1/2}\int_0^1\phi_i((x+s)/2)\,\phi_j(x)\,dx$.
+
+    Args:
+        order: $k$, the number of polynomials per cell.
+    """
+    # Exact: the integrand has degree 2k - 2.
+    nodes, weights = legendre.leggauss(order)
+    nodes, weights = (nodes + 1) / 2, weights / 2
+    fine = _scaling_functions(nodes, order) * weights[:, None]
+    left, right = (_scaling_functions((nodes + side) / 2, order).T @ fine for side in (0, 1))
+    return left / np.sqrt(2), right / np.sqrt(2)
+
+
+def transfer_matrix(order: int) -> np.ndarray:
+    r"""Returns $[H^0\otimes H^0\,|\,H^0\otimes H^1\,|\,H^1\otimes H^0\,|\,H^1\otimes H^1]$.
+
+    The rows, $k^2$ of them, are orthonormal: the transpose prolongs, and restricts to the identity.
+    """
+    filters = low_pass_filters(order)
+    return np.hstack([np.kron(row, column) for row in filters for column in filters])
+
+
+def _scaling_functions(points: np.ndarray, order: int) -> np.ndarray:
+    """Returns the scaling functions, one per column, at points of the unit interval."""
+    return legendre.legvander(2 * points - 1, order - 1) * np.sqrt(2 * np.arange(order) + 1)

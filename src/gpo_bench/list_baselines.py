@@ -1,0 +1,42 @@
+"""`gpo baselines`: the other models, their sizes and the sites they can take."""
+
+from dataclasses import dataclass
+
+import torch
+from rich.table import Table
+
+from gpo.cli.console import PlainConsole
+from gpo.forecast.models import count_weights
+from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.registry import BASELINES
+from gpo.numerics.domain import Domain
+
+PROBLEMS = {
+    "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),
+    "points in the plane": Problem(1, 1, Domain.unit_box(2)),
+    "grid 32 x 32 x 32": Problem(1, 1, Domain.unit_box(3, periodic=True), (32, 32, 32)),
+    "points on the sphere": Problem(1, 1, Domain.sphere()),
+}
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Lists the baselines with their parameter counts, or the reason why they cannot take some sites."""
+
+    def run(self) -> None:
+        """Prints one row per model, for one field in and one field out."""
+        table = Table(title="Parameters for one field in and one out", show_lines=True)
+        table.add_column("model")
+        for sites in PROBLEMS:
+            table.add_column(sites, justify="right")
+        for name in BASELINES:
+            table.add_row(name, *(_count(name, problem) for problem in PROBLEMS.values()))
+        PlainConsole(wraps=True).print(table)
+
+
+def _count(name: str, problem: Problem) -> str:
+    try:
+        with torch.device("meta"):
+            return f"{count_weights(BASELINES[name].build(problem)):,}"
+    except UnsupportedGeometryError as error:
+        return f"- ({error})"

@@ -1,0 +1,64 @@
+"""`gpo explore`: a trained run as a page on which its parts can be seen and switched off."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from gpo.cli.console import say
+from gpo.optional import require
+from gpo.runs import open_run
+
+
+@dataclass(frozen=True)
+class ExploreCommand:
+    """Opens a trained run as a local web page: fields, particles, windows, modes, and what they cause."""
+
+    folder: Positional[Path]
+    """A run folder."""
+    port: int = 8760
+    """Port to listen on; 0 takes any that is free."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Other than this machine's own, the printed address has a token."""
+    velocity: tuple[str, ...] = ()
+    """Variables that are the components of the velocity, one along every axis, where names do not tell."""
+    browser: bool = True
+    """Opens the address in a browser."""
+    compare: Path | None = None
+    """A second run of the same task, to be seen beside the first."""
+
+    def run(self) -> None:
+        """Serves until Ctrl-C."""
+        for package in ("starlette", "uvicorn"):
+            require(package, "explore", "gpo explore")
+        from gpo_explore.comparison import compare
+        from gpo_explore.motion_rollout import flow_variables
+        from gpo_explore.server import serve
+        from gpo_explore.session import Session
+
+        run = open_run(self.folder)
+        session = Session(
+            run.config.name, run.forecaster(), run.data, run.split.test, run.split.training,
+            self.velocity,
+        )  # fmt: skip
+        if self.velocity:
+            flow_variables(session).on(session.data.geometry())
+        session.folder = self.folder
+        if self.compare is not None:
+            second = open_run(self.compare)
+            other = Session(second.config.name, second.forecaster(), second.data, second.split.test)
+            if other.name == session.name:
+                session.name, other.name = distinct_names([self.folder, self.compare])
+            compare(session, other)
+        serve(session, self.host, self.port, opens_browser=self.browser, say=say)
+
+
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """Returns the ends of paths that tell folders from each other; all of them where none does."""
+    parts = [folder.resolve().parts for folder in folders]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]

@@ -1,0 +1,8 @@
+"""Registers the command `gpo explore`; an entry point names this module."""
+
+from gpo.cli.registry import COMMANDS, Command
+
+COMMANDS.register(
+    "explore",
+    Command("gpo_explore.command:ExploreCommand", "Opens a trained run as a local web page."),
+)

@@ -1,0 +1,23 @@
+"""Where the real files are, for tests that need them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpo.data.dataset import Trajectories
+
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+
+
+def real_file(*parts: str) -> Path:
+    """Returns a real file, or skips the test and says which collection is missing."""
+    path = SHARED.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"needs shared/data/{parts[0]} beside the project")
+    return path
+
+
+def frames_of(data: Trajectories) -> np.ndarray:
+    """Returns all frames of all trajectories."""
+    return np.stack([data.frames(number) for number in range(data.num_trajectories)])

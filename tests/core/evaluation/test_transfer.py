@@ -1,0 +1,231 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpo import Domain, evaluate, relative_l2
+from gpo.data.coarsen import coarsen, sampled
+from gpo.data.dataset import Trajectories, Variable
+from gpo.data.geometry import Geometry
+from gpo.data.splits import split_time_slices
+from gpo.evaluation.transfer import between_sites, refined, resolution_transfer
+from gpo.forecast.forecaster import Forecaster, Task
+from gpo.numerics.neighbours import NeighbourSearch
+from gpo.training.config import RunConfig
+from gpo.training.fit import new_forecaster
+from tests.core.training.series import decaying_waves
+
+NONE, ONE = (0.0, 0.0), (1.0, 1.0)
+TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ONE, ONE)
+
+
+class Same(torch.nn.Module):
+    """Returns the field as it is, and remembers on how many sites."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = set()
+
+    def forward(self, values, coords, *, weights=None):
+        self.sizes.add(values.shape[1])
+        return values
+
+
+def test_a_grid_is_thinned_with_its_weights_and_values():
+    geometry = Geometry.rectilinear(
+        [np.arange(8) / 8, np.linspace(0, 1, 7)], periodic=[True, False]
+    )
+    coarse, numbers = geometry.coarsen(2)
+    assert coarse.grid_shape == (4, 4)
+    np.testing.assert_array_equal(coarse.coords, geometry.coords[numbers])
+    assert coarse.weights.sum() == pytest.approx(1)
+    # The ends of the open axis stand for half a cell, at any resolution.
+    np.testing.assert_allclose(coarse.weights.reshape(4, 4)[0], np.array([0.5, 1, 1, 0.5]) / 12)
+    assert coarse.domain == geometry.domain
+
+
+def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
+    latitude, longitude = np.linspace(-60, 60, 7), np.arange(0, 360, 30.0)
+    coarse, _ = Geometry.latitude_longitude(latitude, longitude).coarsen(2)
+    expected = Geometry.latitude_longitude(latitude[::2], longitude[::2])
+    np.testing.assert_allclose(coarse.weights, expected.weights)
+
+
+def test_what_cannot_be_thinned_says_so():
+    with pytest.raises(ValueError, match="an axis of 9 sites cannot be taken in steps of 2"):
+        Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsen(2)
+    cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
+    kept = cloud.coarsen(2)[1]
+    with pytest.raises(ValueError, match="all of the 3 sites that would be left are masked"):
+        cloud.masked(np.isin(np.arange(9), kept)).coarsen(2)
+
+
+def test_scattered_points_are_thinned_evenly_and_keep_their_density_and_weight():
+    random = np.random.default_rng(0)
+    dense, sparse = random.random((1200, 2)), random.uniform((1, 0), (2, 1), (400, 2))
+    cloud = Geometry.scattered(np.concatenate([dense, sparse]))
+    coarse, numbers = cloud.coarsen(2)
+    assert coarse.num_points == 400
+    np.testing.assert_array_equal(coarse.coords, cloud.coords[numbers])
+    in_dense = coarse.coords[:, 0] < 1
+    assert abs(in_dense.sum() - 300) <= 2, "dense where it was dense"
+    np.testing.assert_allclose(coarse.weights[in_dense].sum(), 0.75, rtol=0.02)
+    np.testing.assert_allclose(coarse.weights.sum(), 1)
+    gaps = np.sort(np.linalg.norm(dense[:, None] - coarse.coords[None], axis=-1).min(1))
+    by_chance = random.permutation(1200)[:300]
+    chance = np.linalg.norm(dense[:, None] - dense[None, by_chance], axis=-1).min(1)
+    assert np.sqrt((gaps**2).mean()) < 0.9 * np.sqrt((chance**2).mean()), "no holes"
+
+
+def test_masked_points_inherit_nothing():
+    points = Geometry.on_sphere(
+        np.random.default_rng(0).uniform(0, 360, 800), np.linspace(-80, 80, 800)
+    )
+    points = points.masked(points.coords[:, 2] > 0.5)
+    coarse, numbers = points.coarsen(2)
+    assert coarse.num_points == 200
+    np.testing.assert_array_equal(coarse.is_masked, points.is_masked[numbers])
+    np.testing.assert_allclose(coarse.weights.sum(), 1)
+
+
+def test_thinned_data_is_every_second_value():
+    data = decaying_waves(missing=[2])
+    coarse = coarsen(data, 2)
+    np.testing.assert_array_equal(coarse.frames(1), data.frames(1)[:, ::2])
+    np.testing.assert_array_equal(coarsen(data, 1).frames(0), data.frames(0))
+
+
+def test_refined_data_goes_through_the_old_values_and_follows_the_waves_between():
+    data = decaying_waves(num_points=16)
+    fine, exact = refined(data), decaying_waves(num_points=32)
+    np.testing.assert_allclose(fine.frames(2)[:, ::2], data.frames(2), atol=1e-12)
+    np.testing.assert_allclose(fine.frames(2), exact.frames(2), atol=1e-12)
+    assert fine.geometry().domain == data.geometry().domain
+
+
+def test_resolutions_are_scored_each_on_its_own_sites():
+    data, model = decaying_waves(num_points=24), Same()
+    rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test)
+    assert list(rows) == ["0.5x", "1x", "2x, interpolated", "random 70% of the sites"]
+    assert model.sizes == {12, 24, 48, 17}
+    # What the model sees is rounded to single precision; the last frame is not.
+    assert all(row["model"] == pytest.approx(row["last frame"], rel=1e-6) for row in rows.values())
+    finer = decaying_waves(num_points=48)
+    rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test, finer)
+    assert list(rows) == ["0.5x", "1x", "2x", "random 70% of the sites"]
+
+
+def test_a_random_part_of_the_sites_keeps_their_values_and_weights():
+    data = decaying_waves(num_points=40)
+    part = sampled(data, 0.7)
+    geometry, whole = part.geometry(), data.geometry()
+    assert geometry.num_points == 28
+    numbers = [int(np.abs(whole.coords - place).sum(-1).argmin()) for place in geometry.coords]
+    assert len(set(numbers)) == 28
+    np.testing.assert_array_equal(geometry.coords, whole.coords[numbers])
+    assert geometry.weights.sum() == pytest.approx(1)
+    np.testing.assert_array_equal(part.frames(0, slice(0, 2)), data.frames(0, slice(0, 2))[:, numbers])  # fmt: skip
+    np.testing.assert_array_equal(sampled(data, 0.7).geometry().coords, geometry.coords)
+
+
+def test_a_resolution_that_cannot_be_had_gives_the_reason():
+    data = decaying_waves(num_points=9)
+    rows = resolution_transfer(Forecaster(Same(), TASK), data, split_time_slices(data).test)
+    assert "an axis of 9 sites" in rows["0.5x"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "reason"), [("fno", 64, None), ("m2no", 16, "one resolution")]
+)
+def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, reason):
+    x = np.arange(size) / size
+    values = np.random.default_rng(0).normal(size=(3, 3, size**2, 1))
+    data = Trajectories(
+        "noise", Path("noise"), (Variable("a"),), (Geometry.rectilinear([x, x], periodic=True),),
+        np.arange(3.0), "", 3, lambda number, times: values[number, times],
+    )  # fmt: skip
+    split = split_time_slices(data)
+    forecaster = new_forecaster(data, split, RunConfig.of(data="x", model=model)).eval()
+    rows = resolution_transfer(forecaster, data, split.test)
+    assert np.isfinite(rows["1x"]["model"])
+    assert "grid" in rows["random 70% of the sites"]["reason"]
+    if reason is None:
+        assert np.isfinite(rows["0.5x"]["model"])
+    else:
+        assert reason in rows["0.5x"]["reason"]
+
+
+@pytest.mark.parametrize("points", [24, 25])
+def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
+    data = decaying_waves(num_points=points)
+    split = split_time_slices(data)
+    config = RunConfig.of(data="x", hidden_dim=16, num_layers=0, num_gaussians=4)
+    forecaster = new_forecaster(data, split, config).eval()
+    # An increment of zero leaves the blended input: the error is that of interpolation.
+    for parameter in forecaster.model.decoder.parameters():
+        parameter.data.zero_()
+    scores = between_sites(forecaster, data, split.test)
+    assert scores["model"] == pytest.approx(scores["last frame"], abs=0.02)
+    assert scores["model"] != scores["last frame"]
+    if points == 24:
+        held_back = [relative_l2(*(torch.from_numpy(data.frames(w.trajectory)[n][1::2]).float()[None] for n in (w.last, w.target))).item() for w in split.test]  # fmt: skip
+        assert scores["last frame"] == pytest.approx(np.mean(held_back), rel=1e-4)
+
+
+def test_a_reconstruction_is_scored_between_the_sites_beside_interpolated_values():
+    data = decaying_waves(num_points=24)
+    split = split_time_slices(data)
+    config = RunConfig.of(data="x", model="gpo-paper", phase="field", hidden_dim=16, num_gaussians=4)  # fmt: skip
+    forecaster = new_forecaster(data, split, config).eval()
+    coords = torch.from_numpy(data.geometry().coords).float()
+    model, errors = forecaster.model, {"model": [], "interpolated values": []}
+    search = NeighbourSearch(data.geometry().domain, model.config.query_neighbours)
+    for member in split.test:
+        frame = torch.from_numpy(data.frames(member.trajectory)[member.last]).float()
+        given, truth = forecaster.normalised(frame[None, ::2]), frame[None, 1::2]
+        with torch.no_grad():
+            decoded = model(given, coords[::2], queries=coords[1::2])
+        found = search(coords[None, 1::2], coords[None, ::2], torch.ones(1, 12, dtype=torch.bool))
+        blended = found.blend(found.gather(given))
+        for name, values in (("model", decoded), ("interpolated values", blended)):
+            guess = forecaster.denormalised(values)
+            errors[name].append(relative_l2(guess, truth.double()).item())
+    scores = between_sites(forecaster, data, split.test)
+    assert scores == pytest.approx({name: np.mean(part) for name, part in errors.items()}, rel=1e-4)
+    assert scores == evaluate(forecaster, data, split).between_sites
+
+
+def test_between_sites_is_refused_where_a_model_cannot():
+    data = decaying_waves()
+    scores = between_sites(Forecaster(Same(), TASK), data, split_time_slices(data).test)
+    assert scores == {"reason": "the model answers at its sites only"}
+
+
+def test_masked_sites_are_neither_given_nor_asked():
+    data = decaying_waves(missing=[0, 1, 5])
+    split = split_time_slices(data)
+    config = RunConfig.of(data="x", hidden_dim=16, num_layers=1, num_gaussians=4)
+    scores = between_sites(new_forecaster(data, split, config).eval(), data, split.test)
+    assert np.isfinite(list(scores.values())).all()
+    assert data.geometry().domain == Domain.unit_box(1, periodic=True)
+
+
+def test_rows_that_a_curvilinear_mesh_does_not_have_say_why():
+    up, along = np.meshgrid(np.linspace(50, 60, 8), np.linspace(0, 12, 8), indexing="ij")
+    mesh = Geometry.curvilinear_sphere(up + along / 8, along)
+    frames = np.random.default_rng(0).normal(size=(30, 64, 1)).astype(np.float32)
+    data = Trajectories(
+        "test", Path("a.nc"), (Variable("u"),), (mesh,), np.arange(30.0), "", 1,
+        lambda _, times: frames[times],
+    )  # fmt: skip
+    config = RunConfig.of(data="a.nc", hidden_dim=8, num_layers=1, num_gaussians=2)
+    split = split_time_slices(data)
+    forecaster = new_forecaster(data, split, config).eval()
+    rows = resolution_transfer(forecaster, data, split.test)
+    reason = {"reason": "the model takes the 8 x 8 nodes of its mesh only"}
+    assert rows["0.5x"] == rows["random 70% of the sites"] == reason
+    assert rows["1x"].keys() == {"model", "last frame"}
+    assert between_sites(forecaster, data, split.test) == {
+        "reason": "the model takes all 8 x 8 nodes of its mesh"
+    }

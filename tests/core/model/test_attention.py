@@ -1,0 +1,183 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from gpo import Domain
+from gpo.model.layer import Chunk, State
+from gpo.model.paper import ContentTransform, PGGaussianAttention, means, renormalise
+from tests.conftest import make_config, make_model, random_points
+from tests.core.model.reference import reference_basis, reference_layer
+
+VARIANTS = {
+    "default": {},
+    "signed": {"signed_readout": True},
+    "learned-mixing": {"learns_mixing": True, "mixing": 0.3},
+    "no-renormalisation": {"renormalises": False},
+    "displacement": {"centers": "displacement"},
+}
+
+
+def measure(windows, basis, weights):
+    """What windows measure of a basis."""
+    return ContentTransform(windows, weights).analyse(basis)
+
+
+def scatter(windows, modes):
+    """What modes make at points through windows."""
+    return ContentTransform(windows, None).synthesise(modes)
+
+
+def apply(layer, basis, descriptor, weights):
+    """A layer on all sites at once."""
+    chunk = Chunk(basis, basis, weights, None, slice(None))
+    state = State(basis, descriptor)
+    transform = layer.transform(state, chunk)
+    modes = layer.couple(transform.analyse(basis))
+    return layer.update(state, transform.synthesise(modes.scattered)).channels
+
+
+def encoded(model, num_sites=7):
+    """Particles, basis, descriptor and weights of one random field."""
+    domain = model.config.domain
+    coords = random_points(domain, 1, num_sites)
+    values = torch.randn(1, num_sites, 2, dtype=torch.float64)
+    (particles,) = model.particles(values, coords)
+    weights = torch.rand(1, num_sites, dtype=torch.float64)
+    basis, descriptor = particles.basis(coords, domain), particles.descriptor(domain)
+    return coords, particles, basis, descriptor, weights / weights.sum()
+
+
+def test_basis_equals_the_plain_loop(domain):
+    coords, particles, basis, _, _ = encoded(make_model(domain))
+    expected = reference_basis(particles, coords[0], domain)
+    torch.testing.assert_close(basis[0], expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+def test_attention_equals_the_plain_loop_forward_and_backward(domain, changes):
+    model = make_model(domain, num_layers=1, **changes)
+    layer = model.layers[0]
+    _, _, basis, descriptor, weights = encoded(model)
+    basis, descriptor = basis.detach().requires_grad_(), descriptor.detach().requires_grad_()
+    direction = torch.randn_like(basis)
+    inputs = [basis, descriptor, *layer.parameters()]
+
+    fast = apply(layer, basis, descriptor, weights)
+    slow = reference_layer(layer, basis[0], descriptor[0], weights[0]).unsqueeze(0)
+    torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-12)
+    gradients = torch.autograd.grad((fast * direction).sum(), inputs)
+    expected = torch.autograd.grad((slow * direction).sum(), inputs)
+    for gradient, reference in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=1e-10, atol=1e-12)
+
+
+def test_a_layer_is_the_boxed_matrix_identity():
+    r"""With one head and its coupling frozen, $\tilde Z = A K \bar A^T (Z W_z) W_{out}$."""
+    model = make_model(
+        Domain.unit_box(2), num_layers=1, num_heads=1,
+        mixing=1.0, renormalises=False, signed_readout=True,
+    )  # fmt: skip
+    layer = model.layers[0]
+    _, _, basis, descriptor, weights = encoded(model, num_sites=11)
+    windows = layer.windows(basis, descriptor)
+    stage = layer.couple(measure(windows, basis, weights))
+    assignment = windows[0, 0]
+    tested = weights[0, :, None] * assignment
+    tested = tested / tested.sum(0)
+    kernel, value = stage.coupling[0, 0], layer.coupling.query_key_value[2, 0]
+    expected = (
+        assignment @ kernel @ tested.T @ (basis[0] @ layer.project[0]) @ value @ layer.readout[0]
+    )
+    update = apply(layer, basis, descriptor, weights)[0]
+    torch.testing.assert_close(update, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_mass_is_kept_by_every_layer(domain):
+    model = make_model(domain, num_layers=5)
+    coords = random_points(domain, 2, 30)
+    trace = model.trace(torch.randn(2, 30, 2, dtype=torch.float64), coords)
+    mass = trace.states[0].sum(-1)
+    for before, after in pairwise(trace.states):
+        torch.testing.assert_close(after.sum(-1), mass, rtol=1e-12, atol=0)
+        assert (after >= 0).all()
+        assert not torch.allclose(after, before)
+
+
+def test_windows_sum_to_one_over_modes_and_tests_to_one_over_sites(domain):
+    model = make_model(domain)
+    trace = model.trace(torch.randn(2, 30, 2, dtype=torch.float64), random_points(domain, 2, 30))
+    weights = torch.rand(2, 30, dtype=torch.float64)
+    for windows, coupling in zip(trace.windows, trace.couplings, strict=True):
+        ones = torch.ones_like(windows[..., 0])
+        torch.testing.assert_close(windows.sum(-1), ones)
+        torch.testing.assert_close(coupling.sum(-1), torch.ones_like(coupling[..., 0]))
+        # The mean of a constant over any window is that constant.
+        constant = torch.ones(2, 30, 1, dtype=torch.float64)
+        measured = means(measure(windows, constant, weights))
+        torch.testing.assert_close(measured, torch.ones_like(measured), rtol=1e-12, atol=0)
+
+
+def test_measurement_ignores_sampling_density():
+    windows = torch.rand(1, 2, 6, 3, dtype=torch.float64)
+    basis = torch.rand(1, 6, 4, dtype=torch.float64)
+    weights = torch.rand(1, 6, dtype=torch.float64)
+    moments = measure(windows, basis, weights)
+    twice = measure(
+        torch.cat([windows, windows], 2), torch.cat([basis, basis], 1), torch.cat([weights, weights], 1) / 2
+    )  # fmt: skip
+    torch.testing.assert_close(twice, moments, rtol=1e-12, atol=1e-14)
+
+
+def test_scatter_is_the_adjoint_of_the_unnormalised_measurement():
+    windows = torch.rand(1, 2, 6, 3, dtype=torch.float64)
+    basis = torch.randn(1, 6, 4, dtype=torch.float64)
+    modes = torch.randn(1, 2, 3, 4, dtype=torch.float64)
+    weights = torch.full((1, 6), 1 / 6, dtype=torch.float64)
+    left = (measure(windows, basis, weights)[..., :-1] * modes).sum()
+    right = (basis * scatter(windows, modes)).sum() / 6
+    torch.testing.assert_close(left, right)
+
+
+def test_primitives_pass_gradcheck():
+    windows = torch.rand(1, 2, 4, 3, dtype=torch.float64, requires_grad=True)
+    basis = torch.rand(1, 4, 5, dtype=torch.float64, requires_grad=True)
+    modes = torch.rand(1, 2, 3, 5, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(1, 4, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(measure, (windows, basis, weights))
+    assert gradcheck(scatter, (windows, modes))
+    assert gradcheck(renormalise, (basis, basis.detach() + 1))
+
+
+def test_a_signed_readout_whose_rows_cancel_stays_finite():
+    """The literal row renormalisation divides by a sum that can be zero."""
+    config = make_config(Domain.unit_box(2), signed_readout=True, mixing=1.0, num_layers=8)
+    layers = [PGGaussianAttention(config) for _ in range(8)]
+    basis, descriptor = torch.rand(1, 9, 5), torch.randn(1, 9, 25)
+    weights = torch.full((1, 9), 1 / 9)
+    for layer in layers:
+        with torch.no_grad():
+            layer.readout.sub_(layer.readout.mean(-1, keepdim=True))
+        basis = apply(layer, basis, descriptor, weights)
+        assert basis.isfinite().all()
+
+
+@pytest.mark.parametrize("total", [0.0, 1e-30, -1e-30])
+def test_renormalisation_never_divides_by_zero(total):
+    blended = torch.tensor([[[1.0, -1.0, total]]])
+    assert renormalise(blended, torch.ones(1, 1, 3)).isfinite().all()
+
+
+def test_shared_layers_are_one_operator_applied_repeatedly():
+    model = make_model(Domain.unit_box(2), share_layers=True, num_layers=3)
+    assert len(model.layers) == 1
+    _, _, basis, descriptor, weights = encoded(model)
+    expected = basis
+    for _ in range(3):
+        expected = apply(model.layers[0], expected, descriptor, weights)
+    actual = basis
+    for layer in model.applied_layers:
+        actual = apply(layer, actual, descriptor, weights)
+    assert len(model.applied_layers) == 3
+    assert torch.equal(actual, expected)

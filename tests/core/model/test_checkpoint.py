@@ -1,0 +1,212 @@
+import contextlib
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from gpo import CheckpointError, Domain, GaussianField, GaussianParticleOperator
+from gpo.model.problem import Problem
+from gpo.model.registered import RegisteredModel
+from gpo_bench.baselines.fno import FNOConfig
+from tests.conftest import make_field, make_model, random_points
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_model(Domain.unit_box(2, periodic=True)).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    stored = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in stored.items() if v is not ...}))
+
+
+def edit_weights(folder, change):
+    """Changes every tensor of a model, as someone would who also mends the checksum."""
+    path = folder / "model.safetensors"
+    save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
+    edit_config(folder, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_round_trip_is_bitwise(tmp_path, domain):
+    for changes in ({}, {"share_layers": True}, {"features": "mlp", "learns_mixing": True}, {"has_gaussian_field": False}):  # fmt: skip
+        model = make_model(domain, **changes)
+        model.save_pretrained(tmp_path)
+        loaded = GaussianParticleOperator.from_pretrained(tmp_path)
+        values, coords = torch.randn(1, 9, 2).double(), random_points(domain, 1, 9)
+        assert loaded.config == model.config
+        assert torch.equal(loaded(values, coords), model(values, coords))
+        assert loaded.training == model.training
+
+
+def test_a_field_round_trips_and_is_not_an_operator(tmp_path):
+    field = make_field(Domain.sphere())
+    field.save_pretrained(tmp_path)
+    weight = "operator.decoder.layers.0.weight"
+    loaded = GaussianField.from_pretrained(tmp_path)
+    assert torch.equal(loaded.state_dict()[weight], field.state_dict()[weight])
+    with pytest.raises(CheckpointError, match=r"config.json: field `model_type` must be that of a GaussianParticleOperator, got 'gaussian-field'"):  # fmt: skip
+        GaussianParticleOperator.from_pretrained(tmp_path)
+
+
+def test_the_files_are_those_of_the_hub(folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
+
+    assert (folder / CONFIG_NAME).is_file()
+    assert (folder / SAFETENSORS_SINGLE_FILE).is_file()
+
+
+def test_the_hubs_own_client_loads_the_weights(folder):
+    from huggingface_hub import PyTorchModelHubMixin
+
+    class FromHub(torch.nn.Module, PyTorchModelHubMixin):
+        """A stranger's class: built by the hub's mixin, filled from our file."""
+
+        def __init__(self, encoder: dict, hidden_dim: int, **rest: object) -> None:
+            super().__init__()
+            domain = Domain.unit_box(2, periodic=True)
+            self.model = make_model(domain, **encoder, hidden_dim=hidden_dim)
+
+        def load_state_dict(self, state, *args, **kwargs):  # type: ignore[override]
+            return self.model.load_state_dict(state, *args, **kwargs)
+
+        def state_dict(self, *args, **kwargs):
+            return self.model.state_dict(*args, **kwargs)
+
+    loaded = FromHub.from_pretrained(str(folder)).model
+    expected = GaussianParticleOperator.from_pretrained(folder).state_dict()
+    assert all(torch.equal(expected[name], tensor) for name, tensor in loaded.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colour": 1}, "config.json: field `colour` is unknown"),
+        ({"in_channels": ...}, "config.json: field `in_channels` is missing"),
+        ({"signed_readout": ...}, "config.json: field `signed_readout` is missing"),
+        ({"in_channels": "two"}, "config.json: field `in_channels` must be int, got 'two'"),
+        ({"num_layers": True}, "field `num_layers` must be int, got True"),
+        ({"encoder": {"centers": "both"}}, "config.json: encoder: field `centers` must be one of 'absolute', 'displacement', got 'both'"),
+        ({"hidden_dim": 7}, "config.json: `hidden_dim` must be a multiple of `num_heads`"),
+        ({"domain": {"lower": [0.0, 0.0]}}, "config.json: domain: field `is_sphere` is missing"),
+        ({"domain": {"lower": "x"}}, "domain: field `lower` must be .*, got 'x'"),
+        ({"num_layers": 3}, r"model.safetensors: tensor `layers.2\.\S+` is missing"),
+        ({"num_layers": 1}, r"model.safetensors: tensor `layers.1\.\S+` is not part of this config"),
+        ({"hidden_dim": 16}, r"model.safetensors: tensor `\S+` must have shape .*16.*, got .*8"),
+        ({"model_type": ...}, "field `model_type` must be that of a GaussianParticleOperator, got 'None'"),
+        ({"model_type": "GaussianParticleOperator"}, "was written by gpo 0.1.0, .*gpo 0.1.0 loads it"),
+        ({"gpo_version": "0.2.0"}, "was written by gpo 0.2.0, .*gpo 0.2.0 loads it"),
+    ],
+)  # fmt: skip
+def test_a_changed_configuration_is_refused_by_field(folder, changes, message):
+    edit_config(folder, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+def test_missing_files_and_folders_are_named(folder, tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere.config.json: cannot be read .*A model folder holds"):  # fmt: skip
+        GaussianParticleOperator.from_pretrained(tmp_path / "nowhere")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model.safetensors: cannot be read"):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a zip", b"\x80\x04pickle", b"\xff" * 64])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_foreign_files_are_refused(folder, name, content):
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"{name}: must be"):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_a_truncated_or_mutated_file_never_loads_silently_or_crashes(folder, tmp_path, data):
+    name = data.draw(st.sampled_from(["config.json", "model.safetensors"]))
+    whole = (folder / name).read_bytes()
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, dirs_exist_ok=True)
+    if data.draw(st.booleans()):
+        (copy / name).write_bytes(whole[: data.draw(st.integers(0, len(whole) - 2))])
+        with pytest.raises(CheckpointError, match=name):
+            GaussianParticleOperator.from_pretrained(copy)
+    else:
+        # A flipped byte in the header or the configuration: refused, or harmless.
+        position = data.draw(st.integers(0, min(len(whole), 3000) - 1))
+        mutated = bytearray(whole)
+        mutated[position] ^= data.draw(st.integers(1, 255))
+        (copy / name).write_bytes(bytes(mutated))
+        with contextlib.suppress(CheckpointError):
+            GaussianParticleOperator.from_pretrained(copy)
+
+
+def test_an_interrupted_save_leaves_the_old_model_whole(folder, monkeypatch):
+    before = (folder / "model.safetensors").read_bytes()
+
+    def fail(path, content):
+        with open(path, "wb") as file:
+            file.write(content[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match=r"model.safetensors: cannot be written: No space left on"):
+        make_model(Domain.unit_box(2, periodic=True)).save_pretrained(folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_weights_of_another_type_keep_it(folder):
+    edit_weights(folder, lambda tensor: tensor.float())
+    assert GaussianParticleOperator.from_pretrained(folder).dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int8, torch.bool, torch.complex64])
+def test_weights_that_are_other_numbers_are_refused(folder, kind):
+    edit_weights(folder, lambda tensor: tensor.to(kind))
+    with pytest.raises(
+        CheckpointError, match=r"model.safetensors: tensor `\S+` must be float32, got"
+    ):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_refused(folder, value):
+    edit_weights(folder, lambda tensor: tensor.flatten().index_fill(0, torch.tensor([0]), value).view_as(tensor))  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"must be finite, but 1 of .* Train the model again"):
+        GaussianParticleOperator.from_pretrained(folder)
+
+
+def test_one_flipped_bit_anywhere_in_the_weights_is_noticed(folder):
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for place in (len(whole) - 1, len(whole) - 1000, len(whole) // 2):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        path.write_bytes(flipped)
+        with pytest.raises(CheckpointError, match=r"is not what was saved.*`weights_sha256`"):
+            GaussianParticleOperator.from_pretrained(folder)
+    path.write_bytes(whole)
+    GaussianParticleOperator.from_pretrained(folder)
+
+
+def test_weights_of_another_baseline_of_the_same_sizes_are_noticed(tmp_path):
+    problem = Problem(1, 1, Domain.unit_box(2), (8, 8))
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        RegisteredModel("fno", problem, FNOConfig(widths=(4, 4), modes=(3,))).save_pretrained(
+            folder
+        )
+    RegisteredModel.from_pretrained(folders[0])
+    shutil.copy(folders[1] / "model.safetensors", folders[0] / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"is not what was saved.*`weights_sha256`"):
+        RegisteredModel.from_pretrained(folders[0])
