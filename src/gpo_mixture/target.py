@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from gpo.model.sites import check_sites
+from gpo.execution.inputs import check_sites
 from gpo.numerics.domain import Domain
 from gpo_mixture.shapes import AbstractShapes
 

@@ -18,8 +18,6 @@ from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.interpretation import interpret
 from gpo.interpretation.results import Interpretation
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo.report.particles import save_other_data
 from gpo.runs import open_like, open_run
 from gpo.training.config import RunConfig
@@ -84,7 +82,7 @@ def _last(
 
 def _trained(folder: Path) -> Forecaster:
     forecaster = Forecaster.load(Run(folder).trained_model())
-    if not isinstance(forecaster.model, GaussianParticleOperator | GaussianField):
+    if forecaster.model.operator is None:
         raise ValueError(
             f"{folder} is a run of {Run(folder).config().model.name}, which has no "
             "particles, windows or modes to look at. Train gpo on the same data: gpo run ... "

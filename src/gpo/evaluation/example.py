@@ -19,7 +19,6 @@ from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.limits import size_problem
-from gpo.model.operator import GaussianParticleOperator
 from gpo.settings_files import CheckpointError
 
 FILE_NAME = "example.npz"
@@ -44,10 +43,11 @@ class ShownExample:
         coords, weights = example.coords, example.site_weights
         predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
         nothing = np.zeros((0, len(predicted)), dtype=np.float32)
-        if not isinstance(forecaster.model, GaussianParticleOperator):
+        operator = forecaster.model.operator
+        if operator is None or forecaster.reconstructs:
             return cls(predicted, nothing, nothing)
         values = forecaster.normalised_input(example.frames)
-        trace = forecaster.model.trace(values, coords, weights=weights)
+        trace = operator.trace(values, coords, weights=weights)
         activations = [state[0].square().sum(-1).numpy() for state in trace.states]
         windows = [_most_local(windows[0]).numpy() for windows in trace.windows]
         return cls(predicted, np.stack(activations), np.stack(windows) if windows else nothing)

@@ -15,12 +15,8 @@ from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly, owner
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.models import mesh_shape
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo.model.problem import UnsupportedGeometryError
-from gpo.model.registered import RegisteredModel
 from gpo.numerics.norms import relative_l2
 
 MAX_EXAMPLES = 64
@@ -102,19 +98,16 @@ def between_sites(
 ) -> Scores:
     """Returns errors at withheld sites: the model is given the others and queried there.
 
-    A `GaussianField` reconstructs what it is given; beside it are the values of the sites next to a
+    A Gaussian field reconstructs what it is given; beside it are the values of the sites next to a
     query, blended as the model blends their particles.
     """
-    is_field = isinstance(forecaster.model, GaussianField)
-    if isinstance(forecaster.model, GaussianField):
-        forecaster = Forecaster(forecaster.model.operator, forecaster.task).eval()
-    if not isinstance(forecaster.model, GaussianParticleOperator):
+    if forecaster.model.operator is None:
         return {"reason": "the model answers at its sites only"}
-    nodes = mesh_shape(forecaster.model)
+    nodes = forecaster.model.problem.mesh_shape
     if nodes:
         return {"reason": f"the model takes all {' x '.join(map(str, nodes))} nodes of its mesh"}
     chosen = evenly(members, MAX_EXAMPLES)
-    examples = make_examples(data, chosen, reconstructs=is_field)
+    examples = make_examples(data, chosen, reconstructs=forecaster.reconstructs)
     totals: dict[str, list[float]] = {}
     for number, member in enumerate(chosen):
         example, geometry = examples[number], data.geometry(owner(member))
@@ -129,7 +122,7 @@ def between_sites(
         )
         queries = example.coords[0, queried].split(MAX_QUERIES)
         guess = torch.cat([forecast.at(part) for part in queries])[None]
-        if is_field:
+        if forecaster.reconstructs:
             _add_error(totals, "model", example, guess, queried)
             blended = torch.cat([forecast.interpolated(part) for part in queries])[None]
             _add_error(totals, "interpolated values", example, blended, queried)
@@ -168,14 +161,13 @@ def _add_error(
 def _score(
     forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
 ) -> Scores:
-    model, nodes = forecaster.model, mesh_shape(forecaster.model)
-    if nodes and data.geometry().grid_shape != nodes:
+    model, nodes = forecaster.model, forecaster.model.problem.mesh_shape
+    if nodes and model.operator is not None and data.geometry().grid_shape != nodes:
         shown = " x ".join(map(str, nodes))
         raise UnsupportedGeometryError(f"the model takes the {shown} nodes of its mesh only")
-    if isinstance(model, RegisteredModel):
-        shape = data.geometry().grid_shape
-        if shape != model.problem.grid_shape:
-            forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
+    shape = data.geometry().grid_shape
+    if model.operator is None and shape != model.fixed_shape:
+        forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
     totals: dict[str, list[float]] = {}
     everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
     examples = make_examples(data, evenly(members, MAX_EXAMPLES))

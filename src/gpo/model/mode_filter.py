@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-STRIDE = 16.0
-"""How much faster than other parameters the filters learn; there are many, each of which matters little."""
+LR_MULTIPLIER = 16.0
+"""Factor by which filters learn faster than other parameters: there are many, and each matters little."""
 
 
 class ModeFilter(nn.Module):
@@ -37,13 +37,13 @@ class ModeFilter(nn.Module):
         super().__init__()
         self.shape, self.widths = shape, widths
         self.mix = nn.Parameter(torch.randn(channels, out_channels) * channels**-0.5)
-        spread = (2 * channels) ** -0.5 / STRIDE
+        spread = (2 * channels) ** -0.5 / LR_MULTIPLIER
         self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
 
     def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
         r"""Returns the numbers $\hat d_k$ of every channel, real and imaginary part."""
         numbers = self._filtered_packets() if self.widths else self.packets
-        return STRIDE * numbers.permute(1, 2, 0).contiguous()
+        return LR_MULTIPLIER * numbers.permute(1, 2, 0).contiguous()
 
     def forward(
         self,

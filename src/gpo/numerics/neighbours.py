@@ -68,7 +68,7 @@ class NeighbourSearch:
         self,
         queries: Float[Tensor, "batch queries dim"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Tensor,
+        is_active: Tensor,
         shard: SpatialShard = SINGLE_PROCESS,
     ) -> Neighbours:
         """Returns the neighbours of `queries` among the sites that count.
@@ -76,10 +76,10 @@ class NeighbourSearch:
         Args:
             queries: Where values are asked for.
             coords: The sites.
-            is_counted: False for masked sites, which no query sees.
+            is_active: False for masked sites, which no query sees.
             shard: Which part of all sites these are; neighbours are looked for among all.
         """
-        coords, is_counted = shard.gathered(coords, 1), shard.gathered(is_counted, 1)
+        coords, is_active = shard.gathered(coords, 1), shard.gathered(is_active, 1)
         queries, coords = self.domain.wrap(queries), self.domain.wrap(coords)
         indices = [
             self._indices_of(
@@ -87,7 +87,7 @@ class NeighbourSearch:
                 given.detach().double().cpu().numpy(),
                 counted.cpu().numpy(),
             )
-            for asked, given, counted in zip(queries, coords, is_counted, strict=True)
+            for asked, given, counted in zip(queries, coords, is_active, strict=True)
         ]
         # Samples of one batch may own different numbers of sites: fill up with site 0, too far to count.
         width = max(index.shape[1] for index in indices)
@@ -107,16 +107,14 @@ class NeighbourSearch:
         return Neighbours(index[..., :kept], weights, shard)
 
     def _indices_of(
-        self, queries: np.ndarray, coords: np.ndarray, is_counted: np.ndarray
+        self, queries: np.ndarray, coords: np.ndarray, is_active: np.ndarray
     ) -> np.ndarray:
         """Returns the `num_neighbours + 1` nearest sites, fewer where there are not as many."""
-        place = _digest(coords, is_counted)
+        place = _digest(coords, is_active)
         key = place + _digest(queries)
 
         def search() -> np.ndarray:
-            tree, site = self._remembered(
-                self._trees, place, lambda: self._tree(coords, is_counted)
-            )
+            tree, site = self._remembered(self._trees, place, lambda: self._tree(coords, is_active))
             count = min(self.num_neighbours + 1, len(site))
             _, nearest = tree.query(queries - self._shift, k=count)
             return site[nearest.reshape(len(queries), count)]
@@ -137,9 +135,9 @@ class NeighbourSearch:
     def _shift(self) -> np.ndarray:
         return np.where(self.domain.periodic, self.domain.lower, 0.0)
 
-    def _tree(self, coords: np.ndarray, is_counted: np.ndarray) -> tuple[KDTree, np.ndarray]:
+    def _tree(self, coords: np.ndarray, is_active: np.ndarray) -> tuple[KDTree, np.ndarray]:
         """Returns a tree of the sites that count, and which ones these are."""
-        site = np.flatnonzero(is_counted)
+        site = np.flatnonzero(is_active)
         site = site[_first_of_each(coords[site])]
         lengths = np.subtract(self.domain.upper, self.domain.lower)
         lengths = lengths * np.asarray(self.domain.periodic)

@@ -37,6 +37,11 @@ class RowTable:
         return cls(_Shared.apply(content, store), store)
 
     @property
+    def shape(self) -> torch.Size:
+        """The shape of the tensor that it was made of."""
+        return self.store.content.shape
+
+    @property
     def size(self) -> int:
         """How many numbers it holds."""
         return self.store.content.numel()

@@ -32,7 +32,7 @@ class SpatialShard(ABC):
         """
 
     @abstractmethod
-    def with_neighbours(self, part: Tensor, reach: int, *, is_closed: bool) -> Tensor:
+    def with_neighbours(self, part: Tensor, reach: int, *, is_periodic: bool) -> Tensor:
         """Returns all sites, of which those of this process and those within reach are filled in.
 
         Gradients go back to where the sites are held.
@@ -40,7 +40,7 @@ class SpatialShard(ABC):
         Args:
             part: What the sites of this process hold, sites first.
             reach: How many sites before its first and after its last one are wanted.
-            is_closed: Whether the first site of all follows the last one.
+            is_periodic: Whether the first site of all follows the last one.
         """
 
     @abstractmethod
@@ -70,7 +70,7 @@ class SingleProcess(SpatialShard):
         """Returns the same."""
         return part
 
-    def with_neighbours(self, part: Tensor, reach: int, *, is_closed: bool) -> Tensor:
+    def with_neighbours(self, part: Tensor, reach: int, *, is_periodic: bool) -> Tensor:
         """Returns the same."""
         return part
 
@@ -128,10 +128,10 @@ class DistributedShard(SpatialShard):
         whole = torch.cat([one[:length] for one, length in zip(others, lengths, strict=True)])
         return (whole.bool() if is_claim else whole).transpose(0, dim)
 
-    def with_neighbours(self, part: Tensor, reach: int, *, is_closed: bool) -> Tensor:
+    def with_neighbours(self, part: Tensor, reach: int, *, is_periodic: bool) -> Tensor:
         """Returns all sites, of which those of this process and those within reach are filled in."""
         starts = self.starts(len(part))
-        return WithNeighbours.apply(part, self, Halo(starts, reach, is_closed))
+        return WithNeighbours.apply(part, self, Halo(starts, reach, is_periodic))
 
     def swapped(self, sent: dict[int, Tensor], received: dict[int, Tensor]) -> None:
         """Sends tensors to other processes and receives others from them, and counts bytes."""
@@ -183,14 +183,14 @@ class Halo:
     starts: list[int]
     """Where the sites of every process begin, and last how many there are."""
     reach: int
-    is_closed: bool
+    is_periodic: bool
 
     def wanted(self, rank: int, owner: int) -> Tensor:
         """Returns the sites of one process that another wants, numbered from the owner's first on."""
         begin, end = self.starts[rank : rank + 2]
         wanted = torch.arange(begin - self.reach, end + self.reach)
         wanted = wanted[: self.starts[-1] + 2 * self.reach]
-        if self.is_closed:
+        if self.is_periodic:
             wanted = wanted.remainder(self.starts[-1])
         first, last = self.starts[owner : owner + 2]
         return wanted[(wanted >= first) & (wanted < last)].unique() - first

@@ -24,7 +24,6 @@ from gpo.data.geometry import Geometry, focus_box
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import longitude_stretch
@@ -276,9 +275,9 @@ def draw_motion(
             has particles.
         others: Examples at the same sites, whose velocity is the control.
     """
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or not has_moving_particles(model):
+    if not has_moving_particles(forecaster.model):
         return None
+    model = forecaster.operator
     blocks: list[tuple[str, Example, Motion, TrueFlow | None]] = []
     variable = forecaster.task.fields[0]
     for name, (example, geometry) in rows.items():
@@ -286,7 +285,7 @@ def draw_motion(
         flow = TrueFlow.of(example, geometry, forecaster.task.fields, others)
         with torch.no_grad():
             found = model.particles(values, example.coords, weights=example.site_weights)
-        for layer, held in enumerate(found, start=model.config.num_layers - len(found) + 1):
+        for layer, held in enumerate(found, start=len(model.applied_layers) - len(found) + 1):
             where = f", layer {layer}" if len(found) > 1 else ""
             motion = Motion.of(held, example.coords, example.weights, geometry)
             blocks.append((f"{name}: {variable}{where}", example, motion, flow))

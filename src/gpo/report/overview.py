@@ -33,7 +33,7 @@ def draw_prediction(
         target: The true output at the sites.
         complete: Maps the operator's output, which may be an increment, to the predicted field.
     """
-    trace, domain = model.trace(values, coords), model.config.domain
+    trace, domain = model.trace(values, coords), model.problem.domain
     output, truth = complete(trace.output)[0, :, 0], target[0, :, 0]
     largest = truth.abs().max().item() or 1.0
     figure, grid = plt.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
@@ -66,8 +66,8 @@ def draw_prediction(
             title=f"window of mode {widest.item()}, layer {last}",
             limits=(0.0, window[:, widest].max().item()), color_map="viridis",
         )  # fmt: skip
-    elif trace.waves is not None and trace.wave_modes:
-        energy = trace.wave_modes[-1].scattered[:, :, 0].square().sum((0, 2))
+    elif trace.waves is not None and trace.modes:
+        energy = trace.modes[-1].fields[:, :, 0].square().sum((0, 2))
         mode = int((energy * trace.waves.vectors.any(-1)).argmax())
         vector = ", ".join(f"{part:.3g}" for part in trace.waves.vectors[mode].tolist())
         draw_field(

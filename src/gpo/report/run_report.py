@@ -26,8 +26,6 @@ from gpo.evaluation.rollout import last_rollout
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.results import FILE_NAME, Interpretation
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.report.animation import draw_animations
 from gpo.report.appearance import compressed, darken, labelled, picture_bytes, styled
@@ -139,13 +137,12 @@ def _figures(run: ReportInputs, forecaster: Forecaster) -> dict[str, Figure | No
 
 def _particles(forecaster: Forecaster, example: Example) -> list[Particles]:
     """Returns the particles of the layers that have some; nothing of baselines."""
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or not model.config.has_particles:
+    operator = forecaster.model.operator
+    if operator is None or forecaster.reconstructs or not operator.has_particles:
         return []
     values = forecaster.normalised_input(example.frames)
     with torch.no_grad():
-        found = model.particles(values, example.coords, weights=example.site_weights)
-    return [held for held in found if isinstance(held, Particles)]
+        return list(operator.particles(values, example.coords, weights=example.site_weights))
 
 
 def _other_examples(run: ReportInputs, lead: int) -> list[Example]:
@@ -258,9 +255,10 @@ def _particle_section(
         return Section("Motion of particles", _figure("motion", pictures, motion_caption(found)))
     if "particles" in pictures:
         return Section("Particle reconstruction", _figure("particles", pictures))
-    if not isinstance(forecaster.model, GaussianParticleOperator | GaussianField):
+    operator = forecaster.model.operator
+    if operator is None:
         return Section("Particles", "")
-    told = LINE if forecaster.model.config.has_particles else NO_PARTICLES
+    told = LINE if operator.has_particles else NO_PARTICLES
     return Section("Particles", paragraph(told))
 
 

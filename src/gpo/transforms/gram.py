@@ -12,16 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-HARDLY_SEEN = 0.1
+EIGENVALUE_FLOOR = 0.1
 """Mean square over the sites, below which a function of mean square one counts as hardly seen."""
 
-UNSEEN = 1e-3
+EIGENVALUE_FLOOR_FEW = 1e-3
 """The same where sites are few and rough functions are held back: what is left lies outside all sites."""
 
-ENOUGH = 1.5
+FEW_SITES_PER_MODE = 1.5
 """Sites per function; fewer are too few everywhere, not only behind a mask."""
 
-HELD_BACK = 0.1
+ROUGHNESS_PENALTY = 0.1
 """How much the shortest wave of an axis is held back where such sites miss some function."""
 
 
@@ -38,12 +38,12 @@ def inverse_gram(
     rough functions are held back instead, the more so the less is seen: of all fields that agree
     at the sites, tokens are those of a smooth one.
     """
-    are_few = (num_sites < ENOUGH * len(roughness)).unsqueeze(-1)
+    are_few = (num_sites < FEW_SITES_PER_MODE * len(roughness)).unsqueeze(-1)
     if bool(are_few.any()):
-        blindness = (1 - torch.linalg.eigvalsh(gram)[..., :1] / HARDLY_SEEN).clamp(0, 1)
-        gram = gram + torch.diag_embed(are_few * blindness * HELD_BACK * roughness**3)
+        blindness = (1 - torch.linalg.eigvalsh(gram)[..., :1] / EIGENVALUE_FLOOR).clamp(0, 1)
+        gram = gram + torch.diag_embed(are_few * blindness * ROUGHNESS_PENALTY * roughness**3)
     seen, directions = torch.linalg.eigh(gram)
-    least = torch.where(are_few, UNSEEN, HARDLY_SEEN)
+    least = torch.where(are_few, EIGENVALUE_FLOOR_FEW, EIGENVALUE_FLOOR)
     inverse = torch.where(seen > least, 1 / seen.clamp_min(least), seen / least**2)
     return directions @ (inverse.unsqueeze(-1) * directions.mT)
 

@@ -41,15 +41,15 @@ def find_tensor_grid(
 ) -> TensorGrid | None:
     """Returns the grid that sites form in whatever order, None where they form none."""
     axes: list[Tensor] = []
-    shares: list[Tensor] = []
+    coefficients: list[Tensor] = []
     number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
     expected = torch.ones_like(weights)
     for along in positions.unbind(-1):
         lines = met_lines(along)
         nothing = along.new_zeros(int(lines.max()) + 1)
         axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
-        shares.append(nothing.index_add(0, lines, weights))
-        expected = expected * shares[-1][lines]
+        coefficients.append(nothing.index_add(0, lines, weights))
+        expected = expected * coefficients[-1][lines]
         number = number * len(nothing) + lines
     shape = [len(axis) for axis in axes]
     if math.prod(shape) != len(positions):
@@ -62,7 +62,7 @@ def find_tensor_grid(
     is_straight = bool((order == straight).all())
     return TensorGrid(
         tuple(axes),
-        tuple(shares),
+        tuple(coefficients),
         None if factors else weights[order].view(shape),
         None if is_straight else order,
     )

@@ -21,14 +21,14 @@ from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 from gpo.numerics.weighted_rows import RowTable
 from gpo.transforms.waves import Region
 
-EVEN = 1e-4
+SPACING_TOLERANCE = 1e-4
 """How much, relatively, the gaps between evenly spaced nodes may differ."""
 
-ON_NODE = 16.0
+NODE_TOLERANCE = 16.0
 """Points that are closer to a node than so many roundings of a position lie on it."""
 
-Tap = tuple[Tensor | int, Tensor | None]
-"""A node that is looked at, and how much it counts; None is one."""
+Corner = tuple[Tensor | int, Tensor | None]
+"""A node around a departure point, and its weight; None is one."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LatticeAxis:
 
     nodes: Float[Tensor, " nodes"]
     """In ascending order, in double precision."""
-    is_closed: bool = False
+    is_periodic: bool = False
     """Whether the axis closes on itself."""
     poles: tuple[bool, bool] = (False, False)
     """Whether beyond its lower and its upper end the same nodes follow again, half way round."""
@@ -49,15 +49,15 @@ class LatticeAxis:
         cls,
         nodes: Float[Tensor, " nodes"],
         *,
-        is_closed: bool = False,
+        is_periodic: bool = False,
         poles: tuple[bool, bool] = (False, False),
     ) -> "LatticeAxis":
         """Returns the axis through some nodes, evenly spaced or not."""
-        axis = cls(nodes, is_closed, poles)
-        inner = slice(int(not poles[0]), axis.count + 1 + (is_closed or poles[1]))
+        axis = cls(nodes, is_periodic, poles)
+        inner = slice(int(not poles[0]), axis.count + 1 + (is_periodic or poles[1]))
         gaps = axis.line[inner].diff()
         mean = float(gaps.mean()) if len(gaps) else 1.0
-        is_even = len(gaps) == 0 or float((gaps - mean).abs().max()) < EVEN * mean
+        is_even = len(gaps) == 0 or float((gaps - mean).abs().max()) < SPACING_TOLERANCE * mean
         return replace(axis, spacing=mean if is_even else None)
 
     @property
@@ -71,7 +71,7 @@ class LatticeAxis:
         first, last = self.nodes[:1], self.nodes[-1:]
         before = -first if self.poles[0] else first - 1
         after = 2 - last if self.poles[1] else last + 1
-        if self.is_closed:
+        if self.is_periodic:
             before, after = last - 1, first + 1
         return torch.cat([before, self.nodes, after])
 
@@ -85,9 +85,9 @@ class LatticeAxis:
         # What lies on a node, but for rounding, lies there exactly.
         nearest, _ = self.resolve(cells + fractions.round().to(torch.int32))
         distance = places.double() - self.nodes[nearest.long()]
-        if self.is_closed:
+        if self.is_periodic:
             distance, cells = distance - distance.round(), cells.remainder(self.count)
-        is_node = distance.abs() < ON_NODE * torch.finfo(places.dtype).eps
+        is_node = distance.abs() < NODE_TOLERANCE * torch.finfo(places.dtype).eps
         cells, fractions = (
             torch.where(is_node, nearest, cells),
             torch.where(is_node, 0.0, fractions),
@@ -109,7 +109,7 @@ class LatticeAxis:
         begin = (cells.long() + 1).clamp(0, self.count)
         places = line[begin] + fractions * (line[begin + 1] - line[begin]) + offset
         turns = torch.zeros_like(places)
-        if self.is_closed:
+        if self.is_periodic:
             turns = (places.detach() - line[1]).floor()
         found = torch.searchsorted(line, (places.detach() - turns).contiguous(), right=True) - 1
         found = found.clamp(0, self.count)
@@ -118,7 +118,7 @@ class LatticeAxis:
 
     def resolve(self, node: Int[Tensor, "*places"]) -> tuple[Tensor, Tensor | None]:
         """Returns the node that a number beyond the ends stands for, and whether it is across a pole."""
-        if self.is_closed:
+        if self.is_periodic:
             return node.remainder(self.count), None
         inside = node.clamp(0, self.count - 1)
         if not any(self.poles):
@@ -128,32 +128,34 @@ class LatticeAxis:
 
 
 @dataclass(frozen=True)
-class NodeSources:
+class NodeStencil:
     """Which sites make up the nodes of a lattice, some of them or all."""
 
     index: Int[Tensor, "sets made sites"]
     """Sites that make up each of these nodes."""
-    shares: Float[Tensor, "sets made sites"]
+    coefficients: Float[Tensor, "sets made sites"]
     """How much each of them counts."""
     nodes: Int[Tensor, " made"] | None = None
     """Which nodes these are, where the others are sites; None for all."""
     own: Int[Tensor, " points"] | None = None
     """The node of every site, one beyond the last where it has none; None where both have one number."""
 
-    def lay(
+    def interpolate(
         self, content: Float[Tensor, "points batch channels"], num_nodes: int
     ) -> Float[Tensor, "nodes batch channels"]:
         """Returns the content of all nodes."""
         batch, channels = content.shape[1:]
         num_sets, num_made, taps = self.index.shape
-        index, shares, width = self.index, self.shares.to(content), batch * channels
+        index, coefficients, width = self.index, self.coefficients.to(content), batch * channels
         if num_sets > 1:
             samples = torch.arange(batch, device=content.device).view(-1, 1, 1)
             index, width = index * batch + samples, channels
-        index, shares = (part.transpose(0, 1).reshape(-1, taps) for part in (index, shares))
+        index, coefficients = (
+            part.transpose(0, 1).reshape(-1, taps) for part in (index, coefficients)
+        )
         made = None
         if num_made > 0:
-            made = RowTable.of(content).weighted(index, shares, width)
+            made = RowTable.of(content).weighted(index, coefficients, width)
             made = made.view(num_made, batch, channels)
         if self.nodes is None:
             assert made is not None
@@ -163,12 +165,12 @@ class NodeSources:
             content = nothing.index_copy(0, self.own, content)[:num_nodes]
         return content if made is None else content.index_copy(0, self.nodes, made)
 
-    def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeSources":
+    def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeStencil":
         """Returns the same where only some sites are there, all those that make up nodes among them."""
         own = kept if self.own is None else self.own[kept]
         return replace(self, index=torch.searchsorted(kept, self.index), own=own)
 
-    def of_all(self, num_nodes: int) -> "NodeSources":
+    def of_all(self, num_nodes: int) -> "NodeStencil":
         """Returns the same for every node, those that are sites included."""
         if self.nodes is None:
             return self
@@ -177,11 +179,11 @@ class NodeSources:
             numbers = torch.arange(len(self.own), device=site.device)
             site = site.new_zeros(num_nodes + 1).index_copy(0, self.own, numbers)[:num_nodes]
         index = site.view(1, -1, 1).expand(1, -1, self.index.shape[2])
-        shares = self.shares.new_zeros(index.shape)
-        shares[..., 0] = 1
-        return NodeSources(
+        coefficients = self.coefficients.new_zeros(index.shape)
+        coefficients[..., 0] = 1
+        return NodeStencil(
             index.index_copy(1, self.nodes, self.index),
-            shares.index_copy(1, self.nodes, self.shares),
+            coefficients.index_copy(1, self.nodes, self.coefficients),
         )
 
 
@@ -190,9 +192,9 @@ class Lattice:
     """Nodes that content is laid on, to be looked at from anywhere."""
 
     axes: tuple[LatticeAxis, ...]
-    sources: NodeSources | None
+    stencil: NodeStencil | None
     """What makes up the nodes; None where node and site are one and the same."""
-    holds_sites: bool
+    has_nodes_at_sites: bool
     """Whether every site that counts is a node, whose content is its own."""
     region: Region | None = None
     """On a sphere: its axes are latitude, from the north, and longitude."""
@@ -210,28 +212,32 @@ class Lattice:
     @property
     def spacings(self) -> list[float]:
         """How far neighbouring nodes are from each other, on average; on a sphere in radii."""
-        gaps = [1 / axis.count if axis.is_closed else _mean_gap(axis.nodes) for axis in self.axes]
+        gaps = [1 / axis.count if axis.is_periodic else _mean_gap(axis.nodes) for axis in self.axes]
         if self.region is None:
             return gaps
         height, width = self.region.north - self.region.south, self.region.width
         return [math.radians(height) * gaps[0], math.radians(width) * gaps[1]]
 
-    def lay(
+    def interpolate(
         self, content: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "nodes batch channels"]:
         """Returns the content of all nodes."""
-        return content if self.sources is None else self.sources.lay(content, self.num_nodes)
+        return (
+            content if self.stencil is None else self.stencil.interpolate(content, self.num_nodes)
+        )
 
     def part(self, points: slice) -> "Lattice":
         """Returns the lattice as a process sees it that holds some of the sites.
 
         What it lays is its part of a sum over processes.
         """
-        assert self.sources is not None
-        whole = self.sources.of_all(self.num_nodes)
+        assert self.stencil is not None
+        whole = self.stencil.of_all(self.num_nodes)
         is_here = (whole.index >= points.start) & (whole.index < points.stop)
         index = torch.where(is_here, whole.index - points.start, 0)
-        return replace(self, sources=NodeSources(index, torch.where(is_here, whole.shares, 0.0)))
+        return replace(
+            self, stencil=NodeStencil(index, torch.where(is_here, whole.coefficients, 0.0))
+        )
 
     def locate(
         self,
@@ -291,7 +297,7 @@ class LatticePoints:
                 radii.
         """
         offsets = self._offsets(displacement)
-        nodes, weights = zip(*self._taps(0, offsets, None), strict=True)
+        nodes, weights = zip(*self._corners(0, offsets, None), strict=True)
         return torch.stack(nodes, dim=-1), torch.stack(weights, dim=-1)
 
     def lines_to(self, displacement: Float[Tensor, "points batch gaussians axes"]) -> int:
@@ -307,16 +313,46 @@ class LatticePoints:
 
     def departures(
         self,
-        displacement: Float[Tensor, "batch points gaussians axes"],
-        coords: Float[Tensor, "batch points dim"],
+        displacement: Float[Tensor, "points batch gaussians axes"],
+        coords: Float[Tensor, "#batch points dim"],
         domain: Domain,
-    ) -> Float[Tensor, "batch points gaussians dim"]:
-        """Returns where particles look, in coordinates of the domain."""
+    ) -> tuple[
+        Float[Tensor, "batch points gaussians dim"], Float[Tensor, "batch points gaussians dim"]
+    ]:
+        """Returns departure points and the widths of cells there, in coordinates of the domain."""
+        displacement = displacement.transpose(0, 1)
+        coords = coords.expand(len(displacement), -1, -1)
+        widths = torch.tensor(self.lattice.spacings, dtype=coords.dtype, device=coords.device)
         if not domain.is_sphere:
-            return coords.unsqueeze(-2) - displacement * domain.unit_lengths(coords)
+            lengths = domain.unit_lengths(coords)
+            centers = coords.unsqueeze(-2) - displacement * lengths
+            return centers, (widths * lengths).expand_as(centers)
         longitude, latitude = (part.unsqueeze(-1) for part in longitude_latitude(coords))
         north, east = great_circle(latitude.deg2rad(), *(-displacement).unbind(-1))
-        return unit_vectors(longitude + east.rad2deg(), latitude + north.rad2deg())
+        centers = unit_vectors(longitude + east.rad2deg(), latitude + north.rad2deg())
+        # In radii, along every axis of the space around.
+        return centers, widths.min().expand_as(centers)
+
+    def mesh_departures(
+        self,
+        displacement: Float[Tensor, "points batch gaussians axes"],
+        coords: Float[Tensor, "#batch points dim"],
+        domain: Domain,
+    ) -> tuple[
+        Float[Tensor, "batch points gaussians dim"], Float[Tensor, "batch points gaussians dim"]
+    ]:
+        """Returns the same on a body-fitted mesh, whose coordinates are interpolated as fields are."""
+        batch = displacement.shape[1]
+        coords = coords.expand(batch, -1, -1)
+        nodes, weights = self.corners(displacement)
+        at_nodes = self.lattice.interpolate(coords.transpose(0, 1).contiguous())
+        samples = torch.arange(batch, device=nodes.device).view(-1, 1, 1)
+        corners = at_nodes[nodes.long(), samples]
+        centers = (weights.unsqueeze(-1) * corners).sum(-2)
+        widths = corners.amax(-2) - corners.amin(-2)
+        # Beyond an end all corners are one.
+        widths = widths.clamp_min(1e-3 * domain.unit_lengths(coords).min())
+        return centers.transpose(0, 1), widths.transpose(0, 1)
 
     def _offsets(self, displacement: Tensor) -> tuple[Tensor, ...]:
         """Returns the way to the departure points along the axes of the lattice."""
@@ -327,9 +363,9 @@ class LatticePoints:
         height, width = math.radians(region.north - region.south), math.radians(region.width)
         return -north / height, east / width
 
-    def _taps(
+    def _corners(
         self, number: int, offsets: tuple[Tensor, ...], is_across: Tensor | None
-    ) -> Iterator[Tap]:
+    ) -> Iterator[Corner]:
         """Yields nodes and weights over the axes from one on, for points that may be across a pole."""
         if number == len(offsets):
             yield 0, None
@@ -339,11 +375,11 @@ class LatticePoints:
             offset = offset + 0.5 * is_across
         stride = math.prod(other.count for other in self.lattice.axes[number + 1 :])
         lower, between = axis.advance(self.cells[number], self.fractions[number], offset)
-        others: list[Tap] | None = None
+        others: list[Corner] | None = None
         for node, share in ((lower, 1 - between), (lower + 1, between)):
             inside, is_across = axis.resolve(node)
             if others is None or is_across is not None:
-                others = list(self._taps(number + 1, offsets, is_across))
+                others = list(self._corners(number + 1, offsets, is_across))
             for other, weight in others:
                 yield inside * stride + other, share if weight is None else share * weight
 

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.axis_lines import RESOLUTION, ascending_lines
-from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeSources
+from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeStencil
 from gpo.transforms.waves import Region, Waves
 
-SPARSEST = 4
+MAX_NODES_PER_SITE = 4
 """Nodes per site that a grid may have; sites on fewer of its nodes are scattered."""
 
 MARGIN = 6.0
@@ -34,7 +34,7 @@ def fit_lattice(
     num_nodes: int,
     coords: Float[Tensor, "sets points dim"],
     positions: Float[Tensor, "sets points axes"],
-    is_counted: Bool[Tensor, "sets points"],
+    is_active: Bool[Tensor, "sets points"],
     shard: SpatialShard = SINGLE_PROCESS,
 ) -> LatticePoints:
     """Returns where sites are on the lattice that is made for them.
@@ -44,46 +44,46 @@ def fit_lattice(
         num_nodes: About how many nodes it has where sites form no grid.
         coords: The sites: one set for all samples, or one per sample.
         positions: Where they are along the axes.
-        is_counted: False at masked sites, which nobody may see.
+        is_active: False at masked sites, which nobody may see.
         shard: Which part of all sites this process holds.
     """
     if shard.is_whole:
-        return _fit_lattice(waves, num_nodes, coords, positions, is_counted)
+        return _fit_lattice(waves, num_nodes, coords, positions, is_active)
     starts = shard.starts(positions.shape[1])
     mine = slice(*starts[shard.rank : shard.rank + 2])
-    everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_counted))
+    everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_active))
     points = _fit_lattice(waves, num_nodes, *everywhere)
-    if points.lattice.sources is None:
+    if points.lattice.stencil is None:
         return points[mine]
     return replace(points[mine], lattice=points.lattice.part(mine))
 
 
 def _fit_lattice(
-    waves: Waves, num_nodes: int, coords: Tensor, positions: Tensor, is_counted: Tensor
+    waves: Waves, num_nodes: int, coords: Tensor, positions: Tensor, is_active: Tensor
 ) -> LatticePoints:
     exact = _inside(waves, positions.double())
     region = Region.of(waves.domain) if _is_spherical(waves) else None
-    found = [ascending_lines(along) for along in exact[is_counted].unbind(-1)]
+    found = [ascending_lines(along) for along in exact[is_active].unbind(-1)]
     shape = [len(nodes) for _, nodes in found]
-    is_sparse = math.prod(shape) > SPARSEST * int(is_counted.sum(1).max())
+    is_sparse = math.prod(shape) > MAX_NODES_PER_SITE * int(is_active.sum(1).max())
     if is_sparse and not _is_whole_grid(exact):
         axes = _regular_axes(waves, num_nodes, exact)
-        sources, shares = _interpolation(waves, axes, exact, is_counted)
-        lattice = Lattice(axes, NodeSources(sources, shares.to(positions)), False, region)
+        stencil, coefficients = _interpolation(waves, axes, exact, is_active)
+        lattice = Lattice(axes, NodeStencil(stencil, coefficients.to(positions)), False, region)
         return lattice.locate(positions, coords)
     axes = tuple(_axis(waves, number, nodes) for number, (_, nodes) in enumerate(found))
     number = torch.zeros_like(found[0][0])
     for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
-    sites = _site_of_node(number, is_counted, math.prod(shape))
+    sites = _site_of_node(number, is_active, math.prod(shape))
     # Where two sites share a place, a node has the content of one of them only.
-    holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
-    sources = _sources(waves, axes, sites, positions)
-    points = Lattice(axes, sources, holds_sites, region).locate(positions, coords)
+    has_nodes_at_sites = bool(((sites >= 0).sum(1) == is_active.sum(1)).all())
+    stencil = _stencil(waves, axes, sites, positions)
+    points = Lattice(axes, stencil, has_nodes_at_sites, region).locate(positions, coords)
     # Sites that count lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
-        fractions.squeeze(-1).mT[is_counted] = 0
-        cells.squeeze(-1).mT[is_counted] = line.to(cells.dtype)
+        fractions.squeeze(-1).mT[is_active] = 0
+        cells.squeeze(-1).mT[is_active] = line.to(cells.dtype)
     return points
 
 
@@ -99,12 +99,12 @@ def _is_whole_grid(positions: Float[Tensor, "sets points axes"]) -> bool:
     return bool((number.sort(1).values == torch.arange(num_nodes, device=number.device)).all())
 
 
-def _sources(
+def _stencil(
     waves: Waves,
     axes: tuple[LatticeAxis, ...],
     sites: Int[Tensor, "sets nodes"],
     positions: Float[Tensor, "sets points axes"],
-) -> NodeSources | None:
+) -> NodeStencil | None:
     """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order.
 
     Args:
@@ -122,21 +122,21 @@ def _sources(
     nearest = [_nearest_sites(waves, axes, one) for one in sites]
     taps = max(index.shape[1] for index, _ in nearest)
     index = sites.new_zeros(num_sets, num_nodes, taps)
-    shares = positions.new_zeros(num_sets, num_nodes, taps)
-    index[..., 0], shares[..., 0] = sites, 1
+    coefficients = positions.new_zeros(num_sets, num_nodes, taps)
+    index[..., 0], coefficients[..., 0] = sites, 1
     for own, own_shares, has_site, (chosen, weights) in zip(
-        index, shares, is_site, nearest, strict=True
+        index, coefficients, is_site, nearest, strict=True
     ):
         own[~has_site, : chosen.shape[1]] = chosen
-        own_shares[~has_site, : chosen.shape[1]] = weights.to(shares)
+        own_shares[~has_site, : chosen.shape[1]] = weights.to(coefficients)
     if num_sets > 1:
-        return NodeSources(index, shares)
+        return NodeStencil(index, coefficients)
     missing, there = ((part[0]).nonzero().flatten() for part in (~is_site, is_site))
     own = None
     if not has_order:
         own = sites.new_full(positions.shape[1:2], num_nodes)
         own[sites[0, there]] = there
-    return NodeSources(index[:, missing], shares[:, missing], missing, own)
+    return NodeStencil(index[:, missing], coefficients[:, missing], missing, own)
 
 
 def _nearest_sites(
@@ -150,10 +150,13 @@ def _nearest_sites(
         sites: The site at every node, -1 where there is none.
     """
     nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
-    lengths, closed = np.array(_lengths(waves)), np.array([period == 1 for period in waves.periods])
-    places = _within(nodes.numpy(), closed) * lengths
+    lengths, periodic = (
+        np.array(_lengths(waves)),
+        np.array([period == 1 for period in waves.periods]),
+    )
+    places = _within(nodes.numpy(), periodic) * lengths
     owners, is_site = sites.cpu().numpy(), (sites >= 0).cpu().numpy()
-    tree = KDTree(places[is_site], boxsize=np.where(closed, lengths, 0.0))
+    tree = KDTree(places[is_site], boxsize=np.where(periodic, lengths, 0.0))
     # The neighbours of a node on a grid, in both directions along every axis.
     count = min(2 * len(axes), int(is_site.sum()))
     distances, rows = (
@@ -167,13 +170,13 @@ def _nearest_sites(
 
 
 def _inside(waves: Waves, positions: Tensor) -> Tensor:
-    """Returns positions with those along closed axes within one turn, from the first site on."""
-    closed = torch.tensor([period == 1 for period in waves.periods], device=positions.device)
+    """Returns positions with those along periodic axes within one turn, from the first site on."""
+    periodic = torch.tensor([period == 1 for period in waves.periods], device=positions.device)
     origin = positions[:1, :1]
     along = positions - origin
     along = along - along.floor()
     along = torch.where(along > 1 - RESOLUTION, 0.0, along)
-    return torch.where(closed, origin + along, positions)
+    return torch.where(periodic, origin + along, positions)
 
 
 def _is_spherical(waves: Waves) -> bool:
@@ -193,7 +196,7 @@ def _axis(waves: Waves, number: int, nodes: Tensor) -> LatticeAxis:
             is_pole[0] and float(nodes[0]) > RESOLUTION,
             is_pole[1] and float(nodes[-1]) < 1 - RESOLUTION,
         )
-    return LatticeAxis.through(nodes, is_closed=waves.periods[number] == 1, poles=poles)
+    return LatticeAxis.through(nodes, is_periodic=waves.periods[number] == 1, poles=poles)
 
 
 def _regular_axes(waves: Waves, num_nodes: int, like: Tensor) -> tuple[LatticeAxis, ...]:
@@ -222,49 +225,49 @@ def _lengths(waves: Waves) -> list[float]:
 
 
 def _site_of_node(
-    number: Int[Tensor, " counted"], is_counted: Bool[Tensor, "sets points"], num_nodes: int
+    number: Int[Tensor, " counted"], is_active: Bool[Tensor, "sets points"], num_nodes: int
 ) -> Int[Tensor, "sets nodes"]:
     """Returns the first site that counts at every node, -1 where there is none.
 
     Args:
         number: The node of every site that counts, of all sets.
-        is_counted: Which these are.
+        is_active: Which these are.
         num_nodes: How many nodes there are.
     """
-    num_sets, num_sites = is_counted.shape
-    own, site = is_counted.nonzero(as_tuple=True)
+    num_sets, num_sites = is_active.shape
+    own, site = is_active.nonzero(as_tuple=True)
     first = torch.full((num_sets * num_nodes,), num_sites, device=number.device)
     first = first.scatter_reduce(0, own * num_nodes + number, site, "amin")
     return torch.where(first == num_sites, -1, first).view(num_sets, num_nodes)
 
 
 def _interpolation(
-    waves: Waves, axes: tuple[LatticeAxis, ...], positions: Tensor, is_counted: Tensor
+    waves: Waves, axes: tuple[LatticeAxis, ...], positions: Tensor, is_active: Tensor
 ) -> tuple[Int[Tensor, "sets nodes sites"], Float[Tensor, "sets nodes sites"]]:
     """Returns the sites that make up every node, and how much each counts."""
     lengths = np.array(_lengths(waves))
     nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
-    closed = np.array([period == 1 for period in waves.periods])
-    targets, known = (_within(part.cpu().numpy(), closed) for part in (nodes, positions))
-    periods = np.where(closed, lengths, 0.0)
+    periodic = np.array([period == 1 for period in waves.periods])
+    targets, known = (_within(part.cpu().numpy(), periodic) for part in (nodes, positions))
+    periods = np.where(periodic, lengths, 0.0)
     rows: list[np.ndarray] = []
     parts: list[np.ndarray] = []
-    for places, counts in zip(known, is_counted.cpu().numpy(), strict=True):
+    for places, counts in zip(known, is_active.cpu().numpy(), strict=True):
         sites = np.flatnonzero(counts)
         sites = sites[np.unique(places[sites], axis=0, return_index=True)[1]]
         chosen, weights = interpolate_between(targets * lengths, places[sites] * lengths, periods)
         rows.append(sites[chosen])
         parts.append(weights)
-    device = is_counted.device
+    device = is_active.device
     return (
         torch.from_numpy(np.stack(rows)).to(device),
         torch.from_numpy(np.stack(parts)).to(device),
     )
 
 
-def _within(places: np.ndarray, closed: np.ndarray) -> np.ndarray:
-    """Returns places with those along closed axes from 0 to 1."""
-    return np.where(closed, places - np.floor(places), places)
+def _within(places: np.ndarray, periodic: np.ndarray) -> np.ndarray:
+    """Returns places with those along periodic axes from 0 to 1."""
+    return np.where(periodic, places - np.floor(places), places)
 
 
 def interpolate_between(

@@ -22,8 +22,11 @@ from gpo.transforms.axis_basis import AxisBasis
 OPEN_PERIOD = 1.5
 """Period of waves along an open axis, in lengths of the axis."""
 
-MOST_WAVES = {1: 32, 2: 16, 3: 4}
-"""Largest wave number along an axis of a grid, by the number of its axes: more cost more than they tell."""
+MAX_WAVES = {1: 32, 2: 16, 3: 4}
+"""Largest wave number along an axis of a grid, by the number of its axes: more cost more than they gain."""
+
+DEFAULT_WAVES = {1: 32, 2: 8, 3: 4}
+"""Largest wave number along an axis where there is no grid, by the number of axes."""
 
 
 @dataclass(frozen=True)
@@ -123,22 +126,41 @@ class Waves:
         return positions.expand(*coords.shape[:-2], -1, -1)
 
 
-def resolved_waves(domain: Domain, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the largest wave number along every axis that a model of fields on a grid should have.
+def wave_limits(
+    domain: Domain,
+    num_waves: int | tuple[int, ...] | None,
+    grid_shape: tuple[int, ...] = (),
+    mesh_shape: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """Returns the largest wave number along every axis.
 
-    A grid resolves two sites per wave. Three quarters of that are taken: the product of two
-    fields has shorter waves than either.
+    Args:
+        domain: Where the waves live.
+        num_waves: For all axes or for each; chosen where None. A grid resolves two sites per wave,
+            and three quarters of that are taken: the product of two fields has shorter waves than
+            either. Without a grid there are as many as `DEFAULT_WAVES`.
+        grid_shape: Sites along every axis of a structured grid, if any.
+        mesh_shape: Nodes along the axes of a body-fitted mesh, if any.
     """
-    most = MOST_WAVES[len(grid_shape)]
-    return tuple(
-        max(1, min(most, int(0.375 * count * period)))
-        for count, period in zip(grid_shape, _periods(domain), strict=True)
-    )
+    num_axes = len(mesh_shape) or domain.dim - domain.is_sphere
+    if num_waves is None and grid_shape and not mesh_shape:
+        most = MAX_WAVES[num_axes]
+        return tuple(
+            max(1, min(most, int(0.375 * count * period)))
+            for count, period in zip(grid_shape, _periods(domain), strict=True)
+        )
+    if not isinstance(num_waves, tuple):
+        num_waves = (num_waves or DEFAULT_WAVES[num_axes],) * num_axes
+    if len(num_waves) != num_axes:
+        raise ValueError(
+            f"`num_waves` must be a number, or one for each of the {num_axes} axes, got {num_waves}."
+        )
+    return num_waves
 
 
 def _periods(domain: Domain) -> tuple[float, ...]:
     closes = (False, Region.of(domain).is_round) if domain.is_sphere else domain.periodic
-    return tuple(1.0 if is_closed else OPEN_PERIOD for is_closed in closes)
+    return tuple(1.0 if is_periodic else OPEN_PERIOD for is_periodic in closes)
 
 
 @dataclass(frozen=True)

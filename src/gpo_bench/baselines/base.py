@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from gpo.limits import check_depth, check_width
 from gpo.model.problem import Problem
-from gpo.model.sites import check_sites
+from gpo.execution.inputs import check_sites
 
 DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
           "num_bottleneck_residuals", "sweeps")  # fmt: skip
@@ -49,7 +49,7 @@ class AbstractBaseline(nn.Module, ABC):
         dtype = next(part.dtype for part in self.parameters() if not part.is_complex())
         sites = check_sites(problem.in_channels, problem.domain, dtype, values, coords, weights)
         unit = problem.domain.local.to_unit(sites.coords)
-        return self.predict(sites.values, unit, sites.is_counted)
+        return self.predict(sites.values, unit, sites.is_active)
 
     @abstractmethod
     def predict(
