@@ -20,15 +20,11 @@ from torch import nn
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, Task
-from gpo.forecast.models import count_weights
-from gpo.model.config import OperatorConfig
-from gpo.model.operator import GaussianParticleOperator
+from gpo.model.config import PaperConfig
+from gpo.model.model import AbstractModel, build_model
 from gpo.model.presets import preset
 from gpo.model.problem import Problem, UnsupportedGeometryError
-from gpo.model.registry import BASELINES
 from gpo.numerics.domain import Domain
-from gpo.training.config import RunConfig
-from gpo.training.models import build_model
 from gpo.training.objective import training_losses
 from gpo_bench.protocol import MODELS
 
@@ -54,7 +50,7 @@ TASK = Task(
 class Workload:
     """A model and the batch that it is given; can be sent to another process."""
 
-    build: Callable[[], nn.Module]
+    build: Callable[[], AbstractModel]
     grid_shape: tuple[int, int] = (64, 64)
     """Sites along both axes; a model may be told nothing of the grid they lie on."""
     batch_size: int = 16
@@ -98,7 +94,7 @@ class Cost:
 
 
 def make_workload(
-    model: str, config: OperatorConfig, *, is_scattered: bool = False, **settings: Any
+    model: str, config: PaperConfig, *, is_scattered: bool = False, **settings: Any
 ) -> Workload:
     """Returns the workload of a model by name, for one field in and one out.
 
@@ -110,15 +106,9 @@ def make_workload(
     """
     if model not in MODELS:
         raise ValueError(f"`models` must be of {', '.join(MODELS)}, got {model!r}.")
-    if model == "gpo-paper":
-        return Workload(build=partial(GaussianParticleOperator, config), **settings)
     shape = () if is_scattered else settings.get("grid_shape", Workload.grid_shape)
-    problem = Problem(1, 1, DOMAIN, shape)
-    if model in BASELINES:
-        return Workload(build=partial(BASELINES[model].build, problem), **settings)
-    build = partial(
-        build_model, RunConfig(), in_channels=1, out_channels=1, domain=DOMAIN, grid_shape=shape
-    )
+    sizes = config if model == "gpo-paper" else None
+    build = partial(build_model, model, Problem(1, 1, DOMAIN, shape), sizes)
     return Workload(build=build, **settings)
 
 
@@ -175,7 +165,7 @@ def _measure_here(workload: Workload) -> Cost:
     forecaster.eval()
     inference_seconds = _shortest(infer, device)
     cost = Cost(
-        parameters=count_weights(model),
+        parameters=model.num_parameters,
         weight_bytes=sum(part.numel() * part.element_size() for part in model.parameters()),
         inference_bytes=_memory(device)[1] - before,
         inference_seconds=inference_seconds,
@@ -208,9 +198,9 @@ def _set_allocator(allocator: Allocator) -> None:
 
 def _warm_up(device: Device) -> None:
     """Takes one step of a tiny model: what libraries load at their first use is no model's cost."""
-    config = preset("ns2d", hidden_dim=4, num_layers=1, num_heads=1, num_gaussians=2)
+    problem, config = preset("ns2d", hidden_dim=4, num_layers=1, num_heads=1, num_gaussians=2)
     model, batch = (
-        GaussianParticleOperator(config),
+        build_model("gpo-paper", problem, config),
         _random_batch(Workload(build=nn.Identity, grid_shape=(4, 4), batch_size=1, device=device)),
     )
     forecaster = Forecaster(model, TASK).to(device)

@@ -54,7 +54,7 @@ def measure_efficiency(
     if repeats < 1:
         raise ValueError(f"`repeats` must be at least 1, got {repeats}.")
     setting: Row = {"grid_shape": grid_shape, "batch_size": batch_size, "device": device}
-    workloads = {name: make_workload(name, preset("ns2d"), **setting) for name in models}
+    workloads = {name: make_workload(name, preset("ns2d")[1], **setting) for name in models}
     costs: dict[str, Cost] = {}
     for number in range(1, repeats + 1):
         for name, workload in workloads.items():

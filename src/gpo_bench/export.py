@@ -20,10 +20,10 @@ from torch import Tensor
 from gpo.exporting.program import export_program, write_program
 from gpo.forecast.fixed import FixedForecaster
 from gpo.forecast.forecaster import Forecaster
+from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
-from gpo.training.models import build_model
-from gpo.training.settings import OURS
+from gpo.training.setup import new_model
 from gpo_bench.cost import TASK, Row, in_new_process, three_digits
 from gpo_bench.table import Entry, Table
 
@@ -49,13 +49,8 @@ class InferenceCase:
     def forecaster(self) -> Forecaster:
         """Returns a model as a run builds it, with weights that are the same every time."""
         torch.manual_seed(0)
-        model = build_model(
-            RunConfig.of(model=self.model),
-            in_channels=1,
-            out_channels=1,
-            domain=self.domain,
-            grid_shape=self.grid_shape,
-        )
+        problem = Problem(1, 1, self.domain, self.grid_shape)
+        model = new_model(RunConfig.of(model=self.model), problem)
         return Forecaster(model, TASK).eval()
 
     def eager(self) -> Predict:
@@ -132,7 +127,7 @@ class Speed:
 
 
 def measure_export(
-    models: Sequence[str] = tuple(OURS),
+    models: Sequence[str] = ("gpo", "gpo-paper"),
     grids: dict[str, tuple[Domain, tuple[int, int]]] = GRIDS,
     forms: Sequence[str] = tuple(FORMS),
     *,

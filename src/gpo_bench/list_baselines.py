@@ -6,10 +6,10 @@ import torch
 from rich.table import Table
 
 from gpo.cli.console import PlainConsole
-from gpo.forecast.models import count_weights
+from gpo.model.model import build_model
 from gpo.model.problem import Problem, UnsupportedGeometryError
-from gpo.model.registry import BASELINES
 from gpo.numerics.domain import Domain
+from gpo_bench.plugin import NETWORKS
 
 PROBLEMS = {
     "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),
@@ -29,7 +29,7 @@ class Baselines:
         table.add_column("model")
         for sites in PROBLEMS:
             table.add_column(sites, justify="right")
-        for name in BASELINES:
+        for name in NETWORKS:
             table.add_row(name, *(_count(name, problem) for problem in PROBLEMS.values()))
         PlainConsole(wraps=True).print(table)
 
@@ -37,6 +37,6 @@ class Baselines:
 def _count(name: str, problem: Problem) -> str:
     try:
         with torch.device("meta"):
-            return f"{count_weights(BASELINES[name].build(problem)):,}"
+            return f"{build_model(name, problem).num_parameters:,}"
     except UnsupportedGeometryError as error:
         return f"- ({error})"

@@ -12,13 +12,12 @@ from typing import Any, Literal
 
 import torch
 
-from gpo.model.registry import BASELINES
+from gpo.model.registry import listed_models
 from gpo.training.config import RECIPES
-from gpo.training.settings import OURS
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """The grid that every model's learning rate is chosen from, on validation data."""
-MODELS = (*OURS, *BASELINES)
+MODELS = tuple(listed_models())
 """All models that are compared, by the names of their rows."""
 
 

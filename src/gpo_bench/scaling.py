@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from gpo.model.presets import change_config, preset
+from gpo.model.presets import preset
 from gpo_bench.cost import (
     MEGABYTE,
     Cost,
@@ -24,7 +24,7 @@ from gpo_bench.cost import (
 )
 from gpo_bench.table import Entry, Table
 
-SMALL = preset("ns2d", hidden_dim=64, num_layers=4, num_heads=4, num_gaussians=16)
+SMALL = preset("ns2d", hidden_dim=64, num_layers=4, num_heads=4, num_gaussians=16)[1]
 """The gpo-paper whose cost is followed; gpo is as runs build it."""
 SWEEPS: Mapping[str, Sequence[int]] = {
     "num_gaussians": (8, 16, 32, 64, 128),
@@ -152,7 +152,7 @@ def _at_sites(model: str, side: int, device: Device) -> Point:
 
 
 def _at_size(name: str, value: int, device: Device) -> Point:
-    config = change_config(SMALL, **{name: value})
+    config = replace(SMALL, **{name: value})
     return Point("gpo-paper", name, value, make_workload("gpo-paper", config, device=device))
 
 

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from gpo.execution.inputs import check_sites
 from gpo.limits import check_depth, check_width
 from gpo.model.problem import Problem
-from gpo.execution.inputs import check_sites
 
 DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
           "num_bottleneck_residuals", "sweeps")  # fmt: skip
