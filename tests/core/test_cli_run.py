@@ -103,7 +103,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     (tmp_path / "run.yaml").write_text(f"data: {{data: {path}, preset: quick}}\noptimizer: {{seed: 7}}\nbudget: {{epochs: 3}}\nmodel: {{hidden_dim: 16}}\n")  # fmt: skip
     main(["train", "--config", str(tmp_path / "run.yaml"), "--epochs", "1", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
     stored = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert (stored.optimizer.seed, stored.model.settings.hidden_dim) == (7, 16)
+    assert (stored.optimizer.seed, stored.model.config.hidden_dim) == (7, 16)
     assert (stored.budget.epochs, stored.budget.budget_cpu) == (1, 240)
     # What was resolved is a whole configuration, from which the same run can be made.
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
@@ -351,7 +351,7 @@ def test_fine_tuning_follows_the_sizes_of_the_run_it_starts_from(trained, tmp_pa
     main(["train", "--data", str(trained / "ns.mat"), "--init", str(trained / "run"), "--epochs", "1", "--coarsen", "2", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
     assert "begins with" in capsys.readouterr().out
     config = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert config.model.settings.hidden_dim == 16
+    assert config.model.config.hidden_dim == 16
 
 
 @pytest.mark.parametrize(("hours", "is_offered"), [(6, True), (24, False), (730, False)])

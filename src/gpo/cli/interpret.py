@@ -108,7 +108,7 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
     data = coarsen(open_like(path, config, forecaster.task), config.data.coarsen)
-    dim, expected = data.geometry().domain.dim, forecaster.model.config.domain.dim  # type: ignore[union-attr]
+    dim, expected = data.geometry().domain.dim, forecaster.model.problem.domain.dim
     if dim != expected:
         raise ValueError(
             f"{path}: --other must have sites of {expected} coordinates as the run, got {dim}."

@@ -17,7 +17,7 @@ from gpo.interpretation.motion import (
     has_moving_particles,
 )
 from gpo.numerics.footprints import tangent_frame
-from tests.conftest import make_config, make_field, make_model, random_points
+from tests.conftest import make_field, make_model, random_points
 from tests.core.interpretation.readings import TORUS
 
 
@@ -90,7 +90,7 @@ def test_a_field_on_a_line_has_no_velocity(names):
 
 
 def test_displacements_at_their_reach_are_counted(domain):
-    config = make_config(domain, variant="geometric", reach=0.2)
+    config = make_model(domain, variant="geometric", reach=0.2)
     coords, names = random_points(domain, 60), ("x", "y", "z")[: domain.dim]
     geometry = Geometry(coords.numpy(), np.full(60, 1 / 60), domain, names, ("",) * domain.dim)
     fits = LocalFits.of(geometry, np.ones(60, dtype=bool))

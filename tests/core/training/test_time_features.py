@@ -18,7 +18,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.rollout import rollout
 from gpo.model.problem import UnsupportedGeometryError
-from gpo.model.registry import BASELINES
+from gpo.model.registry import listed_models
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.objective import draw_noise, training_losses
@@ -126,7 +126,7 @@ def test_noise_leaves_the_clock_alone():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("model", ["gpo", *BASELINES])
+@pytest.mark.parametrize("model", [name for name in listed_models() if name != "gpo-paper"])
 def test_every_model_may_be_told_the_time(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:
