@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, Task
@@ -199,11 +198,9 @@ def _set_allocator(allocator: Allocator) -> None:
 def _warm_up(device: Device) -> None:
     """Takes one step of a tiny model: what libraries load at their first use is no model's cost."""
     problem, config = preset("ns2d", hidden_dim=4, num_layers=1, num_heads=1, num_gaussians=2)
-    model, batch = (
-        build_model("gpo-paper", problem, config),
-        _random_batch(Workload(build=nn.Identity, grid_shape=(4, 4), batch_size=1, device=device)),
-    )
-    forecaster = Forecaster(model, TASK).to(device)
+    build = partial(build_model, "gpo-paper", problem, config)
+    batch = _random_batch(Workload(build=build, grid_shape=(4, 4), batch_size=1, device=device))
+    forecaster = Forecaster(build(), TASK).to(device)
     optimizer = torch.optim.AdamW(forecaster.parameters())
     training_losses(forecaster, batch)["total"].backward()
     optimizer.step()

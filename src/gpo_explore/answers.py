@@ -13,7 +13,6 @@ from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice
 from gpo.forecast import rollout as forecasts
 from gpo.forecast.examples import Example
-from gpo.model.ablation import Ablation
 from gpo.numerics.norms import relative_l2, rmse
 from gpo_explore.arrays import Packet
 from gpo_explore.attribution import attribute
@@ -62,11 +61,11 @@ def value(session: Session, request: PointRequest) -> Packet:
     example = session.example(request.example)
     coords = session.plane(request.example).coords_of(request.point)
     query = torch.from_numpy(coords)[None]
-    with torch.no_grad():
+    operator = session.forecaster.operator
+    with torch.no_grad(), request.ablation.applied(operator):
         values = session.forecaster(
-            example.frames, example.coords, weights=example.site_weights, queries=query,
-            ablation=_ablation_of(request),
-        )[0, 0]  # fmt: skip
+            example.frames, example.coords, weights=example.site_weights, queries=query
+        )[0, 0]
     return Packet({}, {"values": values.tolist()})
 
 
@@ -113,10 +112,11 @@ def rollout(
         start = series(session, request)
     example, truth = start.example, start.truth
     steps: list[Tensor] = []
-    with session.rollout_lock:
+    model = session.rollout_forecaster.model
+    with session.rollout_lock, request.ablation.applied(model.operator):
         for step in forecasts.rollout_steps(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.site_weights, forcings=start.forcings, ablation=_ablation_of(request),
+            weights=example.site_weights, forcings=start.forcings,
         ):  # fmt: skip
             if is_abandoned():
                 raise AbandonedError
@@ -183,8 +183,3 @@ def _errors(
         for n in range(truth.shape[-1])
     ]
     return {"relative_l2": relative_l2(guess, truth, weights).item(), "rms": by_variable}
-
-
-def _ablation_of(request: AblationRequest) -> Ablation | None:
-    """Returns the ablation; None where nothing is switched off, which any model accepts."""
-    return None if request.ablation == Ablation() else request.ablation

@@ -18,7 +18,6 @@ from torch import Tensor
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
-from gpo.model.operator import GaussianParticleOperator
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,9 @@ def attribute(
     places = {"coords": example.coords, "weights": example.site_weights}
     tokens: tuple[Tensor, ...] = ()
     other_axes = (0, 3)
-    if isinstance(model, GaussianParticleOperator):
-        trace = model.trace(values, **places, ablation=ablation)
+    if model.operator is not None:
+        with ablation.applied(model.operator):
+            trace = model.operator.trace(values, **places)
         answer, tokens = trace.output, trace.tokens
         if trace.waves is not None:
             other_axes = (0, 2, 3)

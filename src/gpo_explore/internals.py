@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.model.field import GaussianField
 from gpo.model.particles import Particles
 from gpo.model.trace import Trace
 from gpo_explore.arrays import Packet
@@ -86,16 +85,12 @@ def particles(session: Session, request: AblationRequest) -> Packet:
 def _particles_and_states(
     session: Session, request: AblationRequest
 ) -> tuple[Particles, Float[Tensor, "layers points gaussians"] | None]:
-    model = session.forecaster.model
-    if isinstance(model, GaussianField):
-        example = session.example(request.example)
-        values = session.forecaster.normalised_input(example.frames)
-        with torch.no_grad():
-            return model.particles(values, example.coords, weights=example.site_weights), None
     trace = session.trace(request.example, request.ablation)
-    if not trace.particles or not isinstance(trace.particles[-1], Particles):
+    if not trace.gaussians:
         raise ValueError("This run is the ablation without particles.")
-    held = trace.particles[-1]
+    held = trace.gaussians[-1]
+    if session.forecaster.reconstructs:
+        return trace.gaussians[-1], None
     states = torch.stack([state[0] for state in trace.states])
     if trace.waves is not None:
         states = states.square().sum(-1, keepdim=True).expand(-1, -1, held.weights.shape[-1])

@@ -7,11 +7,9 @@ import numpy as np
 from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
+from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.motion import has_moving_particles
 from gpo.interpretation.motion_numbers import transporting_layers
-from gpo.model.config import PaperConfig
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo_explore.motion_rollout import flow_variables
 from gpo_explore.session import Session
 
@@ -21,7 +19,7 @@ NUM_RANGED = 8
 
 def run_metadata(session: Session) -> dict[str, Any]:
     """Returns names, units, counts and ranges of a run."""
-    task, data, model = session.forecaster.task, session.data, session.forecaster.model
+    task, data = session.forecaster.task, session.data
     is_series = isinstance(data, Trajectories)
     inputs = data.variables if is_series else data.inputs
     given, wanted = _ranges(session)
@@ -44,7 +42,7 @@ def run_metadata(session: Session) -> dict[str, Any]:
         ],
         "time_units": data.time_units if is_series else "",
         "examples": [_example(session, member) for member in session.members],
-        "operator": _operator(model),
+        "operator": _operator(session.forecaster),
         "sites_vary": len(data.geometries) > 1,
         # A sphere whose frames have dates is the Earth; a made one may be any planet.
         "is_earth": is_series and data.origin is not None and data.geometry().domain.is_sphere,
@@ -70,17 +68,18 @@ def _example(session: Session, member: TimeSlice | int) -> dict[str, Any]:
     }
 
 
-def _operator(model: object) -> dict[str, Any] | None:
+def _operator(forecaster: Forecaster) -> dict[str, Any] | None:
     """Returns how many layers, heads and modes there are, and which waves."""
-    if not isinstance(model, GaussianParticleOperator):
+    model = forecaster.model.operator
+    if model is None or forecaster.reconstructs:
         return None
     config, waves = model.config, model.waves
     described = {
         "variant": "paper" if waves is None else "geometric",
-        "num_layers": config.num_layers,
+        "num_layers": len(model.applied_layers),
         "num_modes": model.num_modes,
         "num_gaussians": config.num_gaussians,
-        "num_heads": config.num_heads if isinstance(config, PaperConfig) else 1,
+        "num_heads": getattr(config, "num_heads", 1),
     }
     if has_moving_particles(model):
         described["transports"] = list(transporting_layers(model))
@@ -108,13 +107,14 @@ def _reasons(session: Session) -> dict[str, str]:
     reasons: dict[str, str] = {}
     model, task = session.forecaster.model, session.forecaster.task
     name = session.model_name
-    if not isinstance(model, GaussianParticleOperator):
+    operator = model.operator
+    if operator is None or session.forecaster.reconstructs:
         for part in ("modes", "coupling", "layers", "ablation"):
             reasons[part] = f"{name} has no layers of windows and modes."
         reasons["value"] = f"{name} answers at its sites only."
-        if not isinstance(model, GaussianField):
+        if operator is None:
             reasons["particles"] = f"{name} has no particles."
-    elif not model.config.has_particles:
+    elif not operator.has_particles:
         reasons["particles"] = "This run is the ablation without particles."
     if not has_moving_particles(model):
         reasons["flow"] = reasons.get("particles", f"Particles of {name} do not move.")

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 
 from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.model.field import GaussianField
 from gpo.model.particles import Particles
 from gpo_explore.arrays import Packet
 from gpo_explore.requests import PointRequest
@@ -51,14 +50,8 @@ def nearby(session: Session, request: PointRequest) -> Packet:
 
 
 def _held(session: Session, request: PointRequest) -> list[Particles]:
-    model = session.forecaster.model
-    if isinstance(model, GaussianField):
-        example = session.example(request.example)
-        values = session.forecaster.normalised_input(example.frames)
-        with torch.no_grad():
-            return [model.particles(values, example.coords, weights=example.site_weights)]
     trace = session.trace(request.example, request.ablation)
-    held = [one for one in trace.particles if isinstance(one, Particles)]
+    held = list(trace.gaussians)
     if not held:
         raise ValueError("This run is the ablation without particles.")
     return held

@@ -19,7 +19,6 @@ from gpo.interpretation.batches import MAX_SITES, Batch, make_batches
 from gpo.interpretation.components import Component, make_components, shells
 from gpo.interpretation.effects import Effects
 from gpo.interpretation.results import FILE_NAME, Interpretation
-from gpo.model.config import PaperConfig
 from gpo_explore.arrays import Packet
 from gpo_explore.requests import RankingRequest
 from gpo_explore.saved import mode_name
@@ -177,7 +176,7 @@ def _rows(session: Session, parts: Mapping[str, Any]) -> Iterable[Row]:
         yield _row("particle", "all particles", parts["particles"]["all"])
         for number, effect in enumerate(parts["particles"]["each"]):
             yield _row("particle", f"particle {number + 1}", effect)
-    if isinstance(model.config, PaperConfig):
+    if model.waves is None:
         count = model.config.num_gaussians
         for effect in parts["heads"]:
             layer, head = effect["layer"], effect["head"]

@@ -11,7 +11,6 @@ from gpo.data.dataset import Trajectories, Variable
 from gpo.data.splits import TimeSlice
 from gpo.data.writers.netcdf import write_forecast
 from gpo.model.ablation import Ablation
-from gpo.model.config import PaperConfig
 from gpo.optional import require
 from gpo_explore.requests import AblationRequest
 from gpo_explore.session import Session
@@ -88,7 +87,7 @@ def ablation_in_words(session: Session, ablation: Ablation) -> str:
         return "nothing is off"
     parts = [f"layer {layer + 1}" for layer in sorted(ablation.layers)]
     for layer in sorted({layer for layer, _ in ablation.modes}):
-        names = ", ".join(mode_name(session, mode) for mode in ablation.modes_of(layer))
+        names = ", ".join(mode_name(session, mode) for mode in ablation.modes_in(layer))
         parts.append(f"layer {layer + 1}: {names}")
     if ablation.sites:
         parts.append(f"{len(ablation.sites)} sites, where is_off is 1")
@@ -101,6 +100,5 @@ def mode_name(session: Session, mode: int) -> str:
     if model.waves is not None:
         numbers = torch.cartesian_prod(*model.waves.numbers).reshape(model.num_modes, -1)
         return f"wave ({', '.join(str(int(number)) for number in numbers[mode])})"
-    assert isinstance(model.config, PaperConfig)
     head, number = divmod(mode, model.num_modes // model.config.num_heads)
     return f"head {head + 1}, mode {number + 1}"

@@ -14,7 +14,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpo.model.ablation import Ablation
-from gpo.model.operator import GaussianParticleOperator
 from gpo_explore.app import make_app
 from gpo_explore.security import HEADERS, is_loopback, new_token
 from gpo_explore.session import Session
@@ -169,8 +168,9 @@ def time_of_a_prediction(session: Session) -> str:
     """
     model = session.forecaster.model
     ablations = [Ablation()]
-    if isinstance(model, GaussianParticleOperator) and model.config.num_layers:
-        ablations = [Ablation(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
+    if model.operator is not None and model.operator.applied_layers:
+        modes = range(min(5, model.operator.num_modes))
+        ablations = [Ablation(frozenset({(0, mode)})) for mode in modes]
     session.prediction(0)
     times = []
     for ablation in ablations:

@@ -21,7 +21,6 @@ from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.registered import RegisteredModel
 from gpo.model.trace import Trace
 from gpo_explore.arrays import Packet
 from gpo_explore.plane import Plane
@@ -113,16 +112,13 @@ class Session:
     @property
     def model_name(self) -> str:
         """The model as people call it."""
-        model = self.forecaster.model
-        if isinstance(model, GaussianParticleOperator):
-            return "gpo" if model.waves is not None else "gpo-paper"
-        return type(model.network if isinstance(model, RegisteredModel) else model).__name__
+        return self.forecaster.model.name
 
     @property
     def operator(self) -> GaussianParticleOperator:
         """The model gpo; raises an error with the reason where it is another one."""
-        model = self.forecaster.model
-        if not isinstance(model, GaussianParticleOperator):
+        model = self.forecaster.model.operator
+        if model is None or self.forecaster.reconstructs:
             raise ValueError(
                 f"{self.model_name} has no layers of windows and modes; a run of gpo has."
             )
@@ -181,18 +177,17 @@ class Session:
     ) -> tuple[Float[Tensor, "points outputs"], float]:
         """Returns the predicted frame, and the seconds its forward pass took when it was made."""
         example, forecaster = self.example(number), self.forecaster
-        if isinstance(forecaster.model, GaussianParticleOperator):
+        if forecaster.model.operator is not None:
             values = forecaster.normalised_input(example.frames)
             trace, seconds = self._timed_trace(number, ablation)
             changed = forecaster.apply_increment(trace.output, values)
             return forecaster.denormalised(changed)[0], seconds
 
         def predict() -> tuple[Tensor, float]:
-            given = None if ablation == Ablation() else ablation
             start = time.perf_counter()
-            with torch.no_grad():
+            with torch.no_grad(), ablation.applied(forecaster.model.operator):
                 predicted = forecaster(
-                    example.frames, example.coords, weights=example.site_weights, ablation=given
+                    example.frames, example.coords, weights=example.site_weights
                 )[0]
             return predicted, time.perf_counter() - start
 
@@ -208,7 +203,6 @@ class Session:
     def _trace(self, number: int, ablation: Ablation) -> Trace:
         example = self.example(number)
         values = self.forecaster.normalised_input(example.frames)
-        with torch.no_grad():
-            return self.operator.trace(
-                values, example.coords, weights=example.site_weights, ablation=ablation
-            )
+        operator = self.forecaster.operator
+        with torch.no_grad(), ablation.applied(operator):
+            return operator.trace(values, example.coords, weights=example.site_weights)

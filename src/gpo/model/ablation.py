@@ -57,7 +57,7 @@ class Ablation:
         if self.layers:
             yield Tap("layer", lambda n, layer: Skipped(layer) if n in self.layers else layer)
         if self.modes:
-            yield Tap("modes", lambda n, modes: modes.without(self._modes_of(n)))
+            yield Tap("modes", lambda n, modes: modes.without(self.modes_in(n)))
         if self.gates:
             yield Tap(
                 "gate",
@@ -75,7 +75,8 @@ class Ablation:
         if sites or gaussians:
             yield Tap("particles", lambda n, latent: latent.without(sites, gaussians))
 
-    def _modes_of(self, layer: int) -> list[int]:
+    def modes_in(self, layer: int) -> list[int]:
+        """Returns the modes of a layer that are switched off."""
         return sorted(mode for number, mode in self.modes if number == layer)
 
     def _check(self, model: GaussianParticleOperator) -> None:
