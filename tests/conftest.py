@@ -16,6 +16,8 @@ from gpo import (
     unit_vectors,
 )
 from gpo.model.config import AnyConfig
+from gpo.model.model import AbstractModel
+from gpo.model.registry import NoConfig
 
 # Pytest runs one worker per core; sums over more threads differ in their last bits, so processes
 # that a test starts have as many threads as the test itself.
@@ -152,3 +154,10 @@ def make_model(domain: Domain, *, variant: str = "paper", **changes) -> Gaussian
 def make_field(domain: Domain, **changes) -> GaussianParticleOperator:
     """The auto-encoder with the sizes of such a model."""
     return gaussian_field(make_problem(domain, **changes), make_config(**changes))
+
+
+class PlainModel(AbstractModel):
+    """A model of a few lines: what is said of forecasters holds whatever they wrap."""
+
+    def __init__(self):
+        super().__init__("plain", Problem(1, 1, Domain.unit_box(1)), NoConfig())

@@ -10,13 +10,14 @@ from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.rollout import rollout
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves, equal_squares
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
 TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ONE, ONE)
 
 
-class Times(torch.nn.Module):
+class Times(PlainModel):
     """Multiplies the field by a number."""
 
     def __init__(self, factor):

@@ -14,13 +14,14 @@ from gpo.forecast.forecaster import Forecaster, Task
 from gpo.numerics.neighbours import NeighbourSearch
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
 TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ONE, ONE)
 
 
-class Same(torch.nn.Module):
+class Same(PlainModel):
     """Returns the field as it is, and remembers on how many sites."""
 
     def __init__(self):

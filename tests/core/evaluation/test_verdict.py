@@ -14,6 +14,7 @@ from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.evaluation.verdict import Comparison, _blocks, compare, lost_after, series_of, verdict
 from gpo.forecast.forecaster import Forecaster, Task
+from tests.conftest import PlainModel
 from tests.core.evaluation.test_score import TASK, Times
 from tests.core.training.series import decaying_waves, equal_squares
 
@@ -168,7 +169,7 @@ def test_skill_is_one_minus_the_ratio_of_errors():
         assert scores["model"]["skill_persistence"] == pytest.approx(1 - ratio)
 
 
-class Nowhere(torch.nn.Module):
+class Nowhere(PlainModel):
     """Predicts what is no number."""
 
     def forward(self, values, coords, *, weights=None):

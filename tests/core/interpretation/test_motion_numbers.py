@@ -43,9 +43,9 @@ def described(forecaster, batches):
 def moves(forecaster, way):
     """Gives all particles one displacement, or what a function makes of the shape of the state."""
     for layer in forecaster.model.layers:
-        if layer.transport is not None:
-            shape = (layer.transport.num_gaussians, layer.transport.num_axes)
-            layer.transport.read = lambda state, _, shape=shape: way(state, shape)
+        if layer.has_particles:
+            shape = (layer.num_gaussians, layer.num_axes)
+            layer.displacement = lambda state, *_, shape=shape: way(state, shape)
 
 
 def flow_of(state, shape):
@@ -123,7 +123,7 @@ def test_everything_is_lost_that_a_part_alone_has_done():
     forecaster, batches = opened(num_layers=1)
     layer, decoder = forecaster.model.layers[0], forecaster.model.decoder
     with torch.no_grad():
-        layer.out.zero_()
+        layer.waves.out.zero_()
     reads = [read_displacements(forecaster, batch) for batch in batches]
     still = Ablation(displacing=lambda layer, read: torch.zeros_like(read))
     decoder = forecaster.model.decoder

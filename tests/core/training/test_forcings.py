@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
@@ -21,6 +20,7 @@ from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.objective import training_losses
 from gpo.training.setup import make_task, new_forecaster, split_of
+from tests.conftest import PlainModel
 
 SIZES = {
     "gpo": {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 2},
@@ -86,7 +86,7 @@ def test_what_forcings_decide_is_learned_with_them_and_not_without(model, file, 
     assert with_all < 0.35 * without
 
 
-class Last(torch.nn.Module):
+class Last(PlainModel):
     """Predicts the first input of the last frame: a forcing; remembers what it was given."""
 
     def __init__(self, num_inputs):

@@ -27,6 +27,7 @@ from gpo_explore import answers
 from gpo_explore.metadata import run_metadata
 from gpo_explore.requests import ExampleRequest, PointRequest
 from gpo_explore.session import Session
+from tests.conftest import PlainModel
 from tests.core.training.series import squares
 
 TINY = {"data": "days", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
@@ -46,7 +47,7 @@ def days(num_days=24, first_hour=5.0, clock=("day",)):
     ).with_time_features(clock)  # fmt: skip
 
 
-class Telling(torch.nn.Module):
+class Telling(PlainModel):
     """Predicts the cosine that the last frame begins with; remembers what it was given."""
 
     def __init__(self):
