@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from gpo.inspect.vtk import export_points, in_space
+from gpo.inspect.vtk import export_points, pad_to_3d
 from gpo_mixture.mixture import GaussianMixture
 from gpo_mixture.series import MixtureSeries, as_series
 
@@ -33,7 +33,7 @@ def export(
         for name, values in zip(names, series.column("amplitudes").unbind(-1), strict=True)
     }
     columns |= {
-        "scale": in_space(series.column("scales")),
+        "scale": pad_to_3d(series.column("scales")),
         "label": series.column("labels").to(torch.int32),
         "frame": series.frame_indices.to(torch.int32),
     }

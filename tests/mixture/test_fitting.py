@@ -168,16 +168,18 @@ def test_moving_a_field_on_a_torus_moves_its_gaussians():
     torch.testing.assert_close(mixture(moved), KNOWN(coords), rtol=0, atol=1e-3)
 
 
-def test_turning_a_field_on_the_sphere_turns_its_gaussians():
+def test_rotating_a_field_on_the_sphere_rotates_its_gaussians():
     coords = fibonacci(400)
     values = (
         torch.sin(3 * coords[:, :1] + coords[:, 1:2]) + coords[:, 2:] ** 2 + 0.4 * coords[:, 2:]
     )
-    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)).double()).Q
+    rotation = torch.linalg.qr(
+        torch.randn(3, 3, generator=torch.Generator().manual_seed(0)).double()
+    ).Q
     mixture = fit(values, coords, None, 5, domain=Domain.sphere(), num_steps=6)
-    turned = fit(values, coords @ turn.mT, None, 5, domain=Domain.sphere(), num_steps=6)  # fmt: skip
-    agree(turned(coords @ turn.mT), mixture(coords))
-    agree(turned.centers, mixture.centers @ turn.mT)
+    rotated = fit(values, coords @ rotation.mT, None, 5, domain=Domain.sphere(), num_steps=6)  # fmt: skip
+    agree(rotated(coords @ rotation.mT), mixture(coords))
+    agree(rotated.centers, mixture.centers @ rotation.mT)
 
 
 @pytest.mark.parametrize("periodic", [True, False])

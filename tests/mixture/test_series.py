@@ -65,6 +65,12 @@ def test_new_gaussians_get_labels_that_no_earlier_frame_had():
             assert (new > earlier.max()).all()
 
 
+def test_a_fit_from_a_start_has_as_many_gaussians():
+    coords, weights = grid(TORUS, 8, 8)
+    start = fit(coords, coords, weights, 5, domain=TORUS, num_steps=1)
+    assert len(fit(coords, coords, weights, start=start, num_steps=1)) == 5
+
+
 def test_a_start_of_another_domain_and_an_empty_series_are_refused():
     coords, weights = grid(TORUS, 8, 8)
     other = random_mixture(Domain.unit_box(2))

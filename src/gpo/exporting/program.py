@@ -37,7 +37,7 @@ def export_program(fixed: FixedForecaster) -> ExportedProgram:
     frames = torch.zeros(fixed.frames_shape, dtype=torch.double if task.needs_double else None)
     module = _traced(fixed.eval(), frames).module()
     assert isinstance(module, GraphModule)
-    return _traced(with_constants(module), frames)
+    return _traced(fold_constants(module), frames)
 
 
 def write_program(path: Path, program: ExportedProgram, description: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def _traced(module: torch.nn.Module, frames: Tensor) -> ExportedProgram:
 
 
 @torch.no_grad()
-def with_constants(module: GraphModule) -> GraphModule:
+def fold_constants(module: GraphModule) -> GraphModule:
     """Returns the module with folded constants and without trainable parameters.
 
     On fixed sites most of a model does not depend on the input: coordinate features, waves,

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from gpo.inspect.vtk import export_points, in_space
+from gpo.inspect.vtk import export_points, pad_to_3d
 from gpo.numerics.derivatives import Derivatives, gaussians_at
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import Footprints
@@ -147,7 +147,7 @@ class ParticleCloud:
         """
         columns = {
             "weight": self.weights,
-            "scale": in_space(self.scales),
+            "scale": pad_to_3d(self.scales),
             "sample": self.samples.to(torch.int32),
             "site": self.sites.to(torch.int32),
             "gaussian": self.gaussians.to(torch.int32),

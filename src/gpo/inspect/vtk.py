@@ -76,7 +76,7 @@ def export_lines(
     for name, values in of_lines.items():
         _add(cell_data, name, _array(values[is_line].to(torch.int32)), is_text)
     points = ElementTree.SubElement(piece, "Points")
-    _add(points, "Points", _array(in_space(positions[is_valid])), is_text)
+    _add(points, "Points", _array(pad_to_3d(positions[is_valid])), is_text)
     cells = ElementTree.SubElement(piece, "Lines")
     _add(cells, "connectivity", np.arange(count, dtype=np.int32), is_text)
     _add(cells, "offsets", _array(lengths[is_line].cumsum(0).to(torch.int32)), is_text)
@@ -105,7 +105,7 @@ def _document(root: ElementTree.Element) -> bytes:
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
 
 
-def in_space(vectors: Float[Tensor, "particles dim"]) -> Float[Tensor, "particles 3"]:
+def pad_to_3d(vectors: Float[Tensor, "particles dim"]) -> Float[Tensor, "particles 3"]:
     """Returns vectors in three dimensions, padded with zeros."""
     return pad(vectors, (0, 3 - vectors.shape[1]))
 
@@ -123,7 +123,7 @@ def _vtp(
     tensors = pad(footprints, (0, missing, 0, missing))
     _add(point_data, "footprint", _array(tensors.flatten(1)), is_text)
     points = ElementTree.SubElement(piece, "Points")
-    _add(points, "Points", _array(in_space(centers)), is_text)
+    _add(points, "Points", _array(pad_to_3d(centers)), is_text)
     vertices = ElementTree.SubElement(piece, "Verts")
     _add(vertices, "connectivity", np.arange(count, dtype=np.int32), is_text)
     _add(vertices, "offsets", np.arange(1, count + 1, dtype=np.int32), is_text)
@@ -149,7 +149,7 @@ def _add(parent: ElementTree.Element, name: str, values: np.ndarray, is_text: bo
 
 def _ply(centers: Tensor, columns: Mapping[str, Tensor], is_text: bool) -> bytes:
     """Returns a PLY file with a vertex per particle."""
-    table = dict(zip("xyz", (_array(part) for part in in_space(centers).unbind(-1)), strict=True))
+    table = dict(zip("xyz", (_array(part) for part in pad_to_3d(centers).unbind(-1)), strict=True))
     # Vectors become three columns each and precede the scalars.
     for name, values in sorted(columns.items(), key=lambda column: -column[1].ndim):
         if values.ndim == 1:
