@@ -14,6 +14,7 @@ from gpo_explore.arrays import Packet
 from gpo_explore.plane import Plane
 from gpo_explore.requests import MixtureRequest
 from gpo_explore.session import AbandonedError, Session
+from gpo_mixture.fitting import fit
 from gpo_mixture.lattice import fit_lattice
 from gpo_mixture.mixture import GaussianMixture
 
@@ -45,10 +46,10 @@ def mixture(
     if not 1 <= request.count <= most:
         raise ValueError(f"`count` must be from 1 to {most}, got {request.count}.")
 
-    def fit() -> Packet:
+    def compute() -> Packet:
         return _fitted(values, coords, weights, plane, request.count, is_abandoned)
 
-    return session.recent_mixtures.get(request, fit)
+    return session.recent_mixtures.get(request, compute)
 
 
 def _field(session: Session, request: MixtureRequest) -> tuple[Tensor, Tensor]:
@@ -89,9 +90,7 @@ def _fitted(
         is_cut = is_cut or time.monotonic() - start > MOST_SECONDS
         return is_cut
 
-    found = GaussianMixture.fit(
-        values, coords, weights, count, domain=domain, should_stop=should_stop
-    )
+    found = fit(values, coords, weights, count, domain=domain, should_stop=should_stop)
     lattice = fit_lattice(values, coords, weights, count, domain)
     centers = plane.flat(found.centers.numpy())
     q = weights / weights.sum()

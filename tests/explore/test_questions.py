@@ -25,7 +25,7 @@ from gpo_explore.mixtures import mixture
 from gpo_explore.ranking import ranking
 from gpo_explore.requests import ExampleRequest, MixtureRequest, RankingRequest
 from gpo_explore.session import AbandonedError
-from gpo_mixture import GaussianMixture
+from gpo_mixture import GaussianMixture, fit
 from gpo_mixture.lattice import fit_lattice
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
@@ -69,7 +69,7 @@ def test_what_is_drawn_is_the_fit_and_its_errors_are_those_of_the_field():
     found = ask(client_of(session), "mixture", field="given", frame=1, variable=0, count=5)
     example, domain = session.example(0), session.plane(0).geometry.domain
     values, coords, weights = example.fields[0, 1, :, 0], example.coords[0], example.weights[0]
-    fitted = GaussianMixture.fit(values, coords, weights, 5, domain=domain)
+    fitted = fit(values, coords, weights, 5, domain=domain)
     np.testing.assert_allclose(found.arrays["centers"], fitted.centers, rtol=1e-5)
     np.testing.assert_allclose(found.arrays["covariances"], fitted.covariances, rtol=1e-5)
     np.testing.assert_allclose(found.arrays["amplitudes"], fitted.amplitudes[:, 0], rtol=1e-5)
@@ -113,8 +113,7 @@ def test_a_fit_that_nobody_waits_for_ends_and_keeps_nothing(monkeypatch):
         mixture(session, MixtureRequest(count=8), is_abandoned)
     assert len(asked) == 4
     fits = []
-    fit = GaussianMixture.fit
-    monkeypatch.setattr(GaussianMixture, "fit", lambda *a, **k: fits.append(1) or fit(*a, **k))
+    monkeypatch.setattr(mixtures, "fit", lambda *a, **k: fits.append(1) or fit(*a, **k))
     first, second = (mixture(session, MixtureRequest(count=8)) for _ in range(2))
     assert first is second
     assert len(fits) == 1
@@ -381,7 +380,7 @@ def test_what_takes_long_waits_for_its_own_kind_alone(monkeypatch):
         assert goes_on.wait(60)
         raise AbandonedError
 
-    monkeypatch.setattr(GaussianMixture, "fit", endless)
+    monkeypatch.setattr(mixtures, "fit", endless)
     thread = threading.Thread(target=lambda: client.post("/api/mixture", json={}))
     thread.start()
     assert begun.wait(60)

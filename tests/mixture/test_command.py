@@ -1,11 +1,11 @@
-"""`gpo represent` on tiny files: what it prints, writes and refuses."""
+"""`gpo represent` on tiny files: output, files and errors."""
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from gpo.cli import main
-from gpo_mixture import GaussianMixture, MixtureSeries
+from gpo_mixture import load
 
 
 @pytest.fixture
@@ -28,29 +28,29 @@ def file(tmp_path):
 
 
 @pytest.mark.thorough
-def test_it_prints_the_error_and_writes_by_ending(file, capsys):
-    out = [file.parent / name for name in ("made.nc", "made.vtp", "made.ply", "made.png")]
-    main(["represent", str(file), "--particles", "9", "--var", "level", "--steps", "4", "--out", *map(str, out)])  # fmt: skip
-    told = capsys.readouterr().out
-    made = GaussianMixture.load(out[0])
-    assert len(made) == 9
-    assert made.variables == ("level",)
+def test_it_prints_the_error_and_writes_every_format(file, capsys):
+    paths = [file.parent / f"result.{suffix}" for suffix in ("nc", "vtp", "ply", "png")]
+    main(["represent", str(file), "--particles", "9", "--var", "level", "--steps", "4", "--out", *map(str, paths)])  # fmt: skip
+    output = capsys.readouterr().out
+    (mixture,) = load(paths[0]).mixtures
+    assert len(mixture) == 9
+    assert mixture.variables == ("level",)
     sites = 14 * 18 - 12
-    assert f"numbers stored: {9 * 6 + 1} in place of {sites}" in told
-    error = float(told.split("relative L2 ")[1].split(",")[0])
+    assert f"numbers stored: {9 * 6 + 1} in place of {sites}" in output
+    error = float(output.split("relative L2 ")[1].split(",")[0])
     assert error < 0.1
-    assert all(path.stat().st_size > 500 for path in out)
+    assert all(path.stat().st_size > 500 for path in paths)
 
 
-def test_frames_are_followed(file, capsys):
-    path = file.parent / "made.nc"
+def test_several_frames_are_fitted_as_a_series(file, capsys):
+    path = file.parent / "result.nc"
     main(["represent", str(file), "--particles", "4", "--frames", "3", "--steps", "3", "--out", str(path)])  # fmt: skip
-    series = MixtureSeries.load(path)
+    series = load(path)
     assert len(series) == 3
     assert series.times == (1.0, 2.0, 3.0)
     assert series[0].variables == ("level", "heat")
-    told = [line for line in capsys.readouterr().out.splitlines() if "relative L2" in line]
-    assert [line.split(": ")[0] for line in told] == [f"frame {n} ({n} s)" for n in (1, 2, 3)]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "relative L2" in line]
+    assert [line.split(": ")[0] for line in lines] == [f"frame {n} ({n} s)" for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_frames_are_followed(file, capsys):
         (["--frame", "9"], "`frame` must be from -4 to 3, got 9."),
         (["--frame", "2", "--frames", "3"], "`frames` must be from 1 to 2"),
         (["--trajectory", "1"], "`trajectory` must be from 0 to 0, got 1."),
-        (["--out", "made.obj"], "must end in .nc or .zarr"),
+        (["--out", "result.obj"], "must end in .nc or .zarr"),
     ],
 )
-def test_wrong_flags_are_told_in_a_sentence(file, arguments, message, capsys, monkeypatch):
+def test_invalid_flags_are_reported(file, arguments, message, capsys, monkeypatch):
     monkeypatch.chdir(file.parent)
     with pytest.raises(SystemExit) as ended:
         main(["represent", str(file), "--steps", "1", *arguments])
