@@ -33,10 +33,10 @@ from gpo.numerics.products import without
 def build_parts(problem: Problem, config: PaperConfig) -> Parts:
     """Builds the paper's operator."""
     num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
+    lift = ParticleLift(problem, config)
+    decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
     layers = [GaussianAttention(problem, config) for _ in range(num_owned)]
     repeats = config.num_layers // max(1, num_owned)
-    decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
-    lift = ParticleLift(problem, config)
     return Parts(lift, layers * repeats, decoder, losses=paper_losses)
 
 
