@@ -95,7 +95,7 @@ class ParticleLift(AbstractLayer):
             penalties = particle_penalties(latent, points, self.domain, self.bounds)
         basis, descriptor = latent.basis(points.coords, self.domain), latent.descriptor(self.domain)
         values, descriptor = (part.transpose(0, 1).contiguous() for part in (basis, descriptor))
-        return tap("state", Basis(values, descriptor, penalties))
+        return Basis(values, descriptor, penalties)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class GaussianAttention(AbstractLayer):
         readout, basis = readout if self.signed_readout else softplus(readout), state.values
         blended = (1 - self.mixing) * basis + self.mixing * readout
         blended = renormalise(blended, basis) if self.renormalises else blended
-        return tap("state", replace(state, values=blended))
+        return replace(state, values=blended)
 
 
 def measure(
