@@ -80,6 +80,8 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
     fine = Geometry.rectilinear(axes, periodic=True, bounds=bounds)
 
     def refine(number: int, frames: np.ndarray) -> np.ndarray:
+        if not np.isfinite(frames).all():
+            raise DataError(data.source, "values", "missing values have no Fourier series")
         fields = frames.reshape(len(frames), *geometry.grid_shape, -1)
         for axis, size in enumerate(shape, start=1):
             fields = resample(fields, size, axis=axis)

@@ -135,6 +135,15 @@ def test_a_resolution_that_is_not_available_gives_the_reason():
     assert "an axis of 9 sites" in rows["0.5x"]["reason"]
 
 
+def test_fields_with_missing_values_are_not_refined():
+    data = decaying_waves(missing=[3])
+    split = split_time_slices(data)
+    config = RunConfig.of(data="x", hidden_dim=16, num_layers=1, num_gaussians=4)
+    rows = resolution_transfer(new_forecaster(data, split, config).eval(), data, split.test)
+    assert rows["2x, interpolated"] == {"reason": "missing values have no Fourier series"}
+    assert np.isfinite(rows["1x"]["model"])
+
+
 @pytest.mark.parametrize(
     ("model", "size", "reason"), [("fno", 64, None), ("m2no", 16, "one resolution")]
 )
