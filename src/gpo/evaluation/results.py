@@ -16,9 +16,7 @@ Scope = Literal["all", "one-step"]
 """What is scored: everything, or one step only, which is quick."""
 COLUMNS = {"relative_l2": "relative L2", "rmse": "RMSE", "rmse_over_std": "RMSE / std"}
 """Column titles of the errors of a variable."""
-FLATTERING = (
-    "The best epoch and the settings were chosen on validation data, so scores there are optimistic."
-)
+FLATTERING = "The best epoch and the settings were chosen on validation data, so scores there are optimistic."
 """Caveat that follows each score on validation data."""
 
 

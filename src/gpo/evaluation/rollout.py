@@ -36,8 +36,6 @@ class Rollouts:
     """The true last frame of each rollout: points by variables."""
     forecast: list[np.ndarray]
     """The predicted last frame."""
-    geometries: list[Geometry]
-    """The sites of each rollout."""
 
     @property
     def diverged_at(self) -> list[int]:
@@ -166,7 +164,7 @@ def make_rollouts(
     references = {"persistence": PERSISTENCE} if references is None else references
     errors: dict[str, list[list[float]]] = defaultdict(list)
     scaled: dict[str, list[np.ndarray]] = defaultdict(list)
-    truth, forecasts, geometries = [], [], []
+    truth, forecasts = [], []
     std = np.array(forecaster.task.output_std)
     for start in track(evenly(starts, MAX_ROLLOUTS)):
         result = roll_out(forecaster, data, start, num_steps)
@@ -182,11 +180,9 @@ def make_rollouts(
             scaled[name].append(np.sqrt(np.square(by_variable / std).mean(-1)))
         truth.append(np.where(result.is_known[:, None], result.truth[-1].numpy(), np.nan))
         forecasts.append(result.forecast[-1].numpy())
-        geometries.append(result.geometry)
     return Rollouts(
         {name: np.array(rows) for name, rows in errors.items()},
         {name: np.array(rows) for name, rows in scaled.items()},
         truth,
         forecasts,
-        geometries,
     )

@@ -16,6 +16,8 @@ from matplotlib.rcsetup import cycler
 from matplotlib.text import Text
 from PIL import Image, features
 
+from gpo.forecast.forecaster import Task
+
 INK, RULE = "#1c2430", "#7b8694"
 SETTINGS: Any = {
     "font.size": 9,
@@ -75,6 +77,12 @@ def labelled(name: str, units: str) -> str:
     """Returns a name with its units in brackets, where it has any."""
     readable = readable_units(units)
     return f"{name} ({readable})" if readable else name
+
+
+def input_label(task: Task) -> str:
+    """Returns the name of the first input field; with units where it is an output, too."""
+    units = dict(zip(task.outputs, task.units, strict=True))
+    return labelled(task.fields[0], units.get(task.fields[0], ""))
 
 
 def add_bar(axes: Axes, colors: ScalarMappable, label: str = "") -> None:

@@ -13,9 +13,13 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
+from gpo.data.splits import evenly
 from gpo.report.appearance import add_bar, labelled, readable_units
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
+
+_Panel = tuple[str, str, Geometry, np.ndarray, tuple[float, float]]
+"""Title, label of the colours, sites, values and colour limits."""
 
 
 def draw_contact_sheet(data: Trajectories | StaticMaps, path: Path) -> Path:
@@ -94,11 +98,8 @@ def draw_values(
     elif geometry.axes and len(geometry.axes) == 3:
         plane = in_plane(geometry, shown)
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
-        axes.set(
-            xlabel=names[0],
-            ylabel=f"{names[1]}, at {slice_label(geometry)}",
-            aspect="equal",
-        )
+        ylabel = f"{names[1]}, at {slice_label(geometry)}"
+        axes.set(xlabel=names[0], ylabel=ylabel, aspect="equal")
     elif _is_curvilinear(geometry) and not (in_own_frame and geometry.axes):
         _draw_curvilinear(axes, geometry, shown, style)
     elif geometry.axes:
@@ -221,49 +222,32 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
 
 
-def _frames(data: Trajectories) -> list[list[tuple]]:
-    numbers = np.unique(
-        np.linspace(0, len(data.time) - 1, MAX_COLUMNS).round().astype(int)
-    ).tolist()
+def _frames(data: Trajectories) -> list[list[_Panel]]:
+    """Returns a row of frames for each variable of the first trajectories."""
+    numbers = evenly(range(len(data.time)), MAX_COLUMNS)
+    times = data.time_labels(numbers)
     num_shown = min(data.num_trajectories, max(1, MAX_ROWS // len(data.variables)))
     rows = []
     for trajectory in range(num_shown):
+        geometry = data.geometry(trajectory)
         frames = np.concatenate([data.frames(trajectory, slice(n, n + 1)) for n in numbers])
-        labels = data.time_labels(numbers)
         source = f" of trajectory {trajectory}" if num_shown > 1 else ""
         for channel, variable in enumerate(data.variables[:MAX_ROWS]):
-            limits = color_limits(frames[..., channel])
-            rows.append(
-                [
-                    (
-                        f"{variable.name}{source}, t = {labels[position]}",
-                        labelled(variable.name, variable.units),
-                        data.geometry(trajectory),
-                        frames[position, :, channel],
-                        limits,
-                    )
-                    for position in range(len(numbers))
-                ]
-            )
+            label, fields = labelled(variable.name, variable.units), frames[..., channel]
+            titles = [f"{variable.name}{source}, t = {time}" for time in times]
+            limits, pairs = color_limits(fields), zip(titles, fields, strict=True)
+            rows.append([(title, label, geometry, field, limits) for title, field in pairs])
     return rows
 
 
-def _samples(data: StaticMaps) -> list[list[tuple]]:
-    numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_ROWS).round().astype(int)).tolist()
-    variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
+def _samples(data: StaticMaps) -> list[list[_Panel]]:
+    """Returns a row of variables for each of some samples."""
     rows = []
-    for number in numbers:
-        values = np.concatenate(data.sample(number), axis=-1)
-        rows.append(
-            [
-                (
-                    f"{variable.name}, sample {number}",
-                    labelled(variable.name, variable.units),
-                    data.geometry(number),
-                    values[:, channel],
-                    color_limits(values[:, channel]),
-                )
-                for channel, variable in enumerate(variables)
-            ]
-        )
+    for number in evenly(range(data.num_samples), MAX_ROWS):
+        variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
+        pairs = zip(variables, np.concatenate(data.sample(number), axis=-1).T, strict=False)
+        rows.append([
+            (f"{v.name}, sample {number}", labelled(v.name, v.units), data.geometry(number), field, color_limits(field))
+            for v, field in pairs
+        ])  # fmt: skip
     return rows

@@ -74,14 +74,8 @@ def _draw_waves(windows: Mapping[str, Any], ablations: Mapping[str, Any]) -> Fig
     axes = panels[2]
     numbers = np.arange(len(layers[0]["energy_by_shell"]))
     energy = np.mean([layer["energy_by_shell"] for layer in layers], axis=0)
-    axes.semilogy(
-        numbers,
-        energy,
-        "s--",
-        color="0.4",
-        label="fraction of variance by wave number",
-        markersize=4,
-    )
+    label = "fraction of variance by wave number"
+    axes.semilogy(numbers, energy, "s--", color="0.4", label=label, markersize=4)
     if "reason" not in ablations:
         shells = ablations["shells"]
         changes = [row["relative_l2"] for row in shells["all_layers"]]

@@ -18,7 +18,7 @@ from gpo.evaluation.example import ShownExample
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Task
 from gpo.model.particles import Particles
-from gpo.report.appearance import labelled
+from gpo.report.appearance import input_label, labelled
 from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
 from gpo.report.particles import outlines, readable_fraction, select_particles
 
@@ -85,11 +85,8 @@ def _panels(
     """Returns the panels, in reading order."""
     has_windows, num_layers = len(shown.windows) > 0, len(shown.activations) - 1
     quantity = "Σ z²" if has_windows else "Σ h²"
-    field, target = task.fields[0], task.outputs[0]
-    # The task stores the units of outputs only.
-    units = dict(zip(task.outputs, task.units, strict=True))
-    inputs = example.fields[0, -1, :, 0].numpy()
-    panels = [_Panel(f"input: {field}", labelled(field, units.get(field, "")), inputs)]
+    inputs, target = example.fields[0, -1, :, 0].numpy(), task.outputs[0]
+    panels = [_Panel(f"input: {task.fields[0]}", input_label(task), inputs)]
     for layer in evenly(range(num_layers + 1), MAX_LAYERS):
         title = f"{quantity} before layer 1" if layer == 0 else f"{quantity} after layer {layer}"
         drawn = None
@@ -104,7 +101,7 @@ def _panels(
             for layer in evenly(range(1, num_layers + 1), MAX_LAYERS)
         ]
     truth = example.target[0, :, 0].numpy()
-    return [*panels, _Panel(f"target: {target}", labelled(target, units[target]), truth)]
+    return [*panels, _Panel(f"target: {target}", labelled(target, task.units[0]), truth)]
 
 
 def draw_footprints(
@@ -119,7 +116,7 @@ def draw_footprints(
         is_multilinear: Whether half axes are those of the multilinear kernel; else a fraction of sigma.
     """
     domain = geometry.domain
-    cloud = select_particles(particles, 0, domain, NUM_FOOTPRINTS)
+    cloud = select_particles(particles, domain, NUM_FOOTPRINTS)
     fraction = 1.0 if is_multilinear else readable_fraction(cloud)
     limits = axes.get_xlim(), axes.get_ylim()
     if domain.dim == 1:

@@ -28,7 +28,7 @@ from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import longitude_stretch
-from gpo.report.appearance import labelled
+from gpo.report.appearance import input_label
 from gpo.report.contact_sheet import (
     color_limits,
     draw_panel,
@@ -301,10 +301,8 @@ def draw_motion(
         num_rows * len(blocks), columns, figsize=(12.4 * columns / 4 + (2.0 if columns == 3 else 0.0), height),
         squeeze=False, layout="constrained",
     )  # fmt: skip
-    units = dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True))
-    label = labelled(variable, units.get(variable, ""))
     for block, panels in zip(blocks, grid.reshape(len(blocks), -1), strict=True):
-        _draw_block(list(panels), label, *block)
+        _draw_block(list(panels), input_label(forecaster.task), *block)
     return figure
 
 

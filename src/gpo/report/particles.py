@@ -23,13 +23,15 @@ from gpo.inspect.cloud import ParticleCloud
 from gpo.interpretation.reconstruction import ParticleReconstruction, reconstruct
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
-from gpo.report.appearance import add_bar, labelled
+from gpo.report.appearance import add_bar, input_label
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 from gpo.report.fields import label_plane
 from gpo.report.motion import draw_motion
 
 OTHER_DATA = "other-data"
 """File name of the figure of the test split and other data, without its ending."""
+MAX_PARTICLES = 250
+"""Maximum number of particles that are drawn."""
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 """Choices of half axes, in units of sigma."""
 MAX_HALF_AXIS = 0.03
@@ -37,16 +39,9 @@ MAX_HALF_AXIS = 0.03
 
 
 def draw_particles(
-    axes: Axes,
-    particles: Particles,
-    coords: Float[Tensor, "points dim"],
-    domain: Domain,
-    *,
-    sample: int = 0,
-    num_particles: int = 250,
-    fraction: float | None = None,
+    axes: Axes, particles: Particles, coords: Float[Tensor, "points dim"], domain: Domain
 ) -> None:
-    """Draws a selection of the particles of one sample: ellipses, or dots in 1-D.
+    """Draws some particles of the first sample: ellipses, or dots in 1-D.
 
     In three dimensions, particles that intersect the middle plane of the last axis are drawn.
 
@@ -55,18 +50,15 @@ def draw_particles(
         particles: The particles of a batch.
         coords: Their sites.
         domain: The domain.
-        sample: Index of the sample in the batch.
-        num_particles: Maximum number of particles; each is the one of largest weight of its site.
-        fraction: Half axes in units of sigma; chosen by `readable_fraction` when not given.
     """
-    shown = select_particles(particles, sample, domain, num_particles)
+    shown = select_particles(particles, domain, MAX_PARTICLES)
     weights = shown.weights.numpy()
     if domain.dim == 1:
         marks = axes.scatter(shown.centers[:, 0], shown.scales[:, 0], c=weights, s=12)
         axes.set(xlabel="center μ", ylabel="scale σ")
         plt.colorbar(marks, ax=axes, label="weight w")
         return
-    fraction = fraction or readable_fraction(shown)
+    fraction = readable_fraction(shown)
     ellipses = PolyCollection(
         list(outlines(shown, fraction)), array=weights, cmap="viridis", linewidths=1.0
     )
@@ -78,19 +70,16 @@ def draw_particles(
     label_plane(axes, coords, domain)
 
 
-def select_particles(
-    particles: Particles, sample: int, domain: Domain, max_particles: int
-) -> ParticleCloud:
-    """Returns the particle of largest weight of randomly selected sites, with a fixed seed.
+def select_particles(particles: Particles, domain: Domain, max_particles: int) -> ParticleCloud:
+    """Returns the particle of largest weight of random sites of the first sample, with a fixed seed.
 
     Args:
         particles: The particles of a batch.
-        sample: Index of the sample in the batch.
         domain: The domain; in three dimensions only particles that intersect the middle plane.
         max_particles: Maximum number of particles.
     """
     parts = (particles.centers, particles.scales, particles.weights)
-    detached = Particles(*(part[sample : sample + 1].detach().cpu() for part in parts))
+    detached = Particles(*(part[:1].detach().cpu() for part in parts))
     cloud = detached.cloud(domain)
     heaviest = detached.weights[0].argmax(-1)
     is_drawn = cloud.gaussians == heaviest[cloud.sites]
@@ -147,11 +136,10 @@ def draw_particle_panels(
     figure, grid = plt.subplots(
         len(drawn), 4, figsize=(12.4, height), squeeze=False, layout="constrained"
     )
-    variable = forecaster.task.fields[0]
-    units = dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True))
-    label = labelled(variable, units.get(variable, ""))
+    task = forecaster.task
     for (name, part), panels in zip(drawn.items(), grid, strict=True):
-        _draw_row(list(panels), f"{name}: {variable}", label, part, *rows[name])
+        title = f"{name}: {task.fields[0]}"
+        _draw_row(list(panels), title, input_label(task), part, *rows[name])
     return figure
 
 

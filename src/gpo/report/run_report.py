@@ -1,6 +1,6 @@
 """The report of a run: `report.html`, one file with all figures and an animation of a rollout.
 
-It is made from results, log and data; the model is needed for particles and for the rollout.
+It reads results, log and data; the model is needed for particles and for the rollout.
 """
 
 import html
@@ -87,7 +87,13 @@ class Report:
     @property
     def particles(self) -> list[Particles]:
         """The particles of each layer that has some; empty for baselines."""
-        return _particles(self.forecaster, self.example)
+        forecaster, example, model = self.forecaster, self.example, self.forecaster.model
+        if not isinstance(model, GaussianParticleOperator) or not model.config.has_particles:
+            return []
+        values = forecaster.normalised_input(example.frames)
+        with torch.no_grad():
+            layers = model.particles(values, example.coords, weights=example.site_weights)
+        return [particles for particles in layers if isinstance(particles, Particles)]
 
     @property
     def why_no_particles(self) -> str:
@@ -140,16 +146,6 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
     path = folder / "report.html"
     write_text(path, make_page(f"gpo: {run.name}", _header(run), sections))
     return path
-
-
-def _particles(forecaster: Forecaster, example: Example) -> list[Particles]:
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or not model.config.has_particles:
-        return []
-    values = forecaster.normalised_input(example.frames)
-    with torch.no_grad():
-        layers = model.particles(values, example.coords, weights=example.site_weights)
-    return [particles for particles in layers if isinstance(particles, Particles)]
 
 
 def _header(run: ReportInputs) -> str:
