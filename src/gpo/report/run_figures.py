@@ -103,7 +103,7 @@ def draw_training(rows: Sequence[Mapping[str, float]]) -> Figure:
 
 def _finished(figure: Figure) -> Figure:
     for axes in figure.axes:
-        # Steps and epochs are integers; within one decade, ticks are labelled as plain numbers.
+        # Steps and epochs are integers; within one decade, ticks show plain numbers.
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         low, high = axes.get_ylim()
         if high < 10 * low:
