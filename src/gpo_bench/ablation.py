@@ -80,7 +80,7 @@ def ablation_experiments(
 
 
 def ablation_table(grid: ExperimentGrid, model: str, column: str, protocol: Protocol) -> Table:
-    """Returns relative L2, steps and parameters of each row, with the paper's numbers for gpo-paper."""
+    """Returns relative L2, steps and parameters of each row, and the paper's numbers."""
     columns = ("relative L2", "steps", "parameters") + ("relative L2 (paper)",) * (model != "gpo")
     table = Table(
         f"Ablation of {model} on {column}, {protocol.name} protocol", "row", columns,

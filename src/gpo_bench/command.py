@@ -293,7 +293,7 @@ class BenchScaling:
 
 @dataclass(frozen=True)
 class BenchExport:
-    """Measures the time of inference on fixed sites: eager, exported, compiled and in onnxruntime."""
+    """Measures inference time on fixed sites: eager, exported, compiled and in onnxruntime."""
 
     repeats: int = 2
     """Number of measurements, of which the shortest time counts."""
@@ -314,7 +314,7 @@ class BenchExport:
 class Bench:
     """Reproduces the paper's tables and figures, with the same protocol for all models."""
 
-    what: (
+    action: (
         Annotated[BenchTable1, subcommand("table1")]
         | Annotated[BenchAblation, subcommand("ablation")]
         | Annotated[BenchEfficiency, subcommand("efficiency")]
@@ -329,7 +329,7 @@ class Bench:
 
     def run(self) -> None:
         """Runs the subcommand."""
-        self.what.run()
+        self.action.run()
 
 
 def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None = None) -> None:

@@ -65,11 +65,11 @@ class Workload:
     device: Device = "cpu"
     """Device of the model."""
     allocator: Allocator = "default"
-    """Whether the C library's allocator keeps freed memory, returns it to the system, or decides."""
+    """Whether the C library's allocator keeps freed memory, returns it, or decides by size."""
     domain: Domain = DOMAIN
     """Domain of the sites."""
     most_bytes: int | None = None
-    """Limit of the process's address space; a model that needs more fails without harm to others."""
+    """Limit of the process's address space; a model that needs more fails with an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ def in_new_process(call: Callable[[Argument], Result], argument: Argument) -> Re
 
 
 def _measure_here(workload: Workload) -> Cost:
-    """Returns the cost of a workload in this process, whose peak memory must be that of the workload."""
+    """Returns the cost of a workload in this process, which must be new: its peak is measured."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     _set_allocator(workload.allocator)
@@ -274,5 +274,5 @@ def _memory(device: Device) -> tuple[int, int]:
 
 
 def round_large(value: int | float | None) -> int | float | None:
-    """Returns a value, rounded to an integer from 100 on, so that tables print it without exponent."""
+    """Returns a value, rounded to an integer from 100 on, which tables print without exponent."""
     return round(value) if value is not None and value >= 100 else value

@@ -61,8 +61,9 @@ def convergence_table(curves: Curves, column: str, protocol: Protocol) -> Table:
             entries.append(Entry(reached[-1]) if reached else Entry(note="no epoch yet"))
         table.add(name, entries)
     table.notes.append(
-        "Relative L2 on validation data after the last epoch before each time. The learning rate is "
-        f"still high then, so a run with a smaller budget would be better. First seed. {protocol}."
+        "Relative L2 on validation data after the last epoch before each time. The learning rate "
+        "is still high then, so a run with a smaller budget would be better. First seed. "
+        f"{protocol}."
     )
     return table
 
@@ -153,8 +154,9 @@ def transfer_table(
                 entries.append(Entry(note=str(reason)))
         table.add(row, entries)
     table.notes.append(
-        "1x are the training sites. 2x has true data at twice the resolution along each axis, unless "
-        f"marked interpolated. Numbers in parentheses are ratios to the error at 1x. {protocol}."
+        "1x are the training sites. 2x has true data at twice the resolution along each axis, "
+        "unless marked interpolated. Numbers in parentheses are ratios to the error at 1x. "
+        f"{protocol}."
     )
     return table
 

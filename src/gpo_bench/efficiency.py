@@ -91,13 +91,13 @@ def efficiency_tables(rows: Sequence[Row]) -> list[Table]:
         f"Times are {unit}, the shortest of all repeats. An epoch is {EPOCH:,} samples, or "
         f"{EPOCH / batch:g} steps. A training step is forward, backward and AdamW.",
         "Peak memory is that of a training step without the model and its batch: activations, "
-        "gradients, the state of AdamW and memory that the allocator keeps. 1 MB is 2^20 bytes. glibc "
-        "maps tensors above 32 MB anew each time, which is a part of the time of large models.",
+        "gradients, the state of AdamW and memory that the allocator keeps. 1 MB is 2^20 bytes. "
+        "glibc maps tensors above 32 MB again each time, which adds to the time of large models.",
     ]
     ratios.notes += [
-        "The paper measured at 64×64 and batch 16 on an NVIDIA RTX 4090, with epochs of unknown size. "
-        "Its memory and seconds are therefore comparable only as multiples, which refer to its own "
-        "gpo. That model has 1,598,257 parameters, which do not follow from the sizes in the paper.",
+        "The paper measured at 64×64 and batch 16 on an NVIDIA RTX 4090, with epochs of unknown "
+        "size. Its memory and seconds are therefore comparable only as multiples, which refer to "
+        "its own gpo. That model has 1,598,257 parameters, which the sizes in the paper do not give.",
     ]
     return [costs, ratios]
 

@@ -1,7 +1,7 @@
 """One experiment of a table: a run folder that `gpo run` writes once.
 
-Each run is a separate `gpo` process with a file of settings, so that an experiment reproduces what a
-user gets. The learning rate of a model on a column is selected once on validation data, for all
+Each run is a separate `gpo` process with a file of settings, so that an experiment reproduces what
+a user gets. The learning rate of a model on a column is selected once on validation data, for all
 seeds.
 """
 
@@ -64,7 +64,7 @@ class Experiment:
         return Run(self.folder(root) / "run")
 
     def results(self, root: Path) -> Results:
-        """Returns all scores of a finished experiment; evaluates the run if it has only one-step scores."""
+        """Returns all scores of a finished experiment, and computes them if they are missing."""
         run = self.run_folder(root)
         results = Results.load(run.results_file)
         if results.scope == "all":

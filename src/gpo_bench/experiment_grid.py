@@ -73,7 +73,7 @@ class ExperimentGrid:
                 raise
 
     def error(self, row: str, column: str) -> Entry:
-        """Returns mean and standard deviation of relative L2 over seeds, or why they are missing."""
+        """Returns mean and standard deviation of relative L2 over seeds, or why there are none."""
         outcomes = self.outcomes.get((row, column))
         if not outcomes:
             return Entry(note=self.failures.get((row, column), "not run"))

@@ -1,7 +1,7 @@
 """Inference time of a model on fixed sites: eager, exported, compiled and in onnxruntime.
 
-Models have the default sizes of a run and random weights, which do not affect the time. Each backend
-runs in a new process with one thread.
+Models have the default sizes of a run and random weights, which do not affect the time. Each
+backend runs in a new process with one thread.
 """
 
 import os
@@ -192,9 +192,9 @@ def export_table(rows: Sequence[Row], grid: str, model: str) -> Table:
         entries[0] = replace(entries[0], note=row["note"])
         table.add(row["form"], entries)
     table.notes += [
-        "CPU time of one thread for one call, the shortest of all repeats. Preparation: CPU seconds to "
-        "solve, trace, compile, write and load, and for the first call of each batch size. Largest "
-        "difference: from the first row, relative to its largest value.",
+        "CPU time of one thread for one call, the shortest of all repeats. Preparation: CPU seconds "
+        "to solve, trace, compile, write and load, and for the first call of each batch size. "
+        "Largest difference: from the first row, relative to its largest value.",
     ]
     return table
 

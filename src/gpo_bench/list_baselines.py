@@ -21,7 +21,7 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Baselines:
-    """Lists the baselines with their parameter counts, or the reason why a geometry is unsupported."""
+    """Lists the baselines with their parameter counts and the geometries they support."""
 
     def run(self) -> None:
         """Prints one row per model, for one input and one output field."""

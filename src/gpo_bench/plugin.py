@@ -1,7 +1,7 @@
 """Registers baselines, data sets and commands with `gpo`.
 
-The entry point `bench` in the group `gpo.plugins` names this module. It is imported by every command,
-so it refers to networks, solvers and commands by name and imports none of them.
+The entry point `bench` in the group `gpo.plugins` names this module. It is imported by every
+command, so it refers to networks, solvers and commands by name and imports none of them.
 """
 
 from gpo.cli.registry import COMMANDS, Command

@@ -44,7 +44,7 @@ class Protocol:
         return {"preset": self.preset, "noise": 0.0, **unlimited, **limit}
 
     def tuning(self) -> dict[str, Any]:
-        """Returns the settings of a run that compares learning rates, with a sixth of the budget."""
+        """Returns the settings of a run that tests a learning rate with a sixth of the budget."""
         settings = self.settings()
         for name in ("budget_cpu", "steps"):
             if name in settings:

@@ -1,9 +1,10 @@
 r"""Scaling of time and memory with the number of sites, and with the size of gpo-paper.
 
-The paper claims a cost linear in the number of sites (section 2.2, "Complexity"), which is tested by
-fitting the exponent $p$ of $y\propto x^p$. The allocator of the C library treats tensors above 32 MB
-differently, which would put a kink into each curve. Times are therefore measured while it keeps all
-freed memory, and peaks while it returns all freed memory, so that they are those of live tensors.
+The paper claims a cost linear in the number of sites (section 2.2, "Complexity"), which is tested
+by fitting the exponent $p$ of $y\propto x^p$. The allocator of the C library treats tensors above
+32 MB differently, which would put a kink into each curve. Times are therefore measured while it
+keeps all freed memory, and peaks while it returns all freed memory, so that they are those of live
+tensors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,13 +46,12 @@ QUANTITIES = {
 }
 """Measured quantities, by their name in a row."""
 ALLOCATOR_NOTE = (
-    "On a CPU, times are measured while the allocator keeps freed memory, and peaks while it returns "
-    "freed memory; peaks are those of tensors, without the model and its batch. By default glibc is "
+    "On a CPU, times are measured while the allocator keeps freed memory, and peaks while it "
+    "returns it; peaks are those of tensors, without the model and its batch. By default glibc is "
     "slower for tensors above 32 MB, and needs up to twice the memory for smaller ones."
 )
 KEPT_MEMORY_RATIO = 2.0
-"""Bound on the ratio of process memory to tensor memory if the allocator keeps freed memory; 1.8 was
-measured."""
+"""Bound on the ratio of process to tensor memory if the allocator keeps memory; 1.8 was measured."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def measure_scaling(
         sweeps: Fields of gpo-paper's configuration with increasing values, measured at 64×64 sites
             and batch size 16.
         repeats: Number of rounds over all points.
-        memory_limit: Memory in gigabytes; steps that would need more, extrapolated from the previous
-            point, are omitted.
+        memory_limit: Memory in gigabytes; steps that would need more, extrapolated from the
+            previous point, are omitted.
         device: Device of the models; times on a GPU are wall times.
         on_progress: Called with a message before each measurement.
     """
@@ -163,7 +163,7 @@ def _at_size(name: str, value: int, device: Device) -> Point:
 
 
 def _measure_time_and_peak(workload: Workload) -> Cost:
-    """Returns times and peaks of two processes, each with the allocator that does not affect them."""
+    """Returns times and peaks of two processes, each with the allocator that suits it."""
     if workload.device != "cpu":
         return measure_cost(workload)
     peaks = measure_cost(replace(workload, allocator="releasing"))

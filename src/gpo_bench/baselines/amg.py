@@ -2,7 +2,8 @@ r"""AMG, the multi-graph neural operator of Li et al. (2025), on point clouds.
 
 Each block couples all points through a few physics tokens, then the points with the largest
 interpolation error through a graph of spatial neighbours, then a coarse sample of points through a
-graph of similar features: $x\mapsto\mathrm{MLP}(\mathrm{LN}(G_{\mathrm{global}}G_{\mathrm{local}}Px+x))$.
+graph of similar features:
+$x\mapsto\mathrm{MLP}(\mathrm{LN}(G_{\mathrm{global}}G_{\mathrm{local}}Px+x))$.
 """
 
 import math
@@ -131,9 +132,10 @@ class Block(nn.Module):
 class PhysicsAttention(nn.Module):
     r"""Attention among tokens, each a weighted mean over all points.
 
-    Point $n$ belongs to token $m$ with weight $p_{nm}=\mathrm{softmax}_m\,(W_aW_hx_n)_m/\tau_h$. Tokens
-    are $t_m=\sum_np_{nm}V_hx_n/(\sum_np_{nm}+10^{-5})$, and a point receives $\sum_mp_{nm}t_m'$. Linear
-    maps are applied to weights and tokens where possible, because points are many more.
+    Point $n$ belongs to token $m$ with weight $p_{nm}=\mathrm{softmax}_m\,(W_aW_hx_n)_m/\tau_h$.
+    Tokens are $t_m=\sum_np_{nm}V_hx_n/(\sum_np_{nm}+10^{-5})$, and a point receives
+    $\sum_mp_{nm}t_m'$. Linear maps are applied to weights and tokens where possible, because points
+    are many more.
     """
 
     def __init__(self, width: int, num_heads: int, num_tokens: int) -> None:

@@ -147,7 +147,7 @@ def check_sizes(config: Any, **minimums: int) -> None:
             raise ValueError(f"`{name}` must be {len(parts)} numbers, got {value}.")
         smallest = minimums.get(name, 1)
         if any(type(number) is int and number < smallest for number in numbers):
-            raise ValueError(f"`{name}` must be at minimums {smallest}, got {value}.")
+            raise ValueError(f"`{name}` must be at least {smallest}, got {value}.")
         if name in DEPTHS:
             check_depth(name, max(numbers))
     for name in WIDTHS:

@@ -47,8 +47,8 @@ class CNOConfig:
 class CNO(AbstractBaseline):
     """An encoder that halves the grid, a bottleneck, and a decoder with skip connections.
 
-    Grids that cannot be halved `num_levels` times are padded with zeros at the end of each axis, and
-    the prediction is cropped.
+    Grids that cannot be halved `num_levels` times are padded with zeros at the end of each axis,
+    and the prediction is cropped.
 
     Args:
         problem: Channels and geometry; any 2-D grid.
@@ -105,7 +105,7 @@ class CNO(AbstractBaseline):
 
 
 class Block(nn.Module):
-    r"""$\sigma_{s\to s'}\circ\mathrm{BatchNorm}\circ\mathrm{Conv}$, which may change the grid size."""
+    r"""$\sigma_{s\to s'}\circ\mathrm{BatchNorm}\circ\mathrm{Conv}$, which may change the size."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 r"""GNOT, the General Neural Operator Transformer of Hao et al. (2023).
 
 Linear cross-attention couples a geometry stream $g(x)$ and a physics stream $z(x, f)$. Each
-feed-forward layer is a mixture of experts $\sum_e p_e(x)\,F_e$ whose gate $p$ depends on coordinates
-only.
+feed-forward layer is a mixture of experts $\sum_e p_e(x)\,F_e$ whose gate $p$ depends on
+coordinates only.
 """
 
 from dataclasses import dataclass
@@ -109,7 +109,7 @@ class ExpertBlock(nn.Module):
 
 
 class Experts(nn.Module):
-    r"""$\sum_e p_e\,(W_e\,\mathrm{GELU}(U_e z + a_e) + b_e)$, all experts in two matrix products."""
+    r"""$\sum_e p_e\,(W_e\,\mathrm{GELU}(U_e z + a_e) + b_e)$, all experts in two products."""
 
     def __init__(self, width: int, hidden: int, num_experts: int) -> None:
         super().__init__()

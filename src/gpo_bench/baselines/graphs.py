@@ -162,8 +162,8 @@ def interpolate(
 ) -> Float[Tensor, "batch points channels"]:
     r"""Returns values at all points, interpolated from some of the points.
 
-    The interpolant is $\sum_k w_k u_k/\sum_k w_k$ with $w_k=1/\max(r_k^2, 10^{-16})$ over the nearest
-    sites.
+    The interpolant is $\sum_k w_k u_k/\sum_k w_k$ with $w_k=1/\max(r_k^2, 10^{-16})$ over the
+    nearest sites.
     """
     positions = gather_rows(coords, sites)
     slot, is_valid = nearest(position_similarity, coords, positions, is_site, num_neighbours)
@@ -339,7 +339,7 @@ def _messages_and_weights(
     Float[Tensor, "chunk edges heads width"],
     Float[Tensor, "chunk edges heads"],
 ]:
-    r"""Returns $l_j$, $\mathrm{LeakyReLU}(l_j+r_i)$ and $\alpha_{ij}$ on the edges of a chunk of nodes."""
+    r"""Returns $l_j$, $\mathrm{LeakyReLU}(l_j+r_i)$ and $\alpha_{ij}$ on edges of a chunk of nodes."""
     messages = sent.index_select(0, senders.flatten()).unflatten(0, senders.shape)
     joined = leaky_relu(messages + received.unsqueeze(1), SLOPE, inplace=True)
     messages, joined = (part.unflatten(-1, attention.shape) for part in (messages, joined))

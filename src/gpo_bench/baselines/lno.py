@@ -34,8 +34,8 @@ class LNOConfig(AbstractTransformerConfig):
 class LNO(AbstractBaseline):
     """Maps fields on any points by blocks that act on latent modes.
 
-    Weights keep PyTorch's default initialisation. The inputs of the trunk are unit coordinates, also
-    on structured meshes.
+    Weights keep PyTorch's default initialisation. The inputs of the trunk are unit coordinates,
+    also on structured meshes.
 
     Args:
         problem: Channels and geometry.

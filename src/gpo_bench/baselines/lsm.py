@@ -150,8 +150,9 @@ class DoubleConvolution(nn.Sequential):
 class SpectralBlock(nn.Module):
     r"""Encodes each patch into tokens, advances the tokens and decodes them.
 
-    The steps are $T=T_0+\mathrm{softmax}(T_0K^\top)V$, the solver, and $x+\mathrm{softmax}(QT^\top)T$.
-    Keys, values and queries are linear in the features of the patch; logits are not scaled.
+    The steps are $T=T_0+\mathrm{softmax}(T_0K^\top)V$, the solver, and
+    $x+\mathrm{softmax}(QT^\top)T$. Keys, values and queries are linear in the features of the
+    patch; logits are not scaled.
 
     Args:
         channels: Number of channels of the field and of a token, all heads together.
@@ -198,7 +199,7 @@ class SpectralBlock(nn.Module):
     def advance(
         self, tokens: Float[Tensor, "patches heads tokens head_dim"]
     ) -> Float[Tensor, "patches heads tokens head_dim"]:
-        r"""Returns $z+\sum_{j<K}a_j\sin(\pi jz/K)+b_j\cos(\pi jz/K)$ with $a$ and $b$ per channel."""
+        r"""Returns $z+\sum_{j<K}a_j\sin(\pi jz/K)+b_j\cos(\pi jz/K)$, $a$ and $b$ by channel."""
         phases = (math.pi / len(self.orders) * tokens).unsqueeze(-1) * self.orders
         return tokens + (self.sines * phases.sin() + self.cosines * phases.cos()).sum(-1)
 

@@ -1,11 +1,12 @@
 r"""M2NO, the multiresolution operator of Li et al. (2024): algebraic multigrid with multiwavelets.
 
 The model is a stack of multigrid V-cycles. Smoothers and the operator $A$ are learned convolutions;
-the restriction $Hu$ and the prolongation $H^\top u$ are fixed Legendre multiwavelet filters. As in the
-released code, a coarser level receives the restricted state, not the residual.
+the restriction $Hu$ and the prolongation $H^\top u$ are fixed Legendre multiwavelet filters. As in
+the released code, a coarser level receives the restricted state, not the residual.
 
-With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the scaling coefficients of a cell follow
-from those of its halves, $s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$.
+With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the scaling coefficients of a cell
+follow from those of its halves,
+$s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$.
 """
 
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class M2NOConfig:
     sweeps: tuple[int, ...] = (1, 1, 2, 2, 2, 3)
     """Number of smoothing steps on each coarser level, as many levels as the grid can be halved."""
     spatial_2x2: bool = False
-    """Restricts 2 x 2 blocks of cells. The released code restricts four consecutive cells of a row."""
+    """Restricts 2 x 2 blocks of cells; the released code restricts four cells of a row."""
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -118,7 +119,7 @@ class Transfer(nn.Module):
 
 
 class VCycle(nn.Module):
-    r"""One V-cycle for $Au=f$: smoothing, restriction, prolongation with layer norms, correction."""
+    r"""A V-cycle for $Au=f$: smoothing, restriction, prolongation with layer norms, correction."""
 
     def __init__(
         self, channels: int, size: int, sweeps: tuple[int, ...], transfer: Transfer

@@ -1,7 +1,8 @@
 r"""ONO, the Orthogonal Neural Operator of Xiao et al. (2024).
 
-One stream learns functions $\psi$, which a Cholesky factor of their covariance makes orthonormal over
-the data. They define a kernel that updates the other stream, $u+\psi\,\mathrm{diag}(\mu)\,\psi^\top u$.
+One stream learns functions $\psi$, which a Cholesky factor of their covariance makes orthonormal
+over the data. They define a kernel that updates the other stream,
+$u+\psi\,\mathrm{diag}(\mu)\,\psi^\top u$.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from gpo_bench.baselines.transformer import (
 MOMENTUM = 0.1
 """Weight of the latest batch in the running covariance."""
 FIRST_JITTER, NUM_JITTERS = 1e-6, 10
-"""First value added to the diagonal if the Cholesky factorisation fails, and number of tenfold retries."""
+"""Smallest value added to the diagonal if the Cholesky factorisation fails, and tenfold retries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class OrthogonalBlock(nn.Module):
         features = features + self.attention(self.norm(features), is_active)
         features = features + self.mlp(features)
         psi = self.psi(features)
-        # Cholesky factorisation has no half precision, and sums over sites would overflow in it.
+        # In half precision the Cholesky factorisation fails, and sums over sites overflow.
         with torch.autocast(psi.device.type, enabled=False):
             psi = self.orthogonalise(psi.to(_precise(psi)), is_active)
             field = field.to(psi.dtype)
@@ -129,7 +130,7 @@ class PointAttention(nn.Module):
 
 
 class Orthogonalisation(nn.Module):
-    r"""$\psi L^{-\top}$ with $LL^\top=C=\frac1{BN}\sum_{bn}\psi\psi^\top$, whose covariance is the identity."""
+    r"""$\psi L^{-\top}$ with $LL^\top=C=\frac1{BN}\sum_{bn}\psi\psi^\top$, of unit covariance."""
 
     covariance: Tensor
     has_covariance: Tensor

@@ -1,7 +1,7 @@
 r"""Fourier projection between unstructured 2-D points and a latent grid (Geo-FNO, Li et al., 2022).
 
-A network learns the coordinates of points on the latent torus, $\xi=\phi^{-1}(x)$. The low modes are
-$\hat u_k=\sum_n u_n e^{-2\pi i\langle k,\xi_n\rangle}$, and the field at points is
+A network learns the coordinates of points on the latent torus, $\xi=\phi^{-1}(x)$. The low modes
+are $\hat u_k=\sum_n u_n e^{-2\pi i\langle k,\xi_n\rangle}$, and the field at points is
 $u(x)=\mathrm{Re}\sum_k\hat u_k e^{2\pi i\langle k,\xi(x)\rangle}$. Modes are ordered as in
 `spectral_convolution`.
 """
@@ -112,7 +112,7 @@ class GridToPoints(nn.Module):
         image: Float[Tensor, "image points 2"],
         coords: Float[Tensor, "batch points 2"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns the field at points with torus coordinates `image` and unit coordinates `coords`."""
+        """Returns the field at points of torus coordinates `image` and unit coordinates `coords`."""
         coefficients = self.mix(low_modes(latent, self.modes))
         return points_of_modes(coefficients, image) + self.place(coords)
 
@@ -162,7 +162,7 @@ def points_of_modes(
 def plane_waves(
     image: Float[Tensor, "image points 2"], modes: tuple[int, ...]
 ) -> Float[Tensor, "image points parts"]:
-    r"""Returns $e^{2\pi i\langle k,\xi\rangle}$ for each mode, with interleaved real and imaginary parts."""
+    r"""Returns $e^{2\pi i\langle k,\xi\rangle}$ for each mode, real and imaginary parts interleaved."""
     rows, columns = (torch.arange(count, dtype=image.dtype, device=image.device) for count in modes)
     angles = (2 * math.pi * image).unsqueeze(-1)
     first = angles[..., 0, :] * torch.cat([rows, rows - modes[0]])

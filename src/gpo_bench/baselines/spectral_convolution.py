@@ -76,8 +76,8 @@ def low_modes(
 ) -> Complex[Tensor, "batch channels *modes"]:
     """Returns the low modes of the unnormalised `torch.fft.rfftn`.
 
-    Each axis is truncated before the next is transformed, which is less than half the work of a full
-    transform.
+    Each axis is truncated before the next is transformed, which is less than half the work of a
+    full transform.
     """
     spectrum = torch.fft.rfft(at_least_single(values))[..., : modes[-1]]
     for axis, count in enumerate(modes[:-1], start=2):

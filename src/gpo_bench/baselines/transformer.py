@@ -1,9 +1,9 @@
 r"""Common parts of the Transformer baselines: configuration, lift, blocks, linear attention.
 
 All five map each site to a token and apply blocks of attention and perceptron. The linear attention
-of the Galerkin Transformer and GNOT is $O = Q(K^\top V)/\nu + Q$ in each head, where $Q$ and $K$ pass
-through a softmax over their *features*. $K^\top V$ has the size of a head, so the cost is linear in
-the number of points.
+of the Galerkin Transformer and GNOT is $O = Q(K^\top V)/\nu + Q$ in each head, where $Q$ and $K$
+pass through a softmax over their *features*. $K^\top V$ has the size of a head, so the cost is
+linear in the number of points.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,8 @@ class LinearAttention(nn.Module):
     Args:
         head_shape: Number of heads, and number of channels per head.
         divisor: The divisor $\nu$: the number of sites ("count", Galerkin Transformer), or
-            $\nu_i=Q_i\cdot\sum_jK_j$, which normalises the weights of a query to one ("mass", GNOT).
+            $\nu_i=Q_i\cdot\sum_jK_j$, which normalises the weights of a query to one ("mass",
+            GNOT).
     """
 
     def __init__(self, head_shape: tuple[int, int], *, divisor: Literal["count", "mass"]) -> None:
@@ -160,8 +161,8 @@ def site_features(
 ) -> Float[Tensor, "batch points features"]:
     """Returns $[x, f(x)]$ at each site, and zeros at masked and padded sites.
 
-    Padded sites may have any coordinates; a token that overflows would turn sums over sites into NaN
-    even with weight zero.
+    Padded sites may have any coordinates; a token that overflows would turn sums over sites into
+    NaN even with weight zero.
     """
     return torch.cat([coords, values], dim=-1).masked_fill(~is_active.unsqueeze(-1), 0)
 

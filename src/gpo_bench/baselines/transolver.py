@@ -1,7 +1,7 @@
 r"""Transolver of Wu et al. (2024): attention among learned slices of the domain.
 
-Points are softly assigned to $S$ slices, $w=\mathrm{softmax}_s(\cdot/\tau)$. The mean of each slice is
-a token; tokens attend to each other, and each point receives the tokens of its slices.
+Points are softly assigned to $S$ slices, $w=\mathrm{softmax}_s(\cdot/\tau)$. The mean of each slice
+is a token; tokens attend to each other, and each point receives the tokens of its slices.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ MASS_FLOOR = 1e-5
 class TransolverConfig(AbstractTransformerConfig):
     """Architecture of a `Transolver`.
 
-    With the defaults it has 3,069,889 parameters on a 2-D grid, as in the paper's table, and 972,737
-    on unstructured points.
+    With the defaults it has 3,069,889 parameters on a 2-D grid, as in the paper's table, and
+    972,737 on unstructured points.
     """
 
     num_slices: int = 32

@@ -148,8 +148,8 @@ def c_mesh(
     """Returns mesh nodes with axes (around, out, 2).
 
     The first axis runs from downstream below the wake, around the airfoil, to downstream above the
-    wake. Nodes at index 0 of the second axis lie on the wake, the airfoil, and the wake again; those
-    on the wake occur twice, once from below and once from above.
+    wake. Nodes at index 0 of the second axis lie on the wake, the airfoil, and the wake again;
+    those on the wake occur twice, once from below and once from above.
 
     Args:
         section: The airfoil.
@@ -188,7 +188,7 @@ def num_wake(num_around: int) -> int:
 
 
 def joined_at_wake(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of unique nodes, merging duplicates on the wake, and each node's new index.
+    """Returns the indices of nodes without duplicates on the wake, and each node's new index.
 
     Args:
         num_around: Number of cells around the airfoil.
@@ -226,7 +226,7 @@ def _bernstein(coefficients: np.ndarray) -> Surface:
 
 
 def _wake(upper: np.ndarray, lower: np.ndarray, count: int, radius: float) -> np.ndarray:
-    """Returns points on a wake that starts along the trailing edge's bisector and turns horizontal."""
+    """Returns points on a wake that leaves along the trailing edge's bisector and turns level."""
     tail = upper[-1]
     directions = tail - np.array([upper[-2], lower[-2]])
     slope = np.tan(np.angle(directions / np.abs(directions)).mean())

@@ -1,8 +1,8 @@
 r"""A vortex that is advected past an airfoil: unsteady flow on triangular meshes.
 
 The solver integrates the Euler equations on C-meshes, whose cells are split into triangles for the
-file. It adds a vortex in equilibrium to a steady flow, upstream of the airfoil. The flow carries the
-vortex onto the airfoil, which splits it; the vortex moves the shocks and emits sound.
+file. It adds a vortex in equilibrium to a steady flow, upstream of the airfoil. The flow carries
+the vortex onto the airfoil, which splits it; the vortex moves the shocks and emits sound.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ class AirfoilVortex(AbstractAirfoils):
         check_recording(self.num_trajectories, self.num_frames, self.frame_step, self.courant)
 
     def solve(self, trajectories: range) -> Portion:
-        """Returns `nodes` (trajectories, points, 2) and `fields` (trajectories, times, points, 4)."""
+        """Returns `nodes` (trajectories, points, 2), `fields` (trajectories, times, points, 4)."""
         kept, _ = mesh_triangles(self.num_around, self.num_out)
         nodes = [self.mesh(number).reshape(-1, 2)[kept] for number in trajectories]
         steady = solve_with_retries(self._steady, trajectories, self.steady_courant)
@@ -109,7 +109,7 @@ class AirfoilVortex(AbstractAirfoils):
         return speed * float(generator.choice((-1, 1))), size, height
 
     def disturbed(self, flow: BodyFittedFlow, state: Cells, numbers: Sequence[int]) -> Cells:
-        r"""Returns each flow plus its vortex, of azimuthal speed $v_m\frac r\ell e^{(1-r^2/\ell^2)/2}$.
+        r"""Returns each flow plus its vortex, of swirl speed $v_m\frac r\ell e^{(1-r^2/\ell^2)/2}$.
 
         Density and pressure drop towards the centre at constant entropy, so that in a uniform
         stream pressure balances the rotation and the vortex is advected unchanged.

@@ -115,7 +115,7 @@ class TransonicAirfoil(AbstractAirfoils):
     suffix = ""
 
     def solve(self, trajectories: range) -> Portion:
-        """Returns node coordinates `x`, `y` and fields `q`: density, velocity, pressure, Mach number."""
+        """Returns nodes `x`, `y` and fields `q`: density, velocity, pressure and Mach number."""
 
         def attempt(numbers: Sequence[int], courant: float) -> Tensor:
             flow = self.flow(numbers)

@@ -16,11 +16,11 @@ from torch import Tensor
 from gpo_bench.solvers.riemann import hllc, to_conserved, to_primitive
 
 LIMITER_EPSILON = 1e-3
-"""Squared jump between cells below which slopes are not limited. Without it the limiter would switch
-on and off in the far field, and the residual would not converge."""
+"""Squared jump between cells below which slopes are not limited. Without it the limiter would
+switch on and off in the far field, and the residual would not converge."""
 
 MIN_STEP_FRACTION = 1e-6
-"""Shortest time step, as a fraction of the duration; a flow that needs shorter steps becomes NaN."""
+"""Shortest time step as a fraction of the duration; flows that need shorter ones are NaN."""
 
 Cells = Float[Tensor, "channels batch around out"]
 
@@ -156,7 +156,7 @@ class BodyFittedFlow:
         )
 
     def at_nodes(self, state: Cells) -> Float[Tensor, "channels batch around+1 out+1"]:
-        """Returns nodal values: the mean of the four adjacent cells, extrapolated to the airfoil."""
+        """Returns nodal values: means of the four adjacent cells, extrapolated to the airfoil."""
         padded = self._with_ghost_cells(state)[:, :, 1:-1, 1:-1]
         inner = padded[:, :, 1:-1]
         inner[:, :, self.body, 0] = 2 * inner[:, :, self.body, 1] - inner[:, :, self.body, 2]
@@ -174,7 +174,7 @@ class BodyFittedFlow:
         padded = self.far.view(4, 1, 1, 1).expand(4, batch, around + 4, out + 4).clone()
         padded[:, :, 2:-2, 2:-2] = state
         below = padded[:, :, 2:-2, :2]
-        # Ghost cells of the wake are cells of its other side; those of the airfoil are mirror images.
+        # Ghost cells of the wake are cells of its other side; those of the airfoil are mirrored.
         below.copy_(state[..., :2].flip(2, 3))
         image = state[:, :, self.body, :2].flip(3)
         normal = self.outward.normals[:, :, self.body, :1]
@@ -187,8 +187,8 @@ def _reconstruct_faces(padded: Tensor, dim: int) -> Float[Tensor, "2 4 batch row
     r"""Returns the states on both sides of each face between inner cells along a direction.
 
     The half slope of a cell uses van Albada's limiter,
-    $\frac12\frac{a(b^2+\epsilon)+b(a^2+\epsilon)}{a^2+b^2+2\epsilon}$ with the jumps $a$ and $b$ to both
-    neighbours, which is their mean where they are similar or small.
+    $\frac12\frac{a(b^2+\epsilon)+b(a^2+\epsilon)}{a^2+b^2+2\epsilon}$ with the jumps $a$ and $b$ to
+    both neighbours, which is their mean where they are similar or small.
     """
     jumps = padded.diff(dim=dim)
     count = jumps.shape[dim] - 1

@@ -2,9 +2,9 @@ r"""Finite volumes for compressible flow on a uniform grid in one, two or three 
 
 The equations are $\partial_t U+\nabla\cdot F(U)=S$ for mass, momentum and energy of an ideal gas.
 The tendency of a cell is the sum of the fluxes through its faces (`riemann.py`), viscous stress
-(`Viscosity`) and cooling (`AbstractCooling`). Outflow through open boundaries and cooling losses are
-accumulated from the same fluxes as the state, so budgets close to rounding error. `runge_kutta.py`
-integrates in time.
+(`Viscosity`) and cooling (`AbstractCooling`). Outflow through open boundaries and cooling losses
+are accumulated from the same fluxes as the state, so budgets close to rounding error.
+`runge_kutta.py` integrates in time.
 
 Arrays have the axes channels, trajectories and grid. Conserved channels are density, momentum along
 each axis and energy; primitive channels are density, velocity and pressure. Device and precision
@@ -91,7 +91,7 @@ class Losses:
     """Losses of each trajectory, or their rates, in double precision."""
 
     outflow: Float[Tensor, "channels batch"]
-    """Mass, momenta and energy that left through open boundaries, including the work of pressure."""
+    """Outflow of mass, momenta and energy through open boundaries, with the work of pressure."""
     cooled: Float[Tensor, " batch"]
     """Energy lost by cooling."""
 

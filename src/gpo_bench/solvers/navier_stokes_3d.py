@@ -80,8 +80,8 @@ class NavierStokes3D(AbstractSolver):
             or self.size <= 2 * self.largest_wavenumber
         ):
             raise ValueError(
-                f"`largest_wavenumber` must be 1 to {INITIAL_SIZE // 2 - 1} and below half of `size`, got "
-                f"largest_wavenumber={self.largest_wavenumber}, size={self.size}."
+                f"`largest_wavenumber` must be 1 to {INITIAL_SIZE // 2 - 1} and below half of "
+                f"`size`, got largest_wavenumber={self.largest_wavenumber}, size={self.size}."
             )
         check_recording(self.num_trajectories, self.num_frames, self.frame_step, self.courant)
 
@@ -117,7 +117,7 @@ class NavierStokes3D(AbstractSolver):
             )
 
     def initial_fields(self, number: int) -> Float[Tensor, "5 size size size"]:
-        """Returns random density, velocity and pressure; they depend only on `seed` and `number`."""
+        """Returns random density, velocity and pressure that depend only on seed and number."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         waves = self._draw_waves(5, generator)
         if self.start == "turbulent":
@@ -142,7 +142,7 @@ class NavierStokes3D(AbstractSolver):
     def _draw_waves(
         self, count: int, generator: torch.Generator
     ) -> Complex[Tensor, "count drawn drawn half"]:
-        """Returns random spectra on the initial grid, with amplitudes that fall off as `decay` says."""
+        """Returns random spectra on the initial grid, whose amplitudes fall off by `decay`."""
         noise = torch.randn(
             count,
             INITIAL_SIZE,

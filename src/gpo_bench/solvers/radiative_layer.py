@@ -81,8 +81,8 @@ class RadiativeLayer(AbstractSolver):
     num_waves: int = 12
     """Number of waves along x in the initial noise, from the longest on."""
     sinking: float = 0.0013
-    """Factor c of the initial velocity -c t_cool^-0.6 of both gases along y. Cooling gas contracts and
-    draws in cold gas; without it the layer would leave the domain where cooling is fast."""
+    """Factor c of the initial velocity -c t_cool^-0.6 of both gases along y. Cooling gas contracts
+    and draws in cold gas; without it the layer would leave the domain where cooling is fast."""
     num_trajectories: int = 90
     """Number of trajectories."""
     num_frames: int = 101
@@ -139,7 +139,7 @@ class RadiativeLayer(AbstractSolver):
         )
 
     def solve(self, trajectories: range) -> Portion:
-        """Returns `density`, `pressure`, `velocity` (trajectories, times, x, y, ...) and `tcool`."""
+        """Returns `density`, `pressure`, `velocity` (trajectories, times, x, y, ...), `tcool`."""
         frames = solve_with_retries(self._record, trajectories, self.courant).cpu().numpy()
         return {
             "density": frames[:, :, 0],
@@ -163,7 +163,7 @@ class RadiativeLayer(AbstractSolver):
             )
 
     def initial_fields(self, number: int) -> Float[Tensor, "4 x y"]:
-        """Returns initial density, velocity and pressure; noise depends only on `seed` and `number`."""
+        """Returns initial density, velocity and pressure; noise depends on seed and number only."""
         x, y = (torch.from_numpy(axis) for axis in self.axes.values())
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         draws = x.new_empty(2, self.num_waves).normal_(generator=generator)

@@ -4,9 +4,9 @@ Conserved variables are density, momentum along each axis and energy; primitive 
 density, velocity and pressure (`to_primitive`, `to_conserved`). Fluxes come from a limited
 reconstruction of the states on both sides of a face (`reconstruct`) and the HLLC solver (`hllc`).
 Arrays of these two have the axes channels, cells along one direction, and any others; the channels
-are density, normal velocity, tangential velocities and pressure, or the fluxes of mass, momentum (in
-the order of velocities) and energy. Operations are in place where possible, because memory traffic
-dominates the cost of a step.
+are density, normal velocity, tangential velocities and pressure, or the fluxes of mass, momentum
+(in the order of velocities) and energy. Operations are in place where possible, because their
+number determines the cost of a step.
 """
 
 import torch

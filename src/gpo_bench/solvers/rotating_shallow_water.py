@@ -63,7 +63,7 @@ class RotatingShallowWater:
         self.damping = damping * relative**2
 
     def wind(self, state: State, harmonics: SphericalHarmonics | None = None) -> Vector:
-        """Returns southward and eastward velocity in m/s, on the solver's grid or on another one."""
+        """Returns southward and eastward velocity in m/s, on this grid or on another one."""
         return (harmonics or self.harmonics).vector(state[0], state[1]) * self.radius
 
     def tendency(self, state: State) -> State:

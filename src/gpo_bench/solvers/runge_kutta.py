@@ -15,7 +15,7 @@ from gpo.data.solvers.base import BlownUpError
 from gpo_bench.solvers.finite_volume import Flow, Losses
 
 MIN_STEP_FRACTION = 1e-6
-"""Shortest time step, as a fraction of the duration; a trajectory that needs shorter ones is NaN."""
+"""Shortest time step as a fraction of the duration; trajectories that need shorter ones are NaN."""
 MAX_ATTEMPTS = 4
 """Attempts to solve a trajectory, each with half the time step of the previous one."""
 WARM_UP_BLOCK = 7 * 2**20

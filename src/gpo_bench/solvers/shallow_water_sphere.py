@@ -60,7 +60,7 @@ class ShallowWaterSphere(AbstractSolver):
     burn_in: float = 144.0
     """Spin-up before the first frame in hours; 504, half a year, in The Well."""
     calming_time: float = 3.0
-    """Initial e-folding time of the divergence damping in hours; the damping ends with `burn_in`."""
+    """Initial e-folding time of the divergence damping in hours; it ends with `burn_in`."""
     seed: int = 0
     """Random seed of mountains and initial winds."""
     day: float = 24.0
@@ -80,7 +80,7 @@ class ShallowWaterSphere(AbstractSolver):
     eddy_speed: float = 10.0
     """Root-mean-square speed of the initial eddies in m/s."""
     damping_time: float = 12.0
-    """E-folding time of hyperdiffusion at the highest degree in hours; 1.33 at degree 255 in The Well."""
+    """E-folding time of hyperdiffusion at the highest degree in hours; 1.33 at 255 in The Well."""
     radius: float = 6.37122e6
     """Radius of the planet in metres."""
     rotation: float = 7.292e-5
@@ -165,7 +165,7 @@ class ShallowWaterSphere(AbstractSolver):
         )
 
     def mountain_heights(self, harmonics: SphericalHarmonics) -> Field:
-        """Returns random topography, the positive part of a smooth field; it depends only on `seed`."""
+        """Returns random topography, the positive part of a smooth field, from `seed` only."""
         initial = SphericalHarmonics(INITIAL_DEGREE)
         random = np.random.default_rng((self.seed, 0))
         smooth = np.exp(-((initial.degree / MOUNTAIN_DEGREE) ** 2.0))
@@ -175,7 +175,7 @@ class ShallowWaterSphere(AbstractSolver):
         return harmonics.field(harmonics.truncated(ridges)) * scale
 
     def initial_vorticity(self, number: int) -> Coefficients:
-        """Returns a random jet in each hemisphere plus eddies; it depends only on seed and number."""
+        """Returns a random jet in each hemisphere plus eddies, from `seed` and `number` only."""
         initial = SphericalHarmonics(INITIAL_DEGREE)
         random = np.random.default_rng((self.seed, 1, number))
         latitude = np.rad2deg(math.pi / 2 - initial.theta)

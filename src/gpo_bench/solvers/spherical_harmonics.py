@@ -1,9 +1,9 @@
 r"""Spherical harmonic transforms of scalar and tangent vector fields on the unit sphere.
 
 A real field is $\sum_{l\le L}\sum_m a_{lm}Y_{lm}$ with orthonormal $Y_{lm}$. Coefficients of orders
-$m\ge0$ are listed order by order, with the degree as the fastest index. Vectors have a southward and
-an eastward component, along increasing $\theta$ and $\varphi$. The transforms are those of `ducc0`,
-which is an extra because of its licence (GPL): pip install 'gpo[sphere]'.
+$m\ge0$ are listed order by order, with the degree as the fastest index. Vectors have a southward
+and an eastward component, along increasing $\theta$ and $\varphi$. The transforms are those of
+`ducc0`, which is an extra because of its licence (GPL): pip install 'gpo[sphere]'.
 """
 
 import math
@@ -64,7 +64,7 @@ class SphericalHarmonics:
         return self._analysis(field[None], 0)[0]
 
     def vector(self, vorticity: Coefficients, divergence: Coefficients) -> Vector:
-        r"""Returns the vector field of vorticity $k\cdot\nabla\times u$ and divergence $\nabla\cdot u$."""
+        r"""Returns the vector field with this $k\cdot\nabla\times u$ and $\nabla\cdot u$."""
         potentials = np.stack([divergence, vorticity]) * -self._inverse_slope
         return self._synthesis(potentials, 1)
 

@@ -1,10 +1,11 @@
 r"""Steady flow around airfoils by implicit steps with local time steps.
 
-A step solves $(1+\frac{\Delta t}{A}\,\partial_\eta B)(1+\frac{\Delta t}{A}\,\partial_\xi A)\,\delta=
--\frac{\Delta t}{A}R$ for the change $\delta$ of density, velocity and pressure, where $R$ is the net
-flux out of a cell of area $A$. It treats one mesh direction after the other, diagonalised into four
-characteristic fields with one tridiagonal system each (Pulliam & Chaussee, 1981). The steady state
-$R=0$ does not depend on the steps.
+A step solves
+$(1+\frac{\Delta t}{A}\,\partial_\eta B)(1+\frac{\Delta t}{A}\,\partial_\xi A)\,\delta= -\frac{\Delta t}{A}R$
+for the change $\delta$ of density, velocity and pressure, where $R$ is the net flux out of a cell
+of area $A$. It treats one mesh direction after the other, diagonalised into four characteristic
+fields with one tridiagonal system each (Pulliam & Chaussee, 1981). The steady state $R=0$ does not
+depend on the steps.
 """
 
 import torch
@@ -132,7 +133,7 @@ def _solve_direction(gamma: float, state: Cells, change: Cells, faces: Tensor, d
 def _solve_tridiagonal(
     before: Tensor, middle: Tensor, after: Tensor, right: Tensor, dim: int
 ) -> Tensor:
-    """Returns the solutions of tridiagonal systems by the Thomas algorithm, all mesh lines at once."""
+    """Returns the solutions of tridiagonal systems by the Thomas algorithm, all lines at once."""
     before, middle, after, right = (
         part.movedim(dim, 0).contiguous() for part in (before, middle, after, right)
     )
