@@ -24,7 +24,7 @@ pytestmark = NEEDS_BROWSER
 
 
 def test_the_command_says_how_long_an_answer_takes_and_where_the_page_is(served):
-    assert re.search(r"192 sites; a prediction under ablation takes \d+ ms", served[1])
+    assert re.search(r"192 sites; an ablated prediction takes \d+ ms", served[1])
 
 
 def test_the_page_asks_nothing_of_other_servers(page, served):

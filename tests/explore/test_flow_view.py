@@ -63,7 +63,7 @@ def test_streaks_move_on_both_sides_on_every_kind_of_geometry(tab, place):
         assert moves(page, "flow-true-streaks")
         assert "Of three dimensions" in text(page, "flow-seen") or place != "cube"
         assert re.search(r"true velocity: −?(1\.00|0\.9\d)", text(page, "flow-words"))
-        assert re.search(r"with that of \d other examples", text(page, "flow-words"))
+        assert re.search(r"with the velocity of \d other examples", text(page, "flow-words"))
         click_in(page, "flow", 0.5, 0.4)
         playwright.expect(page.locator("#tracer-words")).to_contain_text("after 5 steps")
         assert page.problems == []
@@ -116,7 +116,9 @@ def test_another_particle_is_streamed_when_its_row_is_chosen(tab, grid_address):
     page = shown(opened_at(tab, grid_address))
     assert page.get_attribute(f"#carriers [data-carrier='{CARRIER}']", "aria-pressed") == "true"
     page.click("#carriers [data-carrier='0']")
-    playwright.expect(page.locator("#flow-words")).to_have_text("This particle stands still here.")
+    playwright.expect(page.locator("#flow-words")).to_have_text(
+        "This particle has zero displacement here."
+    )
     playwright.expect(page.locator("#flow-caption")).to_contain_text("particle 1")
     assert page.problems == []
 
