@@ -11,6 +11,7 @@ import { Loads } from "./loads.js";
 import { ModePanel } from "./modepanel.js";
 import { Modes } from "./modes.js";
 import { OffPanel } from "./offpanel.js";
+import { drawOutsidePanels } from "./outsidepanels.js";
 import { complain } from "./problem.js";
 import { QUESTION_SETTINGS, Questions } from "./questions.js";
 import { RolloutPanel } from "./rolloutpanel.js";
@@ -53,6 +54,7 @@ async function start() {
   }
   await loads.begin();
   document.documentElement.dataset.ready = "true";
+  drawOutsidePanels(store);
   await panels.at(-1).load();
   await questions.begin();
 }

@@ -43,3 +43,10 @@ export function column({ data, shape }, number, start = 0) {
 }
 
 export const element = (id) => document.getElementById(id);
+
+// Returns a new element with these properties and children.
+export function make(tag, properties = {}, ...children) {
+  const created = Object.assign(document.createElement(tag), properties);
+  created.append(...children);
+  return created;
+}
