@@ -9,7 +9,7 @@ where `PANEL = Panel(VariableRequest, histogram, title="Histogram", module=...)`
 answers POST requests at `api/histogram`. The page loads the JavaScript module from
 `static/panel-histogram.js`, beside its own modules, and calls the function `draw(container, store)`
 that it exports: `container` is an empty element below the title, `store` holds settings and answers
-(`static/store.js`), and `ask("histogram", {...})` of `./wire.js` sends a request.
+(`static/store.js`), and `post("histogram", {...})` of `./requests.js` sends a request.
 """
 
 from collections.abc import Callable

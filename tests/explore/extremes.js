@@ -1,20 +1,20 @@
 // Draws the panel of test_outside_panel.py: the largest value of the shown variable.
 
-import { complain } from "./problem.js";
+import { showError } from "./problem.js";
+import { LatestRequest } from "./requests.js";
 import { make } from "./store.js";
-import { Latest } from "./wire.js";
 
 export async function draw(container, store) {
-  const latest = new Latest("extremes");
+  const request = new LatestRequest("extremes");
   const text = make("p", { id: "extremes-text" });
   container.append(text);
   const show = async () => {
     try {
-      const answer = await latest.ask({ example: store.example, variable: store.variable, side: "largest" });
+      const answer = await request.send({ example: store.example, variable: store.variable, side: "largest" });
       if (answer) text.textContent = `Largest: ${answer.metadata.value.toFixed(3)}`;
-      complain("extremes", null);
+      showError("extremes", null);
     } catch (error) {
-      complain("extremes", error);
+      showError("extremes", error);
     }
   };
   store.on(["example", "variable"], show);

@@ -1,6 +1,6 @@
 // Panels of other packages: the page loads the module of each and lets it draw into a section of its own.
 
-import { complain } from "./problem.js";
+import { showError } from "./problem.js";
 import { make } from "./store.js";
 
 export async function drawOutsidePanels(store) {
@@ -18,6 +18,6 @@ async function drawPanel(store, name, title) {
     const { draw } = await import(`./${encodeURIComponent(id)}.js`);
     await draw(container, store);
   } catch (error) {
-    complain(id, error);
+    showError(id, error);
   }
 }
