@@ -96,7 +96,7 @@ export class Address {
   }
 }
 
-export function writeTo(store, defaults) {
+function writeTo(store, defaults) {
   const parts = new URLSearchParams();
   for (const [name, { write }] of Object.entries(SETTINGS)) {
     if (store[name] === defaults[name] || store[name] === null || store[name].length === 0) continue;
@@ -151,7 +151,7 @@ function readAblation(parts, run) {
 }
 
 // Returns increasing integers as ranges, such as 3-7,12.
-export function ranges(sites) {
+function ranges(sites) {
   const pairs = [];
   for (const site of sites) {
     const last = pairs.at(-1);

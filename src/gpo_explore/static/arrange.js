@@ -9,7 +9,7 @@ const NARROW_WIDTH = 560;
 const WIDE_RATIO = 2.5;
 
 // Returns the aspect ratio of a geometry; null if its lengths are not drawn to scale.
-export function aspectRatio(geometry) {
+function aspectRatio(geometry) {
   const { left, right, bottom, top } = geometry.homeBox();
   const ratio = ((right - left) / (top - bottom)) * geometry.stretch;
   return geometry.numAxes === 1 || ratio > 6 || ratio < 1 / 6 ? null : ratio;

@@ -15,7 +15,7 @@ export function coastlines() {
   return loaded;
 }
 
-export function decode({ unit, digits, lines }) {
+function decode({ unit, digits, lines }) {
   return lines.map((text) => {
     const steps = decodeIntegers(text, digits);
     const line = new Float32Array(steps.length);

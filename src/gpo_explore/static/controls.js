@@ -22,7 +22,7 @@ export function setUpControls(store) {
 }
 
 // Returns the times of the model and of the answer; a faster answer than the model's is a cached one.
-export function timing({ metadata, milliseconds }) {
+function timing({ metadata, milliseconds }) {
   const [model, answer] = [1000 * metadata.seconds, milliseconds].map((time) => `${Math.max(1, Math.round(time))} ms`);
   const isCached = milliseconds < 1000 * metadata.seconds;
   return `model ${model}${isCached ? " (cached)" : ""}, answered in ${answer}`;
@@ -34,6 +34,17 @@ export function fillSelect(id, texts, values) {
   element(id).replaceChildren(
     ...texts.map((text, n) => new Option(text, values ? values[n] : n)),
   );
+}
+
+// Keeps a checkbox and a setting in sync.
+export function checkbox(store, id, name, reason) {
+  const box = element(id);
+  box.disabled = Boolean(reason);
+  if (reason) box.title = reason;
+  const update = () => (box.checked = store[name]);
+  box.addEventListener("change", () => store.set({ [name]: box.checked }));
+  store.on([name], update);
+  update();
 }
 
 // Creates radio buttons; arrow keys select the next one. reason: why a choice is disabled.

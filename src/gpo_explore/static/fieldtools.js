@@ -1,6 +1,6 @@
 // The controls below the field: pointer tools, windows, particles, coastlines and colours.
 
-import { fillSelect, isSeries, markSelected, radios } from "./controls.js";
+import { checkbox, fillSelect, isSeries, markSelected, radios } from "./controls.js";
 import { element } from "./store.js";
 
 export function setUpFieldTools(store, view) {
@@ -30,17 +30,6 @@ export function setUpFieldTools(store, view) {
   store.on(["geometry"], () => (element("coast-label").hidden = !store.geometry.is_sphere));
   setUpParticles(store, operator);
   setUpInputs(store);
-}
-
-// Keeps a checkbox and a setting in sync.
-function checkbox(store, id, name, reason) {
-  const box = element(id);
-  box.disabled = Boolean(reason);
-  if (reason) box.title = reason;
-  const update = () => (box.checked = store[name]);
-  box.addEventListener("change", () => store.set({ [name]: box.checked }));
-  store.on([name], update);
-  update();
 }
 
 // The input of a time series may have several frames, that of a static map several variables.

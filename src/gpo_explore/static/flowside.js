@@ -24,7 +24,7 @@ function muted(palette) {
 }
 
 // A picture on which a click, or Enter at the crosshair, adds a tracer.
-export class FlowView extends FieldView {
+class FlowView extends FieldView {
   // on: {query(point), hover(position, view), key(name)}; key returns whether it handled the key.
   constructor(canvas, store, on) {
     super(canvas, store, on);

@@ -140,14 +140,19 @@ export class Geometry {
     return sites;
   }
 
-  // Returns the grid index nearest to each of `count` coordinates along a drawn axis, times its stride; -1 outside.
-  nearestOffsets(drawn, first, last, count) {
+  // Returns {order, coords, stride} of a drawn axis: its grid indices by increasing coordinate, the
+  // coordinates, and the distance in sites between adjacent indices.
+  gridAxis(drawn) {
     const fileAxis = this.file_axes[drawn];
     const axis = this.axes[fileAxis];
-    const stride = this.shape.slice(fileAxis + 1).reduce((product, size) => product * size, 1);
     const order = Array.from(axis.keys()).sort((a, b) => axis[a] - axis[b]);
-    const edges = [];
-    for (let n = 1; n < order.length; n++) edges.push((axis[order[n - 1]] + axis[order[n]]) / 2);
+    return { order, coords: order.map((n) => axis[n]), stride: this.shape.slice(fileAxis + 1).reduce((product, size) => product * size, 1) };
+  }
+
+  // Returns the grid index nearest to each of `count` coordinates along a drawn axis, times its stride; -1 outside.
+  nearestOffsets(drawn, first, last, count) {
+    const { order, coords, stride } = this.gridAxis(drawn);
+    const edges = coords.slice(1).map((x, n) => (coords[n] + x) / 2);
     const offsets = new Int32Array(count);
     for (let n = 0; n < count; n++) {
       const at = first + ((n + 0.5) / count) * (last - first);

@@ -4,11 +4,7 @@
 // Returns the grid indices around each of `count` coordinates along a drawn axis, times their stride,
 // and the fraction of the distance from the first to the second.
 function brackets(geometry, drawn, first, last, count) {
-  const fileAxis = geometry.file_axes[drawn];
-  const axis = geometry.axes[fileAxis];
-  const stride = geometry.shape.slice(fileAxis + 1).reduce((product, size) => product * size, 1);
-  const order = Array.from(axis.keys()).sort((a, b) => axis[a] - axis[b]);
-  const at = order.map((n) => axis[n]);
+  const { order, coords: at, stride } = geometry.gridAxis(drawn);
   const end = at.length - 1;
   const period = geometry.periodOf(drawn);
   const [low, high, fraction] = [new Int32Array(count), new Int32Array(count), new Float32Array(count)];

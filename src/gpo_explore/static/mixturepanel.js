@@ -2,7 +2,7 @@
 
 import { NO_ABLATION, ablationBody } from "./ablation.js";
 import { format, withUnits } from "./colours.js";
-import { isSeries } from "./controls.js";
+import { checkbox, isSeries } from "./controls.js";
 import { addCurve, addEllipse, planeEllipse, strokeOutlined } from "./ellipses.js";
 import { LongRequest } from "./longrequest.js";
 import { themeColour } from "./picture.js";
@@ -19,9 +19,9 @@ export class MixturePanel {
     this.field = field;
     this.request = new LongRequest("mixture");
     this.answer = null;
-    const [box, slider] = [element("show-mixture"), element("mixture-size")];
+    const slider = element("mixture-size");
     slider.max = COUNTS.length - 1;
-    box.addEventListener("change", () => store.set({ showsMixture: box.checked }));
+    checkbox(store, "show-mixture", "showsMixture");
     slider.addEventListener("input", () => store.set({ mixtureSize: COUNTS[slider.value] }));
     element("mixture-stop").addEventListener("click", () => this.stop());
     field.overlays.push((context, picture) => this.draw(context, picture));
@@ -45,7 +45,6 @@ export class MixturePanel {
   update() {
     const { showsMixture } = this.store;
     const slider = element("mixture-size");
-    element("show-mixture").checked = showsMixture;
     element("mixture-settings").classList.toggle("idle", !showsMixture);
     slider.max = COUNTS.indexOf(this.maxCount);
     slider.value = COUNTS.findLastIndex((count) => count <= this.count);

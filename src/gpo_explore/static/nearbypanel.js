@@ -2,6 +2,7 @@
 
 import { ablationBody } from "./ablation.js";
 import { format } from "./colours.js";
+import { checkbox } from "./controls.js";
 import { addEllipse, images, planeEllipse, strokeOutlined } from "./ellipses.js";
 import { addArrow } from "./particles.js";
 import { showError } from "./problem.js";
@@ -16,24 +17,16 @@ export class NearbyPanel {
     this.store = store;
     this.field = field;
     const { reasons } = store.run;
+    checkbox(store, "show-nearby", "showsNearby", reasons.particles);
     if (reasons.particles) {
       element("nearby-seen").textContent = reasons.particles;
-      element("show-nearby").disabled = true;
       return;
     }
     this.request = new LatestRequest("nearby");
-    const box = element("show-nearby");
-    box.addEventListener("change", () => store.set({ showsNearby: box.checked }));
     field.overlays.push((context, picture) => this.draw(context, picture));
     store.on(["point", "example", "ablation"], () => this.load());
-    store.on(["showsNearby"], () => this.update());
-    this.update();
+    store.on(["showsNearby"], () => this.field.draw());
     element("nearby-seen").textContent = HINT;
-  }
-
-  update() {
-    element("show-nearby").checked = this.store.showsNearby;
-    this.field.draw();
   }
 
   async load() {
