@@ -108,7 +108,7 @@ export class ComparePanel {
     const better = first < second ? run.name : run.compared.name;
     const { sliceText } = this.store.geometry;
     const slice = sliceText && ` The pictures show the slice at ${sliceText}.`;
-    const verdict = percent < 1 ? "The errors are equal" : `The error of ${better} is ${Math.round(percent)} % smaller`;
+    const verdict = percent < 1 ? "The errors differ by less than 1 %" : `The error of ${better} is ${Math.round(percent)} % smaller`;
     element("compare-seen").textContent =
       `RMS error: ${run.name} (${run.model}) ${withUnits(first, units)}, ${run.compared.name} (${run.compared.model}) ` +
       `${withUnits(second, units)}. ${verdict} in this example.${slice}`;

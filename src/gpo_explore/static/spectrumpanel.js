@@ -72,8 +72,8 @@ export class SpectrumPanel {
     const { bands } = metadata;
     const relative = bands ? `Relative error at low, middle and high ${metadata.label}s: ${percent(bands.low)}, ${percent(bands.middle)}, ${percent(bands.high)}. ` : "";
     return relative + (first === undefined
-      ? "The error is smaller than the field at all scales."
-      : `The error is as large as the field from ${metadata.label} ${numbers[first]} on.`);
+      ? "The error has less variance than the field at all scales."
+      : `The error first reaches the variance of the field at ${metadata.label} ${numbers[first]}.`);
   }
 }
 
