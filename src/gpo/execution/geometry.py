@@ -129,6 +129,7 @@ class GeometryCache:
             return PointGeometry(queries, neighbours=neighbours)
         if self.waves.mesh_shape:
             positions = self.waves.positions(sites.coords, shard)
+            positions = positions.expand(len(neighbours.index), -1, -1)
             positions = neighbours.blend(neighbours.gather(positions))
         else:
             positions = self.waves.positions(queries)
