@@ -17,9 +17,9 @@ import numpy as np
 from gpo.data.dataset import DataError, StaticMaps, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.limits import check_regular
 from gpo.data.readers.npy import map_npy
 from gpo.data.readers.sites import mask_missing
+from gpo.data.readers.size_checks import check_regular
 from gpo.numerics.domain import Domain
 
 X, Y, Q = NAMES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")

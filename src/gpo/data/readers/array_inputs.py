@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError, InputCandidate, Variable
+from gpo.data.readers.array_files import Stored
 from gpo.data.readers.axis_order import Axes, Field, Order, common_length
-from gpo.data.readers.stores import Stored
 
 
 def is_beside(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:

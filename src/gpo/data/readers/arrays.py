@@ -42,7 +42,14 @@ from gpo.data.dataset import (
     with_numbers,
 )
 from gpo.data.geometry import Geometry
+from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
 from gpo.data.readers.array_inputs import find_array_candidates, is_beside, split_map_inputs
+from gpo.data.readers.array_sites import (
+    check_no_coordinates,
+    possible_coordinates,
+    recognised_sites,
+    stated_sites,
+)
 from gpo.data.readers.axis_order import (
     BARE_SERIES,
     SERIES,
@@ -59,12 +66,6 @@ from gpo.data.readers.axis_order import (
 )
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
 from gpo.data.readers.coordinate_names import is_cells
-from gpo.data.readers.named_sites import (
-    check_no_coordinates,
-    possible_coordinates,
-    recognised_sites,
-    stated_sites,
-)
 from gpo.data.readers.sites import (
     Column,
     choose_columns,
@@ -73,7 +74,6 @@ from gpo.data.readers.sites import (
     mask_missing,
     portions,
 )
-from gpo.data.readers.stores import SUFFIXES, Stored, open_arrays
 
 TIMES = ("t", "tt", "time", "times")
 MAP_NAMES = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))

@@ -18,9 +18,9 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.readers.array_files import Stored
 from gpo.data.readers.base import check_axis
 from gpo.data.readers.sites import check_cells, check_points, scattered
-from gpo.data.readers.stores import Stored
 
 Order = tuple[str, ...]
 SERIES = (

@@ -27,8 +27,8 @@ from gpo.data.readers.cf_attributes import (
     is_time,
     standard_name,
 )
+from gpo.data.readers.cf_points import find_columns, has_columns, listed_points
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
-from gpo.data.readers.point_columns import find_columns, has_columns, listed_points
 from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.numerics.domain import unit_vectors
 from gpo.optional import require

@@ -15,16 +15,16 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.attributes import (
+from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
+from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.cf_metadata import (
     VARIABLE_ATTRIBUTES,
     axis_attributes,
     read_levels,
     read_origin,
 )
-from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.candidates import find_candidates, read_static_field
-from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.gridded_files import file_format, name_in_file, open_dataset
+from gpo.data.readers.gridded_inputs import find_candidates, read_static_field
 from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
 

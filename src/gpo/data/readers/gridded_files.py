@@ -10,8 +10,8 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
+from gpo.data.readers.date_parsing import with_counted_dates
 from gpo.data.readers.grib_messages import check_messages, count_messages
-from gpo.data.readers.written_dates import with_counted_dates
 from gpo.data.readers.zarr_metadata import is_zarr
 from gpo.optional import MissingPackageError, require
 

@@ -16,7 +16,7 @@ import xarray as xr
 from gpo.data.dataset import DataError, StaticMaps, Variable, with_numbers
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, is_auxiliary, is_site_axis, site_dims
-from gpo.data.readers.point_columns import find_columns
+from gpo.data.readers.cf_points import find_columns
 from gpo.data.readers.sites import mask_missing
 
 SAMPLE = "sample"

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5_heaps import check_heaps
-from gpo.data.readers.limits import check_chunks, check_total
+from gpo.data.readers.size_checks import check_chunks, check_total
 from gpo.optional import require
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.limits import check_load
+from gpo.data.readers.size_checks import check_load
 
 HEADER_SIZE = 128
 MATRIX, COMPRESSED = 14, 15

@@ -17,7 +17,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.joined import join, join_maps
 from gpo.data.periodic import close_named_axes
 from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.doors import check_data_file
+from gpo.data.readers.validation import check_data_file
 from gpo.optional import MissingPackageError, require
 
 READERS: dict[str, str] = {

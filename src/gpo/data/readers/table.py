@@ -29,9 +29,9 @@ from gpo.data.readers.coordinate_names import (
     is_upwards,
     words,
 )
-from gpo.data.readers.limits import check_load
+from gpo.data.readers.date_parsing import count_hours
 from gpo.data.readers.sites import check_points, mask_missing, scattered
-from gpo.data.readers.written_dates import count_hours
+from gpo.data.readers.size_checks import check_load
 from gpo.numerics.domain import unit_vectors
 
 DATES = ("date", "datetime", "timestamp")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.stores import open_arrays
+from gpo.data.readers.array_files import open_arrays
 from tests.core.data.readers.containers import SAVERS, save_hdf5, save_matlab_5
 
 X, T = np.linspace(0, 1, 8), np.linspace(0, 1, 7)

@@ -16,9 +16,9 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5
-from gpo.data.readers.limits import check_load
 from gpo.data.readers.matlab5 import load_matlab_5
 from gpo.data.readers.npy import map_npy
+from gpo.data.readers.size_checks import check_load
 from gpo.optional import MissingPackageError
 
 SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")

@@ -8,6 +8,7 @@ import torch
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, sphere_domain
+from gpo.data.readers.array_files import Stored
 from gpo.data.readers.axis_order import MOST_COMPONENTS, SMALLEST_GRID, Sites, from_zero
 from gpo.data.readers.coordinate_names import (
     column_groups,
@@ -20,7 +21,6 @@ from gpo.data.readers.coordinate_names import (
 )
 from gpo.data.readers.faces import face_areas
 from gpo.data.readers.sites import check_cells, check_points, scattered
-from gpo.data.readers.stores import Stored
 from gpo.numerics.domain import unit_vectors
 
 Arrays = Mapping[str, Stored]

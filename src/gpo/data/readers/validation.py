@@ -7,7 +7,7 @@ memory than its size makes plausible.
 from pathlib import Path
 
 from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
-from gpo.data.readers.limits import check_regular
+from gpo.data.readers.size_checks import check_regular
 from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
 
 FOLDER_SUFFIXES = (".npy", ".h5", ".hdf5")
