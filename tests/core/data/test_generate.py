@@ -79,7 +79,7 @@ def test_a_file_that_is_there_is_kept_and_another_recipe_refused(tmp_path):
     assert not generate(SMALL, path)
     assert path.stat().st_mtime_ns == before
     other = NavierStokes2D(size=16, num_trajectories=5, num_frames=2, portion_size=2, seed=1)
-    with pytest.raises(DataError, match="exists and was made from something else"):
+    with pytest.raises(DataError, match="exists and was generated with other parameters"):
         generate(other, path)
     foreign = tmp_path / "foreign.mat"
     foreign.write_bytes(b"precious")
@@ -106,11 +106,14 @@ def test_single_numbers_of_a_preset_can_be_set():
     ("arguments", "message"),
     [
         (("ns5d", "quick", {}), "one of ns2d, .*got 'ns5d'"),
-        (("carra", "quick", {}), "carra cannot be made here.*Can be made: ns2d"),
+        (("carra", "quick", {}), "carra has no solver.*Data sets with a solver: ns2d"),
         (("ns2d", "tiny", {}), "`preset` must be one of quick, default, paper, got 'tiny'"),
-        (("ns2d", "quick", {"visosity": "1"}), "`visosity` is not a number of this solver"),
+        (
+            ("ns2d", "quick", {"visosity": "1"}),
+            "`visosity` must be a parameter of the solver: viscosity, size",
+        ),
         (("ns2d", "quick", {"size": "big"}), "`size` must be int, got 'big'"),
-        (("turbulent", "quick", {"cooling_times": "1;2"}), "must be float, several with commas"),
+        (("turbulent", "quick", {"cooling_times": "1;2"}), "must be float, or several with commas"),
     ],
 )
 def test_what_cannot_be_made_is_said(arguments, message):

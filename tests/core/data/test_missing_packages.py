@@ -1,11 +1,11 @@
-"""Without the extra `data`, arrays of NumPy and MATLAB 5 are read; all else names the extra."""
+"""Without the extra `data`, NumPy and MATLAB 5 files are read; all others name the extra."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from gpo.data.benchmarks import solver_for
+from gpo.data.benchmarks import DATA_SETS, Benchmark, solver_for
 from gpo.data.dataset import Variable
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
@@ -19,15 +19,15 @@ from tests.contracts import samples
 PACKAGES = ("h5py", "xarray", "netCDF4", "zarr", "cfgrib", "cftime")
 IMPORTED_BY = {
     "h5py": (
-        "readers.well",
-        "readers.pdebench",
-        "readers.mesh_series",
-        "writers.well",
-        "solvers.radiative_layer",
+        "gpo.data.readers.well",
+        "gpo.data.readers.pdebench",
+        "gpo.data.readers.mesh_series",
+        "gpo.data.writers.well",
+        "gpo_bench.solvers.radiative_layer",
     ),
-    "xarray": ("readers.gridded", "readers.cf"),
+    "xarray": ("gpo.data.readers.gridded", "gpo.data.readers.cf"),
 }
-"""Modules that import a package at their top, and must be imported anew to miss it."""
+"""Modules that import a package at the top, and must be imported again to miss it."""
 INSTALL = r"pip install 'gpo\[data\]'"
 GRID = Geometry.rectilinear([np.arange(3.0)])
 
@@ -40,7 +40,7 @@ def hide(monkeypatch):
         for package in packages:
             monkeypatch.setitem(sys.modules, package, None)
             for module in IMPORTED_BY.get(package, ()):
-                monkeypatch.delitem(sys.modules, f"gpo.data.{module}", raising=False)
+                monkeypatch.delitem(sys.modules, module, raising=False)
 
     return hidden
 
@@ -107,3 +107,14 @@ def test_a_solver_that_writes_hdf5_names_the_extra(hide):
         match=f"The solver gpo_bench.solvers.radiative_layer needs.*h5py.*{INSTALL}",
     ):
         solver_for("turbulent", "quick", {})
+
+
+def test_a_solver_of_another_package_names_that_package(monkeypatch):
+    elsewhere = Benchmark("arrays", "a data set of another package", solver="oceans.solver")
+    monkeypatch.setitem(DATA_SETS._items, "oceans", elsewhere)
+    with pytest.raises(
+        MissingPackageError, match=r"solver oceans.* Install it: pip install oceans"
+    ):
+        solver_for("oceans", "quick", {})
+    with pytest.raises(ValueError, match=r"got 'lakes'. Install the package that registers it"):
+        solver_for("lakes", "quick", {})
