@@ -55,7 +55,7 @@ def print_description(data: Trajectories | StaticMaps) -> None:
         numbers = (f"{value:.5g}" for value in (row.minimum, row.mean, row.maximum))
         table.add_row(row.name, row.units or "-", *numbers, f"{row.missing:.1%}")
     console.print(table)
-    console.print(f"ranges over {summary.looked_at}")
+    console.print(f"ranges over {summary.coverage}")
 
 
 def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:

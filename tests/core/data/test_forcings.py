@@ -110,7 +110,9 @@ def test_the_sun_needs_a_sphere():
 
     data = replace(days(clock=()), origin=TimeOrigin("2020-01-01 05:00:00"))
     assert data.with_time_features(["year"]).forcings[0].name == "year_cos"
-    with pytest.raises(DataError, match="`coords` are not on a sphere: the time feature solar"):
+    with pytest.raises(
+        DataError, match="`coords` must be longitudes and latitudes for the time feature solar"
+    ):
         data.with_time_features(["solar"])
 
 

@@ -98,7 +98,9 @@ def test_files_on_other_sites_are_refused_by_name(tmp_path):
         part = dataset.isel(lat=slice(0, 2)).load()
     part["time"].attrs["units"] = "days since 2020-02-01"
     part.to_netcdf(tmp_path / "b.nc")
-    message = r"b.nc: `sites` are others \(latitude 2 x longitude 4\) than in a.nc \(latitude 3 x"
+    message = (
+        r"b.nc: `sites` must be the same as in a.nc \(latitude 3 x longitude 4\), got latitude 2"
+    )
     with pytest.raises(DataError, match=message):
         open_data([path, tmp_path / "b.nc"])
 
@@ -177,7 +179,7 @@ def test_static_maps_that_do_not_belong_together_are_refused_by_name(tmp_path):
     with pytest.raises(DataError, match=r"b.nc: `variables` must be u \(m\), as in a.nc"):
         open_data(tmp_path, options)
     write_maps(tmp_path / "b.nc", [2], dims=("x", "y"))
-    with pytest.raises(DataError, match=r"b.nc: `sites` are others"):
+    with pytest.raises(DataError, match=r"b.nc: `sites` must be the same as in a.nc"):
         open_data(tmp_path, options)
     for number in range(2):
         write_maps(tmp_path / f"c_{number}.nc", [0], has_samples=False, dims=("p", "q"))

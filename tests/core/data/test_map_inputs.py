@@ -131,7 +131,7 @@ def test_parameters_are_inputs_of_maps_that_names_tell(tmp_path):
     data = open_with_forcings(tmp_path / "a.npz", ReadOptions(), ForcingConfig(parameters=("mu",)))
     assert [variable.name for variable in data.inputs] == ["mu", "a"]
     np.testing.assert_allclose(data.sample(5)[0][:, 0], arrays["mu"][5])
-    with pytest.raises(DataError, match="holds static maps, in which no time passes"):
+    with pytest.raises(DataError, match="holds static maps, which have no time"):
         open_with_forcings(tmp_path / "a.npz", ReadOptions(), ForcingConfig(forcing=("mu",)))
 
 

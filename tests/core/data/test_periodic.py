@@ -41,5 +41,5 @@ def test_an_axis_that_looks_periodic_is_told_and_others_are_not(tmp_path):
 
 def test_an_axis_that_is_not_there_cannot_close(tmp_path):
     path = write(tmp_path / "a.npz", np.arange(16) / 16, wave)
-    with pytest.raises(DataError, match="`periodic` names 'z', but the axes that may close are x"):
+    with pytest.raises(DataError, match="`periodic` must be one of x, got 'z'"):
         open_data(path, ReadOptions(periodic=("z",)))

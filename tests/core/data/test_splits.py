@@ -33,7 +33,7 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
     usable = num_frames - 2 * (history + 1) * lead
     shortest = num_frames if num_trajectories >= 3 else round(0.1 * usable)
     if shortest <= history * lead:
-        with pytest.raises(ValueError, match=r"Choose a shorter history or lead|Give more of them"):
+        with pytest.raises(ValueError, match=r"Choose a shorter history or lead|Add frames"):
             split_time_slices(data, history=history, lead=lead)
         return
     split = split_time_slices(data, history=history, lead=lead)
@@ -54,7 +54,7 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
 def test_times_that_are_not_even_are_named_where_few_examples_are_left():
     time = np.cumsum(np.random.default_rng(0).integers(1, 30, 40))
     with pytest.raises(
-        ValueError, match=r"\d+ of 39 steps are not \d+ s long\. Write them at even"
+        ValueError, match=r"\d+ of 39 steps are not \d+ s long\. Interpolate to regular"
     ):
         split_time_slices(series(1, time))
 

@@ -39,7 +39,7 @@ from gpo.data.dataset import (
     StaticMaps,
     Trajectories,
     Variable,
-    with_numbers,
+    fetch_with_scalars,
 )
 from gpo.data.geometry import Geometry
 from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
@@ -175,7 +175,7 @@ class ArraysReader(AbstractReader):
             outputs=variables[width:],
             geometries=(mask_missing(path, content.names, content.geometry, frames),),
             num_samples=count,
-            fetch=partial(with_numbers, partial(content.two_sides, width), values),
+            fetch=partial(fetch_with_scalars, partial(content.two_sides, width), values),
             parameters=_parameters(path, rest, outputs, count, True),
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import DataError, StaticMaps, Variable, with_numbers
+from gpo.data.dataset import DataError, StaticMaps, Variable, fetch_with_scalars
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, is_auxiliary, is_site_axis, site_dims
 from gpo.data.readers.cf_points import find_columns
@@ -85,7 +85,7 @@ def read_gridded_maps(
             outputs=tuple(Variable(name, units[name]) for name in outputs),
             geometries=(geometry,),
             num_samples=count,
-            fetch=partial(with_numbers, read, values.astype(np.float64)),
+            fetch=partial(fetch_with_scalars, read, values.astype(np.float64)),
         )
     finally:
         dataset.close()

@@ -15,7 +15,7 @@ import numpy as np
 from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join, join_maps
-from gpo.data.periodic import close_named_axes
+from gpo.data.periodic import make_axes_periodic
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.validation import check_data_file
 from gpo.optional import MissingPackageError, require
@@ -67,7 +67,7 @@ def open_data(
             raise DataError(maps[0].source, "file", problem)
         named = _named_in(series, options.variables)
         data = join(series, source, named) if series else join_maps(maps, source)
-    return close_named_axes(data, options.periodic)
+    return make_axes_periodic(data, options.periodic)
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path]]:
