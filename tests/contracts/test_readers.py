@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_or_nothing_we_know_is_refused(tmp_path):
         open_data(tmp_path / "nowhere.nc")
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear reader")
-    with pytest.raises(DataError, match=r"has no layout we know.*Known layouts: ns2d \("):
+    with pytest.raises(DataError, match=r"has an unknown layout.*Known layouts: ns2d \("):
         open_data(letter)
     with pytest.raises(DataError, match=r"`reader` must be one of ns2d, .*, got 'cdf'"):
         open_data(letter, reader="cdf")

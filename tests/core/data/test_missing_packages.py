@@ -9,7 +9,7 @@ from gpo.data.benchmarks import DATA_SETS, Benchmark, solver_for
 from gpo.data.dataset import Variable
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
-from gpo.data.readers.registry import open_data
+from gpo.data.readers.registry import BUILT_IN, READERS, open_data
 from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.zarr import ForecastStore
@@ -37,6 +37,8 @@ def hide(monkeypatch):
     """Hides packages as if they were not installed."""
 
     def hidden(*packages):
+        # Readers that were imported before are imported again.
+        monkeypatch.setattr(READERS, "_items", dict(BUILT_IN))
         for package in packages:
             monkeypatch.setitem(sys.modules, package, None)
             for module in IMPORTED_BY.get(package, ()):
