@@ -145,7 +145,7 @@ def test_a_zarr_array_that_lost_its_metadata_is_not_left_out(tmp_path, number, n
     path = tmp_path / "a.zarr"
     grid().to_zarr(path, zarr_format=number, consolidated=False)
     (path / name).unlink()
-    with pytest.raises(DataError, match="is a chunk of no array: its metadata are lost"):
+    with pytest.raises(DataError, match="is a chunk without array metadata"):
         open_data(path)
 
 
@@ -176,14 +176,14 @@ def test_a_zarr_chunk_that_links_outside_is_refused(store, secret):
     chunk = store / "t2m/0.0.0"
     chunk.unlink()
     chunk.symlink_to(secret)
-    with pytest.raises(DataError, match=r"`t2m/0.0.0` is a link that leads out"):
+    with pytest.raises(DataError, match=r"`t2m/0.0.0` is a link that leaves the folder"):
         open_data(store)
 
 
 def test_a_zarr_array_that_links_outside_is_refused(store, tmp_path):
     shutil.move(store / "t2m", tmp_path / "elsewhere")
     (store / "t2m").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match=r"`t2m` is a link that leads out"):
+    with pytest.raises(DataError, match=r"`t2m` is a link that leaves the folder"):
         open_data(store)
 
 
@@ -192,9 +192,7 @@ def test_a_zarr_chunk_that_links_to_itself_in_a_circle_or_to_nothing_is_refused(
     for name, other in (("0.0.0", target), ("1.0.0", "0.0.0")):
         (store / "t2m" / name).unlink(missing_ok=True)
         (store / "t2m" / name).symlink_to(other)
-    with pytest.raises(
-        DataError, match=r"`t2m/[01].0.0` is a link to a folder, or to nothing. Copy"
-    ):
+    with pytest.raises(DataError, match=r"`t2m/[01].0.0` is a link to a folder, or broken. Copy"):
         open_data(store)
 
 
@@ -420,7 +418,7 @@ def test_a_matlab_array_that_unpacks_to_more_than_it_says_is_refused(tmp_path):
     body = zlib.compress(struct.pack("<II", 14, 64) + bytes(2**24))
     start = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
     (tmp_path / "a.mat").write_bytes(start + struct.pack("<II", 15, len(body)) + body)
-    with pytest.raises(DataError, match="longer than it says"):
+    with pytest.raises(DataError, match="longer than stated"):
         open_data(tmp_path / "a.mat", reader="arrays")
 
 

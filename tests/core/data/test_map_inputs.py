@@ -111,7 +111,7 @@ def test_fields_and_numbers_may_be_inputs_together(tmp_path):
 
 
 def test_an_array_that_may_be_samples_or_times_is_refused_with_both_flags(tmp_path):
-    with pytest.raises(DataError, match=r"`--forcing mu re` where.*`--inputs mu re` where frames"):
+    with pytest.raises(DataError, match=r"`--forcing mu re` if.*`--inputs mu re` if frames"):
         open_data(as_arrays(tmp_path / "a.npz"))
 
 
@@ -121,7 +121,9 @@ def test_unknown_inputs_and_layouts_with_fixed_inputs_are_refused(tmp_path):
     with pytest.raises(DataError, match="`nu` is not in the file, which has"):
         open_data(as_netcdf(tmp_path / "a.nc"), ReadOptions(inputs=("nu",)))
     np.savez(tmp_path / "b.npz", **family(), other=np.zeros(7))
-    with pytest.raises(DataError, match=r"`other` has shape \(7,\); an input must have 90 samples"):
+    with pytest.raises(
+        DataError, match=r"`other` has shape \(7,\); an input must have a first axis of 90 samples"
+    ):
         open_data(tmp_path / "b.npz", ReadOptions(inputs=("other",), variables=("u",)))
 
 

@@ -1,14 +1,14 @@
-"""Scattered sites of a CF file without a mesh: one coordinate per variable, one number per site."""
+"""Unstructured points of a CF file without a mesh: each coordinate is a 1D variable."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.geometry import Geometry, sphere_domain
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import check_latitudes, choose_variables
 from gpo.data.readers.cf_attributes import area_along, is_latitude, is_longitude, units_of
 from gpo.data.readers.coordinate_names import (
     column_groups,
@@ -18,40 +18,39 @@ from gpo.data.readers.coordinate_names import (
     is_upwards,
 )
 from gpo.data.readers.sites import check_points, scattered
-from gpo.numerics.domain import unit_vectors
 
 
 def find_columns(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
-    """Returns names of the coordinates of sites along a dimension that has no numbers of its own.
+    """Returns names of the coordinates of sites along a dimension without a coordinate variable.
 
-    Names decide; where they say nothing but several lists have one number per site, the file is
-    refused, since sites in the plane would become a line.
+    Coordinates are recognised by name. If there are several unrecognised 1D variables, a
+    `DataError` asks for the coordinates, since points in the plane would be read as a line.
     """
     if len(dims) != 1 or dims[0] in dataset.variables:
         return ()
-    lists = _lists(dataset, dims[0])
-    # Places on the sphere go before those of its embedding, or of a map's plane.
-    groups = sorted(column_groups(lists), key=lambda group: not is_in_degrees(group))
+    columns = _lists(dataset, dims[0])
+    # Longitude and latitude are preferred to Cartesian or projected coordinates.
+    groups = sorted(column_groups(columns), key=lambda group: not is_in_degrees(group))
     if groups:
         return groups[0]
-    if len(lists) > 1:
-        example = " ".join(lists[:2])
+    if len(columns) > 1:
+        example = " ".join(columns[:2])
         problem = (
-            f"and other lists have one number per `{dims[0]}`, as if they were coordinates. Say "
-            f"which are: `--coords {example}`; or remove them where the sites are a line."
+            f"and other variables have one value per `{dims[0]}` and may be coordinates. Name the "
+            f"coordinates: `--coords {example}`; or remove these variables if the sites are a line."
         )
-        raise DataError(path, lists[0], problem)
-    # One list places sites on a line where it has the name of a coordinate.
-    return tuple(name for name in lists if is_along_line(name))
+        raise DataError(path, columns[0], problem)
+    # A single coordinate places sites on a line.
+    return tuple(name for name in columns if is_along_line(name))
 
 
 def has_columns(dataset: xr.Dataset, dim: str) -> bool:
-    """Returns whether lists along a dimension have names of coordinates that belong together."""
+    """Returns whether 1D variables along a dimension are named as a group of coordinates."""
     return dim not in dataset.variables and bool(column_groups(_lists(dataset, dim)))
 
 
 def _lists(dataset: xr.Dataset, dim: str) -> list[str]:
-    """Returns names of all lists with one number per site of a dimension, but for areas."""
+    """Returns names of all numeric 1D variables along a dimension, except areas."""
     areas = area_along(dataset, dim)
     area_name = None if areas is None else areas.name
     return [
@@ -64,14 +63,12 @@ def _lists(dataset: xr.Dataset, dim: str) -> list[str]:
 def listed_points(
     path: Path, dataset: xr.Dataset, dims: Sequence[str], names: Sequence[str]
 ) -> Geometry:
-    """Returns scattered sites whose coordinates are in these variables."""
-    for name in names:
-        if name not in dataset.variables:
-            there = ", ".join(str(name) for name in dataset.variables)
-            raise DataError(path, name, f"is not in the file, which has {there}.")
+    """Returns unstructured points with the coordinates in these variables."""
+    for name in choose_variables(path, names, [str(name) for name in dataset.variables]):
         if len(dims) != 1 or dataset[name].dims != tuple(dims):
-            sites, found = ", ".join(dims), ", ".join(str(dim) for dim in dataset[name].dims)
-            problem = f"must have one number per site ({sites}), but has dimensions ({found})."
+            expected = ", ".join(dims)
+            actual = ", ".join(str(dim) for dim in dataset[name].dims)
+            problem = f"must have one value per site ({expected}), got dimensions ({actual})."
             raise DataError(path, name, problem)
     arrays = [dataset[name] for name in names]
     if len(arrays) == 2 and is_latitude(arrays[0]) and is_longitude(arrays[1]):
@@ -84,8 +81,5 @@ def listed_points(
     if not is_stated and is_upwards(names[0]):
         columns = columns[::-1]
     longitude, latitude = in_degrees(columns[0], columns[1], units_of(arrays[0]), names[0])
-    if np.abs(latitude).max() > 90.001:
-        problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
-        raise DataError(path, names[1], problem)
-    vectors = unit_vectors(torch.from_numpy(longitude), torch.from_numpy(latitude)).numpy()
-    return scattered(path, vectors, None, sphere_domain(vectors))
+    check_latitudes(path, names[1], latitude)
+    return Geometry.on_sphere(longitude, latitude)

@@ -125,7 +125,7 @@ def _is_one_layout(folder: Path) -> bool:
 
 
 def _variable_order(parts: Sequence[Trajectories], requested: Sequence[str]) -> tuple[str, ...]:
-    """Returns the requested variables, or nothing if some of them stand for components."""
+    """Returns the requested variables; empty if some of them are arrays of components."""
     names = {variable.name for part in parts for variable in part.variables}
     return tuple(requested) if names == {*requested} else ()
 

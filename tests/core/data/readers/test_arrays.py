@@ -295,16 +295,19 @@ CELLS = np.array([[0, 1, 2]])
         ({"x": X, "pts": PTS, "t": T, "u": FIELD}, "`pts` and `x` are both coordinates"),
         ({"x": X, "t": T}, "`variables` are none"),
         ({"x": X, "t": T, "u": FIELD, "cells": CELLS}, "`cells` needs points"),
-        ({"pts": values(5, 5), "t": T, "u": FIELD}, "`pts` must be points by 1, 2 or 3"),
-        ({"pts": PTS, "cells": CELLS + POINTS, "t": T}, "`cells` points outside the sites"),
-        ({"pts": PTS, "cells": CELLS + 0.5, "t": T}, "`cells` must hold whole numbers"),
+        ({"pts": values(5, 5), "t": T, "u": FIELD}, r"`pts` must have shape \(points, 1, 2 or 3\)"),
+        (
+            {"pts": PTS, "cells": CELLS + POINTS, "t": T},
+            "`cells` must be indices from 0 to 29 of 30 sites, got 30",
+        ),
+        ({"pts": PTS, "cells": CELLS + 0.5, "t": T}, "`cells` must be integers"),
         ({"x": X, "t": T, "u": FIELD + 1j}, "`u` is complex"),
         ({"x": X, "t": T, "u": FIELD.astype(object)}, "`u` cannot be read as an array: Object"),
         ({"x": X, "t": T.astype("datetime64[s]"), "u": FIELD}, "`t` must hold real numbers"),
         ({"input": values(6, NX), "output": values(5, NX)}, "axis sample as the others"),
         ({"input": values(6, NX), "output": values(6, NY)}, "axis x as the others"),
         ({"X": values(4, 4) * np.nan, "Y": values(4, 4), "u": values(9, 4, 4)}, "`X` must be fin"),
-        ({"X": np.eye(4), "Y": np.eye(4), "u": values(9, 4, 4)}, "`X` and `y` cover no area"),
+        ({"X": np.eye(4), "Y": np.eye(4), "u": values(9, 4, 4)}, "`X` and `y` must span an area"),
     ],
 )
 def test_broken_arrays_are_refused_by_name(tmp_path, arrays, message):
@@ -314,7 +317,9 @@ def test_broken_arrays_are_refused_by_name(tmp_path, arrays, message):
 
 def test_cells_of_matlab_that_may_count_from_zero_or_one_are_refused(tmp_path):
     arrays = {"pts": PTS, "cells": CELLS + 1, "t": T, "u": values(TIMES, POINTS)}
-    with pytest.raises(DataError, match="`cells` names sites 1 to 3 of 30, so that nothing tells"):
+    with pytest.raises(
+        DataError, match="`cells` names sites 1 to 3 of 30, so it may be zero-based"
+    ):
         read(save_matlab_5(tmp_path, arrays))
 
 

@@ -243,11 +243,11 @@ def test_variables_on_different_grids_are_refused_until_one_is_named(tmp_path):
 
 def test_a_variable_is_read_once(tmp_path):
     path = save(tmp_path / "a.nc", grid())
-    with pytest.raises(DataError, match="`t2m` is asked for twice"):
+    with pytest.raises(DataError, match="`t2m` must be requested once, got it twice"):
         read(path, "t2m", "2t")
     with pytest.raises(DataError, match="`q` is not in the file, which has t2m"):
         read(path, "q")
-    with pytest.raises(DataError, match="`variables` with numbers are none"):
+    with pytest.raises(DataError, match="`variables` must include numeric fields"):
         read(save(tmp_path / "b.nc", grid().drop_vars("t2m")))
 
 
@@ -270,7 +270,7 @@ def test_what_describes_the_grid_is_not_read(tmp_path):
         read(path, "mean")
     with pytest.raises(DataError, match="`label` is not in the file, which has t2m"):
         read(path, "label")
-    with pytest.raises(DataError, match="with a time axis `time` and sites are none"):
+    with pytest.raises(DataError, match="must include fields with a time axis `time` and sites"):
         read(save(tmp_path / "b.nc", dataset[["mean"]]))
 
 
@@ -300,7 +300,7 @@ def test_a_site_is_masked_where_any_variable_is_never_known(tmp_path):
     assert read(path, "a").geometry().is_masked.sum() == 4
     second[:, 2] = np.nan
     path = save(tmp_path / "b.nc", grid(a=(dims, first), b=(dims, second)))
-    with pytest.raises(DataError, match="`a` and the other variables are nowhere known together"):
+    with pytest.raises(DataError, match="`a` and the other variables have no site in common"):
         read(path, "a", "b")
 
 
@@ -348,7 +348,7 @@ def test_grib_with_messages_that_do_not_fit_together_is_read_by_variable(tmp_pat
     kinds = [("2t", "heightAboveGround", 2), ("10u", "heightAboveGround", 10), ("sp", "surface", 0)]
     messages = [(*kind, hour, 100 * hour) for kind in kinds for hour in (0, 1)]
     path = write_grib(tmp_path / "a.grib", messages)
-    with pytest.raises(DataError, match=r"`variables` do not fit together; .*`--var NAME`"):
+    with pytest.raises(DataError, match=r"`variables` do not fit together\. .*`--var NAME`"):
         read(path)
     data = read(path, "t2m")
     assert data.frames(0)[:, 0, 0].tolist() == [0, 100]

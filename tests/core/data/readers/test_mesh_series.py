@@ -188,13 +188,22 @@ def changed(**changes):
     [
         (changed(mesh_pos=None), "`mesh_pos` is missing, and `pos` too"),
         (changed(cells=None), "`cells` is missing"),
-        (changed(cells=np.full((2, 3), POINTS)), "/cells` points outside the sites: there are 9"),
-        (changed(cells=np.full((2, 3), -1)), "/cells` points outside the sites"),
-        (changed(cells=np.full((2, 3), 0.5)), "/cells` must hold whole numbers"),
-        (changed(cells=np.zeros((2, 3), int)), "`cells` cover no area"),
-        (changed(cells=np.zeros((2, 2), int)), r"/cells` must be cells by 3 or 4 corners"),
+        (
+            changed(cells=np.full((2, 3), POINTS)),
+            "/cells` must be indices from 0 to 8 of 9 sites, got 9 to 9",
+        ),
+        (
+            changed(cells=np.full((2, 3), -1)),
+            "/cells` must be indices from 0 to 8 of 9 sites, got -1 to -1",
+        ),
+        (changed(cells=np.full((2, 3), 0.5)), "/cells` must be integers"),
+        (changed(cells=np.zeros((2, 3), int)), "`cells` must have an area"),
+        (changed(cells=np.zeros((2, 2), int)), r"/cells` must have shape \(cells, 3 or 4\)"),
         (changed(cells=np.zeros((0, 3), int)), "/cells` must not be empty"),
-        (changed(mesh_pos=np.zeros((POINTS, 4))), r"/mesh_pos` must be points by 1, 2 or 3"),
+        (
+            changed(mesh_pos=np.zeros((POINTS, 4))),
+            r"/mesh_pos` must have shape \(points, 1, 2 or 3\)",
+        ),
         (changed(mesh_pos=np.full((POINTS, 2), np.nan)), "/mesh_pos` must be finite"),
         (
             changed(mesh_pos=np.random.default_rng(0).random((TIMES, POINTS, 2))),

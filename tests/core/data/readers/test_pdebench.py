@@ -243,7 +243,9 @@ def test_a_group_in_place_of_a_data_set_is_refused(path, name):
 def test_a_wrong_rank_is_refused(path, shape):
     write(path)
     replace(path, "density", np.zeros(shape))
-    with pytest.raises(DataError, match=r"`density` must be samples by times by 1, 2 or 3 axes"):
+    with pytest.raises(
+        DataError, match=r"`density` must have shape \(samples, times, 1 to 3 axes\)"
+    ):
         read(path)
 
 
@@ -327,7 +329,9 @@ def test_groups_with_a_part_missing_are_refused(path, name):
 
 def test_groups_of_a_wrong_rank_are_refused(path):
     write_groups(path, random(2, 4, 8), AXES[:1], TIME)
-    with pytest.raises(DataError, match="`0000/data` must be times by 1, 2 or 3 axes by channels"):
+    with pytest.raises(
+        DataError, match=r"`0000/data` must have shape \(times, 1 to 3 axes, channels\)"
+    ):
         read(path)
 
 

@@ -37,7 +37,7 @@ def test_cordex(tmp_path):
 
 
 def test_roms(tmp_path):
-    with pytest.raises(DataError, match=r"live on different grids: .*Choose: `--var zeta`"):
+    with pytest.raises(DataError, match=r"are on different grids: .*Choose: `--var zeta`"):
         opened(tmp_path, published_files.roms)
     data = opened(tmp_path, published_files.roms, variables=("zeta",))
     geometry = data.geometry()
@@ -104,7 +104,7 @@ def test_mpas(tmp_path):
 
 
 def test_ecmwf(tmp_path):
-    with pytest.raises(DataError, match=r"`expver` has 2 values: 1, 5\. Choose one"):
+    with pytest.raises(DataError, match=r"`expver` has 2 values: 1, 5\. Select one"):
         opened(tmp_path, published_files.ecmwf)
     data = opened(tmp_path, published_files.ecmwf, select={"expver": "1"})
     geometry = data.geometry()

@@ -90,7 +90,7 @@ def test_corners_that_are_no_nodes_are_refused(tmp_path):
     dataset = ugrid(1)
     dataset["faces"].attrs["start_index"] = 3
     with pytest.raises(
-        DataError, match="`faces` must name nodes 3 to 9, got 1 to 7; is start_index"
+        DataError, match="`faces` must name nodes 3 to 9, got 1 to 7; check start_index"
     ):
         read(save(tmp_path / "a.nc", dataset), "at_face")
     with pytest.raises(DataError, match="`mesh` is a mesh whose node_coordinates must name var"):
@@ -106,7 +106,7 @@ def test_points_without_a_mesh_are_found_by_their_names_or_refused(tmp_path):
     )
     path = save(tmp_path / "b.nc", dataset.rename(x_elem="one", y_elem="two"))
     with pytest.raises(
-        DataError, match=r"`one` and other lists have one number per `p`.*--coords one two"
+        DataError, match=r"`one` and other variables have one value per `p`.*--coords one two"
     ):
         read(path, "q")
 

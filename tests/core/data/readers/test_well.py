@@ -421,7 +421,7 @@ def test_a_field_of_words_is_refused(path):
 
 def test_a_field_named_as_a_component_is_refused(path):
     write(path, t0={"velocity_x": random_field(2)})
-    with pytest.raises(DataError, match=r"`velocity_x` is there twice"):
+    with pytest.raises(DataError, match=r"`velocity_x` must be unique"):
         read(path)
 
 
