@@ -15,7 +15,7 @@ class ForcingConfig:
     static: Annotated[tuple[str, ...], NAMES] = ()
     """Static input fields, such as the orography."""
     static_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """File to read the static fields from; it must contain the sites of the data."""
+    """File with the static fields at the sites of the data."""
     forcing: Annotated[tuple[str, ...], NAMES] = ()
     """Input variables prescribed at every time: fields, or scalar series."""
     parameters: Annotated[tuple[str, ...], NAMES] = ()
@@ -24,7 +24,7 @@ class ForcingConfig:
         tuple[Literal["day", "year", "solar"], ...],
         arg(metavar="X [...]", help_behavior_hint=""),
     ] = ()
-    """day, year: time of day and of year; solar: cosine of the solar zenith angle."""
+    """Time of day, time of year, solar zenith angle (solar)."""
 
     def __post_init__(self) -> None:
         """Raises a `ValueError` for repeated names, and for `static_from` without `static`."""
