@@ -77,7 +77,7 @@ def test_a_file_that_needs_a_package_names_the_extra(sample, package, message, t
         open_data(path)
 
 
-def test_hdf5_with_a_known_ending_names_the_extra(tmp_path, hide):
+def test_hdf5_with_a_known_suffix_names_the_extra(tmp_path, hide):
     path = samples.ns2d(tmp_path)
     hide("h5py")
     with pytest.raises(MissingPackageError, match=f"HDF5 needs the package h5py.*{INSTALL}"):

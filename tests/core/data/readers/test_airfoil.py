@@ -25,7 +25,7 @@ def test_what_is_written_is_read_exactly(tmp_path, dtype):
     x, y, q = meshes(dtype=dtype)
     write_airfoil(tmp_path, x, y, q)
     maps = read(tmp_path)
-    assert [one.name for one in maps.inputs + maps.outputs] == ["x", "y", "mach"]
+    assert [variable.name for variable in maps.inputs + maps.outputs] == ["x", "y", "mach"]
     assert maps.num_samples == 3
     for sample in range(3):
         mesh, mach = maps.sample(sample)
@@ -108,7 +108,7 @@ def test_truncated_and_missing_files_are_refused_by_name(tmp_path):
         read(tmp_path)
 
 
-def test_only_the_mach_number_can_be_asked_for(tmp_path):
+def test_only_the_mach_number_can_be_selected(tmp_path):
     write_airfoil(tmp_path, *meshes())
     assert read(tmp_path, variables=("mach",)).num_samples == 3
     with pytest.raises(DataError, match="`pressure` is not in the file, which has mach"):

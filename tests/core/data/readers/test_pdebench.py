@@ -118,7 +118,7 @@ def test_single_precision_does_not_make_an_axis_uneven(path):
     assert domain.upper[0] - domain.lower[0] == pytest.approx(1, rel=1e-6)
 
 
-def test_flows_that_leave_the_box_are_open(tmp_path):
+def test_transmissive_flows_are_not_periodic(tmp_path):
     path = tmp_path / "1D_CFD_Shock_trans_Train.hdf5"
     write(path, 1)
     assert read(path).geometry().domain.periodic == (False,)

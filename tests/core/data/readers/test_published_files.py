@@ -1,4 +1,4 @@
-"""Layouts in which others publish their fields, read as what they are."""
+"""Files of other models and programs are read correctly."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_wrf(tmp_path, start):
     np.testing.assert_array_equal(data.time[:3], [0, 1, 2])
     options = ReadOptions(variables=("U",), select={"bottom_top": "0"})
     wind = open_data(path.with_suffix(".nc"), options)
-    # No latitudes of staggered points are in the file: these are numbered.
+    # The file has no latitudes of staggered points, which are indices.
     assert wind.geometry().grid_shape == (ROWS, COLUMNS + 1)
     assert not wind.geometry().domain.is_sphere
 
@@ -118,35 +118,35 @@ def test_ecmwf(tmp_path):
 def test_a_satellite_with_gaps(tmp_path):
     data = opened(tmp_path, published_files.altimeter)
     assert [variable.name for variable in data.variables] == ["sla"]
-    # Land is masked; tracks that come and go are not.
+    # Land is masked; moving satellite tracks are not.
     assert data.geometry().is_masked.sum() == 6
     assert np.isnan(data.frames(0, slice(0, 1))).sum() == 6 + ROWS - 2
 
 
 @pytest.mark.parametrize(
     ("make", "hint"),
-    # Allen-Cahn starts with a kink at its ends, so that nothing tells that they are one.
+    # Allen-Cahn starts with a kink at its ends, so it is not recognised as periodic.
     [(published_files.kdv, ["x"]), (published_files.allen_cahn, [])],
 )
-def test_series_of_pinn_papers_and_how_their_axis_is_closed(tmp_path, make, hint):
+def test_series_of_pinn_papers_can_be_made_periodic(tmp_path, make, hint):
     data = opened(tmp_path, make, ".mat")
     assert (data.geometry().grid_shape, len(data.time)) == ((128,), 41)
     assert data.time[-1] == pytest.approx(0.2)
     assert not data.geometry().domain.periodic[0]
     assert looks_periodic(data) == hint
-    closed = opened(tmp_path, make, ".mat", periodic=("x",)).geometry()
-    assert closed.domain.periodic == (True,)
-    assert closed.domain.upper[0] - closed.domain.lower[0] == pytest.approx(2)
+    periodic = opened(tmp_path, make, ".mat", periodic=("x",)).geometry()
+    assert periodic.domain.periodic == (True,)
+    assert periodic.domain.upper[0] - periodic.domain.lower[0] == pytest.approx(2)
 
 
 def test_kdv_keeps_mass_and_energy(tmp_path):
-    """The file is a solution: what the equation keeps, it keeps."""
+    """The file is a solution, which conserves the invariants of the equation."""
     frames = opened(tmp_path, published_files.kdv, ".mat").frames(0)[..., 0]
     np.testing.assert_allclose(frames.mean(1), 0, atol=1e-6)
     np.testing.assert_allclose((frames**2).mean(1), 0.5, rtol=2e-3)
 
 
-def test_what_is_no_field_of_real_numbers_is_refused_with_what_to_do(tmp_path):
+def test_files_without_real_fields_are_refused_with_advice(tmp_path):
     with pytest.raises(DataError, match="`uu` is complex: save its real and imaginary parts"):
         opened(tmp_path, published_files.schroedinger, ".mat")
     with pytest.raises(DataError, match="holds no array of real numbers in its root"):
@@ -165,7 +165,7 @@ def test_a_table_of_paraview(tmp_path):
     np.testing.assert_allclose(frames[..., 0], expected, atol=1e-4)
 
 
-def test_a_table_that_misses_points_is_refused(tmp_path):
+def test_a_table_with_missing_points_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     published_files.paraview(path)
     whole = path.read_text()
@@ -183,11 +183,11 @@ def test_a_table_that_misses_points_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("places", [("x", "y"), ("longitude", "latitude")])
-def test_a_table_whose_points_fill_a_grid_is_one(tmp_path, places):
+def test_a_table_whose_points_fill_a_grid_is_read_as_a_grid(tmp_path, places):
     lines = [f"# time: dates of the 360_day calendar; u: m\ntime,{','.join(places)},u"]
     for day in range(3):
-        for one in (3.0, 1.0, 2.0):
-            lines += [f"1987-02-{28 + day}T12:00:00,{one},{two},{day + one + two / 10}" for two in (5.0, 4.0)]  # fmt: skip
+        for first in (3.0, 1.0, 2.0):
+            lines += [f"1987-02-{28 + day}T12:00:00,{first},{second},{day + first + second / 10}" for second in (5.0, 4.0)]  # fmt: skip
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     data = open_data(tmp_path / "a.csv")
     geometry, values = data.geometry(), data.frames(0)[0, :, 0]
@@ -198,5 +198,5 @@ def test_a_table_whose_points_fill_a_grid_is_one(tmp_path, places):
         np.testing.assert_allclose(values, geometry.coords[:, 0] + geometry.coords[:, 1] / 10)
     else:
         assert geometry.grid_shape == (2, 3)
-        one, two = geometry.true_degrees().T
-        np.testing.assert_allclose(values, one + two / 10, rtol=1e-5)
+        first, second = geometry.true_degrees().T
+        np.testing.assert_allclose(values, first + second / 10, rtol=1e-5)
