@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import torch
@@ -189,7 +189,7 @@ class Geometry:
             cell_lengths(axis, high - low if wraps else None)
             for axis, wraps, (low, high) in zip(axes, is_periodic, bounds, strict=True)
         ]
-        weights = _outer(lengths)
+        weights = reduce(np.multiply.outer, lengths).ravel()
         return cls(
             coords,
             weights / weights.sum(),
@@ -229,7 +229,7 @@ class Geometry:
         area = np.abs(np.diff(np.sin(edges)))
         is_global = covers_circle(longitude)
         widths = cell_lengths(longitude, 360.0) if is_global else np.abs(np.diff(_edges(longitude)))
-        weights = _outer([area, widths])
+        weights = np.multiply.outer(area, widths).ravel()
         return cls(
             coords,
             weights / weights.sum(),
@@ -355,13 +355,6 @@ def _edges(axis: np.ndarray) -> np.ndarray:
         return np.array([axis[0] - 0.5, axis[0] + 0.5])
     middle = (axis[1:] + axis[:-1]) / 2
     return np.concatenate([[2 * axis[0] - middle[0]], middle, [2 * axis[-1] - middle[-1]]])
-
-
-def _outer(factors: Sequence[np.ndarray]) -> np.ndarray:
-    product = np.ones(1)
-    for factor in factors:
-        product = np.multiply.outer(product, factor).ravel()
-    return product
 
 
 def _quadrilateral_weights(points: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
+from gpo.data.summary import spaced_frames
 
 MAX_FRAMES = 8
 """Number of evenly spaced frames to inspect."""
@@ -68,12 +69,7 @@ def looks_periodic(data: Trajectories | StaticMaps) -> list[str]:
 def _lines(data: Trajectories | StaticMaps) -> list[np.ndarray]:
     """Returns some standardised frames for each axis, moved to the front."""
     geometry = data.geometry()
-    if isinstance(data, StaticMaps):
-        numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_FRAMES).astype(int))
-        frames = [np.concatenate(data.sample(int(number)), -1) for number in numbers]
-    else:
-        numbers = np.unique(np.linspace(0, len(data.time) - 1, MAX_FRAMES).astype(int))
-        frames = [data.frames(0, slice(int(n), int(n) + 1))[0] for n in numbers]
+    frames = [*spaced_frames(data, MAX_FRAMES)]
     values = np.nan_to_num(np.stack(frames).astype(np.float64))
     spread = values.std(axis=(0, 1))
     values = values / np.where(spread > 0, spread, 1.0)

@@ -5,12 +5,13 @@ itself remains: in single precision, a pressure of 100,000 Pa has a resolution o
 trained on such a file would also fit these steps.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
+from gpo.data.summary import spaced_frames
 
 MAX_RELATIVE_STEP = 0.01
 """Largest acceptable step, relative to the spread of a variable or the spacing of sites."""
@@ -32,13 +33,9 @@ def precision_notes(data: Trajectories | StaticMaps) -> list[str]:
 
 def _finite_values(data: Trajectories | StaticMaps) -> Iterator[tuple[Variable, np.ndarray]]:
     """Yields finite values of each variable from some frames or samples."""
-    if isinstance(data, StaticMaps):
-        variables = (*data.inputs, *data.outputs)
-        samples = (data.sample(index) for index in _evenly_spaced(data.num_samples))
-        rows = [_thinned(np.concatenate(sample, -1)) for sample in samples]
-    else:
-        variables, frames = data.variables, _evenly_spaced(len(data.time))
-        rows = [_thinned(data.frames(0, slice(index, index + 1))[0]) for index in frames]
+    is_static = isinstance(data, StaticMaps)
+    variables = (*data.inputs, *data.outputs) if is_static else data.variables
+    rows = [_thinned(frame) for frame in spaced_frames(data, NUM_FRAMES)]
     for column, variable in enumerate(variables):
         values = np.concatenate([row[:, column] for row in rows])
         yield variable, values[np.isfinite(values)]
@@ -47,10 +44,6 @@ def _finite_values(data: Trajectories | StaticMaps) -> Iterator[tuple[Variable, 
 def _thinned(rows: np.ndarray) -> np.ndarray:
     """Returns a copy of evenly spaced rows, so that the others can be freed."""
     return rows[:: max(1, len(rows) // MAX_SITES)].copy()
-
-
-def _evenly_spaced(count: int) -> Sequence[int]:
-    return np.unique(np.linspace(0, count - 1, NUM_FRAMES).astype(int)).tolist()
 
 
 def rounding_step(values: np.ndarray) -> float:

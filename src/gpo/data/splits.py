@@ -90,26 +90,17 @@ def split_time_slices(
             f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
         )
     _check_fractions(fractions)
-    is_even = even_steps(data.time, data.origin)
+    frames, trajectories = range(len(data.time)), range(data.num_trajectories)
     if data.num_trajectories >= 3:
-        ranges = split_range(data.num_trajectories, fractions)
-        frames = range(len(data.time))
-        parts = [_time_slices(part, frames, is_even, history, lead) for part in ranges]
-        kind = "trajectory"
-    else:
-        trajectories = range(data.num_trajectories)
-        gap = (history + 1) * lead
-        usable = len(data.time) - 2 * gap
-        if usable < 3:
-            raise _too_short(data, history, lead)
-        parts = []
-        for number, part in enumerate(split_range(usable, fractions)):
-            frames = range(part.start + number * gap, part.stop + number * gap)
-            parts.append(_time_slices(trajectories, frames, is_even, history, lead))
-        kind = "time"
-    if not all(parts):
+        parts = split_range(data.num_trajectories, fractions)
+        return _split(data, [(part, frames) for part in parts], history, lead, "trajectory")
+    gap = (history + 1) * lead
+    usable = len(data.time) - 2 * gap
+    if usable < 3:
         raise _too_short(data, history, lead)
-    return Split(parts[0], parts[1], parts[2], kind)
+    parts = enumerate(split_range(usable, fractions))
+    shifted = [range(part.start + n * gap, part.stop + n * gap) for n, part in parts]
+    return _split(data, [(trajectories, part) for part in shifted], history, lead, "time")
 
 
 def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[TimeSlice, ...]:
@@ -170,12 +161,20 @@ def split_by_file(
     validation, test = data.files.starts[-2 * count], data.files.starts[-count]
     if data.files.kind == "series":
         return _split_at(data, validation, test, history, lead, "file")
-    is_even, frames = even_steps(data.time, data.origin), range(len(data.time))
-    ends = (0, validation, test, data.num_trajectories)
-    parts = [_time_slices(range(*pair), frames, is_even, history, lead) for pair in pairwise(ends)]
-    if not all(parts):
+    frames, ends = range(len(data.time)), (0, validation, test, data.num_trajectories)
+    parts = [(range(*pair), frames) for pair in pairwise(ends)]
+    return _split(data, parts, history, lead, "file")
+
+
+def _split(
+    data: Trajectories, parts: Sequence[tuple[range, range]], history: int, lead: int, kind: str
+) -> Split[TimeSlice]:
+    """Splits by ranges of trajectories and frames for training, validation and test."""
+    is_even = even_steps(data.time, data.origin)
+    training, validation, test = (_time_slices(*part, is_even, history, lead) for part in parts)
+    if not (training and validation and test):
         raise _too_short(data, history, lead)
-    return Split(parts[0], parts[1], parts[2], "file")
+    return Split(training, validation, test, kind)
 
 
 def _split_at(

@@ -1,10 +1,11 @@
-"""Summary statistics of a data set: ranges and missing values of every variable."""
+"""Ranges and missing values of each variable, and frames to inspect."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import StaticMaps, Trajectories
 
 MAX_VALUES = 20_000_000
 """Number of values above which only evenly spaced frames are read."""
@@ -35,40 +36,41 @@ class Summary:
 def summarise(data: Trajectories | StaticMaps) -> Summary:
     """Returns ranges over the whole data set, or over evenly spaced frames if it is large."""
     if isinstance(data, StaticMaps):
-        return _summarise_maps(data)
-    per_frame = data.geometry().num_points * len(data.variables)
-    num_frames = data.num_trajectories * len(data.time)
-    stride = max(1, -(-num_frames * per_frame // MAX_VALUES))
-    statistics = [_Statistics() for _ in data.variables]
-    num_read = 0
+        variables, count, unit = (*data.inputs, *data.outputs), data.num_samples, "samples"
+    else:
+        count, unit = data.num_trajectories * len(data.time), "frames"
+        variables = data.variables
+    stride = max(1, -(-count * data.geometry().num_points * len(variables) // MAX_VALUES))
+    statistics = [_Statistics() for _ in variables]
+    for values in _values(data, stride):
+        for channel, part in enumerate(statistics):
+            part.add(values[..., channel])
+    pairs = zip(statistics, variables, strict=True)
+    ranges = tuple(part.range(variable.name, variable.units) for part, variable in pairs)
+    return Summary(ranges, f"{-(-count // stride)} of {count} {unit}")
+
+
+def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray]:
+    """Yields the values of every n-th sample, or of every n-th frame of all trajectories."""
+    if isinstance(data, StaticMaps):
+        for sample in range(0, data.num_samples, stride):
+            yield np.concatenate(data.sample(sample), axis=-1)
+        return
     for trajectory in range(data.num_trajectories):
         first = (-trajectory * len(data.time)) % stride
-        if first >= len(data.time):
-            continue
-        values = data.frames(trajectory, slice(first, None, stride))
-        num_read += len(values)
-        for channel, part in enumerate(statistics):
-            part.add(values[..., channel])
-    return Summary(_ranges(statistics, data.variables), f"{num_read} of {num_frames} frames")
+        if first < len(data.time):
+            yield data.frames(trajectory, slice(first, None, stride))
 
 
-def _summarise_maps(data: StaticMaps) -> Summary:
-    per_sample = data.geometry().num_points * (len(data.inputs) + len(data.outputs))
-    stride = max(1, -(-data.num_samples * per_sample // MAX_VALUES))
-    variables = (*data.inputs, *data.outputs)
-    statistics = [_Statistics() for _ in variables]
-    samples = range(0, data.num_samples, stride)
-    for sample in samples:
-        values = np.concatenate(data.sample(sample), axis=-1)
-        for channel, part in enumerate(statistics):
-            part.add(values[..., channel])
-    coverage = f"{len(samples)} of {data.num_samples} samples"
-    return Summary(_ranges(statistics, variables), coverage)
-
-
-def _ranges(statistics: "list[_Statistics]", variables: tuple[Variable, ...]) -> tuple[Range, ...]:
-    pairs = zip(statistics, variables, strict=True)
-    return tuple(part.range(variable.name, variable.units) for part, variable in pairs)
+def spaced_frames(data: Trajectories | StaticMaps, most: int) -> Iterator[np.ndarray]:
+    """Yields evenly spaced samples, or frames of the first trajectory, as (points, variables)."""
+    is_static = isinstance(data, StaticMaps)
+    count = data.num_samples if is_static else len(data.time)
+    for index in np.unique(np.linspace(0, count - 1, most).astype(int)).tolist():
+        if is_static:
+            yield np.concatenate(data.sample(index), -1)
+        else:
+            yield data.frames(0, slice(index, index + 1))[0]
 
 
 class _Statistics:

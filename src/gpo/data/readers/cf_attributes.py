@@ -9,16 +9,8 @@ import xarray as xr
 TIME_NAMES = ("valid_time", "time", "t", "date")
 LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat", "lat_rho", "geolat", "gphit")
 LONGITUDE_NAMES = (
-    "lon",
-    "long",
-    "longitude",
-    "nav_lon",
-    "xlong",
-    "tlon",
-    "tlong",
-    "lon_rho",
-    "geolon",
-    "glamt",
+    *("lon", "long", "longitude", "nav_lon", "xlong", "tlon", "tlong", "lon_rho"),
+    *("geolon", "glamt"),
 )
 NORTH = ("degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen")
 EAST = ("degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee")

@@ -22,14 +22,7 @@ from gpo.data.readers.base import (
     check_not_missing,
     choose_variables,
 )
-from gpo.data.readers.hdf5 import (
-    array,
-    dataset,
-    group,
-    is_hdf5,
-    open_hdf5,
-    text_attribute,
-)
+from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5, text_attribute
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
 NUMBERS = "fiub"  # dtype kinds
