@@ -42,7 +42,7 @@ def open_with_forcings(
         reserve: File to read static fields from that `path` does not have.
     """
     names = (*chosen.static, *chosen.forcing)
-    data = open_data(path, replace(options, beside=names))
+    data = open_data(path, replace(options, extra_inputs=names))
     if isinstance(data, StaticMaps):
         return _with_parameters(data, chosen)
     predicted = tuple(part.name for part in data.variables if part.name not in names)
@@ -51,7 +51,7 @@ def open_with_forcings(
         raise DataError(data.source, "variables", problem)
     if len(predicted) < len(data.variables):
         # Missing values of a forcing must not mask sites of the predicted variables.
-        data = open_data(path, replace(options, variables=predicted, beside=names))
+        data = open_data(path, replace(options, variables=predicted, extra_inputs=names))
         assert isinstance(data, Trajectories)
     source = static_source = _Source(path, options, data)
     if chosen.static_from is not None:
@@ -180,7 +180,7 @@ class _Source:
         """Opens one variable, ignoring selections along dimensions that it does not have."""
         select = dict(self.options.select)
         while True:
-            options = replace(self.options, variables=(name,), beside=(), select=select)
+            options = replace(self.options, variables=(name,), extra_inputs=(), select=select)
             try:
                 return open_data(self.path, options)
             except DataError as error:

@@ -16,7 +16,7 @@ import pytest
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.hdf5 import check_hdf5
-from gpo.data.readers.numbers import read_numbers
+from gpo.data.readers.numbers import read_parameters
 from gpo.data.readers.registry import open_data
 from gpo.limits import MAX_BYTES
 from tests.contracts.samples import SAMPLES
@@ -290,7 +290,7 @@ def test_a_file_of_numbers_that_leads_to_another_file_is_refused(tmp_path, secre
     with h5py.File(path, "r+") as file:
         outside_storage(file, secret)
     with pytest.raises(DataError, match="another file"):
-        read_numbers(path, ["u"])
+        read_parameters(path, ["u"])
 
 
 def test_a_well_folder_that_leads_to_another_file_is_refused(tmp_path, secret):

@@ -15,7 +15,7 @@ from gpo.data.readers.array_files import Stored
 from gpo.data.readers.axis_order import Axes, Field, Order, common_length
 
 
-def is_beside(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
+def is_extra_input(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
     """Returns whether an array has axes of sites or of times, but not of both."""
     if axes.is_bare or axes.stated or stored.is_vector:
         return False

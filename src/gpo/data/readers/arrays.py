@@ -43,7 +43,7 @@ from gpo.data.dataset import (
 )
 from gpo.data.geometry import Geometry
 from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
-from gpo.data.readers.array_inputs import find_array_candidates, is_beside, split_map_inputs
+from gpo.data.readers.array_inputs import find_array_candidates, is_extra_input, split_map_inputs
 from gpo.data.readers.array_sites import (
     check_no_coordinates,
     possible_coordinates,
@@ -116,10 +116,12 @@ class ArraysReader(AbstractReader):
             axes = state_order(path, stated, axes, ["time"])
         patterns = BARE_SERIES if axes.is_bare else SERIES
         rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
-        state = {name: stored for name, stored in rest.items() if name not in options.beside}
+        state = {name: stored for name, stored in rest.items() if name not in options.extra_inputs}
         possible = _possible_fields(path, state, options.variables)
         changing = {
-            name: array for name, array in possible.items() if not is_beside(axes, array, patterns)
+            name: array
+            for name, array in possible.items()
+            if not is_extra_input(axes, array, patterns)
         }
         if axes.is_bare and not stated and not options.variables:
             check_no_coordinates(path, rest)
@@ -149,7 +151,7 @@ class ArraysReader(AbstractReader):
             num_trajectories=count,
             fetch=fetch,
             parameters=_parameters(
-                path, rest, fields, count, is_selected, {*inputs, *options.beside}
+                path, rest, fields, count, is_selected, {*inputs, *options.extra_inputs}
             ),
             candidates=candidates,
         )

@@ -21,7 +21,7 @@ class ReadOptions:
     select: Mapping[str, str] = field(default_factory=dict)
     """Selected value of each extra dimension by name, such as level=500 or number=0; for named
     arrays with ambiguous shapes, the order of axes: axes=time,y,x."""
-    beside: tuple[str, ...] = ()
+    extra_inputs: tuple[str, ...] = ()
     """Names of additional inputs, which need not be time series of fields."""
     inputs: tuple[str, ...] = ()
     """Names of the inputs of a static map, fields or one value per sample; the variables are

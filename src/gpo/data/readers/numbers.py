@@ -13,7 +13,7 @@ from gpo.data.readers.validation import check_data_file
 from gpo.optional import require
 
 
-def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
+def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
     """Returns parameters of shape (samples, columns); None if an array is missing or not 1D or 2D.
 
     Args:
@@ -44,7 +44,7 @@ def maps_of_numbers(path: Path, names: Sequence[str], like: StaticMaps) -> Stati
         names: Names of the inputs.
         like: Maps with these inputs, which define sites and outputs.
     """
-    values = read_numbers(path, names)
+    values = read_parameters(path, names)
     if values is None or values.shape[1] != len(like.inputs) or len(like.geometries) > 1:
         return None
     if not np.isfinite(values).all():

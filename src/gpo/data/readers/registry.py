@@ -175,7 +175,7 @@ def open_static(
         options: How to read the file.
     """
     try:
-        data = open_data(path, replace(options, beside=(name,)))
+        data = open_data(path, replace(options, extra_inputs=(name,)))
     except DataError:
         # A file with static fields only has no times.
         return _recognise(path).read_static(path, name, options) if path.exists() else None
