@@ -54,11 +54,11 @@ def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
 
 
 def test_a_grid_that_cannot_be_thinned_gives_the_reason():
-    with pytest.raises(ValueError, match="an axis of 9 sites cannot be taken in steps of 2"):
+    with pytest.raises(ValueError, match="an axis of 9 sites cannot be coarsened by 2"):
         Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsen(2)
     cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
     kept = cloud.coarsen(2)[1]
-    with pytest.raises(ValueError, match="all of the 3 sites that would be left are masked"):
+    with pytest.raises(ValueError, match="all 3 remaining sites are masked"):
         cloud.masked(np.isin(np.arange(9), kept)).coarsen(2)
 
 

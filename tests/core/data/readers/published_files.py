@@ -1,6 +1,6 @@
-"""Small copies of layouts in which others publish their fields, with the quirks that those have.
+"""Small files in the layouts of other models and programs, with their peculiarities.
 
-A wave travels across the sites of each. Grids are of eight by ten sites or so, thirty frames.
+Each contains a travelling wave, mostly on 8 x 10 sites in 30 frames.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ NORTH, EAST = {"units": "degrees_north"}, {"units": "degrees_east"}
 
 
 def wave(*places: np.ndarray, frames: int = FRAMES, mean: float = 280.0) -> np.ndarray:
-    """Returns frames by places of a wave of size 5 that travels."""
+    """Returns frames of a travelling wave of amplitude 5 at the sites."""
     phase = sum((0.4 + 0.3 * n) * place for n, place in enumerate(places))
     times = np.arange(frames).reshape(-1, *(1,) * np.ndim(phase))
     return (mean + 5 * np.sin(phase - 0.3 * times)).astype(np.float32)
@@ -34,7 +34,7 @@ def cordex(path: Path) -> None:
     days = np.arange(FRAMES) + 0.5
     where = ("rlat", "rlon")
     lon_attributes = {**EAST, "standard_name": "longitude", "bounds": "lon_vertices"}
-    given = {
+    attributes = {
         **{"units": "K", "standard_name": "air_temperature", "cell_methods": "time: mean"},
         **{"grid_mapping": "rotated_pole", "coordinates": "lon lat height"},
     }
@@ -46,7 +46,7 @@ def cordex(path: Path) -> None:
             }),
             "time_bnds": (("time", "bnds"), np.stack([days - 0.5, days + 0.5], -1)),
             "lon_vertices": ((*where, "vertices"), np.repeat(longitude[..., None], 4, -1)),
-            "tas": (("time", *where), wave(up[:, None], along), given),
+            "tas": (("time", *where), wave(up[:, None], along), attributes),
         },
         {
             "time": ("time", days, {
@@ -65,7 +65,7 @@ def cordex(path: Path) -> None:
 
 
 def roms(path: Path) -> None:
-    """Curved rows, points for rho, u and v, s-levels, land, and seconds since a date."""
+    """A curvilinear grid, staggered rho, u and v points, s-levels, land, and seconds since a date."""
     east, north = np.arange(COLUMNS) / 5, np.arange(ROWS) / 5
     data: dict[str, Any] = {
         "h": (("eta_rho", "xi_rho"), np.full((ROWS, COLUMNS), 200.0), {"units": "meter"}),
@@ -102,7 +102,7 @@ def roms(path: Path) -> None:
 
 
 def nemo(path: Path) -> None:
-    """Indices as axes, nav_lon and nav_lat, a depth, and two lists of times with bounds."""
+    """Axes without coordinates, nav_lon and nav_lat, a depth, and two time variables with bounds."""
     y, x = np.arange(ROWS)[:, None] / 4, np.arange(COLUMNS) / 4
     values = wave(4 * y, 4 * x, mean=15.0)
     values[:, :2, :2] = np.nan
@@ -133,7 +133,7 @@ def nemo(path: Path) -> None:
 
 
 def wrf(path: Path, start: str = "simulation start") -> None:
-    """Dates as characters, latitudes with a time axis, staggered wind and levels without numbers."""
+    """Dates as text, latitudes with a time axis, staggered wind and levels without coordinates."""
     y, x = np.arange(ROWS)[:, None] / 5, np.arange(COLUMNS) / 5
     where, still = ("Time", "south_north", "west_east"), (FRAMES, ROWS, COLUMNS)
     hours = np.datetime64("2000-01-24T12:00:00") + np.arange(FRAMES) * np.timedelta64(3600, "s")
@@ -165,7 +165,7 @@ def _globe(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
 
 
 def icon(path: Path) -> None:
-    """Cells of triangles, their places in radians, the corners beside them."""
+    """Triangular cells with coordinates in radians and corners as bounds."""
     longitude, latitude = _globe()
     values = wave(latitude, longitude)
     rad = {"units": "radian"}
@@ -192,7 +192,7 @@ def icon(path: Path) -> None:
 
 
 def mpas(path: Path) -> None:
-    """Cells with places in radians without units, and on a sphere in space; levels come last."""
+    """Cells with coordinates in radians without units, and in space; levels are the last axis."""
     longitude, latitude = _globe()
     values = np.stack([wave(latitude, longitude, mean=mean) for mean in (280, 270)], -1)
     places = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)  # fmt: skip
@@ -270,9 +270,9 @@ def spectral_series(
     r"""Returns $u_t = Lu + N(u)$ on $[-1,1)$ in the keys of PINN papers, by exponential Euler steps.
 
     Args:
-        linear: Symbol of $L$, of the wave numbers.
-        react: Spectrum of $N$, of wave numbers and values.
-        first: Values at the start, of the places.
+        linear: Symbol of $L$ as a function of wave numbers.
+        react: Spectrum of $N$ as a function of wave numbers and values.
+        first: Initial values as a function of coordinates.
         count: Sites.
         frames: Frames.
         spacing: Time between them.
@@ -285,18 +285,18 @@ def spectral_series(
     safe = np.where(symbol == 0, 1, symbol)
     weight = np.where(symbol == 0, step, (growth - 1) / safe)
     is_kept = np.abs(waves) < 2 / 3 * np.abs(waves).max()
-    state, found = np.fft.fft(first(x)), []
+    state, solution = np.fft.fft(first(x)), []
     for _ in range(frames):
-        found.append(np.fft.ifft(state).real)
+        solution.append(np.fft.ifft(state).real)
         for _ in range(round(spacing / step)):
             values = np.fft.ifft(state).real
             state = (growth * state + weight * react(waves, values)) * is_kept
     times = spacing * np.arange(frames)
-    return {"x": x[None], "tt": times[None], "uu": np.stack(found, -1)}
+    return {"x": x[None], "tt": times[None], "uu": np.stack(solution, -1)}
 
 
 def kdv(path: Path) -> None:
-    """Korteweg-de Vries as in PINN papers: x by t, periodic, and nothing says so."""
+    """Korteweg-de Vries as in PINN papers: (x, t), periodic without stating it."""
     series = spectral_series(
         lambda k: 1j * 0.0025 * k**3,
         lambda k, u: -0.5j * k * np.fft.fft(u**2),
@@ -306,7 +306,7 @@ def kdv(path: Path) -> None:
 
 
 def allen_cahn(path: Path) -> None:
-    """Allen-Cahn likewise; values are level at both ends."""
+    """Allen-Cahn in the same layout, with zero slope at both ends."""
     series = spectral_series(
         lambda k: -1e-4 * k**2,
         lambda k, u: np.fft.fft(5 * u - 5 * u**3),
@@ -317,13 +317,13 @@ def allen_cahn(path: Path) -> None:
 
 
 def schroedinger(path: Path) -> None:
-    """A complex field, as `NLS.mat` holds it."""
+    """A complex field, as in `NLS.mat`."""
     x, t = np.linspace(-5, 5, 64)[None], np.linspace(0, 1, 21)[None]
     scipy.io.savemat(path, {"x": x, "tt": t, "uu": np.exp(1j * t) / np.cosh(x.T)})
 
 
 def fenics(path: Path) -> None:
-    """HDF5 beside an XDMF of FEniCS: groups for the mesh and for every frame."""
+    """HDF5 of an XDMF file of FEniCS: groups for the mesh and for each frame."""
     import h5py
 
     with h5py.File(path, "w") as file:

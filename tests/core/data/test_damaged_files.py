@@ -1,4 +1,4 @@
-"""Files that lost bytes, messages or names are refused, not read as other numbers."""
+"""Files with lost bytes, messages or names are refused, not read as wrong values."""
 
 import struct
 from pathlib import Path
@@ -78,9 +78,9 @@ def test_the_mediterranean_file_with_a_byte_lost_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("number", [2, 2**31 - 1])
-def test_a_classic_header_that_leads_backwards_comes_to_an_end(tmp_path, number):
+def test_a_classic_header_with_negative_sizes_is_refused_in_finite_time(tmp_path, number):
     path = tmp_path / "a.nc"
-    # Attributes each of which ends where it began.
+    # Attributes of negative size, so that the parser would not advance.
     counts = (0, 0, 0, 12, number, 0, 4, -3)
     path.write_bytes(b"CDF\x01" + struct.pack(">8i", *counts) + bytes(64))
     with pytest.raises(DataError, match="cannot be opened as NetCDF by its header"):
@@ -89,7 +89,7 @@ def test_a_classic_header_that_leads_backwards_comes_to_an_end(tmp_path, number)
 
 @pytest.mark.parametrize("number", [10**5, 10**5 + 1])
 def test_a_classic_header_is_walked_up_to_a_number_of_entries(tmp_path, number):
-    """A file of holes, which takes no room, would have any number of dimensions without a name."""
+    """A sparse file, which takes no space, could claim any number of dimensions."""
     path = tmp_path / "a.nc"
     path.write_bytes(b"CDF\x01" + struct.pack(">3i", 0, 10, number) + bytes(8 * number + 16))
     if number == 10**5:
@@ -99,8 +99,8 @@ def test_a_classic_header_is_walked_up_to_a_number_of_entries(tmp_path, number):
         check_length(path)
 
 
-def hours(*wanted):
-    return [("2t", "heightAboveGround", 2, hour, 280 + hour) for hour in wanted]
+def hours(*times):
+    return [("2t", "heightAboveGround", 2, hour, 280 + hour) for hour in times]
 
 
 def test_a_grib_file_whose_message_is_not_found_is_refused(tmp_path):
@@ -149,8 +149,8 @@ def test_grib_messages_above_8_mib_are_counted_as_well(tmp_path):
     with path.open("wb") as file:
         for hour in (0, 1):
             message = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
-            for key, given in {"Ni": 2100, "Nj": 2100, "dataTime": 100 * hour}.items():
-                eccodes.codes_set(message, key, given)
+            for key, value in {"Ni": 2100, "Nj": 2100, "dataTime": 100 * hour}.items():
+                eccodes.codes_set(message, key, value)
             eccodes.codes_set(message, "bitsPerValue", 16)
             eccodes.codes_set_values(message, np.linspace(0, 1, 2100 * 2100))
             eccodes.codes_write(message, file)
@@ -163,7 +163,7 @@ def test_grib_messages_above_8_mib_are_counted_as_well(tmp_path):
         list(_messages(path))
 
 
-def test_a_grib_file_with_one_time_twice_is_refused(tmp_path):
+def test_a_grib_file_with_a_repeated_time_is_refused(tmp_path):
     path = write_grib(tmp_path / "a.grib2", hours(0, 1, 1, 2))
     with pytest.raises(DataError, match=r"`t2m` has 2 messages of one time and level"):
         open_data(path)
@@ -188,7 +188,7 @@ def test_a_well_file_that_leaves_out_a_variable_is_refused(tmp_path):
 
 @pytest.mark.parametrize("place", ["before", "within", "behind"])
 @pytest.mark.parametrize("name", ["x.npy", "u.npy"])
-def test_bytes_that_came_into_an_array_are_noticed_by_its_length(tmp_path, name, place):
+def test_inserted_bytes_in_an_array_are_detected_by_its_length(tmp_path, name, place):
     folder = SAMPLES["a folder of arrays"][1](tmp_path)
     content = (folder / name).read_bytes()
     at = {"before": 128, "within": len(content) - 16, "behind": len(content)}[place]
@@ -197,7 +197,7 @@ def test_bytes_that_came_into_an_array_are_noticed_by_its_length(tmp_path, name,
         open_data(folder)
 
 
-def test_points_to_ask_for_are_refused_where_bytes_came_in(tmp_path):
+def test_query_points_with_inserted_bytes_are_refused(tmp_path):
     path, rows = tmp_path / "points.npy", np.random.default_rng(0).random((5, 2))
     np.save(path, rows)
     geometry = Geometry.scattered(np.random.default_rng(1).random((9, 2)) * 2 - 0.5)
@@ -210,7 +210,7 @@ def test_points_to_ask_for_are_refused_where_bytes_came_in(tmp_path):
 
 @pytest.mark.parametrize("library", ["earliest", "latest"])
 @pytest.mark.parametrize("user_block", [0, 512])
-def test_bytes_that_came_into_hdf5_are_noticed_by_its_length(tmp_path, library, user_block):
+def test_inserted_bytes_in_hdf5_are_detected_by_its_length(tmp_path, library, user_block):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver=library, userblock_size=user_block) as file:
         for name, values in {"t": T, "x": X, "u": T[:, None] + X}.items():
@@ -219,8 +219,8 @@ def test_bytes_that_came_into_hdf5_are_noticed_by_its_length(tmp_path, library, 
     np.testing.assert_array_equal(open_data(path).frames(0)[..., 0], T[:, None] + X)
     at = content.index((T[:, None] + X).tobytes())
     path.write_bytes(content[:at] + bytes(8) + content[at:])
-    said = f"has {len(content) + 8} bytes, its header says {len(content)}.*truncate -s {len(content)} "  # fmt: skip
-    with pytest.raises(DataError, match=said):
+    message = f"has {len(content) + 8} bytes, its header says {len(content)}.*truncate -s {len(content)} "  # fmt: skip
+    with pytest.raises(DataError, match=message):
         open_data(path)
 
 
@@ -257,7 +257,7 @@ def test_a_heap_whose_free_space_has_no_length_is_refused_before_the_library_wal
     content = bytearray(path.read_bytes())
     begin = content.index(HEAP)
     check_hdf5(path)
-    # The first object becomes free space, which states its bytes with those of its header, 16.
+    # Turn the first object into free space, whose size includes its header of 16 bytes.
     content[begin + 16 : begin + 18] = bytes(2)
     for length in (0, 8, 15):
         content[begin + 24 : begin + 32] = length.to_bytes(8, "little")
@@ -268,7 +268,7 @@ def test_a_heap_whose_free_space_has_no_length_is_refused_before_the_library_wal
 
 @pytest.mark.parametrize("userblock_size", [0, 512])
 @pytest.mark.parametrize("chunks", [None, (100,)])
-def test_values_that_look_like_a_heap_are_values(tmp_path, chunks, userblock_size):
+def test_values_that_resemble_a_heap_are_accepted(tmp_path, chunks, userblock_size):
     path = tmp_path / "a.h5"
     values = np.frombuffer(HEAP + (4096).to_bytes(8, "little") + bytes(984), "u1")
     with h5py.File(path, "w", userblock_size=userblock_size) as file:

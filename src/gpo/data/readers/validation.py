@@ -1,21 +1,21 @@
-"""What every file must pass before a reader opens it; all goes by what it declares.
+"""Validation of untrusted files before a reader opens them, by the sizes and types they declare.
 
-A data file is read, and nothing else: it runs no code, names no other file, and takes no more
-memory than its size makes plausible.
+A data file must not run code, refer to other files, or take more memory than is plausible for its
+size.
 """
 
 from pathlib import Path
 
 from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
-from gpo.data.readers.limits import check_regular
+from gpo.data.readers.size_checks import check_regular
 from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
 
 FOLDER_SUFFIXES = (".npy", ".h5", ".hdf5")
-"""Files that a reader takes from a folder, which is one layout then."""
+"""Suffixes of files in a folder that a reader opens as one layout."""
 
 
 def check_data_file(path: Path) -> None:
-    """Refuses a file or folder that would run code, read other files or exhaust the memory."""
+    """Raises a `DataError` if a file would run code, read other files or exhaust the memory."""
     if not path.is_dir():
         check_regular(path)
         if is_hdf5(path):

@@ -1,4 +1,4 @@
-"""Layouts in which others publish their fields, read as what they are."""
+"""Files of other models and programs are read correctly."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from gpo.data.dataset import DataError
 from gpo.data.periodic import looks_periodic
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from tests.core.data.readers import strangers
-from tests.core.data.readers.strangers import COLUMNS, FRAMES, ROWS
+from tests.core.data.readers import published_files
+from tests.core.data.readers.published_files import COLUMNS, FRAMES, ROWS
 
 
 def opened(folder, make, suffix=".nc", **options):
@@ -24,7 +24,7 @@ def ends(geometry):
 
 
 def test_cordex(tmp_path):
-    data = opened(tmp_path, strangers.cordex)
+    data = opened(tmp_path, published_files.cordex)
     geometry = data.geometry()
     assert [variable.name for variable in data.variables] == ["tas"]
     assert (geometry.grid_shape, geometry.pole is not None) == ((ROWS, COLUMNS), True)
@@ -32,21 +32,21 @@ def test_cordex(tmp_path):
     np.testing.assert_allclose(ends(geometry).mean(0), [21.1, 50.7], atol=0.4)
     assert data.time_labels([0, 29]) == ["1949-12-01 12:00", "1949-12-30 12:00"]
     assert (data.origin.calendar, data.levels) == ("360_day", {"height": "2"})
-    expected = strangers.wave(np.linspace(-3, 3, ROWS)[:, None], np.linspace(0, 4, COLUMNS))
+    expected = published_files.wave(np.linspace(-3, 3, ROWS)[:, None], np.linspace(0, 4, COLUMNS))
     np.testing.assert_allclose(data.frames(0)[..., 0], expected.reshape(FRAMES, -1), atol=6e-4)
 
 
 def test_roms(tmp_path):
-    with pytest.raises(DataError, match=r"live on different grids: .*Choose: `--var zeta`"):
-        opened(tmp_path, strangers.roms)
-    data = opened(tmp_path, strangers.roms, variables=("zeta",))
+    with pytest.raises(DataError, match=r"are on different grids: .*Choose: `--var zeta`"):
+        opened(tmp_path, published_files.roms)
+    data = opened(tmp_path, published_files.roms, variables=("zeta",))
     geometry = data.geometry()
     assert (geometry.grid_shape, geometry.is_masked.sum()) == ((ROWS, COLUMNS), 6)
     np.testing.assert_allclose(ends(geometry), [[-70, 38], [-67.9, 39.5]], atol=0.1)
     assert data.time_labels([1]) == ["2014-01-29 17:00"]
     with pytest.raises(DataError, match=r"`s_rho` has 3 values: -0.8, .*--select s_rho=-0.8"):
-        opened(tmp_path, strangers.roms, variables=("temp",))
-    wind = opened(tmp_path, strangers.roms, variables=("u",), select={"s_rho": "-0.2"})
+        opened(tmp_path, published_files.roms, variables=("temp",))
+    wind = opened(tmp_path, published_files.roms, variables=("u",), select={"s_rho": "-0.2"})
     assert wind.geometry().grid_shape == (ROWS, COLUMNS - 1)
     assert wind.geometry().true_degrees()[0, 0] == pytest.approx(-69.9)
     assert wind.levels == {"s_rho": "-0.2"}
@@ -54,8 +54,8 @@ def test_roms(tmp_path):
 
 def test_nemo(tmp_path):
     with pytest.raises(DataError, match=r"`deptht` has 2 values: 0.5, 2"):
-        opened(tmp_path, strangers.nemo)
-    data = opened(tmp_path, strangers.nemo, select={"deptht": "2"})
+        opened(tmp_path, published_files.nemo)
+    data = opened(tmp_path, published_files.nemo, select={"deptht": "2"})
     assert [variable.name for variable in data.variables] == ["thetao", "zos"]
     assert data.geometry().is_masked.sum() == 4
     assert data.geometry().domain.is_sphere
@@ -69,7 +69,7 @@ def test_nemo(tmp_path):
 @pytest.mark.parametrize("start", ["simulation start", "2000-01-24 12:00:00"])
 def test_wrf(tmp_path, start):
     path = tmp_path / "wrfout"
-    strangers.wrf(path, start)
+    published_files.wrf(path, start)
     data = open_data(path.rename(path.with_suffix(".nc")), ReadOptions(variables=("T2",)))
     assert data.geometry().grid_shape == (ROWS, COLUMNS)
     assert data.geometry().domain.is_sphere
@@ -78,13 +78,13 @@ def test_wrf(tmp_path, start):
     np.testing.assert_array_equal(data.time[:3], [0, 1, 2])
     options = ReadOptions(variables=("U",), select={"bottom_top": "0"})
     wind = open_data(path.with_suffix(".nc"), options)
-    # No latitudes of staggered points are in the file: these are numbered.
+    # The file has no latitudes of staggered points, which are indices.
     assert wind.geometry().grid_shape == (ROWS, COLUMNS + 1)
     assert not wind.geometry().domain.is_sphere
 
 
 def test_icon(tmp_path):
-    data = opened(tmp_path, strangers.icon)
+    data = opened(tmp_path, published_files.icon)
     geometry = data.geometry()
     assert geometry.domain.is_sphere
     np.testing.assert_allclose(ends(geometry)[:, 1], [-79.5, 79.5], atol=0.5)
@@ -94,8 +94,8 @@ def test_icon(tmp_path):
 
 def test_mpas(tmp_path):
     with pytest.raises(DataError, match="`nVertLevels` has 2 values: 0, 1"):
-        opened(tmp_path, strangers.mpas)
-    data = opened(tmp_path, strangers.mpas, select={"nVertLevels": "1"})
+        opened(tmp_path, published_files.mpas)
+    data = opened(tmp_path, published_files.mpas, select={"nVertLevels": "1"})
     assert data.geometry().domain.is_sphere
     assert data.geometry().num_points == 60
     np.testing.assert_allclose(ends(data.geometry())[:, 1], [-79.5, 79.5], atol=0.5)
@@ -104,9 +104,9 @@ def test_mpas(tmp_path):
 
 
 def test_ecmwf(tmp_path):
-    with pytest.raises(DataError, match=r"`expver` has 2 values: 1, 5\. Choose one"):
-        opened(tmp_path, strangers.ecmwf)
-    data = opened(tmp_path, strangers.ecmwf, select={"expver": "1"})
+    with pytest.raises(DataError, match=r"`expver` has 2 values: 1, 5\. Select one"):
+        opened(tmp_path, published_files.ecmwf)
+    data = opened(tmp_path, published_files.ecmwf, select={"expver": "1"})
     geometry = data.geometry()
     assert geometry.grid_shape == (9, 12)
     assert (geometry.axes[0][0], geometry.axes[1][-1]) == (52, 330)
@@ -116,58 +116,58 @@ def test_ecmwf(tmp_path):
 
 
 def test_a_satellite_with_gaps(tmp_path):
-    data = opened(tmp_path, strangers.altimeter)
+    data = opened(tmp_path, published_files.altimeter)
     assert [variable.name for variable in data.variables] == ["sla"]
-    # Land is masked; tracks that come and go are not.
+    # Land is masked; moving satellite tracks are not.
     assert data.geometry().is_masked.sum() == 6
     assert np.isnan(data.frames(0, slice(0, 1))).sum() == 6 + ROWS - 2
 
 
 @pytest.mark.parametrize(
     ("make", "hint"),
-    # Allen-Cahn starts with a kink at its ends, so that nothing tells that they are one.
-    [(strangers.kdv, ["x"]), (strangers.allen_cahn, [])],
+    # Allen-Cahn starts with a kink at its ends, so it is not recognised as periodic.
+    [(published_files.kdv, ["x"]), (published_files.allen_cahn, [])],
 )
-def test_series_of_pinn_papers_and_how_their_axis_is_closed(tmp_path, make, hint):
+def test_series_of_pinn_papers_can_be_made_periodic(tmp_path, make, hint):
     data = opened(tmp_path, make, ".mat")
     assert (data.geometry().grid_shape, len(data.time)) == ((128,), 41)
     assert data.time[-1] == pytest.approx(0.2)
     assert not data.geometry().domain.periodic[0]
     assert looks_periodic(data) == hint
-    closed = opened(tmp_path, make, ".mat", periodic=("x",)).geometry()
-    assert closed.domain.periodic == (True,)
-    assert closed.domain.upper[0] - closed.domain.lower[0] == pytest.approx(2)
+    periodic = opened(tmp_path, make, ".mat", periodic=("x",)).geometry()
+    assert periodic.domain.periodic == (True,)
+    assert periodic.domain.upper[0] - periodic.domain.lower[0] == pytest.approx(2)
 
 
 def test_kdv_keeps_mass_and_energy(tmp_path):
-    """The file is a solution: what the equation keeps, it keeps."""
-    frames = opened(tmp_path, strangers.kdv, ".mat").frames(0)[..., 0]
+    """The file is a solution, which conserves the invariants of the equation."""
+    frames = opened(tmp_path, published_files.kdv, ".mat").frames(0)[..., 0]
     np.testing.assert_allclose(frames.mean(1), 0, atol=1e-6)
     np.testing.assert_allclose((frames**2).mean(1), 0.5, rtol=2e-3)
 
 
-def test_what_is_no_field_of_real_numbers_is_refused_with_what_to_do(tmp_path):
+def test_files_without_real_fields_are_refused_with_advice(tmp_path):
     with pytest.raises(DataError, match="`uu` is complex: save its real and imaginary parts"):
-        opened(tmp_path, strangers.schroedinger, ".mat")
+        opened(tmp_path, published_files.schroedinger, ".mat")
     with pytest.raises(DataError, match="holds no array of real numbers in its root"):
-        opened(tmp_path, strangers.fenics, ".h5")
+        opened(tmp_path, published_files.fenics, ".h5")
 
 
 def test_a_table_of_paraview(tmp_path):
-    data = opened(tmp_path, strangers.paraview, ".csv")
+    data = opened(tmp_path, published_files.paraview, ".csv")
     assert [variable.name for variable in data.variables] == ["U:0", "U:1", "U:2", "p"]
     assert data.geometry().coords.shape == (40, 2)
     np.testing.assert_allclose(data.time, 0.1 * np.arange(FRAMES), atol=1e-9)
     frames = data.frames(0)
     np.testing.assert_allclose(frames[..., 0], -frames[..., 1])
     coords = data.geometry().coords
-    expected = strangers.wave(3 * coords[:, 0], 3 * coords[:, 1], mean=0)
+    expected = published_files.wave(3 * coords[:, 0], 3 * coords[:, 1], mean=0)
     np.testing.assert_allclose(frames[..., 0], expected, atol=1e-4)
 
 
-def test_a_table_that_misses_points_is_refused(tmp_path):
+def test_a_table_with_missing_points_is_refused(tmp_path):
     path = tmp_path / "a.csv"
-    strangers.paraview(path)
+    published_files.paraview(path)
     whole = path.read_text()
     path.write_text("\n".join(whole.splitlines()[:-1]) + "\n")
     with pytest.raises(DataError, match="must have the same points at each of 30 times"):
@@ -183,11 +183,11 @@ def test_a_table_that_misses_points_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("places", [("x", "y"), ("longitude", "latitude")])
-def test_a_table_whose_points_fill_a_grid_is_one(tmp_path, places):
+def test_a_table_whose_points_fill_a_grid_is_read_as_a_grid(tmp_path, places):
     lines = [f"# time: dates of the 360_day calendar; u: m\ntime,{','.join(places)},u"]
     for day in range(3):
-        for one in (3.0, 1.0, 2.0):
-            lines += [f"1987-02-{28 + day}T12:00:00,{one},{two},{day + one + two / 10}" for two in (5.0, 4.0)]  # fmt: skip
+        for first in (3.0, 1.0, 2.0):
+            lines += [f"1987-02-{28 + day}T12:00:00,{first},{second},{day + first + second / 10}" for second in (5.0, 4.0)]  # fmt: skip
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     data = open_data(tmp_path / "a.csv")
     geometry, values = data.geometry(), data.frames(0)[0, :, 0]
@@ -198,5 +198,5 @@ def test_a_table_whose_points_fill_a_grid_is_one(tmp_path, places):
         np.testing.assert_allclose(values, geometry.coords[:, 0] + geometry.coords[:, 1] / 10)
     else:
         assert geometry.grid_shape == (2, 3)
-        one, two = geometry.true_degrees().T
-        np.testing.assert_allclose(values, one + two / 10, rtol=1e-5)
+        first, second = geometry.true_degrees().T
+        np.testing.assert_allclose(values, first + second / 10, rtol=1e-5)

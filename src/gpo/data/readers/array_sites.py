@@ -1,14 +1,15 @@
-"""Sites of named arrays whose coordinates have names of the user's own, such as `elem_xy`."""
+"""Sites of named arrays with coordinates of arbitrary names, such as `elem_xy`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from gpo.data.dataset import DataError
-from gpo.data.geometry import Geometry, sphere_domain
-from gpo.data.readers.axis_order import MOST_COMPONENTS, SMALLEST_GRID, Sites, from_zero
+from gpo.data.geometry import Geometry, sphere_coords, sphere_domain
+from gpo.data.readers.array_files import Stored
+from gpo.data.readers.axis_order import MAX_COMPONENTS, SMALLEST_GRID, Sites, from_zero
+from gpo.data.readers.base import check_latitudes, choose_variables
 from gpo.data.readers.coordinate_names import (
     column_groups,
     in_degrees,
@@ -20,29 +21,24 @@ from gpo.data.readers.coordinate_names import (
 )
 from gpo.data.readers.faces import face_areas
 from gpo.data.readers.sites import check_cells, check_points, scattered
-from gpo.data.readers.stores import Stored
-from gpo.numerics.domain import unit_vectors
 
 Arrays = Mapping[str, Stored]
 
 
 def stated_sites(path: Path, arrays: Arrays, names: Sequence[str]) -> Sites:
-    """Returns the sites whose coordinates the user names: one array, or one for every axis."""
-    for name in names:
-        if name not in arrays:
-            there = ", ".join(arrays)
-            raise DataError(path, name, f"is not in the file, which has {there}.")
+    """Returns the sites with the coordinates that the user names: one 2D array, or 1D arrays."""
+    choose_variables(path, names, list(arrays))
     if len(names) > 1 or arrays[names[0]].is_vector:
         lengths = {arrays[name].size for name in names}
         if len(lengths) > 1 or not all(arrays[name].is_vector for name in names):
             shapes = ", ".join(f"{name} {arrays[name].shape}" for name in names)
-            problem = f"must be one number per site in each of --coords, got {shapes}."
+            problem = f"must have one value per site, as all of --coords, got {shapes}."
             raise DataError(path, names[0], problem)
     return _sites(path, arrays, tuple(names))
 
 
 def recognised_sites(path: Path, arrays: Arrays) -> Sites | None:
-    """Returns sites whose coordinates have telling names and fit other arrays; nothing else."""
+    """Returns sites with coordinates of recognised names that fit other arrays; None if none."""
     for names in _candidates(arrays):
         count = _count(arrays, names)
         fields = [
@@ -56,7 +52,7 @@ def recognised_sites(path: Path, arrays: Arrays) -> Sites | None:
 
 
 def check_no_coordinates(path: Path, arrays: Arrays) -> None:
-    """Refuses arrays that look like coordinates of another's sites, but have names that say nothing."""
+    """Raises a `DataError` for an array that may be coordinates but has no recognised name."""
     for name, stored in arrays.items():
         shape = stored.shape
         if len(shape) != 2 or not _is_table(stored):
@@ -65,14 +61,14 @@ def check_no_coordinates(path: Path, arrays: Arrays) -> None:
         others = [other for key, other in arrays.items() if key != name and not _is_table(other)]
         if any(len(other.shape) == 2 and _may_be_field(other, count) for other in others):
             problem = (
-                f"has shape {shape}, as if it were the coordinates of {count} sites. Say so: "
-                f"`--coords {name}`; or leave it out by naming the variables with --var."
+                f"has shape {shape} and may be the coordinates of {count} sites. If so: "
+                f"`--coords {name}`; otherwise name the variables to read with --var."
             )
             raise DataError(path, name, problem)
 
 
 def possible_coordinates(arrays: Arrays, count: int, fields: Sequence[str]) -> list[str]:
-    """Returns names of arrays that may be coordinates of so many sites, whatever they are called."""
+    """Returns names of arrays whose shapes may be those of coordinates of `count` sites."""
     others = {name: stored for name, stored in arrays.items() if name not in fields}
     tables = [
         name
@@ -84,7 +80,7 @@ def possible_coordinates(arrays: Arrays, count: int, fields: Sequence[str]) -> l
 
 
 def _candidates(arrays: Arrays) -> Iterator[tuple[str, ...]]:
-    """Yields names of arrays that may be coordinates together, those of elements first."""
+    """Yields groups of names that may be coordinates, 2D arrays first."""
     tables = [name for name, stored in arrays.items() if is_table(name) and _is_table(stored)]
     vectors = [name for name, stored in arrays.items() if stored.is_vector and stored.size > 1]
     groups = [
@@ -103,16 +99,16 @@ def _is_table(stored: Stored) -> bool:
 
 
 def _may_be_field(stored: Stored, count: int) -> bool:
-    """Returns whether an array has these sites along one axis, and no more than a series has."""
+    """Returns whether an array has `count` sites along one axis and may be a time series."""
     shape = stored.shape
-    # An array with as many sites along two axes is a grid.
+    # An array with this length along two axes is a grid.
     if not 2 <= len(shape) <= 4 or shape.count(count) != 1:
         return False
     if len(shape) == 2:
         return min(shape) > 3
-    # Sites that come first are more likely samples, but where components follow.
+    # A first axis is more likely that of samples, unless components follow.
     others = [length for length in shape if length != count]
-    return shape[0] != count or (len(shape) == 3 and min(others) <= MOST_COMPONENTS)
+    return shape[0] != count or (len(shape) == 3 and min(others) <= MAX_COMPONENTS)
 
 
 def _count(arrays: Arrays, names: tuple[str, ...]) -> int:
@@ -135,19 +131,19 @@ def _sites(path: Path, arrays: Arrays, names: tuple[str, ...]) -> Sites:
             geometry = scattered(path, coords, corners, domain)
     if geometry is None:
         geometry = scattered(path, coords, None, domain)
-    found = geometry
+    result = geometry
     others = tuple(name for group in _candidates(arrays) for name in group if name not in used)
-    return Sites((("points",),), {"points": len(coords)}, (*used, *others), lambda counts: found)
+    return Sites((("points",),), {"points": len(coords)}, (*used, *others), lambda counts: result)
 
 
 def _in_elements(
     path: Path, arrays: Arrays, coords: np.ndarray, corners: np.ndarray, used: tuple[str, ...]
 ) -> Geometry | None:
-    """Returns sites in the middle of elements, weighted by their areas; nothing without nodes."""
+    """Returns sites at the centres of elements, weighted by their areas; None without nodes."""
     if len(corners) != len(coords):
         return None
     for names in _candidates(arrays):
-        # Elements that count from one name as many nodes as there are, not one less.
+        # The largest index of one-based elements is the number of nodes.
         start = int(corners.min() >= 1 and corners.max() == _count(arrays, names))
         if not set(names) & set(used) and _count(arrays, names) > corners.max() - start:
             nodes, is_sphere = _coords(path, arrays, names)
@@ -161,12 +157,12 @@ def _corners(path: Path, arrays: Arrays, name: str) -> np.ndarray:
     values = arrays[name].values()
     values = values.T if values.shape[0] in (3, 4) and values.shape[1] > 4 else values
     if not np.array_equal(values, np.rint(values)):
-        raise DataError(path, name, "must hold whole numbers, which count sites from zero.")
+        raise DataError(path, name, "must be integers, the indices of sites from zero.")
     return values
 
 
 def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndarray, bool]:
-    """Returns points by dim, and whether they are unit vectors from longitude and latitude."""
+    """Returns coordinates, (points, dim), and whether they are unit vectors on the sphere."""
     first = names[0]
     columns = [np.ravel(arrays[name].values()).astype(np.float64) for name in names]
     if len(names) == 1 and not arrays[first].is_vector:
@@ -182,8 +178,5 @@ def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndar
         columns = columns[::-1]
     longitude, latitude = check_points(path, first, np.stack(columns[:2], -1)).T
     longitude, latitude = in_degrees(longitude, latitude, arrays[first].units, first)
-    if np.abs(latitude).max() > 90.001:
-        problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
-        raise DataError(path, names[-1], problem)
-    pair = torch.from_numpy(longitude), torch.from_numpy(latitude)
-    return unit_vectors(*pair).numpy(), True
+    check_latitudes(path, names[-1], latitude)
+    return sphere_coords(longitude, latitude), True

@@ -1,8 +1,8 @@
 """Named arrays of `.npz`, `.npy`, `.mat` and `.h5` files and of folders of `.npy` files.
 
-`.npy` and HDF5, which MATLAB 7.3 files are, stay on disk until values are asked for; `.npz` and
-older `.mat` files are loaded at once. Pickles are never opened. MATLAB 7.3 keeps the axes of an
-array in reverse; they are shown as MATLAB shows them. Of HDF5, the root is read, not its groups.
+`.npy` and HDF5, including MATLAB 7.3, are read lazily; `.npz` and older `.mat` files are loaded at
+once. Pickles are never opened. Axes of MATLAB 7.3 arrays, which are stored in reverse, are in the
+order of MATLAB. Only the root group of HDF5 is read.
 """
 
 import math
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5
-from gpo.data.readers.limits import check_load
+from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5, text_attribute
 from gpo.data.readers.matlab5 import load_matlab_5
 from gpo.data.readers.npy import map_npy
+from gpo.data.readers.size_checks import check_load
 from gpo.optional import MissingPackageError
 
 SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
@@ -30,12 +30,12 @@ class Stored:
 
     shape: tuple[int, ...]
     read: Callable[[tuple[int | slice, ...]], np.ndarray]
-    """Reads the part that an index per axis selects."""
+    """Reads the part selected by one index or slice per axis."""
     units: str = ""
 
     @property
     def is_vector(self) -> bool:
-        """True where at most one axis has other than one entry, as MATLAB keeps vectors."""
+        """Whether at most one axis has more than one entry, as in vectors of MATLAB."""
         return sum(length != 1 for length in self.shape) <= 1
 
     @property
@@ -44,27 +44,26 @@ class Stored:
         return math.prod(self.shape)
 
     def values(self) -> np.ndarray:
-        """Reads all of it."""
+        """Reads the whole array."""
         return self.read((slice(None),) * len(self.shape))
 
 
 def open_arrays(path: Path) -> dict[str, Stored]:
-    """Returns all arrays of real numbers by name; what is no number, such as text, is left out."""
+    """Returns all arrays of real numbers by name, without text."""
     try:
-        found = dict(_arrays(path))
+        arrays = dict(_arrays(path))
     except (DataError, MissingPackageError):
         raise
     except Exception as error:
-        # Every library has its own words, and its own errors, for a broken file.
+        # File libraries raise errors of many types for a damaged file.
         problem = f"cannot be read: {type(error).__name__}: {error}"
         raise DataError(path, "file", problem) from error
-    if not found:
+    if not arrays:
         raise DataError(path, "file", "holds no array of real numbers in its root.")
-    for name, stored in found.items():
+    for name, stored in arrays.items():
         if stored.size == 0:
-            problem = f"has length zero: it is empty, its shape is {stored.shape}."
-            raise DataError(path, name, problem)
-    return found
+            raise DataError(path, name, f"has length zero: its shape is {stored.shape}.")
+    return arrays
 
 
 def _arrays(path: Path) -> Iterator[tuple[str, Stored]]:
@@ -95,19 +94,18 @@ def _mapped(path: Path) -> Iterator[tuple[str, Stored]]:
     except Exception as error:
         raise DataError(path, path.stem, f"cannot be read as an array: {error}") from error
     if not isinstance(values, np.ndarray):
-        raise DataError(path, path.stem, "must be a single array, got an archive: name it .npz.")
+        raise DataError(path, path.stem, "must be a single array, got an archive: rename it .npz.")
     _check_real(path, path.stem, values.dtype)
     yield path.stem, Stored(tuple(values.shape), partial(_read_mapped, path))
 
 
 def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
-    # An open file rather than a path: numpy leaves a broken file open.
+    # Pass an open file, because numpy does not close a damaged one.
     with path.open("rb") as file:
         archive: Any = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise DataError(path, "file", "must be an archive, got a single array: name it .npy.")
-        members = archive.zip.infolist()
-        needed = sum(member.file_size for member in members)
+            raise DataError(path, "file", "must be an archive, got a single array: rename it .npy.")
+        needed = sum(part.file_size for part in archive.zip.infolist())
         check_load(path, "file", needed, path.stat().st_size)
         for name in archive.files:
             try:
@@ -138,13 +136,13 @@ def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:
         for name, item in file.items():
             if not isinstance(item, h5py.Dataset) or h5py.check_string_dtype(item.dtype):
                 continue
-            kind = _text(item.attrs.get("MATLAB_class", ""))
+            kind = text_attribute(item, "MATLAB_class")
             if kind in ("char", "cell", "struct", "function_handle", "string"):
                 continue
             if "MATLAB_empty" in item.attrs or item.shape is None:
                 raise DataError(path, name, "has length zero: it is empty.")
             _check_real(path, name, item.dtype)
-            units = _text(item.attrs.get("units", ""))
+            units = text_attribute(item, "units")
             shape = tuple(item.shape)[:: -1 if kind else 1]
             yield name, Stored(shape, partial(_read_hdf5, path, name, bool(kind)), units)
 
@@ -158,10 +156,6 @@ def _read_hdf5(path: Path, name: str, is_matlab: bool, key: tuple[int | slice, .
 
 def _check_real(path: Path, name: str, dtype: np.dtype) -> None:
     if dtype.kind == "c" or dtype.names == ("real", "imag"):
-        raise DataError(path, name, "is complex: save its real and imaginary parts by two names.")
+        raise DataError(path, name, "is complex: save its real and imaginary parts as two arrays.")
     if dtype.kind not in "fiub":
         raise DataError(path, name, f"must hold real numbers, got entries of type {dtype}.")
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

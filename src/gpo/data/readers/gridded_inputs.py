@@ -1,4 +1,4 @@
-"""Variables of a gridded file that are no time series of fields, but may be inputs beside them."""
+"""Variables of a gridded file that can be additional inputs: static fields and scalar series."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,21 +14,21 @@ from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, site_di
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Reads one variable whole; the file is open only meanwhile."""
+class _VariableReader:
+    """Reads a whole variable; the file is opened for each call."""
 
     open: Callable[[], xr.Dataset]
     name: str
     dims: tuple[str, ...]
-    chosen: Mapping[str, int]
+    selection: Mapping[str, int]
 
     def __call__(self) -> np.ndarray:
         dataset = self.open()
         try:
             array = dataset[self.name]
-            at = {str(dim): self.chosen.get(str(dim), 0)
-                  for dim in array.dims if dim not in self.dims}  # fmt: skip
-            part = array.isel(at).transpose(*self.dims)
+            others = [str(dim) for dim in array.dims if dim not in self.dims]
+            part = array.isel({dim: self.selection.get(dim, 0) for dim in others})
+            part = part.transpose(*self.dims)
             return part.values.reshape(math.prod(part.shape)).astype(np.float64)
         finally:
             dataset.close()
@@ -39,43 +39,43 @@ def find_candidates(
     dataset: xr.Dataset,
     time: str,
     sites: Sequence[str],
-    chosen: Mapping[str, int],
+    selection: Mapping[str, int],
     open_file: Callable[[], xr.Dataset],
 ) -> tuple[InputCandidate, ...]:
-    """Returns fields without a time axis, and variables with one number per time.
+    """Returns fields without a time axis, and scalar time series.
 
     Args:
-        path: The file, for messages.
-        dataset: The same, open.
+        path: The file, for error messages.
+        dataset: The open file.
         time: Name of the time dimension.
-        sites: Dimensions along which sites lie, in the order of points.
-        chosen: Position along every other dimension.
+        sites: Dimensions of the sites, in the order of points.
+        selection: Index along each other dimension.
         open_file: Opens the file again.
     """
-    found: list[InputCandidate] = []
+    candidates: list[InputCandidate] = []
     for name, array in dataset.data_vars.items():
         if array.dtype.kind not in "iuf" or is_auxiliary(path, dataset, str(name)):
             continue
-        dims = {str(dim) for dim in array.dims if dim not in chosen and dataset.sizes[dim] > 1}
+        dims = {str(dim) for dim in array.dims if dim not in selection and dataset.sizes[dim] > 1}
         dims |= {str(dim) for dim in array.dims if dim == time or dim in sites}
-        wanted = tuple(sites) if dims == set(sites) else (time,)
-        if dims == set(wanted):
+        kept = tuple(sites) if dims == set(sites) else (time,)
+        if dims == set(kept):
             variable = Variable(str(name), str(array.attrs.get("units", "")))
-            read = _Read(open_file, str(name), wanted, dict(chosen))
-            kind = "series" if wanted == (time,) else "static"
-            found.append(InputCandidate(variable, kind, read))
-    return tuple(found)
+            read = _VariableReader(open_file, str(name), kept, dict(selection))
+            kind = "series" if kept == (time,) else "static"
+            candidates.append(InputCandidate(variable, kind, read))
+    return tuple(candidates)
 
 
 def read_static_field(
     path: Path, dataset: xr.Dataset, name: str
 ) -> tuple[Variable, np.ndarray, Geometry] | None:
-    """Returns a variable without a time axis, and its sites.
+    """Returns a variable without a time axis, and its sites; None if there is no such variable.
 
     Args:
-        path: The file, for messages.
-        dataset: The same, open.
-        name: The variable.
+        path: The file, for error messages.
+        dataset: The open file.
+        name: Name of the variable.
     """
     if name not in dataset.variables:
         return None

@@ -1,8 +1,7 @@
-"""Dates that are written out: as text (`Times` of WRF, `xtime` of MPAS) or as digits (ICON).
+"""Parses dates stored as text (`Times` of WRF, `xtime` of MPAS) or as digits (ICON).
 
-2000-01-24_12:00:00, or 20000124.5 with the units "day as %Y%m%d.%f", become hours since the earliest
-of them, with units and calendar as CF has them, so that all that follows reads them as other times.
-An offset from UTC, such as +02:00, is taken off.
+2000-01-24_12:00:00, or 20000124.5 with the units "day as %Y%m%d.%f", are converted to hours since
+the earliest date, with CF units and calendar. An offset from UTC, such as +02:00, is subtracted.
 """
 
 import re
@@ -23,33 +22,33 @@ CLOCK = r"[ _T](\d{2}):(\d{2})(?::(\d{2})(\.\d+)?)?"
 TEXT = re.compile(rf"{DAY}(?:{CLOCK}\s*(Z|UTC|[+-]\d{{2}}:?\d{{2}})?)?")
 DIGITS = "day as %Y%m%d.%f"
 CALENDARS = {"gregorian_noleap": "noleap", "gregorian": "standard", "360day": "360_day"}
-"""What MPAS calls calendars, in the words of CF."""
+"""CF calendars by their names in MPAS."""
 
 
-def with_counted_dates(path: Path, dataset: xr.Dataset) -> xr.Dataset:
-    """Returns a data set whose lists of dates are numbers with units; others stay as they are."""
-    found = {
+def with_numeric_dates(path: Path, dataset: xr.Dataset) -> xr.Dataset:
+    """Returns a data set in which 1D variables of dates are hours with CF units."""
+    parsed = {
         str(name): _as_hours(path, dataset, dataset[name])
         for name, variable in dataset.variables.items()
-        if variable.ndim == 1 and variable.size > 0 and _is_written(variable)
+        if variable.ndim == 1 and variable.size > 0 and _has_dates(variable)
     }
-    if not found:
+    if not parsed:
         return dataset
-    dims = {array.dims for array in found.values()}
-    # Other lists along the same axis may count minutes from a start that is not told.
+    dims = {array.dims for array in parsed.values()}
+    # Other times along the same axis may be relative to an unknown start.
     others = [
         name
         for name, variable in dataset.variables.items()
-        if name not in found and variable.dims in dims and is_time(dataset[name])
+        if name not in parsed and variable.dims in dims and is_time(dataset[name])
     ]
-    dated = dataset.drop_vars(others).assign(found)
-    dated.set_close(dataset.close)
-    return dated
+    result = dataset.drop_vars(others).assign(parsed)
+    result.set_close(dataset.close)
+    return result
 
 
-def _is_written(variable: xr.Variable) -> bool:
+def _has_dates(variable: xr.Variable) -> bool:
     if variable.dtype.kind in "SU":
-        # Days alone may stand beside times that are finer.
+        # A clock is required: variables of days may accompany finer times.
         return re.match(DAY + CLOCK, _text(variable[0].values.item())) is not None
     return variable.attrs.get("units") == DIGITS
 
@@ -57,13 +56,13 @@ def _is_written(variable: xr.Variable) -> bool:
 def count_hours(
     path: Path, name: str, values: Sequence[str | bytes | float], calendar: str
 ) -> tuple[np.ndarray, str]:
-    """Returns hours since the earliest of some dates, and that date.
+    """Returns hours since the earliest date, and that date.
 
     Args:
-        path: The file, for messages.
-        name: What they are called in it.
-        values: Dates as they are written.
-        calendar: In the words of CF.
+        path: The file, for error messages.
+        name: Name of the variable.
+        values: Dates as text or digits.
+        calendar: CF calendar.
     """
     cftime = require("cftime", "data", "Reading dates")
     try:
@@ -89,16 +88,16 @@ def _date(cftime: Any, value: str | bytes | float, calendar: str) -> Any:
         year, rest = divmod(int(day), 10_000)
         midnight = cftime.datetime(year, rest // 100, rest % 100, calendar=calendar)
         return midnight + timedelta(seconds=round(86400 * fraction))
-    found = TEXT.fullmatch(_text(value))
-    if found is None:
+    match = TEXT.fullmatch(_text(value))
+    if match is None:
         raise ValueError(f"{_text(value)!r} is not written as 2000-01-24 12:00:00, or 2000-01-24")
-    *parts, fraction, zone = found.groups()
+    *parts, fraction, zone = match.groups()
     date = cftime.datetime(*(int(part or 0) for part in parts), calendar=calendar)
     return date + timedelta(seconds=float(fraction or 0)) - _offset(zone)
 
 
 def _offset(zone: str | None) -> timedelta:
-    """Returns by how much a clock is ahead of UTC; by nothing where no offset is told."""
+    """Returns the offset of a time zone from UTC; zero if there is none."""
     if zone is None or zone in ("Z", "UTC"):
         return timedelta()
     ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
@@ -106,6 +105,6 @@ def _offset(zone: str | None) -> timedelta:
 
 
 def _text(value: str | bytes) -> str:
-    """Returns a date without the blanks and zeros that fill its characters."""
+    """Returns a date without padding by blanks and null characters."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return text.strip(" \t\0")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.stores import open_arrays
+from gpo.data.readers.array_files import open_arrays
 from tests.core.data.readers.containers import SAVERS, save_hdf5, save_matlab_5
 
 X, T = np.linspace(0, 1, 8), np.linspace(0, 1, 7)
@@ -21,7 +21,7 @@ def test_truncated_files_are_refused(tmp_path, save):
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".mat", ".h5"])
 @pytest.mark.parametrize("content", [b"", b"this is a text and no data at all\n" * 20])
-def test_foreign_files_are_refused(tmp_path, suffix, content):
+def test_files_of_other_formats_are_refused(tmp_path, suffix, content):
     path = tmp_path / f"data{suffix}"
     path.write_bytes(content)
     with pytest.raises(
@@ -63,7 +63,7 @@ def test_units_of_hdf5_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("save", SAVERS)
-def test_parts_of_an_array_are_what_its_author_would_index(tmp_path, save):
+def test_parts_of_an_array_equal_numpy_indexing(tmp_path, save):
     cube = np.arange(24.0).reshape(2, 3, 4)
     stored = open_arrays(save(tmp_path, {"cube": cube}))["cube"]
     assert stored.shape == cube.shape
@@ -72,7 +72,7 @@ def test_parts_of_an_array_are_what_its_author_would_index(tmp_path, save):
     np.testing.assert_array_equal(stored.read(key), cube[key])
 
 
-def test_a_variable_that_scipy_replaces_by_an_excuse_is_refused(tmp_path, monkeypatch):
+def test_a_variable_that_scipy_replaces_by_an_error_text_is_refused(tmp_path, monkeypatch):
     path = save_matlab_5(tmp_path, {"u": FIELD})
     excuse = {"__version__": "1.0", "u": "Read error: damaged"}
     monkeypatch.setattr("scipy.io.loadmat", lambda path, **_: excuse)
