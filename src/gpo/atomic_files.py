@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -80,20 +80,31 @@ def unwritten(path: Path, reason: object) -> OSError:
 
 
 @contextmanager
-def unwinds_on_sigterm() -> Iterator[None]:
-    """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143."""
+def unwinds_on_sigterm() -> Iterator[Callable[[], None]]:
+    """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143.
+
+    Yields a function to call between two steps of long work. It ends the work if the signal came
+    while a library ran that discards exceptions, as netCDF4 does in places.
+    """
+    exit_code = 0
 
     def end(number: int, frame: FrameType | None) -> None:
+        nonlocal exit_code
         # A second one must not cut short what the first began.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        exit_code = 128 + number
+        raise SystemExit(exit_code)
+
+    def check() -> None:
+        if exit_code:
+            raise SystemExit(exit_code)
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield check
         return
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield check
     finally:
         signal.signal(signal.SIGTERM, before)
 
