@@ -5,8 +5,8 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -14,6 +14,8 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a disk, a quota or a file that can take no more."""
 
 
+PARTIAL = ".partial-"
+"""How the names of files begin that are being written, and of what a kill leaves of them."""
 NO_REGULAR_FILE = "is no regular file, but a device, a pipe or the like."
 
 
@@ -32,7 +34,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     What is written may be a folder, where there is none at `path` yet. The ending stays what it
     is: some libraries choose their format by it. A full disk is told with the name of the file.
     """
-    partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+    _remove_leftovers(path)
+    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
     try:
         yield partial
         os.replace(partial, path)
@@ -46,6 +49,29 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def _remove_leftovers(path: Path) -> None:
+    """Removes what killed processes left of a file that they were writing."""
+    for leftover in path.parent.glob(f"{PARTIAL}*"):
+        number, _, name = leftover.name.removeprefix(PARTIAL).partition("-")
+        if name == path.name and number.isdecimal() and not _is_running(int(number)):
+            with suppress(OSError):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+
+def _is_running(pid: int) -> bool:
+    """Returns whether a process runs on this machine; True where that cannot be told."""
+    if os.name == "nt":
+        # There, signal 0 is Ctrl-C.
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def unwritten(path: Path, reason: object) -> OSError:
     """Returns the error of a file that could not be written, of which nothing is left."""
     return OSError(
@@ -54,20 +80,31 @@ def unwritten(path: Path, reason: object) -> OSError:
 
 
 @contextmanager
-def unwinds_on_sigterm() -> Iterator[None]:
-    """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143."""
+def unwinds_on_sigterm() -> Iterator[Callable[[], None]]:
+    """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143.
+
+    Yields a function to call between two steps of long work. It ends the work if the signal came
+    while a library ran that discards exceptions, as netCDF4 does in places.
+    """
+    exit_code = 0
 
     def end(number: int, frame: FrameType | None) -> None:
+        nonlocal exit_code
         # A second one must not cut short what the first began.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        exit_code = 128 + number
+        raise SystemExit(exit_code)
+
+    def check() -> None:
+        if exit_code:
+            raise SystemExit(exit_code)
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield check
         return
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield check
     finally:
         signal.signal(signal.SIGTERM, before)
 

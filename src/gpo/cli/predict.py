@@ -1,6 +1,7 @@
 """`gpo predict`: forecasts from the last frames of a file, or static maps, anywhere."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -77,8 +78,11 @@ class PredictCommand:
             self._store(forecasts)
         else:
             new_file = new_table if self.output.suffix == ".csv" else new_forecast_file
-            with unwinds_on_sigterm(), new_file(self.output, forecasts.layout) as writer:
-                self._write(forecasts, writer)
+            with (
+                unwinds_on_sigterm() as check_signal,
+                new_file(self.output, forecasts.layout) as writer,
+            ):
+                self._write(forecasts, writer, check_signal)
         say(f"forecast: {self.output}")
 
     def _forecasts(self, run: Run) -> Forecasts:
@@ -107,12 +111,17 @@ class PredictCommand:
     def _block(self, forecasts: Forecasts) -> tuple[int, ...]:
         return block_shape(forecasts.layout.points.shape, self.chunk_size)
 
-    def _write(self, forecasts: Forecasts, writer: AbstractForecastWriter) -> None:
+    def _write(
+        self,
+        forecasts: Forecasts,
+        writer: AbstractForecastWriter,
+        check_signal: Callable[[], None],
+    ) -> None:
         layout = forecasts.layout
         parts = blocks(layout.points.shape, self._block(forecasts))
         total = layout.num_cases * layout.num_steps * len(parts) - writer.num_done
         for _ in track(forecasts.write(writer, parts), "predicting", total=total, transient=True):
-            pass
+            check_signal()
 
     def _settings(self, forecasts: Forecasts) -> dict[str, Any]:
         """Returns all that decides the numbers of a forecast."""
@@ -128,12 +137,12 @@ class PredictCommand:
 
     def _store(self, forecasts: Forecasts) -> None:
         block, settings = self._block(forecasts), self._settings(forecasts)
-        with unwinds_on_sigterm():
+        with unwinds_on_sigterm() as check_signal:
             store = ForecastStore(self.output, forecasts.layout, block, settings)
             if store.num_done:
                 say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
             try:
-                self._write(forecasts, store)
+                self._write(forecasts, store, check_signal)
             except (KeyboardInterrupt, SystemExit):
                 done = f"{store.num_done} finished chunks are kept in {store.folder}"
                 say(f"interrupted: {done}; the same command goes on from there")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gpo.atomic_files import file_problem, write_text
+from gpo.atomic_files import PARTIAL, file_problem, write_text
 from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 
@@ -125,8 +125,10 @@ class Run:
     def check(self, config: RunConfig) -> None:
         """Refuses a folder that a run of this configuration can neither begin nor go on in."""
         if not self.config_file.exists():
-            others = self.folder.iterdir() if self.folder.exists() else ()
-            if any(path.name not in (self._lock_file.name, CHOICE_FOLDER) for path in others):
+            names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+            names -= {self._lock_file.name, CHOICE_FOLDER}
+            # A run that was killed while it wrote its configuration leaves a part of that.
+            if any(not name.startswith(PARTIAL) for name in names):
                 raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
         elif self.has_progress():
             differing = _not_more(self.config(), config)

@@ -64,7 +64,8 @@ def test_a_killed_process_leaves_no_apparently_complete_file(tmp_path):
     path = tmp_path / "ns.mat"
     command = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path),
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
-    with Forked("gpo", command) as running:
+    held = ["*.npz", "2", str(tmp_path / "never"), "gpo"]
+    with Forked("tests.held", [*held, *command]) as running:
         running.wait_until(lambda: list(tmp_path.glob(".ns.mat.*.parts/*.npz")))
         running.kill()
     assert not path.exists()

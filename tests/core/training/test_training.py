@@ -250,7 +250,8 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
         return ["train", "--data", str(path), *sizes, "--quiet", "--out", str(tmp_path / name)]
 
     finish_forked("gpo", *command("whole"))
-    with Forked("gpo", command("killed")) as running:
+    held = ["last.ckpt", "2", str(tmp_path / "never"), "gpo"]
+    with Forked("tests.held", [*held, *command("killed")]) as running:
         running.wait_until((tmp_path / "killed" / "checkpoints" / "last.ckpt").exists)
         running.kill()
     assert not (tmp_path / "killed" / "model").exists()
