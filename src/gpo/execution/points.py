@@ -12,8 +12,7 @@ share need no copies then. Values and coordinates come as users have them, sampl
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -154,6 +153,12 @@ class Sites:
     """Queries of every sample in a chunk; all where None."""
     has_active: bool = False
     """Whether the active sites alone are worked on."""
+    chunks: Chunked[Points] = field(init=False, repr=False)
+    """The sites in chunks."""
+
+    def __post_init__(self) -> None:
+        """Divides the sites into chunks."""
+        object.__setattr__(self, "chunks", self._split())
 
     @property
     def weights(self) -> Float[Tensor, "#batch points"]:
@@ -161,9 +166,8 @@ class Sites:
         assert self.geometry.weights is not None
         return self.geometry.weights
 
-    @cached_property
-    def chunks(self) -> Chunked[Points]:
-        """The sites in chunks."""
+    def _split(self) -> Chunked[Points]:
+        """Returns the sites in chunks."""
         values, geometry = self.values, self.geometry
         if self.has_active and geometry.active is not None:
             values, geometry = values[:, geometry.active.index], geometry.active.geometry
@@ -176,8 +180,10 @@ class Sites:
         else:
             parts = geometry.transform.split(self.size)
         return Chunked(
-            Points(values[:, points], geometry.part(points, transform))
-            for points, transform in parts
+            [
+                Points(values[:, points], geometry.part(points, transform))
+                for points, transform in parts
+            ]
         )
 
     def map(self, function: Callable[..., Part], *arguments: object) -> Chunked[Part]:
@@ -190,8 +196,8 @@ class Sites:
         """
         parts = [self._arguments(number, arguments) for number in range(len(self.chunks))]
         if self.keeps == Keeps.ALL:
-            return Chunked(function(*part) for part in parts)
-        return Chunked(recomputed(function, *part) for part in parts)
+            return Chunked([function(*part) for part in parts])
+        return Chunked([recomputed(function, *part) for part in parts])
 
     def defer(
         self, function: Callable[..., Part], *arguments: object, kept: Keeps = Keeps.ALL
@@ -206,7 +212,7 @@ class Sites:
         if self.keeps >= kept:
             return self.map(function, *arguments)
         numbers = range(len(self.chunks))
-        deferred: Any = (Deferred(function, self._arguments(n, arguments)) for n in numbers)
+        deferred: Any = [Deferred(function, self._arguments(n, arguments)) for n in numbers]
         return Chunked(deferred)
 
     def sum(self, function: Callable[..., Tensor], *arguments: object) -> Tensor:
