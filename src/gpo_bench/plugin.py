@@ -2,7 +2,7 @@
 
 from gpo.cli.registry import COMMANDS, Command
 from gpo.data.benchmarks import DATA_SETS
-from gpo.model.registry import BASELINES, Baseline
+from gpo.model.registry import MODELS, ModelEntry
 from gpo_bench.benchmarks import OTHERS
 
 NETWORKS = {
@@ -22,7 +22,7 @@ NETWORKS = {
 
 for name, (file, network, config) in NETWORKS.items():
     home = f"gpo_bench.baselines.{file}"
-    BASELINES.register(name, Baseline(f"{home}:{network}", f"{home}:{config}"))
+    MODELS.register(name, ModelEntry(f"{home}:{network}", f"{home}:{config}"))
 
 for name, data in OTHERS.items():
     DATA_SETS.register(name, data)
