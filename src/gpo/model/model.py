@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,8 @@ from gpo.settings_files import CheckpointError
 
 if TYPE_CHECKING:
     from gpo.model.operator import GaussianParticleOperator
+
+Model = TypeVar("Model", bound="AbstractModel")
 
 
 class AbstractModel(nn.Module, ABC):
@@ -77,7 +79,7 @@ class AbstractModel(nn.Module, ABC):
         checkpoint.save(self.stored_module, self.name, self.problem, self.config, folder)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
+    def from_pretrained(cls: type[Model], folder: str | Path) -> Model:
         """Returns the model that `save_pretrained` wrote."""
         model = load_model(folder)
         if not isinstance(model, cls):
