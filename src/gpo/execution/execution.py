@@ -107,10 +107,20 @@ class Execution:
         )  # fmt: skip
 
     def fixed(
-        self, values: Float[Tensor, "batch points channels"], geometry: PointGeometry
+        self,
+        values: Float[Tensor, "batch points channels"],
+        geometry: PointGeometry,
+        *,
+        has_mask: bool,
     ) -> Sites:
-        """Returns sites whose geometry is known, such as those of an exported program; unchecked."""
-        assert geometry.weights is not None
-        if bool((geometry.weights == 0).any()):
+        """Returns sites whose geometry is known, such as those of an exported program; unchecked.
+
+        Args:
+            values: The input field.
+            geometry: Of the sites.
+            has_mask: Whether any of them is masked; no exported program can look it up.
+        """
+        if has_mask:
+            assert geometry.weights is not None
             values = torch.where(geometry.weights.unsqueeze(-1) > 0, values, 0.0)
         return Sites(values, geometry, self.domain, self.cache, values.dtype)

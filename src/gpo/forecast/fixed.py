@@ -46,6 +46,7 @@ class FixedForecaster(nn.Module):
             values = coords.new_zeros(shape, dtype=operator.dtype)
             sites = operator.sites(values, coords, weights, is_whole=True)
             points = [] if queries is None else list(sites.locate(queries))
+        self._has_mask = bool((sites.weights == 0).any())
         self._geometries = replace(sites.geometry, active=None), *(one.geometry for one in points)
         for number, tensor in enumerate(tensors_of(self._geometries)):
             self.register_buffer(f"fixed_{number}", tensor, persistent=False)
@@ -74,7 +75,8 @@ class FixedForecaster(nn.Module):
         """
         (sites, *queries), forecaster = self.geometries, self.forecaster
         values, operator = forecaster.normalised_input(frames), forecaster.operator
-        output = operator.run(operator.execution.fixed(values, sites))
+        fixed = operator.execution.fixed(values, sites, has_mask=self._has_mask)
+        output = operator.run(fixed)
         if queries:
             parts = []
             for geometry in queries:
