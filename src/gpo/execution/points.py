@@ -43,6 +43,10 @@ class Chunked(list[Part]):
         return self._joined
 
 
+ChunkedField = Chunked[Float[Tensor, "_ batch channels"]]
+"""A field at the sites; chunks may differ in their number of points."""
+
+
 @dataclass(frozen=True)
 class LatticeField:
     """A field on the nodes of the lattice, which particles sample."""
@@ -213,9 +217,7 @@ class Sites:
         """Returns the sum over all chunks, and over processes, of what a function makes of each."""
         return self.shard.sum(total(self.map(function, *arguments)))
 
-    def analyse(
-        self, state: Chunked[Float[Tensor, "points batch channels"]]
-    ) -> Float[Tensor, "2 modes batch channels"]:
+    def analyse(self, state: ChunkedField) -> Float[Tensor, "2 modes batch channels"]:
         r"""Returns the tokens $T_k=\langle\psi_k,h\rangle$ of a field: its projection onto the waves."""
         transform = self.geometry.transform
         assert transform is not None
@@ -223,7 +225,7 @@ class Sites:
 
     def lattice(
         self,
-        field: Chunked[Float[Tensor, "points batch channels"]],
+        field: ChunkedField,
         displacements: Callable[[], Chunked[Float[Tensor, "points batch gaussians axes"]]],
     ) -> LatticeField:
         """Interpolates a field onto the lattice that particles sample.
@@ -273,9 +275,7 @@ class Sites:
         """Returns the same sites with another field."""
         return self if values is self.values else replace(self, values=values)
 
-    def restore(
-        self, field: Chunked[Float[Tensor, "points batch channels"]]
-    ) -> Float[Tensor, "batch points channels"]:
+    def restore(self, field: ChunkedField) -> Float[Tensor, "batch points channels"]:
         """Returns a field at all sites, samples first; zero at masked sites that were left out."""
         active = (field[0] if len(field) == 1 else torch.cat(field)).transpose(0, 1)
         if not self.has_active or self.geometry.active is None:
