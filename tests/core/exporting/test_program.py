@@ -9,18 +9,18 @@ from torch.export import ExportedProgram
 
 from gpo.exporting.program import export_program, write_program
 from gpo.optional import MissingPackageError
-from tests.core.exporting.cases import PLACES, VARIANTS, Case, make_case
+from tests.core.exporting.cases import SITES, VARIANTS, Case, make_case
 from tests.processes import finish
 
 pytestmark = pytest.mark.usefixtures("untyped")
 
 BATCH_SIZES = (1, 2, 7)
-FEW = [("geometric", "masked", True), ("paper", "torus", False)]
-ALL = [(variant, places, asks) for variant in VARIANTS for places in PLACES for asks in (False, True)]  # fmt: skip
-# The paper's variant asks at queries in the same way wherever its sites lie in a domain; masked
+FEW = [("waves", "masked", True), ("paper", "torus", False)]
+ALL = [(variant, sites, queries) for variant in VARIANTS for sites in SITES for queries in (False, True)]  # fmt: skip
+# The paper's operator evaluates queries in the same way wherever its sites lie in a domain; masked
 # sites with queries are exported to ONNX below.
-SAME = [("paper", places, True) for places in ("shuffled", "scattered", "masked", "masked grid")]
-REST = [some for some in ALL if some not in FEW + SAME]
+SAME = [("paper", sites, True) for sites in ("shuffled", "unstructured", "masked", "masked grid")]
+REST = [case for case in ALL if case not in FEW + SAME]
 
 WITHOUT_GPO = """
 import sys
@@ -31,17 +31,17 @@ if path.endswith(".pt2"):
     import torch
     extra = {"gpo.json": ""}
     program = torch.export.load(path, extra_files=extra).module()
-    said = extra["gpo.json"]
+    description = extra["gpo.json"]
     run = lambda frames: program(torch.from_numpy(frames)).numpy()
 else:
     import onnxruntime
     session = onnxruntime.InferenceSession(path)
-    said = session.get_modelmeta().custom_metadata_map["gpo"]
+    description = session.get_modelmeta().custom_metadata_map["gpo"]
     run = lambda frames: session.run(["prediction"], {"frames": frames})[0]
     assert "torch" not in sys.modules
 for size in sizes:
     np.save(f"{path}-{size}.npy", run(np.load(f"{path}-frames-{size}.npy")))
-print(said)
+print(description)
 """
 
 
@@ -49,58 +49,58 @@ print(said)
 def traced(untyped):
     """Cases with their programs; tracing takes seconds."""
     torch.manual_seed(0)
-    cases = [make_case(variant, places, asks=asks) for variant, places, asks in FEW]
+    cases = [make_case(variant, sites, has_queries=queries) for variant, sites, queries in FEW]
     return [(case, export_program(case.fixed())) for case in cases]
 
 
-def check_answers(case: Case, program: ExportedProgram) -> None:
+def check_predictions(case: Case, program: ExportedProgram) -> None:
     """The operations are the same: only libraries may round differently by the size of a batch."""
     run = program.module()
     for batch_size in BATCH_SIZES:
         frames = case.frames(batch_size)
-        said = run(frames).nan_to_num()
-        torch.testing.assert_close(said, case.answer(frames), rtol=1e-6, atol=1e-6)
+        output = run(frames).nan_to_num()
+        torch.testing.assert_close(output, case.predict(frames), rtol=1e-6, atol=1e-6)
 
 
 def check_file(case: Case, path: Path, tolerance: float) -> dict:
-    """Compares answers of a file, run where gpo cannot be imported; returns its description."""
-    given = {size: case.frames(size) for size in BATCH_SIZES}
-    for size, frames in given.items():
+    """Compares predictions of a file, run where gpo cannot be imported; returns its description."""
+    inputs = {size: case.frames(size) for size in BATCH_SIZES}
+    for size, frames in inputs.items():
         np.save(f"{path}-frames-{size}.npy", frames.numpy())
-    printed = finish([sys.executable, "-c", WITHOUT_GPO, str(path), *map(str, given)])
-    for size, frames in given.items():
-        said = torch.from_numpy(np.load(f"{path}-{size}.npy")).nan_to_num()
-        torch.testing.assert_close(said, case.answer(frames), rtol=tolerance, atol=tolerance)
+    printed = finish([sys.executable, "-c", WITHOUT_GPO, str(path), *map(str, inputs)])
+    for size, frames in inputs.items():
+        output = torch.from_numpy(np.load(f"{path}-{size}.npy")).nan_to_num()
+        torch.testing.assert_close(output, case.predict(frames), rtol=tolerance, atol=tolerance)
     return json.loads(printed)
 
 
-def test_a_program_gives_the_answers_of_the_model_in_any_batch_size(traced):
+def test_a_program_gives_the_predictions_of_the_model_in_any_batch_size(traced):
     for case, program in traced:
-        check_answers(case, program)
+        check_predictions(case, program)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("variant", "places", "asks"), REST)
-def test_so_it_does_on_places_of_every_kind(variant, places, asks):
-    case = make_case(variant, places, asks=asks)
-    check_answers(case, export_program(case.fixed()))
+@pytest.mark.parametrize(("variant", "sites", "has_queries"), REST)
+def test_so_it_does_on_sites_of_every_kind(variant, sites, has_queries):
+    case = make_case(variant, sites, has_queries=has_queries)
+    check_predictions(case, export_program(case.fixed()))
 
 
-def test_a_saved_program_runs_without_gpo_and_says_what_it_is(traced, tmp_path):
+def test_a_saved_program_runs_without_gpo_and_describes_itself(traced, tmp_path):
     case, program = traced[0]
     write_program(tmp_path / "program.pt2", program, {"lead": 1})
     assert check_file(case, tmp_path / "program.pt2", 1e-6) == {"lead": 1}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("variant", "places", "asks"), [
-    ("geometric", "torus", False), ("geometric", "patch", True), ("geometric", "masked", True),
-    ("geometric", "masked grid", False), ("paper", "patch", True), ("paper", "masked", True),
+@pytest.mark.parametrize(("variant", "sites", "has_queries"), [
+    ("waves", "torus", False), ("waves", "patch", True), ("waves", "masked", True),
+    ("waves", "masked grid", False), ("paper", "patch", True), ("paper", "masked", True),
 ])  # fmt: skip
-def test_onnxruntime_gives_the_same_answers_to_rounding(variant, places, asks, tmp_path):
+def test_onnxruntime_gives_the_same_predictions_to_rounding(variant, sites, has_queries, tmp_path):
     for name in ("onnxruntime", "onnxscript"):
         pytest.importorskip(name)
-    case = make_case(variant, places, asks=asks)
+    case = make_case(variant, sites, has_queries=has_queries)
     write_program(tmp_path / "program.onnx", export_program(case.fixed()), {"lead": 1})
     assert check_file(case, tmp_path / "program.onnx", 1e-5) == {"lead": 1}
 
@@ -114,13 +114,13 @@ def test_nothing_is_computed_from_constants_alone(traced):
                 depends.add(node.name)
 
 
-def test_a_program_holds_what_it_needs_and_learns_no_more(traced):
+def test_a_program_has_what_it_needs_and_no_parameters(traced):
     (case, program), _ = traced
-    held = [tuple(tensor.shape) for tensor in program.state_dict.values()]
+    shapes = [tuple(tensor.shape) for tensor in program.state_dict.values()]
     rows = 2 * case.forecaster.model.num_modes
-    # All layers look at the same windows, and queries measure nothing.
-    assert held.count((rows, 40)) == held.count((40, rows)) == held.count((7, rows)) == 1
-    assert (rows, 7) not in held
+    # All layers have the same waves, and queries are not analysed.
+    assert shapes.count((rows, 40)) == shapes.count((40, rows)) == shapes.count((7, rows)) == 1
+    assert (rows, 7) not in shapes
     assert not list(program.parameters())
 
 
@@ -139,14 +139,14 @@ def test_frames_of_another_shape_are_refused(traced):
 
 @pytest.mark.parametrize("name", ["program.pth", "there.pt2"])
 def test_no_file_is_overwritten_and_none_of_another_kind_is_made(traced, name, tmp_path):
-    (tmp_path / "there.pt2").write_text("mine")
+    (tmp_path / "there.pt2").write_text("content")
     with pytest.raises(ValueError, match=r"must end in \.pt2 or \.onnx|there\.pt2 exists"):
         write_program(tmp_path / name, traced[0][1], {})
-    assert (tmp_path / "there.pt2").read_text() == "mine"
+    assert (tmp_path / "there.pt2").read_text() == "content"
     assert [path.name for path in tmp_path.iterdir()] == ["there.pt2"]
 
 
-def test_without_the_extra_it_says_what_to_type(traced, tmp_path, monkeypatch):
+def test_without_the_extra_the_error_names_it(traced, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingPackageError, match=r"needs the package onnxscript.*'gpo\[onnx\]'"):
         write_program(tmp_path / "program.onnx", traced[0][1], {})
