@@ -12,8 +12,7 @@ share need no copies then. Values and coordinates come as users have them, sampl
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -158,6 +157,12 @@ class Sites:
     """Queries of every sample in a chunk; all where None."""
     has_active: bool = False
     """Whether the active sites alone are worked on."""
+    chunks: Chunked[Points] = field(init=False, repr=False)
+    """The sites in chunks."""
+
+    def __post_init__(self) -> None:
+        """Divides the sites into chunks."""
+        object.__setattr__(self, "chunks", self._split())
 
     @property
     def weights(self) -> Float[Tensor, "#batch points"]:
@@ -165,9 +170,8 @@ class Sites:
         assert self.geometry.weights is not None
         return self.geometry.weights
 
-    @cached_property
-    def chunks(self) -> Chunked[Points]:
-        """The sites in chunks."""
+    def _split(self) -> Chunked[Points]:
+        """Returns the sites in chunks."""
         values, geometry = self.values, self.geometry
         if self.has_active and geometry.active is not None:
             values, geometry = values[:, geometry.active.index], geometry.active.geometry
@@ -193,8 +197,10 @@ class Sites:
             arguments: Of the function. What is `Chunked`, or has a field that is, comes by chunk.
         """
         return Chunked(
-            call(self.keeps, function, *self._arguments(number, arguments))
-            for number in range(len(self.chunks))
+            [
+                call(self.keeps, function, *self._arguments(number, arguments))
+                for number in range(len(self.chunks))
+            ]
         )
 
     def defer(

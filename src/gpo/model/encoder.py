@@ -76,7 +76,7 @@ class ParticleEncoder(AbstractEncoder):
         hidden = torch.relu(features.project(self.lift))
         shape = (*features.values.shape[:2], self.num_gaussians, self.domain.dim)
         centers = self.centers(hidden).reshape(shape)
-        scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR
+        scales = _positive(self.scales(hidden)).reshape(shape) + SCALE_FLOOR
         scales = scales * self.domain.unit_lengths(coords)
         weights = torch.softmax(self.weights(hidden), dim=-1)
         if self.is_displacement:
@@ -164,7 +164,12 @@ class MLPEncoder(AbstractEncoder):
         hidden = features.project(first)
         for layer in others:
             hidden = layer(hidden)
-        return MLPFeatures(softplus(hidden))
+        return MLPFeatures(_positive(hidden))
+
+
+def _positive(raw: Float[Tensor, "batch points out"]) -> Float[Tensor, "batch points out"]:
+    """Returns the softplus, in one axis: for others, compiled gradients have wrong strides."""
+    return softplus(raw.flatten()).view_as(raw)
 
 
 def make_encoder(problem: Problem, config: PaperConfig) -> ParticleEncoder | MLPEncoder:

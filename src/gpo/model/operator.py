@@ -7,7 +7,6 @@ $\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\
 (`execution/points.py`) carry out what layers ask for.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,7 @@ from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
 from gpo.model.problem import Problem
-from gpo.model.taps import Taps, active_taps, numbered, tap, tapped
+from gpo.model.taps import Taps, active_taps, entered, tap, tapped
 from gpo.model.trace import Trace, record
 from gpo.registry import resolve
 
@@ -79,14 +78,15 @@ class GaussianParticleOperator(AbstractModel):
         """Applies the lift and the layers, all of them or the first ones, to checked sites."""
         state: Any = None
         coupled: list[Any] = []
-        for layer in self.steps(num_layers):
+        for number, layer in self.steps(num_layers):
+            layer = entered(number, layer)
             coupled.append(layer.couple(state, sites))
             state = sites.map(layer.update, state, coupled[-1])
         return OperatorOutput(self, sites, state, coupled, active_taps())
 
-    def steps(self, num_layers: int | None = None) -> Iterator[AbstractLayer]:
-        """Yields the lift, then the layers in the order of application."""
-        return numbered([self.lift, *self.applied_layers[:num_layers]])
+    def steps(self, num_layers: int | None = None) -> list[tuple[int, AbstractLayer]]:
+        """Returns the lift, which is number -1, then the layers in the order of application."""
+        return [(-1, self.lift), *enumerate(self.applied_layers[:num_layers])]
 
     @property
     def applied_layers(self) -> list[AbstractLayer]:
@@ -114,7 +114,7 @@ class GaussianParticleOperator(AbstractModel):
         """Returns checked sites with their geometry; `how` are options of `Execution.sites`."""
         how.setdefault("is_whole", active_taps().needs_all_sites)
         sites = self.execution.sites(values, coords, weights, self.dtype, **how)
-        return sites.with_values(tap("values", sites.values))
+        return sites.with_values(tap("values", sites.values, layer=-1))
 
     def particles(
         self,
@@ -175,6 +175,6 @@ class OperatorOutput:
 
     def _at(self, points: Points) -> Float[Tensor, "queries batch out_channels"]:
         state = None
-        for layer, coupled in zip(self.model.steps(), self.coupled, strict=False):
-            state = layer.update(state, points, coupled)
+        for (number, layer), coupled in zip(self.model.steps(), self.coupled, strict=False):
+            state = entered(number, layer).update(state, points, coupled)
         return self.model.decoder.decode(state, points)
