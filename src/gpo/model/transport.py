@@ -84,7 +84,7 @@ class TransportLayer(AbstractLayer):
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
-        modes = self.waves.couple(state, sites)
+        modes = self.waves.modes(state, sites)
         modes = replace(modes, displacement=self.filter(modes.tokens, self.filter.transfer()))
         modes, features = tap("modes", modes), sites.map(self.source_features, state)
         displacements = partial(sites.map, self.displacement, state, modes)

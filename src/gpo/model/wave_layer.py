@@ -91,9 +91,13 @@ class WaveLayer(AbstractLayer):
         self.sizes = LayerSizes(channels, 2 * channels, modes=waves.num_modes)
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
+        """Returns the modes, which taps may change."""
+        return tap("modes", self.modes(state, sites))
+
+    def modes(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns $T_k=\langle\psi_k,h\rangle$ and $\hat d_k\odot(T_kW)$."""
         tokens, response = sites.analyse(state), self.filter.transfer()
-        return tap("modes", WaveModes(tokens, response, self.filter(tokens, response)))
+        return WaveModes(tokens, response, self.filter(tokens, response))
 
     def update(
         self, state: State, points: Points, modes: WaveModes, onto: State | None = None
