@@ -159,7 +159,7 @@ def load_model(folder: str | Path) -> AbstractModel:
             f"{stored.name!r}. A model of your own must be registered before it is loaded."
         )
     config, has_sizes = None, stored.config is not None
-    if has_sizes:
+    if stored.config is not None:
         kind = MODELS[stored.name].config
         config = checkpoint.build(kind, stored.config, f"{stored.path}: config")
     # Other networks may have buffers that no file holds.
