@@ -1,6 +1,6 @@
-"""`gpo run | train | evaluate | report`: from data to a scored, illustrated model.
+"""`gpo run | train | evaluate | report`: flags of training, evaluation and reports.
 
-The work is imported where it is done: help needs the flags alone.
+Heavy modules are imported inside functions, so that `--help` stays fast.
 """
 
 from dataclasses import dataclass, replace
@@ -23,28 +23,26 @@ class TrainCommand:
 
     settings: Annotated[RunConfig, arg(name="")]
     config: Annotated[Path | None, arg(metavar="YAML", help_behavior_hint="")] = None
-    """File with settings that differ from the preset; flags go before it."""
+    """File of settings that override the preset; flags override it."""
     out: Annotated[
         Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/NAME)")
     ] = None
-    """Run folder, in which the same command resumes."""
+    """Run folder; the same command resumes there."""
     devices: int = 1
-    """Processes or GPUs that train together; torchrun works too."""
+    """Number of processes or GPUs; torchrun works too."""
     space_shards: int = 1
-    """How many of them share the sites of a sample."""
+    """Number of processes that share the points of a sample."""
     tensorboard: FlagCreatePairsOff[bool] = False
-    """Logs for TensorBoard, too."""
+    """Also log to TensorBoard."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Without progress bars, for logs."""
-    auto: Annotated[
-        bool, arg(help_behavior_hint="(default: for a file without settings of its training)")
-    ] = False
-    """Tries settings that are not given on validation data first, in a third of the budget."""
+    """Hide progress bars."""
+    auto: Annotated[bool, arg(help_behavior_hint="(default: on if only --data is set)")] = False
+    """First tune unset settings on validation data, in a third of the budget."""
     given: Suppress[frozenset[str]] = frozenset()
-    """Names of the settings that are given."""
+    """Names of the settings that the user set."""
 
     def __post_init__(self) -> None:
-        """Refuses counts of processes that there cannot be."""
+        """Checks that counts of processes are positive."""
         for name in ("devices", "space_shards"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
@@ -65,7 +63,7 @@ class TrainCommand:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes train: they would choose differently."""
+        """Whether several processes train; each would tune differently."""
         from gpo.parallel.processes import world_size
 
         return world_size(self.devices) > 1
@@ -73,14 +71,14 @@ class TrainCommand:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Trains on a benchmark or a file, scores the model and writes a report."""
+    """Trains on a benchmark or a file, evaluates the model and writes a report."""
 
     training: Annotated[TrainCommand, arg(name="")]
     scope: Annotated[Scope, arg(metavar="NAME")] = "all"
-    """all, or one-step: scores that alone, writes no report."""
+    """Evaluation: all, or one-step (no rollouts, no report)."""
 
     def run(self) -> None:
-        """Does everything that is not done yet."""
+        """Runs every stage that is not finished yet."""
         from gpo.cli.work import evaluate_run, is_evaluated, report_run
         from gpo.parallel.processes import global_rank
 
@@ -95,20 +93,20 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Scores a trained run on its test split, beside a reference that learns nothing.
+    """Evaluates a trained run and an untrained reference on the test split.
 
-    Processes that `torchrun` starts share the sites.
+    Processes started by `torchrun` share the points.
     """
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
     data: Annotated[
         Path | None, arg(metavar="FILE", help_behavior_hint="(default: the test split)")
     ] = None
-    """Scores on all of another file with the same variables; results go to on-NAME."""
+    """Other file with the same variables to evaluate on; writes to on-NAME/."""
 
     def run(self) -> None:
-        """Writes results.json and prints it as a table."""
+        """Writes results.json and prints the scores."""
         from gpo.cli.work import evaluate_folder
 
         evaluate_folder(self.folder, self.data)
@@ -119,7 +117,7 @@ class ReportCommand:
     """Draws the figures of an evaluated run and writes report.html."""
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
 
     def run(self) -> None:
         """Writes the page."""

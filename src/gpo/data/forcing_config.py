@@ -1,4 +1,4 @@
-"""Which inputs a model gets beside the state. Importing this imports nothing heavy."""
+"""Configuration of forcings: inputs besides the state. Imports nothing heavy."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,32 +10,32 @@ NAMES = arg(metavar="NAME [...]", help_behavior_hint="")
 
 @dataclass(frozen=True, kw_only=True)
 class ForcingConfig:
-    """What is given beside the state: known in advance, never predicted."""
+    """Forcings: inputs besides the state, known in advance and never predicted."""
 
     static: Annotated[tuple[str, ...], NAMES] = ()
-    """Fields that do not change in time, such as an orography."""
+    """Fields constant in time, such as orography."""
     static_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """Another file that holds these, at the sites of the data or more."""
+    """File with these fields, if not in the data; may cover more points."""
     forcing: Annotated[tuple[str, ...], NAMES] = ()
-    """What is prescribed at every time: fields, or one number each."""
+    """Time-dependent forcings: fields or scalars, known in advance."""
     parameters: Annotated[tuple[str, ...], NAMES] = ()
-    """Constants of every trajectory or sample, such as a viscosity."""
+    """Constants per trajectory or sample, such as viscosity."""
     time_features: Annotated[
         tuple[Literal["day", "year", "solar"], ...],
         arg(metavar="X [...]", help_behavior_hint=""),
     ] = ()
-    """day, year: the time of each; solar: height of the sun."""
+    """Inputs from dates: time of day, of year, or solar elevation."""
 
     def __post_init__(self) -> None:
-        """Refuses a name twice, and a file without names of what to take from it."""
+        """Checks that names are unique and that `static_from` comes with names."""
         names = (*self.static, *self.forcing, *self.parameters, *self.time_features)
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise ValueError(f"{name} is an input twice: name it once.")
+                raise ValueError(f"Inputs must be unique, got {name} twice: name it once.")
         if self.static_from is not None and not self.static:
-            raise ValueError("--static-from needs --static: the names of the fields to take.")
+            raise ValueError("--static-from needs --static with the names of the fields to read.")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All inputs, as they are asked for."""
+        """Names of all forcings, in the order of the flags."""
         return (*self.static, *self.forcing, *self.parameters, *self.time_features)
