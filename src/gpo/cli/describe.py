@@ -1,19 +1,13 @@
 """A data set in words and a table: what `gpo data info` prints."""
 
-from pathlib import Path
-
 import numpy as np
 from rich.table import Table
 
-from gpo.assignments import assignments
 from gpo.cli.console import PlainConsole
-from gpo.cli.data import Reading
 from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
 from gpo.data.splits import split_time_slices
 from gpo.data.steps import even_steps, spell_step
 from gpo.data.summary import summarise
@@ -23,23 +17,6 @@ CANDIDATES = {
     "series": ("one number per time", "forcing"),
 }
 """What may be an input beside the variables, and the flag that makes it one."""
-
-
-def open_file(paths: tuple[Path, ...], reading: Reading) -> Trajectories | StaticMaps:
-    """Returns the data of a file.
-
-    Args:
-        paths: File or folder in any layout we read, a pattern, or several files.
-        reading: What to take from it.
-    """
-    options = ReadOptions(
-        variables=reading.var,
-        inputs=reading.inputs,
-        select=assignments("select", reading.select),
-        coords=reading.coords,
-        periodic=reading.periodic,
-    )
-    return open_data(paths, options, reading.reader)
 
 
 def print_description(data: Trajectories | StaticMaps) -> None:
