@@ -201,7 +201,7 @@ def test_a_zarr_chunk_that_links_to_itself_in_a_circle_or_to_nothing_is_refused(
 def test_a_zarr_chunk_that_is_a_pipe_is_refused(store):
     (store / "t2m/0.0.0").unlink()
     os.mkfifo(store / "t2m/0.0.0")
-    with pytest.raises(DataError, match=r"`t2m/0.0.0` is no regular file"):
+    with pytest.raises(DataError, match=r"`t2m/0.0.0` is not a regular file"):
         open_data(store)
 
 
@@ -427,16 +427,16 @@ def test_a_matlab_array_that_unpacks_to_more_than_it_says_is_refused(tmp_path):
 def test_devices_and_pipes_are_refused(tmp_path):
     for name in ("a.nc", "a.npy", "a.mat", "a.npz", "a"):
         os.mkfifo(tmp_path / name)
-        with pytest.raises(DataError, match="is no regular file"):
+        with pytest.raises(DataError, match="is not a regular file"):
             open_data(tmp_path / name)
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         open_data("/dev/zero")
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         open_data(tmp_path / "a.npy", ReadOptions(), reader="arrays")
     folder = tmp_path / "folder"
     folder.mkdir()
     os.mkfifo(folder / "u.npy")
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         open_data(folder)
 
 

@@ -205,4 +205,4 @@ def test_a_chosen_run_is_kept_with_its_table_and_goes_on(tmp_path, capsys, monke
     main([*command, "--budget-cpu", "3"])
     assert "finished: nothing to do" in capsys.readouterr().out
     main([*command, "--budget-cpu", "4"])
-    assert "goes on after epoch" in capsys.readouterr().out
+    assert "continues after epoch" in capsys.readouterr().out

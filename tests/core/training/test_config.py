@@ -62,7 +62,7 @@ def test_a_configuration_file_holds_only_what_differs(tmp_path):
         ("colour: 1", "field `colour` is unknown"),
         ("budget: {epochs: many}", "field `budget.epochs` must be int, got 'many'"),
         ("model: {widths: 3}", "field `model.widths` is unknown"),
-        ("epochs: 3", "belongs into a part: `budget: {epochs: ...}`"),
+        ("epochs: 3", "belongs to a section: `budget: {epochs: ...}`"),
         ("budget: 3", "field `budget` must be a mapping, got 3"),
         ("- epochs", "must be a YAML mapping, got list"),
         ("epochs: [", "must be YAML"),
@@ -137,7 +137,7 @@ def test_a_run_of_another_model_has_the_settings_of_that_model(tmp_path):
     config.save(tmp_path / "config.yaml")
     assert RunConfig.load(tmp_path / "config.yaml") == config
     assert LossWeights.of(config.model.config) == LossWeights(basis=0.1)
-    with pytest.raises(ValueError, match="`num_heads` is no setting of a run of gpo"):
+    with pytest.raises(ValueError, match="`num_heads` is not a setting of a run of gpo"):
         RunConfig.of(data="x", num_heads=2)
     with pytest.raises(ValueError, match="`model` must be one of gpo, gpo-paper, fno"):
         RunConfig.of(data="x", model="fnn")

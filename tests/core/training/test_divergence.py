@@ -36,9 +36,9 @@ def test_gradients_far_above_their_usual_size_are_noticed_where_the_loss_is_not(
     assert [watch.after_step(1.0, 0.5) for _ in range(USUAL_FROM)] == [""] * USUAL_FROM
     steep = 1.01 * STEEP * 0.5
     assert [watch.after_step(1.0, steep) for _ in range(IN_A_ROW - 1)] == [""] * (IN_A_ROW - 1)
-    assert "gradients grew to 5.05, from 0.5 as usual" in watch.after_step(1.0, steep)
+    assert "the gradient norm rose to 5.05, from typically 0.5" in watch.after_step(1.0, steep)
     watch.returned()
-    # What was usual before says nothing about the weights that are back.
+    # Earlier norms say nothing about the restored weights.
     assert [watch.after_step(1.0, steep) for _ in range(USUAL_FROM)] == [""] * USUAL_FROM
 
 
@@ -173,11 +173,11 @@ def test_a_range_test_chooses_a_rate_below_where_the_loss_is_left():
 
     chosen, told = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
     assert chosen < 1.0
-    assert "the loss is left from" in told
+    assert "the loss diverges at" in told
     again, _ = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
     assert again == chosen
     calm, told = find_rate(Slope(), [None], loss_of(1e-6), usual=1.0, clip=1e9, seconds=1e9)
-    assert (calm, "the usual" in told) == (1.0, 1.0)
+    assert (calm, "(default)" in told) == (1.0, 1.0)
 
 
 def test_a_range_test_needs_time_and_leaves_the_model_as_it_is():

@@ -214,7 +214,7 @@ def test_names_that_are_no_inputs_are_refused_with_those_that_are(file):
         opened(file, forcing=("sun",))
     with pytest.raises(DataError, match="`nu` is no parameter of the file"):
         opened(file, parameters=("nu",))
-    with pytest.raises(ValueError, match="depth is an input twice"):
+    with pytest.raises(ValueError, match="Inputs must be unique, got depth twice"):
         ForcingConfig(static=("depth",), forcing=("depth",))
 
 

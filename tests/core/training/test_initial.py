@@ -44,7 +44,7 @@ def test_a_model_of_the_same_kind_begins_where_the_other_ended(trained):
     folder, origin = trained
     model = new(decaying_waves())
     told = begin_with(model, folder)
-    assert "begins with" in told
+    assert "initialised" in told
     assert "new are" not in told
     for name, value in origin.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
@@ -94,13 +94,15 @@ def test_what_is_trained_begins_there_at_a_third_of_the_rate(trained, tmp_path, 
     config = RunConfig.of(**TINY, init=str(folder), epochs=1)
     assert config.learning_rate == pytest.approx(2e-3)
     train(decaying_waves(), config, tmp_path, is_quiet=True)
-    assert "begins with" in capsys.readouterr().out
-    assert "begins with" in Run(tmp_path).record().events[0]
+    assert "initialised" in capsys.readouterr().out
+    assert "initialised" in Run(tmp_path).record().events[0]
 
 
 def test_a_run_of_which_nothing_fits_is_refused(trained):
     folder, _ = trained
     data, config = decaying_waves(), RunConfig.of(data="waves", model="fno")
     other = new_forecaster(data, split_of(data, config), config)
-    with pytest.raises(CheckpointError, match=r"nothing of its .* fits a new .*same --model"):
+    with pytest.raises(
+        CheckpointError, match=r"no parameter of its .* matches the new .*same --model"
+    ):
         begin_with(other, folder)

@@ -152,7 +152,7 @@ def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
         run.claim(RunConfig.of(**TINY, seed=1))
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "love.txt").write_text("dear")
-    with pytest.raises(ValueError, match="is not empty and no run"):
+    with pytest.raises(ValueError, match="is not empty and not a run folder"):
         Run(tmp_path / "letters").claim(RunConfig.of(**TINY))
 
 
