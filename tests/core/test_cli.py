@@ -131,7 +131,7 @@ def test_training_scoring_reporting_and_forecasting_are_commands_of_their_own(tm
     assert not (folder / "results.json").exists()
     code, message = failure(capsys, "report", str(folder))
     assert code == 1
-    assert f"has no results yet: gpo evaluate {folder}" in message
+    assert f"has no results yet. Evaluate it: gpo evaluate {folder}" in message
     main(["evaluate", str(folder)])
     main(["report", str(folder)])
     assert (folder / "report.html").is_file()

@@ -83,7 +83,7 @@ def test_queries_are_in_the_file(tmp_path):
         (("run", "--output", "x.pt2", "--sample", "99"), "`sample` must be from 0 to"),
         (("run", "--output", "x.pt2", "--grid", "4", "4", "4"), "--grid takes 2 counts"),
         (("run", "--output", "x.pt2", "--queries", "a", "--grid", "4", "4"), "Give either --queries or --grid"),
-        (("fno", "--output", "x.pt2"), "Sites can be fixed for a model gpo, got RegisteredModel"),
+        (("fno", "--output", "x.pt2"), "The model must be gpo or gpo-paper, got fno"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )  # fmt: skip

@@ -193,7 +193,7 @@ def test_a_baseline_runs_from_data_to_report_and_refuses_free_queries(tmp_path, 
         "--output", str(tmp_path / "x.nc"),
     )  # fmt: skip
     assert code == 1
-    assert "answers at its sites only and has no parts to switch off" in printed
+    assert "predicts at its input points only and has no ablations" in printed
 
 
 def test_a_baseline_that_cannot_take_the_sites_says_why_and_leaves_no_model(tmp_path, capsys):
@@ -212,7 +212,7 @@ def test_training_on_coarse_sites_is_scored_on_the_finer_ones(tmp_path, capsys):
     main(["train", "--data", str(path), "--coarsen", "2", *SIZES, "--out", str(tmp_path / "run")])
     main(["evaluate", str(tmp_path / "run")])
     printed = capsys.readouterr().out
-    assert ": 16 sites" in printed
+    assert ": 16 points" in printed
     assert f"verdict: {Results.load(tmp_path / 'run' / 'results.json').verdict}\n" in printed
     text = (tmp_path / "run" / "results.csv").read_text()
     assert "resolution,2x,model," in text
@@ -265,7 +265,7 @@ main({["train", "--data", str(path), *SIZES[:-3], "--epochs", "9", "--quiet", "-
 def test_the_field_phase_says_that_it_forecasts_nothing(trained, tmp_path, capsys):
     path = trained / "ns.mat"
     main(["run", "--data", str(path), "--phase", "field", *SIZES, "--out", str(tmp_path / "run")])
-    assert "reconstructed through particles, nothing is forecast" in capsys.readouterr().out
+    assert "reconstructed from particles, no forecast" in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").is_file()
     code, printed = failure(
         capsys, "predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "x.nc")
@@ -316,7 +316,7 @@ def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp
     assert "<title>gpo: run</title>" in report.read_text()
     capsys.readouterr()
     main(command)
-    assert "finished: nothing to do; more with --budget-cpu" in capsys.readouterr().out
+    assert "finished: nothing to do; continue with --budget-cpu" in capsys.readouterr().out
     assert report.stat().st_mtime_ns == written
     main([*command, "--epochs", "2"])
     assert "continues after epoch 1" in capsys.readouterr().out

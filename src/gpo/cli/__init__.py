@@ -39,15 +39,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parse(arguments: list[str]) -> Any:
     """Returns the parsed command; defaults depend on the model, the preset and --config."""
-    chosen = arguments[0] if arguments else ""
-    if chosen not in ("run", "train"):
+    name = arguments[0] if arguments else ""
+    if name not in ("run", "train"):
         return _parse_onto(None, arguments)
     from gpo.cli.run import defaults, settings_of
 
-    command = _parse_onto(defaults(chosen, arguments), arguments)
+    command = _parse_onto(defaults(name, arguments), arguments)
     data = settings_of(command).data
     if data.preset == "paper" and data.benchmark is not None:
-        command = _parse_onto(defaults(chosen, arguments, data.benchmark), arguments)
+        command = _parse_onto(defaults(name, arguments, data.benchmark), arguments)
     return command
 
 
@@ -58,13 +58,13 @@ def _parse_onto(defaults: Any, arguments: list[str]) -> Any:
     """
     members = []
     for name, entry in COMMANDS.items():
-        known: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if arguments[:1] == [name]:
             kind = resolve(entry.target)
-            known = {} if defaults is None else {"default": defaults}
+            options = {} if defaults is None else {"default": defaults}
         else:
             kind = make_dataclass(entry.target.split(":")[1], [])
-        members.append(Annotated[kind, subcommand(name, description=entry.help, **known)])
+        members.append(Annotated[kind, subcommand(name, description=entry.help, **options)])
     union = members[0]
     for member in members[1:]:
         union = union | member

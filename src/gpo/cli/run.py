@@ -120,7 +120,7 @@ class ReportCommand:
     """Run folder."""
 
     def run(self) -> None:
-        """Writes the page."""
+        """Writes the report."""
         from gpo.cli.work import report_run
         from gpo.runs import open_run
 
@@ -128,16 +128,16 @@ class ReportCommand:
 
 
 def defaults(command: str, arguments: list[str], benchmark: str | None = None) -> Any:
-    """Returns the command that arguments are parsed onto.
+    """Returns the default command, onto which arguments are parsed.
 
-    Which flags there are depends on the model, and their defaults on the preset, the phase and the
-    file of `--config`: these are looked for in the arguments first.
+    The set of flags depends on the model, and their defaults on preset, phase and `--config`, so
+    these are read from the arguments first.
 
     Args:
         command: run or train.
-        arguments: All of them.
-        benchmark: The benchmark among them, for which the preset paper has sizes; looked for in
-            front, where people write it, when not given.
+        arguments: All arguments.
+        benchmark: The benchmark, for the sizes of the preset paper (None: the first argument, if
+            it is not a flag).
     """
     if benchmark is None and arguments[1:2] and not arguments[1].startswith("-"):
         benchmark = arguments[1]
@@ -148,22 +148,22 @@ def defaults(command: str, arguments: list[str], benchmark: str | None = None) -
     phase = _value(arguments, "phase") or task.get("phase", "operator")
     name = _value(arguments, "model") or model.get("name")
     settings = starting_point(
-        # What is no choice here is refused when all arguments are parsed.
+        # Invalid choices raise an error when all arguments are parsed.
         preset if preset in get_args(Preset) else "default",
         name,
         phase if phase in get_args(Phase) else "operator",
         benchmark or data.get("benchmark"),
     )
-    settings = _following(settings, _value(arguments, "init"), name)
+    settings = _like_origin(settings, _value(arguments, "init"), name)
     if path:
         settings = settings.changed_by(Path(path), model=name)
-    given = _given(arguments) | {key for part in stored.values() for key in part}
-    training = TrainCommand(settings, auto=_is_plain_file(settings, given), given=given)
+    names = _flag_names(arguments) | {key for part in stored.values() for key in part}
+    training = TrainCommand(settings, auto=_tunes_by_default(settings, names), given=names)
     return RunCommand(training) if command == "run" else training
 
 
-def _following(settings: RunConfig, init: str | None, model: str | None) -> RunConfig:
-    """Returns settings whose model is that of the run to start from, unless another is given."""
+def _like_origin(settings: RunConfig, init: str | None, model: str | None) -> RunConfig:
+    """Returns settings with the model of the run in `--init`, unless another is set."""
     from gpo.training.run_folder import Run
 
     if init is None or not Run(Path(init)).config_file.exists():
@@ -175,30 +175,30 @@ def _following(settings: RunConfig, init: str | None, model: str | None) -> RunC
     return replace(settings, model=origin.model, task=task)
 
 
-def _given(arguments: list[str]) -> frozenset[str]:
-    """Returns the names of all settings among the arguments."""
+def _flag_names(arguments: list[str]) -> frozenset[str]:
+    """Returns the names of all flags among the arguments."""
     flags = (word[2:].split("=")[0] for word in arguments if word.startswith("--"))
     return frozenset(flag.replace("-", "_") for flag in flags)
 
 
-def _is_plain_file(settings: RunConfig, given: frozenset[str]) -> bool:
-    """Tells whether a file is all that a user knows: nothing is set of model and training."""
+def _tunes_by_default(settings: RunConfig, names: frozenset[str]) -> bool:
+    """Returns whether the user set a file, and nothing of model and training."""
     parts = settings.names()
-    known = {"model", *parts["model"], *parts["optimizer"]} - {"seed", "batch_size"}
-    return "data" in given and not given & {*known, "preset", "phase", "epochs", "steps"}
+    tunable = {"model", *parts["model"], *parts["optimizer"]} - {"seed", "batch_size"}
+    return "data" in names and not names & {*tunable, "preset", "phase", "epochs", "steps"}
 
 
 def settings_of(command: RunCommand | TrainCommand) -> RunConfig:
-    """Returns what a command trains with."""
+    """Returns the configuration of a command."""
     return (command.training if isinstance(command, RunCommand) else command).settings
 
 
 def _value(arguments: list[str], flag: str) -> str | None:
-    """Returns what is given for a flag, None where it is not."""
-    found = None
+    """Returns the value of a flag, None if it is not set."""
+    value = None
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == f"--{flag}":
-            found = following
+            value = following
         elif word.startswith(f"--{flag}="):
-            found = word.split("=", 1)[1]
-    return found
+            value = word.split("=", 1)[1]
+    return value

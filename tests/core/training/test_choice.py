@@ -197,7 +197,7 @@ def test_a_chosen_run_is_kept_with_its_table_and_goes_on(tmp_path, capsys, monke
     command = ["run", "--data", str(ns2d(tmp_path)), *sizes, "--out", str(folder)]
     main([*command, "--budget-cpu", "3"])
     printed = capsys.readouterr().out
-    assert "tried on validation data" in printed
+    assert "trials on validation data" in printed
     stored = json.loads((folder / "auto.json").read_text())
     assert {"history": 2} in [trial["settings"] for trial in stored["trials"]]
     assert not (folder / "choice").exists()
