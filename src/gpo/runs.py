@@ -69,7 +69,7 @@ def open_run(path: str | Path) -> OpenRun:
     return OpenRun(folder, config, data, split_of(data, config))
 
 
-def from_anywhere(config: RunConfig) -> RunConfig:
+def with_absolute_paths(config: RunConfig) -> RunConfig:
     """Returns a configuration with absolute paths."""
     data, init = config.data.data, config.optimizer.init
     files = tuple(map(_absolute, data)) if isinstance(data, tuple) else data and _absolute(data)

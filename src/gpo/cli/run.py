@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from gpo.evaluation.results import Scope
-from gpo.training.config import RunConfig, read_parts, starting_point
+from gpo.training.config import RunConfig, default_config, read_parts
 from gpo.training.parts import Phase, Preset
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def defaults(command: str, arguments: list[str], benchmark: str | None = None) -
     preset = _value(arguments, "preset") or data.get("preset", "default")
     phase = _value(arguments, "phase") or task.get("phase", "operator")
     name = _value(arguments, "model") or model.get("name")
-    settings = starting_point(
+    settings = default_config(
         # Invalid choices raise an error when all arguments are parsed.
         preset if preset in get_args(Preset) else "default",
         name,
@@ -156,7 +156,7 @@ def defaults(command: str, arguments: list[str], benchmark: str | None = None) -
     )
     settings = _like_origin(settings, _value(arguments, "init"), name)
     if path:
-        settings = settings.changed_by(Path(path), model=name)
+        settings = settings.updated_from_file(Path(path), model=name)
     names = _flag_names(arguments) | {key for part in stored.values() for key in part}
     training = TrainCommand(settings, auto=_tunes_by_default(settings, names), given=names)
     return RunCommand(training) if command == "run" else training

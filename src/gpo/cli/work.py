@@ -30,7 +30,7 @@ from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import global_rank, num_processes, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
-from gpo.runs import OpenRun, from_anywhere, open_run, read_data, read_other
+from gpo.runs import OpenRun, open_run, read_data, read_other, with_absolute_paths
 from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import SCORE, Run, read_log
@@ -70,7 +70,7 @@ def train_run(
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
-    config = from_anywhere(config)
+    config = with_absolute_paths(config)
     if config.data.benchmark is not None and global_rank() == 0:
         make_data(config.data.benchmark, config.data.preset)
     # Read and split before the folder is created.
@@ -116,10 +116,12 @@ def _choose(
     run: Run,
 ) -> "Choice | None":
     """Returns the tuned settings of a run, tuning them now if it is new; None without time for it."""
-    from gpo.training.choice import LEAST, Choice, Search, asked_settings, take_over
+    from gpo.training.choice import MIN_BUDGET, Choice, Search, adopt_trial, requested_settings
 
     choice, seconds = Choice.load(run.folder), config.budget.budget_cpu
-    if choice is None and (run.config_file.exists() or (seconds is not None and seconds < LEAST)):
+    if choice is None and (
+        run.config_file.exists() or (seconds is not None and seconds < MIN_BUDGET)
+    ):
         return None
     if choice is None:
         run.check(config)
@@ -127,14 +129,14 @@ def _choose(
         choice = Search(data, config, given, run).choose()
         choice.save(run.folder)
         PlainConsole(wraps=True).print(_choice_table(choice))
-    elif choice.asked != asked_settings(config):
+    elif choice.asked != requested_settings(config):
         raise ValueError(
             f"{run.folder} has a run with other settings: {choice.asked} there and "
-            f"{asked_settings(config)} here. Choose another --out, or delete it."
+            f"{requested_settings(config)} here. Choose another --out, or delete it."
         )
     if not run.config_file.exists():
         choice.applied(config).save(run.config_file)
-    take_over(run, choice)
+    adopt_trial(run, choice)
     return choice
 
 

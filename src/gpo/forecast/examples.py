@@ -189,7 +189,7 @@ def make_examples(
     return MapExamples(data, members, partition)
 
 
-def reading_ahead(examples: WindowExamples | MapExamples) -> dict[str, Any]:
+def prefetch_settings(examples: WindowExamples | MapExamples) -> dict[str, Any]:
     """Returns `DataLoader` settings: a worker prefetches batches if data are not in memory."""
     if not examples.is_lazy:
         return {}

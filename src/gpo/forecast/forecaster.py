@@ -32,9 +32,9 @@ TASK_NAME = "task.json"
 MEANS_CHECKSUM = "site_means_sha256"
 """Field of `task.json`: the checksum of the file of pointwise means."""
 
-MOST_MEAN = 1000
+MAX_MEAN_RATIO = 1000
 """Ratio of mean to standard deviation up to which single precision keeps four digits."""
-LEAST = 1e-30
+MIN_STD = 1e-30
 """Smallest standard deviation, and inverse of the largest, for single precision."""
 
 
@@ -82,7 +82,8 @@ class Task:
             (*self.input_mean, *self.output_mean), (*self.input_std, *self.output_std), strict=True
         )
         return any(
-            abs(mean) > MOST_MEAN * std or not LEAST < std < 1 / LEAST for mean, std in pairs
+            abs(mean) > MAX_MEAN_RATIO * std or not MIN_STD < std < 1 / MIN_STD
+            for mean, std in pairs
         )
 
     @property

@@ -243,11 +243,11 @@ class ChangeMoments:
 
     def in_units_of(self, std: np.ndarray) -> Changes:
         """Returns the statistics of all added changes, in units of `std`."""
-        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, LEAST)
+        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, MIN_CHANGE)
         trend = np.clip(_ratio(self._products, self._before), 0.0, 1.0)
         residual = self._both - 2 * trend * self._products + trend**2 * self._before
         fraction = np.sqrt(np.maximum(_ratio(residual, self._both), 0.0))
-        remainder = np.where(trend > 0, np.clip(fraction, LEAST / size, 1.0), 1.0)
+        remainder = np.where(trend > 0, np.clip(fraction, MIN_CHANGE / size, 1.0), 1.0)
         return Changes(size, trend + 0 * size, remainder)
 
 
@@ -256,9 +256,9 @@ def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator > 0)
 
 
-LEAST = 1e-6
+MIN_CHANGE = 1e-6
 """Smallest change, in standard deviations, that single precision resolves."""
-LONG = 8
+MIN_CHUNKS_SHOWN = 8
 """Minimum number of chunks for a progress bar."""
 
 
@@ -307,7 +307,9 @@ def _of_series(
     parts = frame_chunks(data, touched_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
-    shown = track(parts, "statistics", transient=True, disable=is_quiet or len(parts) < LONG)
+    shown = track(
+        parts, "statistics", transient=True, disable=is_quiet or len(parts) < MIN_CHUNKS_SHOWN
+    )
     for part in shown:
         if part.trajectory != trajectory:
             trajectory, recent = part.trajectory, dict[int, np.ndarray]()

@@ -6,17 +6,17 @@ from time import process_time
 
 from gpo.training.config import RunConfig
 
-WARM_UP = 50
+WARM_UP_STEPS = 50
 """Steps over which the learning rate rises."""
-LONGEST_WARM_UP = 0.1
+MAX_WARM_UP = 0.1
 """Maximum fraction of the budget for warm-up: a slow model takes few steps."""
 OVERSHOOT = 0.05
 """Tolerated overshoot, as a fraction of the budget; more is reported."""
-RISE = 0.3
+RISE_FRACTION = 0.3
 """Fraction of a one-cycle schedule in which the learning rate rises."""
-SHRINK = 1 / 3
+RATE_FACTOR = 1 / 3
 """Factor on the learning rate at every return to the best weights."""
-LOW = 0.15
+LOW_RATE = 0.15
 """Fraction of the peak learning rate below which it counts as low, such as after two returns."""
 
 
@@ -93,7 +93,7 @@ class Budget:
     def learning_rate(self, step: int, progress: float) -> float:
         """Returns the learning rate for a step: a short warm-up, then the schedule."""
         first, start = self.warm_from
-        rise = min(1.0, max((step - first + 1) / WARM_UP, (progress - start) / LONGEST_WARM_UP))
+        rise = min(1.0, max((step - first + 1) / WARM_UP_STEPS, (progress - start) / MAX_WARM_UP))
         if self.config.optimizer.schedule == "one-cycle" and first == 0:
             rise = 1.0
         return self.rate * rise * self._schedule(progress)
@@ -103,12 +103,12 @@ class Budget:
 
         At a high learning rate scores fluctuate, and better ones are still to be expected.
         """
-        is_rising = self.config.optimizer.schedule == "one-cycle" and progress < RISE
-        return self.shrunk * (1.0 if is_rising else self._schedule(progress)) <= LOW
+        is_rising = self.config.optimizer.schedule == "one-cycle" and progress < RISE_FRACTION
+        return self.shrunk * (1.0 if is_rising else self._schedule(progress)) <= LOW_RATE
 
     def shrink(self) -> None:
         """Lowers the learning rate permanently."""
-        self.rate, self.shrunk = SHRINK * self.rate, SHRINK * self.shrunk
+        self.rate, self.shrunk = RATE_FACTOR * self.rate, RATE_FACTOR * self.shrunk
 
     def _schedule(self, progress: float) -> float:
         """Returns the factor of the schedule on the peak learning rate."""
@@ -131,6 +131,6 @@ class Budget:
 
 def _one_cycle(progress: float) -> float:
     """Returns a factor that rises from 0.04 to 1 and falls to 0, both along a cosine."""
-    if progress < RISE:
-        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / RISE))
-    return 0.5 * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE)))
+    if progress < RISE_FRACTION:
+        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / RISE_FRACTION))
+    return 0.5 * (1 + math.cos(math.pi * (progress - RISE_FRACTION) / (1 - RISE_FRACTION)))

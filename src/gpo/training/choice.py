@@ -32,19 +32,19 @@ from gpo.training.setup import split_of
 
 FRACTION = 1 / 3
 """Fraction of the budget of CPU seconds for tuning."""
-USUAL_SECONDS = 60.0
+DEFAULT_SECONDS = 60.0
 """CPU seconds for tuning if the budget has no limit in seconds."""
-LEAST = 20.0
+MIN_BUDGET = 20.0
 """Smallest budget, in CPU seconds, with which settings are tuned."""
 NUM_UNITS = 9
 """Number of trials of equal length in the time for tuning."""
-PATIENCE = 3.0
+MAX_OVERHEAD = 3.0
 """Limit of total CPU time of tuning, as a multiple of its training time."""
-FEW_STEPS = 25
+MIN_STEPS = 25
 """Steps of a trial below which only histories can be compared."""
-MANY_STEPS = 150
+MIN_STEPS_WIDER = 150
 """Steps of a trial from which a wider model is tried."""
-SMALLER = 4
+BATCH_DIVISOR = 4
 """Divisor of the batch size if a trial takes few steps."""
 MARGIN = 0.9
 """A change is accepted if it multiplies the score by less than this: scores of trials are noisy, and
@@ -135,14 +135,14 @@ class Choice:
         )
 
 
-def asked_settings(config: RunConfig) -> dict[str, Any]:
+def requested_settings(config: RunConfig) -> dict[str, Any]:
     """Returns the requested settings as they are stored in JSON."""
     flat = {name: pair[0] for name, pair in config.differences(RunConfig()).items()}
     plain = {name: value for name, value in flat.items() if name not in LIMITS}
     return json.loads(json.dumps(plain, default=str))
 
 
-def preferred(trials: Sequence[Trial]) -> Trial:
+def best_by_margin(trials: Sequence[Trial]) -> Trial:
     """Returns the best trial, where a later one must be better than the best before by `MARGIN`.
 
     Args:
@@ -174,7 +174,7 @@ class Search:
     ) -> None:
         self.data, self.config, self.given, self.run = data, config, given, run
         budget = config.budget.budget_cpu
-        self.seconds = USUAL_SECONDS if budget is None else FRACTION * budget
+        self.seconds = DEFAULT_SECONDS if budget is None else FRACTION * budget
         self._started = process_time()
         self._trials: dict[str, Trial] = {}
 
@@ -183,14 +183,14 @@ class Search:
         unit = self.seconds / NUM_UNITS
         histories = self._histories()
         trials = self._try_all(histories, unit)
-        best = preferred(trials)
-        if best.steps < FEW_STEPS:
+        best = best_by_margin(trials)
+        if best.steps < MIN_STEPS:
             # Fewer but longer trials, with smaller batches for more steps in the same time.
             seconds, batches = self.seconds / len(trials), self._smaller_batches()
             longer = self._try_all([{**trial.settings, **batches} for trial in trials], seconds)
             # A short trial may still be the best, because increments start from a good trend.
             # A longer one needs no margin: training continues from it.
-            return self._choice(min(preferred(longer), best, key=lambda trial: trial.error))
+            return self._choice(min(best_by_margin(longer), best, key=lambda trial: trial.error))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
         changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.error < MARGIN * best.error]
@@ -203,8 +203,8 @@ class Search:
             for trial in reversed(better):
                 together |= trial.settings
             better.append(self._try(together, unit))
-        finalists = [best.settings, preferred(better).settings]
-        return self._choice(preferred(self._try_all(finalists, 2 * unit)))
+        finalists = [best.settings, best_by_margin(better).settings]
+        return self._choice(best_by_margin(self._try_all(finalists, 2 * unit)))
 
     def _histories(self) -> list[dict[str, Any]]:
         """Returns the histories for which the series is long enough."""
@@ -222,8 +222,8 @@ class Search:
     def _smaller_batches(self) -> dict[str, Any]:
         """Returns a fraction of the batch size, unless the user set it."""
         size = self.config.optimizer.batch_size
-        is_fixed = "batch_size" in self.given or size < SMALLER
-        return {} if is_fixed else {"batch_size": size // SMALLER}
+        is_fixed = "batch_size" in self.given or size < BATCH_DIVISOR
+        return {} if is_fixed else {"batch_size": size // BATCH_DIVISOR}
 
     def _changes(self, steps: int) -> list[dict[str, Any]]:
         """Returns changes of one setting each, most promising first, except those that the user set."""
@@ -234,7 +234,7 @@ class Search:
         else:
             changes += [{"relative_to": "change"}, {"noise": 0.0}]
         sizes = self.config.model.config
-        if steps >= MANY_STEPS and hasattr(sizes, "hidden_dim"):
+        if steps >= MIN_STEPS_WIDER and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
         return [change for change in changes if not change.keys() & self.given]
 
@@ -242,7 +242,7 @@ class Search:
         """Returns as many trials as time allows; reading large data takes time as well."""
         trials: list[Trial] = []
         for settings in candidates:
-            if not trials or process_time() - self._started < PATIENCE * self.seconds:
+            if not trials or process_time() - self._started < MAX_OVERHEAD * self.seconds:
                 trials.append(self._try(settings, seconds))
         return trials
 
@@ -278,7 +278,7 @@ class Search:
         trials = list(self._trials.values())
         reference = persistence_score(self.data, self.config.changed(**best.settings))
         return Choice(
-            asked=asked_settings(self.config),
+            asked=requested_settings(self.config),
             settings=best.settings,
             trials=trials,
             cpu_seconds=sum(t.cpu_seconds for t in trials) - best.cpu_seconds,
@@ -287,7 +287,7 @@ class Search:
         )
 
 
-def take_over(run: Run, choice: Choice) -> None:
+def adopt_trial(run: Run, choice: Choice) -> None:
     """Moves the selected trial into the run, which continues from it, and deletes the others."""
     name = "-".join(f"{key}-{value}" for key, value in choice.settings.items()) or "asked"
     best = run.folder / CHOICE_FOLDER / name

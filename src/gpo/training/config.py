@@ -63,7 +63,7 @@ class RunConfig:
                 model by name. Other settings have the defaults of the preset and the model.
         """
         deciding = {"preset", "model", "phase", "benchmark"} & settings.keys()
-        return starting_point(**{name: settings[name] for name in deciding}).changed(**settings)
+        return default_config(**{name: settings[name] for name in deciding}).changed(**settings)
 
     def changed(self, **settings: Any) -> "RunConfig":
         """Returns a copy with some settings changed, named as their flags."""
@@ -75,7 +75,7 @@ class RunConfig:
                 stored.setdefault(self._part_of(name), {})[name] = value
         return self._merged(stored, "settings")
 
-    def changed_by(self, path: Path, *, model: str | None = None) -> "RunConfig":
+    def updated_from_file(self, path: Path, *, model: str | None = None) -> "RunConfig":
         """Returns a copy with the settings of a YAML file, by section.
 
         Args:
@@ -239,7 +239,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 """Settings of the presets, for all models."""
 
 
-def starting_point(
+def default_config(
     preset: str = "default",
     model: str | None = None,
     phase: str = "operator",

@@ -9,23 +9,23 @@ import math
 from dataclasses import dataclass, field
 from statistics import median
 
-FAR = 10.0
+LOSS_RATIO = 10.0
 """Ratio to the loss of the first step above which a loss is too large."""
-STEEP = 10.0
+GRADIENT_RATIO = 10.0
 """Ratio to the typical gradient norm above which a norm, if also clipped, is too large."""
-USUAL_FROM, USUAL_OVER = 20, 100
+MIN_NORMS, MAX_NORMS = 20, 100
 """Minimum and maximum number of recent norms whose median is the typical norm."""
-IN_A_ROW = 10
+MIN_CONSECUTIVE = 10
 """Consecutive steps with too large a loss or gradient that count as divergence: a single one may be
 an outlier."""
-WORSE = 5.0
+SCORE_RATIO = 5.0
 """Ratio to the best score that counts as divergence if the training loss has risen as well."""
-MOST = 6
+MAX_RETURNS = 6
 """Maximum number of returns to the best weights without a better score in between."""
 
 
 @dataclass
-class DivergenceWatch:
+class DivergenceDetector:
     """State of the detection; saved in checkpoints."""
 
     start_loss: float = 0.0
@@ -52,20 +52,20 @@ class DivergenceWatch:
         if not math.isfinite(gradient_norm):
             return "gradients are not finite"
         self.start_loss = self.start_loss or loss
-        is_far = loss > FAR * self.start_loss
+        is_far = loss > LOSS_RATIO * self.start_loss
         self.far_in_a_row = self.far_in_a_row + 1 if is_far else 0
-        if self.far_in_a_row >= IN_A_ROW:
+        if self.far_in_a_row >= MIN_CONSECUTIVE:
             return f"the loss rose to {loss:.3g}, from {self.start_loss:.3g} at the start"
         return self._after_gradients(gradient_norm, clip)
 
     def _after_gradients(self, norm: float, clip: float) -> str:
-        usual = median(self.norms) if len(self.norms) >= USUAL_FROM else math.inf
-        if norm <= max(STEEP * usual, clip):
+        usual = median(self.norms) if len(self.norms) >= MIN_NORMS else math.inf
+        if norm <= max(GRADIENT_RATIO * usual, clip):
             self.steep_in_a_row = 0
-            self.norms = [*self.norms, norm][-USUAL_OVER:]
+            self.norms = [*self.norms, norm][-MAX_NORMS:]
             return ""
         self.steep_in_a_row += 1
-        if self.steep_in_a_row < IN_A_ROW:
+        if self.steep_in_a_row < MIN_CONSECUTIVE:
             return ""
         return f"the gradient norm rose to {norm:.3g}, from typically {usual:.3g}"
 
@@ -79,11 +79,11 @@ class DivergenceWatch:
         """
         if not math.isfinite(score):
             return "the validation score is not finite"
-        if 0 < FAR * self.start_loss < loss:
+        if 0 < LOSS_RATIO * self.start_loss < loss:
             return f"the loss rose to {loss:.3g}, from {self.start_loss:.3g} at the start"
         if best_score is None or score <= best_score:
             self.best_loss, self.num_returns = loss, 0
-        elif score > WORSE * best_score and loss > 2 * self.best_loss:
+        elif score > SCORE_RATIO * best_score and loss > 2 * self.best_loss:
             return f"the validation score rose to {score:.3g}, from {best_score:.3g} at best"
         return ""
 

@@ -22,7 +22,7 @@ from gpo.forecast.examples import (
     Example,
     collate,
     make_examples,
-    reading_ahead,
+    prefetch_settings,
 )
 from gpo.forecast.forecaster import Forecaster
 from gpo.parallel.partition import SitePartition
@@ -36,10 +36,10 @@ from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import KEY, RunCheckpoints, best_checkpoint, newest_checkpoint
 from gpo.training.config import RunConfig
-from gpo.training.initial import begin_with
+from gpo.training.initial import initialise_from
 from gpo.training.module import TrainingModule
 from gpo.training.progress import ProgressLine
-from gpo.training.rates import FRACTION, LEAST, find_rate
+from gpo.training.rates import FRACTION, MIN_BUDGET, find_rate
 from gpo.training.run_folder import Run, TrainingRecord
 from gpo.training.setup import new_forecaster, split_of
 
@@ -113,7 +113,7 @@ def _fit(
     batch_size, accumulate = config.optimizer.batch_size, config.optimizer.accumulate
     order = EpochShuffle(len(training), config.optimizer.seed)
     batches = Batches(order, batch_size, rank=rank, world=groups)
-    ahead = reading_ahead(training)
+    ahead = prefetch_settings(training)
     loader = DataLoader(training, batch_sampler=batches, collate_fn=collate, **ahead)
     subset = torch.utils.data.Subset(validation, range(rank, len(validation), groups))
     size = max(1, batch_size // groups)
@@ -149,11 +149,11 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
     """Initialises weights from another run and runs the range test, if configured."""
     config = module.config
     if config.optimizer.init is not None:
-        module.tell(begin_with(module.forecaster, Path(config.optimizer.init)))
+        module.tell(initialise_from(module.forecaster, Path(config.optimizer.init)))
         module.remember_start()
     seconds = config.budget.budget_cpu or 0.0
     # Processes would measure different times.
-    if config.optimizer.learning_rate is not None or seconds < LEAST or world > 1:
+    if config.optimizer.learning_rate is not None or seconds < MIN_BUDGET or world > 1:
         return
     started = process_time()
     module.budget.rate, message = find_rate(

@@ -15,12 +15,12 @@ from gpo.model.mode_filter import ModeFilter
 from gpo.settings_files import CheckpointError
 from gpo.training.run_folder import Run
 
-SHOWN = 6
+MAX_NAMES = 6
 """Maximum number of parameter names in a message."""
 
 
 @torch.no_grad()
-def begin_with(forecaster: Forecaster, folder: Path) -> str:
+def initialise_from(forecaster: Forecaster, folder: Path) -> str:
     """Copies all matching parameters of a trained run; returns a summary.
 
     Args:
@@ -154,5 +154,5 @@ def _last_linear(model: nn.Module) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

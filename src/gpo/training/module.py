@@ -21,7 +21,7 @@ from gpo.parallel.shard import join_neighbours
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import BEST, RunCheckpoints
 from gpo.training.config import RunConfig
-from gpo.training.divergence import MOST, DivergenceWatch
+from gpo.training.divergence import MAX_RETURNS, DivergenceDetector
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
 from gpo.visible_text import visible
@@ -41,7 +41,7 @@ class TrainingModule(lightning.LightningModule):
         self.forecaster, self.config = forecaster, config
         self.budget, self.partition = budget, partition
         self.loss_weights, self.progress = LossWeights.of(config.model.config), 0.0
-        self.watch, self.events = DivergenceWatch(), list[str]()
+        self.watch, self.events = DivergenceDetector(), list[str]()
         self.reason = ""
         """Why training ended; empty until then."""
         self._patience_from = -1
@@ -142,9 +142,9 @@ class TrainingModule(lightning.LightningModule):
     def _recover(self, problem: str) -> None:
         """Returns to the best weights after divergence; too many in a row are an error."""
         self.watch.returned()
-        if self.watch.num_returns > MOST:
+        if self.watch.num_returns > MAX_RETURNS:
             raise ValueError(
-                f"Training diverged {MOST} times in a row; last, {problem} at step "
+                f"Training diverged {MAX_RETURNS} times in a row; last, {problem} at step "
                 f"{self.global_step} ({self._spell(self._latest)}). The last good checkpoint is "
                 "kept. Start a new run with a lower --learning-rate."
             )
@@ -318,7 +318,7 @@ class TrainingModule(lightning.LightningModule):
         self.budget.spent_before = float(checkpoint["cpu_seconds"])
         self.budget.rate, self.budget.warm_from = stored["rate"], tuple(stored["warm_from"])
         self.budget.shrunk = stored.get("shrunk", 1.0)
-        self.watch, self.events = DivergenceWatch(**stored["watch"]), list(stored["events"])
+        self.watch, self.events = DivergenceDetector(**stored["watch"]), list(stored["events"])
         self.reason, self._patience_from = stored["reason"], stored["patience_from"]
         self._losses = ExampleMeans(*stored["losses"])
 

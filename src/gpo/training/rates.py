@@ -21,15 +21,15 @@ LOWEST, HIGHEST = 1 / 10, 3.0
 """First and last rate, as multiples of the default."""
 NUM_BATCHES = 4
 """Few, so that each is repeated: a loss is compared with earlier ones of the same batch."""
-LEFT = 2.0
+DIVERGENCE_RATIO = 2.0
 """Smoothed ratio of a loss to the minimum of its batch that counts as divergence."""
-SMOOTH = 0.7
+SMOOTHING = 0.7
 """Smoothing factor of that ratio."""
-SAFE, SMALLEST = 1 / 6, 1 / 10
+SAFETY, SMALLEST = 1 / 6, 1 / 10
 """Result as a fraction of the diverging rate, and its minimum as a fraction of the default."""
 FRACTION = 0.1
 """Maximum fraction of the budget for a range test."""
-LEAST = 30.0
+MIN_BUDGET = 30.0
 """Minimum budget, in CPU seconds, for a range test."""
 
 
@@ -66,9 +66,9 @@ def find_rate(
         loss = loss_of(model, repeated[number])
         now = float(loss.detach())
         least[number] = min(least[number], now)
-        mean = SMOOTH * mean + (1 - SMOOTH) * now / (least[number] or 1.0)
-        if not mean <= LEFT:
-            chosen = min(usual, max(SAFE * rate, SMALLEST * usual))
+        mean = SMOOTHING * mean + (1 - SMOOTHING) * now / (least[number] or 1.0)
+        if not mean <= DIVERGENCE_RATIO:
+            chosen = min(usual, max(SAFETY * rate, SMALLEST * usual))
             return chosen, f"learning rate {chosen:.3g}: the loss diverges at {rate:.3g}"
         optimizer.zero_grad()
         loss.backward()

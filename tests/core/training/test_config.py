@@ -11,7 +11,7 @@ from gpo.model.config import PaperAblation
 from gpo.model.model import build_model
 from gpo.model.presets import ABLATIONS
 from gpo.model.registry import MODELS
-from gpo.training.config import RunConfig, starting_point
+from gpo.training.config import RunConfig, default_config
 from gpo.transforms.waves import wave_limits
 from tests.processes import finish
 
@@ -56,7 +56,7 @@ def test_impossible_runs_are_refused(changes, message):
 def test_a_configuration_file_holds_only_what_differs(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("budget: {epochs: 3}\ndata: {var: [u, v]}\n")
-    changed = RunConfig.of(data="x", seed=5).changed_by(path)
+    changed = RunConfig.of(data="x", seed=5).updated_from_file(path)
     assert (changed.budget.epochs, changed.data.var, changed.optimizer.seed) == (3, ("u", "v"), 5)
     for text, message in (
         ("colour: 1", "field `colour` is unknown"),
@@ -69,17 +69,17 @@ def test_a_configuration_file_holds_only_what_differs(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
-            RunConfig.of(data="x").changed_by(path)
+            RunConfig.of(data="x").updated_from_file(path)
 
 
 def test_the_paper_preset_is_the_papers_recipe():
-    config = starting_point("paper", benchmark="ns2d")
+    config = default_config("paper", benchmark="ns2d")
     sizes, how = config.model.config, config.optimizer
     assert config.model.name == "gpo-paper"
     assert (sizes.hidden_dim, sizes.num_layers, sizes.num_gaussians) == (128, 8, 32)
     assert (config.learning_rate, how.schedule, config.budget.epochs) == (1e-3, "step", 500)
     assert (config.task.predict, sizes.centers) == ("state", "absolute")
-    assert starting_point("quick").budget.budget_cpu == 240
+    assert default_config("quick").budget.budget_cpu == 240
 
 
 OLD = """benchmark: ns2d

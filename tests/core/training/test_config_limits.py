@@ -48,7 +48,7 @@ def test_a_million_layers_in_a_file_of_settings_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match="`num_layers` must be at most 1000, got num_layers=1000000"
     ):
-        RunConfig().changed_by(tmp_path / "a.yaml")
+        RunConfig().updated_from_file(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(
