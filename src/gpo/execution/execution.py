@@ -110,7 +110,7 @@ class Execution:
         self, values: Float[Tensor, "batch points channels"], geometry: PointGeometry
     ) -> Sites:
         """Returns sites whose geometry is known, such as those of an exported program; unchecked."""
-        assert geometry.weights is not None
-        if bool((geometry.weights == 0).any()):
+        if geometry.is_masked:
+            assert geometry.weights is not None
             values = torch.where(geometry.weights.unsqueeze(-1) > 0, values, 0.0)
         return Sites(values, geometry, self.domain, self.cache, values.dtype)

@@ -38,6 +38,8 @@ class PointGeometry:
     """The sites next to every query; None at sites."""
     active: "ActiveSites | None" = None
     """The unmasked sites of a grid, where it is worth to work on these alone."""
+    is_masked: bool = True
+    """Whether any site may be masked."""
 
     def part(self, points: slice, transform: AbstractWaveTransform | None) -> "PointGeometry":
         """Returns the geometry of some of the points, given their waves."""
@@ -127,6 +129,7 @@ class GeometryCache:
             return PointGeometry(queries, neighbours=neighbours)
         if self.waves.mesh_shape:
             positions = self.waves.positions(sites.coords, shard)
+            positions = positions.expand(len(neighbours.index), -1, -1)
             positions = neighbours.blend(neighbours.gather(positions))
         else:
             positions = self.waves.positions(queries)

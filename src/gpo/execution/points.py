@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gpo.execution.geometry import GeometryCache, PointGeometry
 from gpo.execution.inputs import check_queries
-from gpo.execution.recompute import Deferred, Keeps, call, evaluate
+from gpo.execution.recompute import Deferred, Keeps, evaluate, recomputed
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.weighted_rows import LARGEST_INT32, RowTable
@@ -188,10 +188,10 @@ class Sites:
                 a function without parameters.
             arguments: Of the function. What is `Chunked`, or has a field that is, comes by chunk.
         """
-        return Chunked(
-            call(self.keeps, function, *self._arguments(number, arguments))
-            for number in range(len(self.chunks))
-        )
+        parts = [self._arguments(number, arguments) for number in range(len(self.chunks))]
+        if self.keeps == Keeps.ALL:
+            return Chunked(function(*part) for part in parts)
+        return Chunked(recomputed(function, *part) for part in parts)
 
     def defer(
         self, function: Callable[..., Part], *arguments: object, kept: Keeps = Keeps.ALL
@@ -211,7 +211,8 @@ class Sites:
 
     def sum(self, function: Callable[..., Tensor], *arguments: object) -> Tensor:
         """Returns the sum over all chunks, and over processes, of what a function makes of each."""
-        return self.shard.sum(total(self.map(function, *arguments)))
+        here = total(self.map(function, *arguments))
+        return here if self.shard.is_whole else self.shard.sum(here)
 
     def analyse(
         self, state: Chunked[Float[Tensor, "points batch channels"]]
@@ -237,7 +238,8 @@ class Sites:
         assert points is not None
         lattice, shard, content = points.lattice, self.shard, torch.cat(field)
         if shard.is_whole or lattice.stencil is not None:
-            return LatticeField(RowTable.of(shard.sum(lattice.interpolate(content))))
+            nodes = lattice.interpolate(content)
+            return LatticeField(RowTable.of(nodes if shard.is_whole else shard.sum(nodes)))
         with torch.no_grad():
             lines = max(
                 chunk.geometry.on_lattice.lines_to(displacement)
@@ -269,10 +271,6 @@ class Sites:
         queries = Points(self.values, geometry, are_sites=False)
         return replace(queries, values=queries.blend(self.values))
 
-    def with_values(self, values: Float[Tensor, "batch points channels"]) -> "Sites":
-        """Returns the same sites with another field."""
-        return self if values is self.values else replace(self, values=values)
-
     def restore(
         self, field: Chunked[Float[Tensor, "points batch channels"]]
     ) -> Float[Tensor, "batch points channels"]:
@@ -285,7 +283,7 @@ class Sites:
 
     def _arguments(self, number: int, arguments: Sequence[object]) -> tuple[object, ...]:
         """Returns the arguments of a function for one chunk: the first, the points, the others."""
-        first, *others = (_part(argument, number) for argument in arguments or (None,))
+        first, *others = [_part(argument, number) for argument in arguments or (None,)]
         return first, self.chunks[number], *others
 
 

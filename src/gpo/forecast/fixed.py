@@ -46,7 +46,9 @@ class FixedForecaster(nn.Module):
             values = coords.new_zeros(shape, dtype=operator.dtype)
             sites = operator.sites(values, coords, weights, is_whole=True)
             points = [] if queries is None else list(sites.locate(queries))
-        self._geometries = replace(sites.geometry, active=None), *(part.geometry for part in points)
+        is_masked = bool((sites.weights == 0).any())
+        fixed = replace(sites.geometry, active=None, is_masked=is_masked)
+        self._geometries = fixed, *(part.geometry for part in points)
         for number, tensor in enumerate(tensors_of(self._geometries)):
             self.register_buffer(f"fixed_{number}", tensor, persistent=False)
 

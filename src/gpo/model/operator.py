@@ -7,8 +7,8 @@ $\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\
 (`execution/points.py`) carry out what layers ask for.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -84,8 +84,8 @@ class GaussianParticleOperator(AbstractModel):
             state = sites.map(layer.update, state, coupled[-1])
         return OperatorOutput(self, sites, state, coupled, active_taps())
 
-    def steps(self, num_layers: int | None = None) -> Iterator[AbstractLayer]:
-        """Yields the lift, then the layers in the order of application."""
+    def steps(self, num_layers: int | None = None) -> Iterable[AbstractLayer]:
+        """Returns the lift, then the layers in the order of application."""
         return numbered([self.lift, *self.applied_layers[:num_layers]])
 
     @property
@@ -114,7 +114,7 @@ class GaussianParticleOperator(AbstractModel):
         """Returns checked sites with their geometry; `how` are options of `Execution.sites`."""
         how.setdefault("is_whole", active_taps().needs_all_sites)
         sites = self.execution.sites(values, coords, weights, self.dtype, **how)
-        return sites.with_values(tap("values", sites.values))
+        return replace(sites, values=tap("values", sites.values)) if active_taps().taps else sites
 
     def particles(
         self,

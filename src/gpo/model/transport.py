@@ -86,8 +86,8 @@ class TransportLayer(AbstractLayer):
     def couple(self, state: Chunked[State], sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
         modes = self.waves.couple(state, sites)
-        modes = replace(modes, displacement=self.filter(modes.tokens, self.filter.transfer()))
-        modes, features = tap("modes", modes), sites.map(self.source_features, state)
+        modes = tap("modes", replace(modes, displacement=self.filter(modes.tokens)[0]))
+        features = sites.map(self.source_features, state)
         displacements = partial(sites.map, self.displacement, state, modes)
         return replace(modes, source=sites.lattice(features, displacements))
 

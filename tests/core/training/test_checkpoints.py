@@ -197,7 +197,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path, caplog):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert checkpoints.newest_checkpoint(Run(tmp_path)).name == "best.ckpt"
-    assert "last.ckpt is damaged and left out" in caplog.text
+    assert "last.ckpt is damaged and ignored" in caplog.text
 
 
 @pytest.mark.parametrize("foreign", [{"a": 1}, [1, 2], {"state_dict": {}, "callbacks": {}}])

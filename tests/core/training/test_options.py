@@ -157,7 +157,7 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     assert "persistence" not in results.one_step
     assert results.rollout == {}
     new = new_forecaster(data, split, RunConfig.of(**TINY, **paper))
-    assert "new are" in initialise_from(new, tmp_path / "field")
+    assert "are new" in initialise_from(new, tmp_path / "field")
     for part in ("lift", "decoder"):
         learned = getattr(field.model.operator, part).state_dict()
         for name, value in learned.items():

@@ -1,16 +1,16 @@
-// Follows the settings: requests what they need from the server, and puts the answers into the store.
+// Sends the requests that the settings need, and puts the answers into the store.
 
 import { Geometry } from "./geometry.js";
 import { ParticleCloud } from "./particles.js";
-import { complain } from "./problem.js";
-import { plain } from "./ablation.js";
-import { ask, Latest } from "./wire.js";
+import { showError } from "./problem.js";
+import { ablationBody } from "./ablation.js";
+import { post, LatestRequest } from "./requests.js";
 
-export class Loads {
+export class Loader {
   constructor(store) {
     this.store = store;
     const names = ["sites", "frames", "prediction", "internals", "particles", "value", "dependence"];
-    this.latest = Object.fromEntries(names.map((name) => [name, new Latest(name)]));
+    this.latest = Object.fromEntries(names.map((name) => [name, new LatestRequest(name)]));
     store.on(["example"], () => this.fields());
     store.on(["example", "ablation"], () => this.prediction());
     store.on(["example", "ablation"], () => this.internals());
@@ -25,14 +25,14 @@ export class Loads {
     await Promise.all([this.internals(), this.windows(), this.particles(), this.point()]);
   }
 
-  // Asks; what goes wrong is shown. Returns null where a later request was made meanwhile.
-  async answer(what, body) {
+  // Returns the answer of a panel; null after an error, which is shown, or if a later request replaced it.
+  async answer(panel, body) {
     try {
-      const answer = await this.latest[what].ask(body);
-      if (answer) complain(what, null);
+      const answer = await this.latest[panel].send(body);
+      if (answer) showError(panel, null);
       return answer;
     } catch (error) {
-      complain(what, error);
+      showError(panel, error);
       return null;
     }
   }
@@ -40,12 +40,12 @@ export class Loads {
   async fields() {
     const { store } = this;
     const { example } = store;
-    const where = await this.answer("sites", { example: store.run.sites_vary ? example : 0 });
-    if (where && where !== this.where) {
-      this.where = where;
-      const geometry = new Geometry(where);
+    const sites = await this.answer("sites", { example: store.run.sites_vary ? example : 0 });
+    if (sites && sites !== this.sites) {
+      this.sites = sites;
+      const geometry = new Geometry(sites);
       const { slice, box } = store.view;
-      if (slice && geometry.numAxes === 3) geometry.cut(slice.axis, slice.fraction);
+      if (slice && geometry.numAxes === 3) geometry.setSlice(slice.axis, slice.fraction);
       store.set({ geometry, box: box ?? geometry.homeBox(), view: {} });
     }
     const frames = await this.answer("frames", { example });
@@ -54,14 +54,14 @@ export class Loads {
 
   async prediction() {
     const { example, ablation } = this.store;
-    const prediction = await this.answer("prediction", { example, ablation: plain(ablation) });
+    const prediction = await this.answer("prediction", { example, ablation: ablationBody(ablation) });
     if (prediction) this.store.set({ prediction });
   }
 
   async internals() {
     if (!this.store.run.operator) return;
     const { example, ablation } = this.store;
-    const internals = await this.answer("internals", { example, ablation: plain(ablation) });
+    const internals = await this.answer("internals", { example, ablation: ablationBody(ablation) });
     if (internals) this.store.set({ internals });
   }
 
@@ -71,7 +71,7 @@ export class Loads {
       store.set({ cloud: null });
       return;
     }
-    const body = { example: store.example, ablation: plain(store.ablation) };
+    const body = { example: store.example, ablation: ablationBody(store.ablation) };
     const answer = await this.answer("particles", body);
     if (!answer) return;
     const cloud = new ParticleCloud(answer);
@@ -82,23 +82,23 @@ export class Loads {
     const { store } = this;
     if (!store.modes || store.mode === null) return;
     const { example, layer, mode, partner } = store;
-    // A window that is shown as a field is needed whether or not it is outlined.
+    // A window that is shown as the field is needed even without outlines.
     const isNeeded = store.showsWindows || store.shown === "window";
-    const wanted = JSON.stringify([example, layer, mode, partner, isNeeded]);
-    if (wanted === this.wanted) return;
-    this.wanted = wanted;
-    const windowOf = (number) => ask("window", { example, layer: Math.max(0, layer - 1), mode: number });
+    const key = JSON.stringify([example, layer, mode, partner, isNeeded]);
+    if (key === this.windowKey) return;
+    this.windowKey = key;
+    const windowOf = (number) => post("window", { example, layer: Math.max(0, layer - 1), mode: number });
     try {
-      const windows = isNeeded ? await this.both(windowOf, mode, partner) : [];
-      if (this.wanted === wanted) store.set({ windows });
-      complain("window", null);
+      const windows = isNeeded ? await this.pairOfWindows(windowOf, mode, partner) : [];
+      if (this.windowKey === key) store.set({ windows });
+      showError("window", null);
     } catch (error) {
-      complain("window", error);
+      showError("window", error);
     }
   }
 
-  // Of a wave the cosine, and the sine where both are shown; else the windows of two modes.
-  async both(windowOf, mode, partner) {
+  // Returns the cosine of a wave, and its sine if both are shown; else the windows of one or two modes.
+  async pairOfWindows(windowOf, mode, partner) {
     const { data, shape } = (await windowOf(mode)).arrays.window;
     const size = shape[1];
     const first = data.subarray(0, size);
@@ -114,7 +114,7 @@ export class Loads {
       return;
     }
     const { example, ablation, point, variable } = store;
-    const body = { example, ablation: plain(ablation), point, variable };
+    const body = { example, ablation: ablationBody(ablation), point, variable };
     const dependence = await this.answer("dependence", body);
     if (dependence) store.set({ dependence });
     if (store.run.reasons.value) return;

@@ -1,4 +1,4 @@
-// Questions to the run as a whole, and to a point or a field of it: their panels and their settings.
+// The panels that analyse a run, a field or a point, and their settings.
 
 import { ComparePanel } from "./comparepanel.js";
 import { MixturePanel } from "./mixturepanel.js";
@@ -7,9 +7,9 @@ import { RankingPanel } from "./rankingpanel.js";
 import { SpectrumPanel } from "./spectrumpanel.js";
 import { TypicalPanel } from "./typicalpanel.js";
 
-export const QUESTION_SETTINGS = { showsMixture: false, mixtureSize: 50, showsNearby: true, rankedKind: "all" };
+export const ANALYSIS_SETTINGS = { showsMixture: false, mixtureSize: 50, showsNearby: true, rankedKind: "all" };
 
-export class Questions {
+export class Analyses {
   constructor(store, field) {
     this.mixture = new MixturePanel(store, field);
     this.nearby = new NearbyPanel(store, field);
@@ -19,7 +19,7 @@ export class Questions {
     this.typical = new TypicalPanel(store);
   }
 
-  // What an address asks for, then what costs little; what costs more comes last.
+  // Loads what the address requests first, then the panels in the order of their cost.
   async begin() {
     this.mixture.loadSoon();
     await Promise.all([this.nearby.load(), this.spectrum.load()]);
