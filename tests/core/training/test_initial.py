@@ -45,7 +45,7 @@ def test_a_model_of_the_same_kind_begins_where_the_other_ended(trained):
     model = new(decaying_waves())
     told = initialise_from(model, folder)
     assert "initialised" in told
-    assert "new are" not in told
+    assert "are new" not in told
     for name, value in origin.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
 

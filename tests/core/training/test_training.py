@@ -267,7 +267,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog):
     # As if the run had been killed.
     run.training_file.unlink()
     second = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
-    assert "last.ckpt is damaged and left out" in caplog.text
+    assert "last.ckpt is damaged and ignored" in caplog.text
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
