@@ -95,7 +95,7 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
     """Returns the model of a run that differs in its seed alone."""
     run = Run(folder)
     if not run.config_file.exists():
-        raise ValueError(f"{folder} is no run: it has no {run.config_file.name}. --same-as takes run folders.")  # fmt: skip
+        raise ValueError(f"{folder} is not a run folder: it has no {run.config_file.name}. --same-as takes run folders.")  # fmt: skip
     other = RunConfig.load(run.config_file)
     names = [name for name in config.differences(other) if name != "seed"]
     if names:
