@@ -6,21 +6,32 @@ faster than ablating as many at random.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from gpo.data.geometry import Geometry
+from gpo.evaluation.spectrum import NoSpectrumError, spectral_errors
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.batches import Batch
-from gpo.interpretation.components import Component, joint_ablation, make_components, shells
-from gpo.interpretation.effects import Effects
-from gpo.interpretation.null import spearman
-from gpo.interpretation.regions import patches
+from gpo.interpretation.batches import Batch, distances
+from gpo.interpretation.correlations import spearman
+from gpo.interpretation.modes import (
+    Component,
+    center_of_mass,
+    joint_ablation,
+    make_components,
+    shells,
+)
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
+from gpo.numerics.norms import normalised_weights
 
+NUM_REGIONS = 64
+"""Patches of a geometry."""
 NUM_WAVES = 32
 """Waves that are ablated one by one, those of the highest score."""
 MAX_WINDOWS = 256
@@ -28,9 +39,139 @@ MAX_WINDOWS = 256
 NUM_RANDOM = 5
 """Random choices of every size beside the strongest modes."""
 NO_LAYERS = "the model has no layers: there are no modes to switch off"
-
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Iterates over a sequence and shows progress under a label."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """A model with its intact predictions, to compare predictions under ablation with."""
+
+    forecaster: Forecaster
+    batches: Sequence[Batch]
+    intact: list[Tensor]
+    """The predictions of every batch, nothing ablated."""
+
+    @classmethod
+    def of(cls, forecaster: Forecaster, batches: Sequence[Batch]) -> "Effects":
+        """Predicts all batches with the intact model."""
+        return cls(forecaster, batches, [batch.predicted(forecaster) for batch in batches])
+
+    @property
+    def error(self) -> float:
+        """Relative L2 of the intact model against the truth."""
+        pairs = zip(self.batches, self.intact, strict=True)
+        return float(np.mean([error for batch, guess in pairs for error in batch.errors(guess)]))
+
+    def error_without(self, ablation: Ablation) -> float:
+        """Returns the relative L2 against the truth under an ablation."""
+        rows = [batch.errors(batch.predicted(self.forecaster, ablation)) for batch in self.batches]
+        return float(np.mean(np.concatenate(rows)))
+
+    def without(
+        self, ablation: Ablation, supports: Sequence[Float[Tensor, "batch points"]] | None = None
+    ) -> dict[str, Any]:
+        """Returns by how much predictions change under an ablation, the mean over examples.
+
+        - `relative_l2`: norm of the change over the norm of the prediction.
+        - `low`, `middle`, `high`: the same by wave number, on uniform grids.
+        - `spread`: fraction of the domain that the change fills, 1 where it is uniform.
+        - `fraction_inside`: fraction of the squared change inside the support, and
+          `fraction_expected`: what it would be if the change were uniform.
+        - `distance`: from the center of the support to that of the change, in unit lengths.
+
+        Args:
+            ablation: The components that are switched off.
+            supports: How much every site of every batch belongs to them, from 0 to 1; None
+                where they are not localised.
+        """
+        rows: list[dict[str, float]] = []
+        for number, (batch, intact) in enumerate(zip(self.batches, self.intact, strict=True)):
+            guess = batch.predicted(self.forecaster, ablation)
+            support = None if supports is None else supports[number]
+            rows += _changes(batch, intact, guess, support)
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return {name: _mean([row[name] for row in rows if name in row]) for name in names}
+
+
+def _changes(
+    batch: Batch, intact: Tensor, guess: Tensor, support: Tensor | None
+) -> list[dict[str, float]]:
+    weights = batch.example.weights
+    rows = [{"relative_l2": size} for size in distances(guess, intact, weights)]
+    for row, before, after in zip(rows, intact, guess, strict=True):
+        row.update(_bands(batch, before.double().numpy(), after.double().numpy()))
+    q = normalised_weights(weights, intact).double()
+    squared = (guess - intact).double().square().sum(-1)
+    change = q * squared
+    total = change.sum(1)
+    for number, row in enumerate(rows):
+        if total[number] > 0:
+            filled = total[number].square() / (q[number] * squared[number].square()).sum()
+            row["spread"] = filled.item()
+    if support is None:
+        return rows
+    support = support.double()
+    change, held = change / total.clamp_min(1e-300).unsqueeze(1), q * support
+    domain, coords = batch.geometry.domain, batch.example.coords.double()
+    held_density = held / held.sum(1, keepdim=True).clamp_min(1e-300)
+    centers = center_of_mass(torch.stack([change, held_density], 1), coords, domain)
+    apart = domain.offset(centers[:, 0], centers[:, 1]) / domain.unit_lengths(coords)
+    for number, row in enumerate(rows):
+        if total[number] > 0:
+            row["fraction_inside"] = (change[number] @ support[number]).item()
+            row["fraction_expected"] = held[number].sum().item()
+            row["distance"] = apart[number].norm().item()
+    return rows
+
+
+def _bands(batch: Batch, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
+    """Returns the change at low, middle and high wave numbers; empty where there is no spectrum."""
+    if not (batch.example.weights > 0).all():
+        return {}
+    try:
+        bands = [
+            spectral_errors(before[None, :, channel], after[None, :, channel], batch.geometry)
+            for channel in range(before.shape[-1])
+        ]
+    except NoSpectrumError:
+        return {}
+    return {name: float(np.mean([band[name] for band in bands])) for name in bands[0]}
+
+
+def _mean(numbers: list[float]) -> float | None:
+    known = [number for number in numbers if np.isfinite(number)]
+    return float(np.mean(known)) if known else None
+
+
+def patches(geometry: Geometry, count: int = NUM_REGIONS) -> Int[np.ndarray, " points"]:
+    """Returns the number of the patch that every site belongs to; -1 at masked sites.
+
+    The sites are bisected across their longest side until there are `count` patches.
+    """
+    positions = geometry.coords
+    if geometry.domain.is_sphere and geometry.axes:
+        latitude, longitude = (part.ravel() for part in np.meshgrid(*geometry.axes, indexing="ij"))
+        shortening = np.cos(np.deg2rad(latitude.mean()))
+        positions = np.stack([latitude, longitude * shortening], axis=-1)
+    pieces = [np.flatnonzero(~geometry.is_masked)]
+    while len(pieces) < count:
+        halves = [half for piece in pieces for half in _bisected(piece, positions[piece])]
+        if len(halves) == len(pieces):
+            break
+        pieces = halves
+    number_of = np.full(geometry.num_points, -1)
+    for number, piece in enumerate(pieces):
+        number_of[piece] = number
+    return number_of
+
+
+def _bisected(piece: np.ndarray, positions: np.ndarray) -> list[np.ndarray]:
+    """Cuts sites across their longest side, never through a line of a grid."""
+    along = positions[:, int(np.ptp(positions, axis=0).argmax())]
+    middle = np.sort(along)[len(along) // 2]
+    is_first = along < middle if (along < middle).any() else along <= middle
+    return [half for half in (piece[is_first], piece[~is_first]) if len(half)]
 
 
 def run_ablations(

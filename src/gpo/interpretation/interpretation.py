@@ -9,15 +9,14 @@ from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import Track, compare_ablations, has_layers, run_ablations
+from gpo.interpretation.attribution import describe_motion
 from gpo.interpretation.batches import Batch, make_batches
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion_numbers import describe_motion
+from gpo.interpretation.modes import describe_content_windows, describe_waves
 from gpo.interpretation.results import Interpretation
 from gpo.interpretation.stability import compare_densities, half_resolution, other_data
 from gpo.interpretation.structures import describe_structures
 from gpo.interpretation.tracers import follow_tracers
-from gpo.interpretation.waves import describe_waves
-from gpo.interpretation.windows import describe_content_windows
 
 NUM_COMPARED = 32
 """Examples whose particles are compared with those of other data: one forward pass each."""

@@ -4,23 +4,32 @@ A particle counts at the site nearest to its center, not at the site that owns i
 compared with what lies at the same place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.stats import wasserstein_distance
 
 from gpo.data.geometry import Geometry
+from gpo.forecast.forecaster import Forecaster
+from gpo.interpretation.batches import Batch
+from gpo.interpretation.correlations import Null
 from gpo.interpretation.derivatives import LocalFits, shifted, site_tree
-from gpo.interpretation.null import Null
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 
 MAX_PAIRS = 2**26
 """Pairs of site and particle up to which the sum of all footprints is taken without a grid."""
 CHUNK = 2**22
 """Such pairs at a time."""
+MAX_NUMBERS = 2**18
+"""Particles of a set that enter its distribution, evenly chosen."""
+Quantities = dict[str, list[np.ndarray]]
+"""By name, one array per example: weight and displacement of all its particles, and their scale and
+anisotropy where the encoder predicts them."""
 
 
 @dataclass(frozen=True)
@@ -191,3 +200,131 @@ def _footprints(
             kernels.append(np.exp(-0.5 * (offset / scales[some, axis]) ** 2))
         total += np.einsum(rule, *kernels, weights[some], optimize=True).ravel()
     return np.where(fits.is_fitted, total, np.nan)
+
+
+def particle_quantities(forecaster: Forecaster, batches: Sequence[Batch]) -> Quantities:
+    """Returns the quantities of all particles, lengths in unit lengths of the domain.
+
+    `scale` is the geometric mean over axes, `anisotropy` the logarithm of the largest over the
+    smallest; both are left out where particles move, whose scales are those of a lattice.
+    `displacement` are the components of the way from the center of a particle to its site.
+    """
+    rows: Quantities = {}
+    for batch in batches:
+        particles, domain = batch.particles(forecaster), batch.geometry.domain
+        coords = batch.example.coords
+        lengths = domain.unit_lengths(coords)
+        numbers = {
+            "weight": particles.weights,
+            "displacement": displacements(particles, coords, domain) / lengths,
+        }
+        if not has_moving_particles(forecaster.model):
+            scales = (particles.scales / lengths).log()
+            numbers["scale"] = scales.mean(-1).exp()
+            numbers["anisotropy"] = scales.amax(-1) - scales.amin(-1)
+        for number, is_known in enumerate(torch.from_numpy(batch.is_known)):
+            for name, values in numbers.items():
+                row = values[number, is_known].double().flatten().numpy()
+                rows.setdefault(name, []).append(row)
+    return rows
+
+
+def fraction_from_field(quantities: Quantities) -> dict[str, float | None]:
+    """Returns the fraction of the variance of every quantity that is between examples at one site.
+
+    0: a quantity depends on the site and on the number of the particle there alone; 1: on the
+    field alone. None where examples have different sites, or nothing varies.
+    """
+    fractions: dict[str, float | None] = {}
+    for name, arrays in quantities.items():
+        if len(arrays) < 2 or len({len(numbers) for numbers in arrays}) > 1:
+            fractions[name] = None
+            continue
+        stacked = np.stack(arrays)
+        total = float(stacked.var())
+        fractions[name] = float(stacked.var(axis=0).mean()) / total if total > 0 else None
+    return fractions
+
+
+def drift(usual: Quantities, other: Quantities) -> dict[str, dict[str, Any]]:
+    """Returns the Wasserstein-1 distance of every quantity, in its units and in usual spreads.
+
+    `spread` is the distance between the first and the second half of the usual examples, which
+    `ratio` is relative to: 1 is no drift. None where both halves are the same.
+    """
+    rows = {}
+    for name, mine in usual.items():
+        half = (len(mine) + 1) // 2
+        distance = _distance(mine, other[name])
+        spread = _distance(mine[:half], mine[half:]) if len(mine) > 1 else 0.0
+        ratio = distance / spread if spread > 0 else None
+        rows[name] = {"distance": distance, "spread": spread, "ratio": ratio}
+    return rows
+
+
+def _distance(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
+    pair = []
+    for arrays in (first, second):
+        numbers = np.concatenate(arrays)
+        pair.append(numbers[:: max(1, -(-len(numbers) // MAX_NUMBERS))])
+    return float(wasserstein_distance(*pair))
+
+
+@dataclass(frozen=True)
+class MotionFields:
+    """Statistics of moving particles, as fields on the sites; NaN at sites without derivatives."""
+
+    QUANTITIES: ClassVar = ("density", "displacement")
+    """What is compared with structures."""
+    DIRECTION: ClassVar = "displacement"
+    """What has an orientation."""
+
+    density: Float[np.ndarray, " points"]
+    """Weight of the centers that are nearest to a site, per area: how much is looked at from elsewhere."""
+    displacement: Float[np.ndarray, " points"]
+    """Mean distance of a site from the centers of its particles."""
+    mean: Float[np.ndarray, "points axes"]
+    """Mean displacement of the particles of a site."""
+    each: Float[np.ndarray, "points gaussians axes"]
+    """Displacement of every particle."""
+    orientation: Float[np.ndarray, "points axes axes"] | None
+    """Mean of displacements as a traceless tensor: the line along which they lie; None on a line."""
+    fraction_outside: float
+    """Fraction of the weight whose centers lie beyond the sites."""
+
+    @classmethod
+    def of(
+        cls, particles: Particles, sample: int, geometry: Geometry, fits: LocalFits
+    ) -> "MotionFields":
+        """Averages the particles of one sample, by weight, over the sites that are fitted."""
+        chosen = torch.from_numpy(fits.is_fitted)
+        mine = Particles(
+            *(
+                getattr(particles, name)[sample, chosen][None].double()
+                for name in ("centers", "scales", "weights")
+            )
+        )
+        coords = torch.from_numpy(geometry.coords)[None, chosen]
+        ways = displacements(mine, coords, geometry.domain)[0].numpy()
+        weights = mine.weights[0].numpy()
+        lengths, num_axes = np.linalg.norm(ways, axis=-1), ways.shape[-1]
+        along = np.einsum(
+            "ng,nga,ngb->nab", weights / np.where(lengths > 0, lengths, 1), ways, ways
+        )
+        distance = (weights * lengths).sum(-1)
+        along -= distance[:, None, None] / num_axes * np.eye(num_axes)
+        assigned = Assigned.of(mine.centers.flatten(0, 2).numpy(), weights.ravel(), geometry, fits)
+
+        def at_sites(numbers: np.ndarray) -> np.ndarray:
+            placed = np.full((geometry.num_points, *numbers.shape[1:]), np.nan)
+            placed[fits.is_fitted] = numbers
+            return placed
+
+        return cls(
+            assigned.density,
+            at_sites(distance),
+            at_sites(np.einsum("ng,nga->na", weights, ways)),
+            at_sites(ways),
+            at_sites(along) if num_axes > 1 else None,
+            assigned.fraction_outside,
+        )

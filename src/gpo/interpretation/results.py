@@ -15,9 +15,17 @@ from gpo.settings_files import read_json
 
 FILE_NAME = "interpret.json"
 TRACER_FILES = ("tracers.nc", "tracers.vtp")
-
 Row = tuple[str, str, str]
 """A quantity, its value, and what to compare it with."""
+CONTROLS = {
+    "still": "particles held still",
+    "constant": "the mean displacement everywhere",
+    "site_mean": "the mean of every site",
+    "other_example": "particles of another example",
+    "permuted": "particles exchanged in a site",
+    "no_change": "nothing changes",
+}
+"""What stands in the place of the model's own displacements."""
 
 
 @dataclass(frozen=True)
@@ -143,17 +151,6 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         if tracers["other_example"] is not None:
             first, last = tracers["other_example"][0], tracers["other_example"][-1]
             yield "… carried by another example", f"{first:.2f}, {last:.2f}", ""
-
-
-CONTROLS = {
-    "still": "particles held still",
-    "constant": "the mean displacement everywhere",
-    "site_mean": "the mean of every site",
-    "other_example": "particles of another example",
-    "permuted": "particles exchanged in a site",
-    "no_change": "nothing changes",
-}
-"""What stands in the place of the model's own displacements."""
 
 
 def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:

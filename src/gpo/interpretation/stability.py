@@ -12,10 +12,15 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.splits import owner
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances, make_batches
-from gpo.interpretation.drift import drift, particle_quantities
-from gpo.interpretation.motion import MotionFields, displacements, has_moving_particles
-from gpo.interpretation.null import rank_test
-from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
+from gpo.interpretation.correlations import rank_test
+from gpo.interpretation.displacements import displacements, has_moving_particles
+from gpo.interpretation.particle_fields import (
+    MotionFields,
+    ParticleFields,
+    drift,
+    fits_and_nulls,
+    particle_quantities,
+)
 
 
 def other_data(

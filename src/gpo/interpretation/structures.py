@@ -14,12 +14,18 @@ import numpy as np
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
+from gpo.interpretation.correlations import MEANINGS, Comparison, Null, rank_test
 from gpo.interpretation.derivatives import LocalFits
-from gpo.interpretation.drift import fraction_from_field, particle_quantities
+from gpo.interpretation.displacements import has_moving_particles
 from gpo.interpretation.flow import Flow, FlowVariables, vorticity
-from gpo.interpretation.motion import MotionFields, fraction_at_reach, has_moving_particles
-from gpo.interpretation.null import MEANINGS, Comparison, Null, rank_test
-from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
+from gpo.interpretation.particle_fields import (
+    MotionFields,
+    ParticleFields,
+    fits_and_nulls,
+    fraction_from_field,
+    particle_quantities,
+)
+from gpo.model.operator import GaussianParticleOperator
 
 MISSING = {
     "footprints": "too many pairs of site and particle",
@@ -27,8 +33,9 @@ MISSING = {
     "vorticity": "no velocity with a component along every axis is known",
 }
 """Why a quantity may be missing."""
-
 Fields = dict[str, np.ndarray | None]
+AT_REACH = 0.99
+"""Fraction of the reach from which on a displacement counts as being as far as it may be."""
 
 
 def describe_structures(
@@ -243,3 +250,20 @@ def _alignment_with(oriented: np.ndarray, tensor: np.ndarray) -> Callable[[np.nd
         return float(np.vdot(oriented, direction[order]) / total) if total > 0 else np.nan
 
     return measure
+
+
+def fraction_at_reach(
+    moving: Sequence[MotionFields], model: GaussianParticleOperator
+) -> float | None:
+    """Returns the fraction of displacements as long along some axis as they may be.
+
+    Such a particle says that its site looks far away, not where to, and learns nothing any more.
+    None on a mesh fitted to a body, where a reach is counted in nodes.
+    """
+    if model.problem.is_fitted:
+        return None
+    domain = model.problem.domain
+    sides = np.subtract(domain.upper, domain.lower)
+    most = AT_REACH * model.config.reach * (sides.max() if domain.is_sphere else sides)
+    rows = [one.each[np.isfinite(one.displacement)] for one in moving]
+    return float(np.mean([(np.abs(ways) > most).any(-1).mean() for ways in rows]))

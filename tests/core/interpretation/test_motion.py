@@ -7,13 +7,10 @@ import torch
 from gpo import Particles, Problem
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.interpretation.flow import velocity
-from gpo.interpretation.motion import (
-    MotionFields,
-    displacements,
-    fraction_at_reach,
-    has_moving_particles,
-)
+from gpo.interpretation.particle_fields import MotionFields
+from gpo.interpretation.structures import fraction_at_reach
 from gpo.numerics.footprints import tangent_frame
 from tests.conftest import make_field, make_model, random_points
 from tests.core.interpretation.readings import TORUS

@@ -8,11 +8,10 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
+from gpo.interpretation.attribution import best_of, describe_budget, describe_motion, shapley
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.budget import describe_budget, shapley
-from gpo.interpretation.displacing import Controls, read_displacements, replaced_by, share_of
+from gpo.interpretation.displacements import Controls, read_displacements, replaced_by, share_of
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion_numbers import best_of, describe_motion
 from gpo.interpretation.results import Interpretation
 from tests.core.interpretation.readings import TORUS, series, untrained
 

@@ -6,7 +6,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.stats import spearmanr
 
 from gpo.data.geometry import Geometry
-from gpo.interpretation.null import Comparison, Null, rank_test, spearman
+from gpo.interpretation.correlations import Comparison, Null, rank_test, spearman
 
 AXIS = np.arange(24) / 24
 TORUS = Geometry.rectilinear([AXIS, AXIS], periodic=True)

@@ -11,8 +11,8 @@ from gpo import Tracers
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.interpretation import tracers
+from gpo.interpretation.displacements import displacements
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion import displacements
 from gpo.interpretation.tracers import follow_tracers
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain

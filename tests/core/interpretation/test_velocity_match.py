@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpo.data.geometry import Geometry
-from gpo.interpretation.velocity_match import VelocityMatch, correlations
+from gpo.interpretation.correlations import VelocityMatch, correlations
 from tests.core.interpretation.readings import TORUS
 
 GLOBE = Geometry.latitude_longitude(np.linspace(-80, 80, 9), np.arange(0.0, 360.0, 5.0))

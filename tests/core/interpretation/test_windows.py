@@ -10,9 +10,7 @@ from gpo import Domain
 from gpo.data.geometry import Geometry
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.interpretation import describe_windows
-from gpo.interpretation.moments import spread
-from gpo.interpretation.waves import gram_numbers
-from gpo.interpretation.windows import window_statistics
+from gpo.interpretation.modes import gram_numbers, spread, window_statistics
 from tests.conftest import DOMAINS, make_model
 from tests.core.interpretation.readings import only_mode, series, untrained
 

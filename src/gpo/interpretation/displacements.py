@@ -1,7 +1,8 @@
-"""Predictions with displacements that are not the model's own: what particles are worth, with controls.
+r"""How far particles are from their sites, and in which direction.
 
-Every number compares a prediction with the one of the intact model, or with the truth. Particles
-that are held still bring exactly nothing; those of a control move, but not as this field says.
+The displacement $\delta=x-\mu$ leads from the center of a particle to the site that owns it. In the
+geometric variant the center is where what arrives at the site came from, so that $\delta$ is a motion
+that the model computed; whether it is one of the field is for comparisons to tell.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +17,38 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances
 from gpo.model.ablation import Ablation, Displacing
+from gpo.model.model import AbstractModel
+from gpo.model.particles import Particles
+from gpo.numerics.domain import Domain
+from gpo.numerics.footprints import tangent_frame
 
 Read = dict[int, Float[Tensor, "_ _ gaussians axes"]]
 """Displacements as the layers of a model read them, by the number of the layer: sites, examples, ….
 
 Batches may differ in both."""
+
+
+def has_moving_particles(model: AbstractModel) -> bool:
+    """Returns whether sites look at each other through particles that move."""
+    operator = model.operator
+    return operator is not None and bool(operator.transports)
+
+
+def displacements(
+    particles: Particles, coords: Float[Tensor, "#batch points dim"], domain: Domain
+) -> Float[Tensor, "batch points gaussians axes"]:
+    """Returns the way from the center of every particle to its site.
+
+    In a box it is the shortest one around periodic axes, in domain units. On the sphere it is the
+    great circle, by its components to the east and to the north at the site, in radii.
+    """
+    if not domain.is_sphere:
+        return domain.offset(coords.unsqueeze(-2), particles.centers)
+    # East and north of a site, one row for all of its particles.
+    aside = particles.centers @ tangent_frame(coords).mT
+    ahead = particles.centers @ coords.unsqueeze(-1)
+    sine = aside.norm(dim=-1, keepdim=True)
+    return -aside * torch.atan2(sine, ahead) / sine.clamp_min(torch.finfo(sine.dtype).tiny)
 
 
 def read_displacements(forecaster: Forecaster, batch: Batch) -> Read:
@@ -182,3 +210,8 @@ def replaced_by(read: Read) -> Displacing:
         return read[layer].to(own)
 
     return replace
+
+
+def transporting_layers(model: AbstractModel) -> list[int]:
+    """Returns the numbers of the layers with transport."""
+    return [] if model.operator is None else model.operator.transports
