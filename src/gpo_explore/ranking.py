@@ -14,8 +14,9 @@ import numpy as np
 
 from gpo.data.dataset import Trajectories
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.ablations import NO_LAYERS, Effects, has_layers, part_effects
+from gpo.interpretation.ablations import NO_LAYERS, has_layers, part_effects
 from gpo.interpretation.batches import MAX_SITES, Batch, make_batches
+from gpo.interpretation.effects import Effects
 from gpo.interpretation.modes import Component, make_components, shells
 from gpo.interpretation.results import FILE_NAME, Interpretation
 from gpo_explore.arrays import Packet

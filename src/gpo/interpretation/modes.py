@@ -1,11 +1,13 @@
-"""The modes of a model as components that can be ablated, each ranked by its energy.
+r"""Modes of a model: the energy of every wave or content window, and how well sites resolve them.
 
-A wave of the geometric variant is the same in all layers, so it is one component; a content window
-of the paper's variant belongs to its layer. The energy that a mode scatters back is known from one
-forward pass: a cheap guess of its effect, which `ablations.py` puts to the test.
+A wave of the geometric variant covers the whole domain and is the same in all layers and for all
+fields: the field determines its energy, training its response, and the sites which waves are resolved,
+by the Gram matrix $\Psi^*Q\Psi$. A content window of the paper's variant assigns the sites to the modes of
+one layer, so it has a mass, an extent and overlaps. The energy of a mode after the filter is a cheap
+estimate of its effect on the prediction, which `ablations.py` tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +32,13 @@ MAX_FUNCTIONS = 3000
 
 @dataclass(frozen=True)
 class Component:
-    """One mode: a wave in all layers, or a content window of one layer."""
+    """A mode that can be ablated: a wave in all layers, or a content window of one layer."""
 
     name: str
     modes: frozenset[tuple[int, int]]
     """Pairs of layer and mode."""
     score: float
-    """Energy that it scatters back."""
+    """Energy after the filter."""
     about: dict[str, Any] = field(default_factory=dict)
     """Its entries in `interpret.json`."""
 
@@ -71,8 +73,53 @@ def make_components(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Co
 
 
 def joint_ablation(components: Sequence[Component]) -> Ablation:
-    """Returns the ablation of all given components at once."""
+    """Returns the ablation of all of these components at once."""
     return Ablation(frozenset().union(*(component.modes for component in components)))
+
+
+def describe_modes(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
+    """Returns statistics of waves or content windows for every layer, for `interpret.json`.
+
+    Args:
+        forecaster: A trained gpo.
+        batches: The examples.
+    """
+    operator = forecaster.model.operator
+    if operator is None or len(operator.layers) == 0:
+        return {"reason": "the model has no layers: there are no windows"}
+    if operator.waves is not None:
+        return {"kind": "waves", **_describe_waves(forecaster, batches, operator.waves)}
+    return {"kind": "content", "layers": _describe_windows(forecaster, batches)}
+
+
+def _describe_waves(
+    forecaster: Forecaster, batches: Sequence[Batch], waves: Waves
+) -> dict[str, Any]:
+    """Returns energy and response of every wave and layer, and the Gram matrix of the sites."""
+    shell_of_mode = shells(waves)
+    counts = np.maximum(np.bincount(shell_of_mode), 1)
+    layers = []
+    for tokens, filtered, response in zip(*wave_energies(forecaster, batches), strict=True):
+        energy = filtered / filtered.sum()
+        mean_response = np.sqrt(np.bincount(shell_of_mode, response) / counts)
+        layers.append(
+            {
+                "energy_measured": (tokens / tokens.sum()).tolist(),
+                "energy_scattered": energy.tolist(),
+                "effective_modes": float(np.exp(-np.sum(energy * np.log(energy.clip(1e-300))))),
+                "energy_by_shell": np.bincount(shell_of_mode, energy).tolist(),
+                "response_by_shell": mean_response.tolist(),
+            }
+        )
+    first = batches[0].example
+    return {
+        "vectors": waves.vectors.tolist(),
+        "axes": axis_names(waves),
+        "shells": shell_of_mode.tolist(),
+        "layers": layers,
+        "extent": "the whole domain: a wave is not localised",
+        "gram": gram_numbers(waves, first.coords[0], first.weights[0]),
+    }
 
 
 def wave_energies(
@@ -83,117 +130,68 @@ def wave_energies(
     Float[np.ndarray, "layers modes"],
 ]:
     """Returns the energy of every wave before and after the filter, and its mean squared response."""
-    measured, scattered, responses, count = 0.0, 0.0, [], 0
+    before, after, responses, count = 0.0, 0.0, [], 0
     for batch in batches:
         trace = batch.traced(forecaster)
         assert trace.waves is not None
-        twice = trace.waves.multiplicities.double()
+        multiplicities = trace.waves.multiplicities.double()
         layers = trace.modes
         tokens = torch.stack([modes.tokens for modes in layers]).double().square()
         filtered = torch.stack([modes.fields for modes in layers]).double().square()
-        measured = measured + (twice * tokens.sum((1, 3, 4))).numpy()
-        scattered = scattered + (twice * filtered.sum((1, 3, 4))).numpy()
+        before = before + (multiplicities * tokens.sum((1, 3, 4))).numpy()
+        after = after + (multiplicities * filtered.sum((1, 3, 4))).numpy()
         responses = [modes.response.double().square().sum(0).mean(-1).numpy() for modes in layers]
         count += len(batch.example.frames)
-    return np.asarray(measured) / count, np.asarray(scattered) / count, np.stack(responses)
+    return np.asarray(before) / count, np.asarray(after) / count, np.stack(responses)
 
 
-def shells(windows: Waves) -> Int[np.ndarray, " modes"]:
+def shells(waves: Waves) -> Int[np.ndarray, " modes"]:
     """Returns |k| of every mode, rounded to a whole number of periods per domain length."""
-    return (windows.vectors.norm(dim=-1) + 0.5).floor().long().numpy()
+    return (waves.vectors.norm(dim=-1) + 0.5).floor().long().numpy()
 
 
-def _modes_by_wave(windows: Waves) -> dict[tuple[float, ...], list[int]]:
-    """Returns the modes of every wave: two opposite vectors are the same wave."""
-    waves: dict[tuple[float, ...], list[int]] = {}
-    # Backwards, so that of two opposite vectors the positive one gives the name.
-    for mode, vector in reversed(list(enumerate(windows.vectors.tolist()))):
-        opposite = tuple(0.0 - component for component in vector)
-        waves.setdefault(opposite if opposite in waves else tuple(vector), []).append(mode)
-    return waves
-
-
-def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.ndarray:
-    """Returns mass times squared token by layer and mode, the mean over examples."""
-    rows: list[Tensor] = []
-    for batch in batches:
-        trace = batch.traced(forecaster)
-        weights = batch.example.weights / batch.example.weights.sum(1, keepdim=True)
-        energies = [
-            torch.einsum("bhnm,bn->bhm", windows.double(), weights)
-            * modes.coupled.double().square().sum(-1)
-            for windows, modes in zip(trace.windows, trace.modes, strict=True)
-        ]
-        rows.append(torch.stack(energies, dim=1).flatten(2))
-    return torch.cat(rows).mean(0).numpy()
-
-
-def describe_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Returns energy and response by wave vector, layer by layer, and the Gram matrix of the sites.
-
-    Args:
-        forecaster: A trained gpo of the geometric variant.
-        batches: The examples.
-    """
-    windows = forecaster.operator.waves
-    assert windows is not None
-    measured, scattered, responses = wave_energies(forecaster, batches)
-    numbers = shells(windows)
-    layers = []
-    for tokens, filtered, response in zip(measured, scattered, responses, strict=True):
-        energy = filtered / filtered.sum()
-        counts = np.bincount(numbers)
-        layers.append(
-            {
-                "energy_measured": (tokens / tokens.sum()).tolist(),
-                "energy_scattered": energy.tolist(),
-                "effective_modes": float(np.exp(-np.sum(energy * np.log(energy.clip(1e-300))))),
-                "energy_by_shell": np.bincount(numbers, energy).tolist(),
-                "response_by_shell": np.sqrt(
-                    np.bincount(numbers, response) / np.maximum(counts, 1)
-                ).tolist(),
-            }
-        )
-    first = batches[0].example
-    return {
-        "vectors": windows.vectors.tolist(),
-        "axes": axis_names(windows),
-        "shells": numbers.tolist(),
-        "layers": layers,
-        "extent": "the whole domain: a wave has no place",
-        "gram": gram_numbers(windows, first.coords[0], first.weights[0]),
-    }
-
-
-def axis_names(windows: Waves) -> list[str]:
+def axis_names(waves: Waves) -> list[str]:
     """Returns the names of the axes of wave vectors."""
-    if windows.mesh_shape:
-        return [f"index {number}" for number in range(len(windows.mesh_shape))]
-    return ["latitude", "longitude"] if windows.domain.is_sphere else list("xyz")[: len(windows.limits)]  # fmt: skip
+    if waves.mesh_shape:
+        return [f"index {number}" for number in range(len(waves.mesh_shape))]
+    if waves.domain.is_sphere:
+        return ["latitude", "longitude"]
+    return list("xyz")[: len(waves.limits)]
+
+
+def _modes_by_wave(waves: Waves) -> dict[tuple[float, ...], list[int]]:
+    """Returns the modes of every wave: two opposite vectors are the same wave."""
+    by_vector: dict[tuple[float, ...], list[int]] = {}
+    # Backwards, so that of two opposite vectors the positive one gives the name.
+    for mode, vector in reversed(list(enumerate(waves.vectors.tolist()))):
+        opposite = tuple(0.0 - component for component in vector)
+        by_vector.setdefault(opposite if opposite in by_vector else tuple(vector), []).append(mode)
+    return by_vector
 
 
 def gram_numbers(
-    windows: Waves, coords: Float[Tensor, "points dim"], weights: Float[Tensor, " points"]
+    waves: Waves, coords: Float[Tensor, "points dim"], weights: Float[Tensor, " points"]
 ) -> dict[str, Any]:
-    r"""Returns extreme eigenvalues of $\Psi^*Q\Psi$: all one where sites tell functions apart.
+    r"""Returns extreme eigenvalues of $\Psi^*Q\Psi$: all one if the sites resolve all functions.
 
     `waves` are the waves themselves, which are nearly dependent on an open axis by design;
-    `measured` are the orthonormal combinations of them that fields are projected on.
+    `measured` are the orthonormal combinations of them onto which fields are projected.
 
     Args:
-        windows: The waves.
+        waves: The waves.
         coords: The sites.
         weights: Quadrature weights; 0 masks a site.
     """
-    functions = [2 * limit + 1 for limit in windows.limits]
-    if np.prod(functions) > MAX_FUNCTIONS:
-        return {"reason": f"{np.prod(functions):,} waves are too many to take apart"}
-    positions = windows.positions(coords.double().unsqueeze(0))[0].double()
+    num_functions = np.prod([2 * limit + 1 for limit in waves.limits])
+    if num_functions > MAX_FUNCTIONS:
+        return {"reason": f"{num_functions:,} waves are too many for an eigenvalue problem"}
+    positions = waves.positions(coords.double().unsqueeze(0))[0].double()
     quadrature = weights.double() / weights.double().sum()
-    waves = _eigenvalues(positions, quadrature, lambda part: _waves(windows, part))
-    measured = _eigenvalues(positions, quadrature, lambda part: _measured(windows, part))
+    measured = _eigenvalues(positions, quadrature, lambda part: _orthonormal(waves, part))
     return {
-        "waves": _extremes(waves),
+        "waves": _extremes(
+            _eigenvalues(positions, quadrature, lambda part: _exponentials(waves, part))
+        ),
         "measured": {
             **_extremes(measured),
             "fraction_hardly_seen": float((measured < EIGENVALUE_FLOOR).mean()),
@@ -206,59 +204,51 @@ def _extremes(eigenvalues: np.ndarray) -> dict[str, float | int]:
     return {"count": len(eigenvalues), "smallest": smallest, "largest": largest, "smallest_over_largest": smallest / largest}  # fmt: skip
 
 
-def _eigenvalues(places: Tensor, quadrature: Tensor, functions: Any) -> np.ndarray:
+def _eigenvalues(
+    positions: Tensor, quadrature: Tensor, functions: Callable[[Tensor], Tensor]
+) -> np.ndarray:
     """Returns the eigenvalues of the Gram matrix of functions at the sites, ascending."""
-    gram = 0.0
-    for part, q in zip(places.split(CHUNK), quadrature.split(CHUNK), strict=True):
+    gram = torch.zeros(())
+    for part, q in zip(positions.split(CHUNK), quadrature.split(CHUNK), strict=True):
         values = functions(part)
         gram = gram + values.mH @ (q.unsqueeze(-1) * values)
-    assert isinstance(gram, Tensor)
     return torch.linalg.eigvalsh(gram).numpy()
 
 
-def _waves(windows: Waves, places: Float[Tensor, "points axes"]) -> Complex[Tensor, "points waves"]:
-    vectors = windows.vectors
-    # The opposite of every vector that stands for two.
-    vectors = torch.cat([vectors, -vectors[windows.multiplicities == 2]])
-    return torch.exp(2j * torch.pi * (places @ vectors.T))
+def _exponentials(
+    waves: Waves, positions: Float[Tensor, "points axes"]
+) -> Complex[Tensor, "points waves"]:
+    vectors = waves.vectors
+    # A vector of multiplicity two stands for its opposite, too.
+    vectors = torch.cat([vectors, -vectors[waves.multiplicities == 2]])
+    return torch.exp(2j * torch.pi * (positions @ vectors.T))
 
 
-def _measured(
-    windows: Waves, places: Float[Tensor, "points axes"]
+def _orthonormal(
+    waves: Waves, positions: Float[Tensor, "points axes"]
 ) -> Float[Tensor, "points functions"]:
-    functions = torch.ones_like(places[:, :1])
-    for axis, basis in enumerate(windows.bases):
-        functions = (functions.unsqueeze(-1) * basis.at(places[:, axis]).unsqueeze(-2)).flatten(-2)
+    functions = torch.ones_like(positions[:, :1])
+    for axis, basis in enumerate(waves.bases):
+        along = basis.at(positions[:, axis])
+        functions = (functions.unsqueeze(-1) * along.unsqueeze(-2)).flatten(-2)
     return functions
 
 
-def describe_content_windows(
+def _describe_windows(
     forecaster: Forecaster, batches: Sequence[Batch]
 ) -> list[dict[str, list[Any]]]:
-    """Returns the statistics of content windows, layer by layer, the mean over examples.
-
-    Args:
-        forecaster: A trained gpo of the paper's variant.
-        batches: The examples.
-    """
+    """Returns the statistics of content windows of every layer, the mean over examples."""
     model = forecaster.operator
     rows: list[list[dict[str, np.ndarray]]] = []
     for batch in batches:
-        trace = batch.traced(forecaster)
         weights = normalised_weights(batch.example.weights, batch.example.target).double()
-        coords = batch.example.coords.double()
-        rows.append(
-            [
-                window_statistics(windows.double(), coords, weights, model.problem.domain)
-                for windows in trace.windows
-            ]
-        )
-    layers = []
-    for number in range(model.config.num_layers):
-        parts = [row[number] for row in rows]
-        means = {name: np.concatenate([part[name] for part in parts]).mean(0) for name in parts[0]}
-        layers.append({name: mean.tolist() for name, mean in means.items()})
-    return layers
+        coords, domain = batch.example.coords.double(), model.problem.domain
+        layers = batch.traced(forecaster).windows
+        rows.append([window_statistics(part.double(), coords, weights, domain) for part in layers])
+    return [
+        {name: np.concatenate([part[name] for part in parts]).mean(0).tolist() for name in parts[0]}
+        for parts in zip(*rows, strict=True)
+    ]
 
 
 def window_statistics(
@@ -267,16 +257,16 @@ def window_statistics(
     weights: Float[Tensor, "batch points"],
     domain: Domain,
 ) -> dict[str, np.ndarray]:
-    r"""Returns statistics of the windows of a layer, example by example.
+    r"""Returns statistics of the windows of a layer for every example.
 
-    - `coverage`: the mass $\sum_jq_jp_{jg}$ of every mode, one per head in all.
-    - `entropy`: of a site's assignment, mean over sites, 1 where it is uniform.
+    - `coverage`: the mass $\sum_jq_jp_{jg}$ of every mode; it sums to one in every head.
+    - `entropy`: of a site's assignment, mean over sites, 1 if it is uniform.
     - `effective_modes`: $e^H$ of the masses of a head: the number of modes of equal mass.
     - `extent`: root mean square distance of a window's mass from its center, over that of the
       whole domain: 1 is everywhere.
     - `overlap_in_head`, `overlap_between_heads`: mean cosine of two different windows.
     - `gram_smallest`: smallest over largest singular value of $\bar A^\top A$, test functions
-      against trial functions: 0 where two modes are dependent.
+      against trial functions: 0 if two modes are dependent.
 
     Args:
         windows: Assignments of sites to modes.
@@ -289,8 +279,8 @@ def window_statistics(
     per_site = -torch.xlogy(windows, windows).sum(-1)
     entropy = torch.einsum("bhn,bn->bh", per_site, weights) / max(np.log(modes), 1e-12)
     fractions = mass / mass.sum(-1, keepdim=True)
-    held = (windows * weights[:, None, :, None]).transpose(2, 3).flatten(1, 2)
-    extent = spread(held, coords, domain) / spread(weights.unsqueeze(1), coords, domain)
+    weighted = (windows * weights[:, None, :, None]).transpose(2, 3).flatten(1, 2)
+    extent = spread(weighted, coords, domain) / spread(weights.unsqueeze(1), coords, domain)
     normal = (windows * weights.sqrt()[:, None, :, None]).transpose(2, 3).flatten(1, 2)
     normal = torch.nn.functional.normalize(normal, dim=-1)
     cosines = normal @ normal.mT
@@ -311,9 +301,24 @@ def window_statistics(
     return {name: values.numpy() for name, values in statistics.items()}
 
 
-def _mean(cosines: Tensor, is_counted: Tensor) -> Tensor:
-    """Returns the mean over some pairs of windows; zero where there is no pair."""
-    return (cosines * is_counted).sum((1, 2)) / is_counted.sum().clamp_min(1)
+def _mean(cosines: Tensor, is_included: Tensor) -> Tensor:
+    """Returns the mean over some pairs of windows; zero if there is no pair."""
+    return (cosines * is_included).sum((1, 2)) / is_included.sum().clamp_min(1)
+
+
+def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.ndarray:
+    """Returns mass times squared token by layer and mode, the mean over examples."""
+    rows: list[Tensor] = []
+    for batch in batches:
+        trace = batch.traced(forecaster)
+        weights = batch.example.weights / batch.example.weights.sum(1, keepdim=True)
+        energies = [
+            torch.einsum("bhnm,bn->bhm", windows.double(), weights)
+            * modes.coupled.double().square().sum(-1)
+            for windows, modes in zip(trace.windows, trace.modes, strict=True)
+        ]
+        rows.append(torch.stack(energies, dim=1).flatten(2))
+    return torch.cat(rows).mean(0).numpy()
 
 
 def spread(
@@ -323,9 +328,8 @@ def spread(
 ) -> Float[Tensor, "batch windows"]:
     """Returns the root mean square distance of mass from its center, in minimum images."""
     density = mass / mass.sum(-1, keepdim=True).clamp_min(1e-300)
-    offset = domain.offset(
-        coords.unsqueeze(1), center_of_mass(density, coords, domain).unsqueeze(2)
-    )
+    center = center_of_mass(density, coords, domain)
+    offset = domain.offset(coords.unsqueeze(1), center.unsqueeze(2))
     return torch.einsum("bwn,bwnd->bw", density, offset.square()).sqrt()
 
 
@@ -339,7 +343,7 @@ def center_of_mass(
     Args:
         density: Mass at the sites; it sums to one.
         coords: The sites.
-        domain: Its periodic axes close; a mean on the sphere is projected back onto it.
+        domain: Box or sphere; a mean on the sphere is projected back onto it.
     """
     if domain.is_sphere or not any(domain.periodic):
         return domain.wrap(density @ coords)

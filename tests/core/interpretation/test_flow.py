@@ -6,12 +6,16 @@ import torch
 
 from gpo.data.forcings import Variable
 from gpo.data.geometry import Geometry
-from gpo.interpretation.flow import find_flow, velocity
+from gpo.interpretation.flow import FlowVariables, velocity
 from tests.core.interpretation.readings import TORUS
 
 SQUARE = Geometry.scattered(np.random.default_rng(0).random((30, 2)))
 LATITUDE, LONGITUDE = np.linspace(-87.5, 87.5, 36), np.arange(0.0, 360.0, 5.0)
 GLOBE = Geometry.latitude_longitude(LATITUDE, LONGITUDE)
+
+
+def find_flow(geometry, variables, chosen=()):
+    return FlowVariables(tuple(variables), chosen).on(geometry)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
-from gpo.interpretation.attribution import best_of, describe_budget, describe_motion, shapley
+from gpo.interpretation.attribution import attribute_change, best_of, describe_motion, shapley
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.displacements import Controls, read_displacements, replaced_by, share_of
+from gpo.interpretation.displacements import Controls, importance, layer_displacements, replaced_by
 from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.results import Interpretation
 from tests.core.interpretation.readings import TORUS, series, untrained
@@ -75,7 +75,7 @@ def test_controls_equal_the_plain_prediction_where_particles_are_its_own(place):
     forecaster, batches = opened(place)
     controls = Controls.of(forecaster, batches)
     plain = float(np.mean([e for one in batches for e in one.errors(one.predicted(forecaster))]))
-    assert controls.error(controls.reads) == pytest.approx(plain, rel=1e-5)
+    assert controls.error(controls.displacements) == pytest.approx(plain, rel=1e-5)
     errors = {name: row["error"] for name, row in controls.describe().items()}
     assert errors["own"] == pytest.approx(plain, rel=1e-5)
     for name in CONTROLS - {"own", "no_change"}:
@@ -123,7 +123,7 @@ def test_everything_is_lost_that_a_part_alone_has_done():
     layer, decoder = forecaster.model.layers[0], forecaster.model.decoder
     with torch.no_grad():
         layer.waves.out.zero_()
-    reads = [read_displacements(forecaster, batch) for batch in batches]
+    reads = [layer_displacements(forecaster, batch) for batch in batches]
     still = Ablation(displacing=lambda layer, read: torch.zeros_like(read))
     decoder = forecaster.model.decoder
     started = decoder.decode
@@ -140,7 +140,7 @@ def test_everything_is_lost_that_a_part_alone_has_done():
                 values, batch.example.coords, weights=batch.example.site_weights
             )
     decoder.decode = without_start
-    parts = describe_budget(forecaster, batches, reads)["parts"]
+    parts = attribute_change(forecaster, batches, reads)["parts"]
     assert {name: row["share"] for name, row in parts.items()} == pytest.approx(
         {"transport": 1, "gate": 0, "decoder": 0}, abs=1e-5
     )
@@ -191,5 +191,5 @@ def test_particles_that_do_not_move_are_told_in_a_word():
 def test_holding_all_particles_still_loses_what_ablating_them_loses():
     forecaster, batches = opened(num_gaussians=1)
     intact = [batch.predicted(forecaster) for batch in batches]
-    gone = share_of(forecaster, batches, intact, Ablation(gaussians=frozenset({0})))
+    gone = importance(forecaster, batches, intact, Ablation(gaussians=frozenset({0})))
     assert described(forecaster, batches)["particles"][-1]["share"] == pytest.approx(gone, rel=1e-4)

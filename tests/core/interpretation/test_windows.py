@@ -9,8 +9,7 @@ import torch
 from gpo import Domain
 from gpo.data.geometry import Geometry
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.interpretation import describe_windows
-from gpo.interpretation.modes import gram_numbers, spread, window_statistics
+from gpo.interpretation.modes import describe_modes, gram_numbers, spread, window_statistics
 from tests.conftest import DOMAINS, make_model
 from tests.core.interpretation.readings import only_mode, series, untrained
 
@@ -100,7 +99,7 @@ def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_
 def test_energy_is_shared_out_among_waves():
     data = series()
     forecaster, members = untrained(data)
-    found = describe_windows(forecaster, make_batches(data, members[:2]))
+    found = describe_modes(forecaster, make_batches(data, members[:2]))
     assert found["kind"] == "waves"
     assert "whole domain" in found["extent"]
     for layer in found["layers"]:
@@ -113,7 +112,7 @@ def test_a_single_wave_in_the_response_is_all_that_is_scattered():
     data = series()
     forecaster, members = untrained(data)
     only_mode(forecaster.model.layers[0].filter, 9)
-    layer = describe_windows(forecaster, make_batches(data, members[:2]))["layers"][0]
+    layer = describe_modes(forecaster, make_batches(data, members[:2]))["layers"][0]
     assert layer["energy_scattered"][9] == pytest.approx(1)
     assert layer["effective_modes"] == pytest.approx(1)
     assert sum(value > 0 for value in layer["response_by_shell"]) == 1
@@ -122,7 +121,7 @@ def test_a_single_wave_in_the_response_is_all_that_is_scattered():
 def test_content_windows_of_a_model_cover_the_field_once_per_head():
     data = series(Geometry.scattered(np.random.default_rng(0).random((80, 2))))
     forecaster, members = untrained(data, variant="paper")
-    found = describe_windows(forecaster, make_batches(data, members[:3]))
+    found = describe_modes(forecaster, make_batches(data, members[:3]))
     assert found["kind"] == "content"
     assert len(found["layers"]) == 2
     for layer in found["layers"]:
@@ -133,4 +132,4 @@ def test_content_windows_of_a_model_cover_the_field_once_per_head():
 def test_a_model_without_layers_has_no_windows():
     data = series()
     forecaster, members = untrained(data, num_layers=0)
-    assert "no layers" in describe_windows(forecaster, make_batches(data, members[:1]))["reason"]
+    assert "no layers" in describe_modes(forecaster, make_batches(data, members[:1]))["reason"]
