@@ -1,4 +1,4 @@
-"""Shares, budgets and controls of moving particles: what must hold of any model."""
+"""Importance, attribution and controls of moving particles: what holds for any model."""
 
 import json
 
@@ -54,20 +54,20 @@ def flow_of(state, shape):
 @pytest.mark.parametrize("place", PLACES)
 def test_motion_is_told_wherever_a_field_may_live(place, tmp_path):
     forecaster, batches = opened(place, num_transports=2)
-    found = described(forecaster, batches)
-    assert [(row["layer"], row["particle"]) for row in found["particles"]] == [
+    result = described(forecaster, batches)
+    assert [(row["layer"], row["particle"]) for row in result["particles"]] == [
         (layer, particle) for layer in (0, 1) for particle in range(3)
     ]
-    assert all(set(row) == KEYS for row in found["particles"])
-    assert set(found["controls"]) == CONTROLS
-    assert list(found["budget"]["parts"]) == ["transport 1", "transport 2", "gate", "decoder"]
-    assert best_of(found)["share"] == max(row["share"] for row in found["particles"])
-    parts = [row["shapley"] for row in found["budget"]["parts"].values()]
+    assert all(set(row) == KEYS for row in result["particles"])
+    assert set(result["controls"]) == CONTROLS
+    assert list(result["budget"]["parts"]) == ["transport 1", "transport 2", "gate", "decoder"]
+    assert best_of(result)["share"] == max(row["share"] for row in result["particles"])
+    parts = [row["shapley"] for row in result["budget"]["parts"].values()]
     assert sum(parts) == pytest.approx(1, abs=1e-5)
-    kept = Interpretation("geometric", 5, {"reason": ""}, {"reason": ""}, {"reason": ""}, motion=found)  # fmt: skip
+    kept = Interpretation("geometric", 5, {"reason": ""}, {"reason": ""}, {"reason": ""}, motion=result)  # fmt: skip
     loaded = json.loads(kept.save(tmp_path).read_text())["motion"]
-    assert loaded["best"] == found["best"]
-    assert any("held still" in row[0] for row in kept.summary())
+    assert loaded["best"] == result["best"]
+    assert any("zero displacement" in row[0] for row in kept.summary())
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -94,8 +94,8 @@ def test_a_motion_that_is_the_same_everywhere_is_its_own_control():
 def test_a_control_that_needs_other_examples_says_where_there_are_none():
     data = series(names=("a",))
     forecaster, members = untrained(data, num_waves=2)
-    found = Controls.of(forecaster, make_batches(data, members[:1])).describe()
-    assert found["site_mean"] == found["other_example"] == {"reason": "there is one example only"}
+    result = Controls.of(forecaster, make_batches(data, members[:1])).describe()
+    assert result["site_mean"] == result["other_example"] == {"reason": "there is one example only"}
 
 
 def test_displacements_of_other_sites_are_refused():
@@ -108,10 +108,10 @@ def test_displacements_of_other_sites_are_refused():
 def test_nothing_is_lost_where_nothing_moved():
     forecaster, batches = opened()
     moves(forecaster, flow_of)
-    found = described(forecaster, batches)
-    assert [row["share"] for row in found["particles"]] == pytest.approx([0, 0, 0], abs=1e-6)
-    assert [row["rms_displacement"] for row in found["particles"]] == [0, 0, 0]
-    parts = found["budget"]["parts"]
+    result = described(forecaster, batches)
+    assert [row["share"] for row in result["particles"]] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert [row["rms_displacement"] for row in result["particles"]] == [0, 0, 0]
+    parts = result["budget"]["parts"]
     assert parts["transport"]["share"] == pytest.approx(0, abs=1e-6)
     assert parts["transport"]["shapley"] == pytest.approx(0, abs=1e-6)
     assert parts["gate"]["shapley"] + parts["decoder"]["shapley"] == pytest.approx(1, abs=1e-5)
@@ -162,22 +162,22 @@ def test_a_displacement_that_is_the_velocity_has_correlation_one():
     flows = batches[0].example.fields[:, -1, :, :2].transpose(0, 1)
     size = 0.1 / flows.abs().max()
     moves(forecaster, lambda state, shape: (size * flows)[:, :, None].expand(-1, -1, *shape))
-    found = described(forecaster, batches)
-    for row in found["particles"]:
+    result = described(forecaster, batches)
+    for row in result["particles"]:
         assert row["velocity_correlation"] == pytest.approx(1, abs=1e-5)
         assert row["high"] < row["velocity_correlation"]
-    assert found["velocity"] == {"known_by": "u, v (name)"}
+    assert result["velocity"] == {"known_by": "u, v (name)"}
     expected = (size * flows).double().square().sum(-1).mean().sqrt().item()
-    assert found["particles"][0]["rms_displacement"] == pytest.approx(expected, rel=1e-4)
+    assert result["particles"][0]["rms_displacement"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_without_a_known_velocity_the_rest_is_told():
     data = series(names=("a", "b"))
     forecaster, members = untrained(data, num_waves=2)
-    found = described(forecaster, make_batches(data, members[:2]))
-    assert "--velocity U V" in found["velocity"]["reason"]
-    assert found["particles"][0]["velocity_correlation"] is None
-    assert found["particles"][0]["share"] > 0
+    result = described(forecaster, make_batches(data, members[:2]))
+    assert "--velocity U V" in result["velocity"]["reason"]
+    assert result["particles"][0]["velocity_correlation"] is None
+    assert result["particles"][0]["share"] > 0
 
 
 def test_particles_that_do_not_move_are_told_in_a_word():
