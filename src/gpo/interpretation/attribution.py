@@ -103,8 +103,8 @@ def particle_rows(
         statistics, null = _layer_rows(batches, particles, variables, generator)
         for particle, row in enumerate(statistics):
             ablation = Ablation(displacing=without_displacement(layer, particle))
-            share = importance(forecaster, batches, intact, ablation)
-            rows.append({"layer": layer, "particle": particle, **row, "share": share})
+            lost = importance(forecaster, batches, intact, ablation)
+            rows.append({"layer": layer, "particle": particle, **row, "share": lost})
     return rows, null
 
 
@@ -162,14 +162,14 @@ def attribute_change(
     layers = sorted(by_batch[0])
     names = ["transport"] if len(layers) == 1 else [f"transport {n + 1}" for n in layers]
     names += ["gate", "decoder"]
-    shares: dict[str, list[float]] = {name: [] for name in names}
+    importances: dict[str, list[float]] = {name: [] for name in names}
     values: dict[str, list[float]] = {name: [] for name in names}
     for batch, by_layer in zip(batches, by_batch, strict=True):
         parts = _attribute_batch(forecaster, batch, by_layer, layers)
-        for name, (share, value) in zip(names, parts, strict=True):
-            shares[name] += share
+        for name, (fraction, value) in zip(names, parts, strict=True):
+            importances[name] += fraction
             values[name] += value
-    rows = {n: {"share": _mean(shares[n]), "shapley": _mean(values[n])} for n in names}
+    rows = {n: {"share": _mean(importances[n]), "shapley": _mean(values[n])} for n in names}
     return {"parts": rows, "spreading": {"reason": NO_SPREADING}}
 
 
