@@ -32,11 +32,11 @@ from gpo.numerics.products import without
 
 def build_parts(problem: Problem, config: PaperConfig) -> Parts:
     """Builds the paper's operator."""
+    lift = ParticleLift(problem, config)
+    decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
     num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
     layers = [GaussianAttention(problem, config) for _ in range(num_owned)]
     repeats = config.num_layers // max(1, num_owned)
-    decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
-    lift = ParticleLift(problem, config)
     return Parts(lift, layers * repeats, decoder, losses=paper_losses)
 
 

@@ -49,12 +49,14 @@ def build_parts(problem: Problem, config: OperatorConfig) -> Parts:
     waves = Waves.on(problem.domain, limits, problem.mesh_shape)
     layers: list[AbstractLayer] = []
     for number in range(config.num_layers):
-        layer = WaveLayer(config, waves)
         has_transport = number >= config.num_layers - config.num_transports
-        layers.append(TransportLayer(problem, config, layer) if has_transport else layer)
+        layers.append(
+            TransportLayer(problem, config, waves) if has_transport else WaveLayer(config, waves)
+        )
     num_nodes = num_lattice_nodes(problem, config, limits) if config.has_transport else None
+    lift = WaveLift(problem, config, waves)
     decoder = Decoder(config.hidden_dim, config.hidden_dim, problem.out_channels)
-    return Parts(WaveLift(problem, config, waves), layers, decoder, waves, num_nodes)
+    return Parts(lift, layers, decoder, waves, num_nodes)
 
 
 class TransportLayer(AbstractLayer):
@@ -62,25 +64,26 @@ class TransportLayer(AbstractLayer):
 
     has_particles = True
 
-    def __init__(self, problem: Problem, config: OperatorConfig, waves: WaveLayer) -> None:
+    def __init__(self, problem: Problem, config: OperatorConfig, waves: Waves) -> None:
         super().__init__()
-        self.waves, self.problem = waves, problem
+        self.problem = problem
         self.num_gaussians, self.num_axes = config.num_gaussians, problem.num_axes
         self.reach = config.reach * _unit_length(problem)
         channels, displacements = config.hidden_dim, self.num_gaussians * self.num_axes
         carried = self.num_gaussians * max(1, channels // self.num_gaussians)
         bound = channels**-0.5
-        shape, widths = waves.filter.shape, config.packet_widths
-        self.filter = ModeFilter(shape, channels, displacements, widths)
+        self.filter = ModeFilter(waves.shape, channels, displacements, config.packet_widths)
         self.local = nn.Parameter(torch.empty(channels, displacements).uniform_(-bound, bound))
         with torch.no_grad():
             self.local.mul_(INIT_SCALE)
             self.filter.mix.mul_(INIT_SCALE)
         self.source = nn.Parameter(torch.empty(channels, carried).uniform_(-bound, bound))
         self.arrive = nn.Parameter(torch.empty(carried, channels).uniform_(-bound / 2, bound / 2))
+        # Random parameters are drawn in the order of gpo 0.6: those of the waves come last.
+        self.waves = WaveLayer(config, waves)
         corners = 8 * 2**self.num_axes * self.num_gaussians
-        kept = waves.sizes.kept + 4 * channels + corners
-        self.sizes = replace(waves.sizes, kept=kept)
+        kept = self.waves.sizes.kept + 4 * channels + corners
+        self.sizes = replace(self.waves.sizes, kept=kept)
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
