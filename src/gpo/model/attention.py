@@ -32,6 +32,8 @@ from gpo.numerics.products import without
 
 def build_parts(problem: Problem, config: PaperConfig) -> Parts:
     """Builds the paper's operator."""
+    lift = ParticleLift(problem, config)
+    decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
     num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
     lift = ParticleLift(problem, config)
     decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
@@ -74,17 +76,15 @@ class ParticleLift(AbstractLayer):
             modes=config.num_heads * gaussians,
         )
 
-    def couple(self, state: None, sites: Sites) -> Chunked[AbstractLatent]:
-        """Returns the particles of all sites, from which those of queries are interpolated."""
+    def couple(self, state: None, sites: Sites) -> Chunked[Any]:
+        """Returns the particles of all sites, deferred or not; queries interpolate them."""
         return sites.defer(self.encode, None, kept=Keeps.ALL)
 
     def encode(self, state: None, points: Points) -> AbstractLatent:
         r"""Returns $E_\theta(a)$ at some sites."""
         return tap("particles", self.encoder(points.values, points.coords))
 
-    def update(
-        self, state: None, points: Points, coupled: AbstractLatent | Chunked[AbstractLatent]
-    ) -> Basis:
+    def update(self, state: None, points: Points, coupled: AbstractLatent | Chunked[Any]) -> Basis:
         r"""Returns $z_{ji}=w_{ji}\,G(x_j;\mu_{ji},\sigma_{ji})$; queries interpolate particles."""
         penalties = None
         if isinstance(coupled, Chunked):
