@@ -32,8 +32,6 @@ from gpo.numerics.products import without
 
 def build_parts(problem: Problem, config: PaperConfig) -> Parts:
     """Builds the paper's operator."""
-    lift = ParticleLift(problem, config)
-    decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
     num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
     lift = ParticleLift(problem, config)
     decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
