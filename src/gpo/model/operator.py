@@ -42,6 +42,8 @@ class GaussianParticleOperator(AbstractModel):
             name: How it is registered, where that is not the name of the configuration.
         """
         super().__init__(name or config.MODEL, problem, config)
+        if problem.in_channels < 1:
+            raise ValueError(f"`in_channels` must be at least 1, got {problem.in_channels}.")
         # Inside, coordinates are counted from the corner of the domain.
         parts: Parts = resolve(config.PARTS)(problem.local, config)
         self.lift, self.decoder = parts.lift, parts.decoder
