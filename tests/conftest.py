@@ -8,15 +8,16 @@ import torch
 
 from gpo import (
     Domain,
-    EncoderConfig,
-    FieldConfig,
-    GaussianField,
     GaussianParticleOperator,
-    GeometricConfig,
+    OperatorConfig,
     PaperConfig,
+    Problem,
+    gaussian_field,
     unit_vectors,
 )
-from gpo.model.config import OperatorConfig
+from gpo.model.config import AnyConfig
+from gpo.model.model import AbstractModel
+from gpo.model.registry import NoConfig
 
 # Pytest runs one worker per core; sums over more threads differ in their last bits, so processes
 # that a test starts have as many threads as the test itself.
@@ -148,25 +149,39 @@ def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Ten
     return domain.from_unit(torch.rand(*shape, domain.dim, dtype=dtype))
 
 
-def make_config(domain: Domain, *, variant: str = "paper", **changes) -> OperatorConfig:
-    """A model small enough to check number by number; fields of its encoder stand beside its own."""
-    names = {field.name for field in fields(EncoderConfig)}
-    config = PaperConfig if variant == "paper" else GeometricConfig
+def make_config(*, variant: str = "paper", **changes) -> AnyConfig:
+    """Sizes of a model small enough to check number by number."""
+    config = PaperConfig if variant == "paper" else OperatorConfig
     known = {field.name for field in fields(config)}
     sizes = {
-        "in_channels": 2, "out_channels": 3, "hidden_dim": 8, "num_layers": 2, "num_heads": 2,
-        "num_gaussians": 5, "num_frequencies": 4, **changes,
-    }  # fmt: skip
-    mine = {name: value for name, value in sizes.items() if name in known}
-    if variant == "paper":
-        inner = {name: value for name, value in sizes.items() if name in names}
-        mine["encoder"] = EncoderConfig(**inner)
-    return config(domain=domain, **mine)
+        "hidden_dim": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "num_gaussians": 5,
+        "num_frequencies": 4,
+    }
+    sizes |= changes
+    return config(**{name: value for name, value in sizes.items() if name in known})
+
+
+def make_problem(domain: Domain, **changes) -> Problem:
+    """Two channels in and three out; changes that are no fields of a problem are left alone."""
+    shape = changes.pop("mesh_shape", ())
+    known = {field.name for field in fields(Problem)}
+    sizes = {
+        "in_channels": 2,
+        "out_channels": 3,
+        "grid_shape": shape,
+        "is_fitted": bool(shape),
+        **changes,
+    }
+    return Problem(domain=domain, **{name: value for name, value in sizes.items() if name in known})
 
 
 def make_model(domain: Domain, *, variant: str = "paper", **changes) -> GaussianParticleOperator:
     """Such a model in double precision, its parameters large enough to matter."""
-    model = GaussianParticleOperator(make_config(domain, variant=variant, **changes)).double()
+    config = make_config(variant=variant, **changes)
+    model = GaussianParticleOperator(make_problem(domain, **changes), config).double()
     with torch.no_grad():
         lifted = () if variant == "paper" else model.lift.parameters()
         for parameter in (*lifted, *model.layers.parameters()):
@@ -174,8 +189,13 @@ def make_model(domain: Domain, *, variant: str = "paper", **changes) -> Gaussian
     return model
 
 
-def make_field(domain: Domain, **changes) -> GaussianField:
+def make_field(domain: Domain, **changes) -> GaussianParticleOperator:
     """The auto-encoder with the sizes of such a model."""
-    config = make_config(domain, **changes)
-    names = ("in_channels", "out_channels", "domain", "hidden_dim", "encoder", "query_neighbours")
-    return GaussianField(FieldConfig(**{name: getattr(config, name) for name in names}))
+    return gaussian_field(make_problem(domain, **changes), make_config(**changes))
+
+
+class PlainModel(AbstractModel):
+    """A model of a few lines: what is said of forecasters holds whatever they wrap."""
+
+    def __init__(self):
+        super().__init__("plain", Problem(1, 1, Domain.unit_box(1)), NoConfig())

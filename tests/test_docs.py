@@ -223,8 +223,8 @@ def test_a_field_is_represented_pruned_and_compared_as_the_page_shows():
     error, fewer = names["mixture"].error(*given), names["fewer"]
     assert error < 0.1
     assert fewer.error(*given) <= 1.5 * error * (1 + 1e-6)
-    assert names["anywhere"].gradients.shape == (5, 1, 2)
-    assert 0 < len(names["beside"].labels) <= len(fewer)
+    assert names["derivatives"].gradients.shape == (5, 1, 2)
+    assert 0 < len(names["comparison"].labels) <= len(fewer)
 
 
 # Tables that list what code has

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from gpo.inspect.tracers import Tracers
     from gpo.interpretation.interpretation import interpret
     from gpo.model.ablation import Ablation
-    from gpo.model.config import EncoderConfig, FieldConfig, GeometricConfig, PaperConfig
-    from gpo.model.field import GaussianField
+    from gpo.model.config import OperatorConfig, PaperConfig
     from gpo.model.losses import LossWeights, operator_losses
-    from gpo.model.operator import GaussianParticleOperator, OperatorOutput, count_parameters
+    from gpo.model.operator import GaussianParticleOperator, OperatorOutput
     from gpo.model.particles import Particles
-    from gpo.model.presets import paper_ablation, preset
+    from gpo.model.presets import count_parameters, gaussian_field, paper_ablation, preset
     from gpo.model.problem import Problem, UnsupportedGeometryError
-    from gpo.model.registry import register_baseline
+    from gpo.model.registry import register_model
     from gpo.model.trace import Trace
     from gpo.numerics.derivatives import Derivatives
     from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "model.problem": ("Problem", "UnsupportedGeometryError"),
-    "model.registry": ("register_baseline",),
+    "model.registry": ("register_model",),
     "data.coarsen": ("coarsen",),
     "data.dataset": ("DataError", "StaticMaps", "Trajectories", "Variable"),
     "data.geometry": ("Geometry",),
@@ -58,12 +57,11 @@ _HOMES = {
     "inspect.tracers": ("Tracers",),
     "interpretation.interpretation": ("interpret",),
     "model.ablation": ("Ablation",),
-    "model.config": ("EncoderConfig", "FieldConfig", "GeometricConfig", "PaperConfig"),
-    "model.field": ("GaussianField",),
+    "model.config": ("OperatorConfig", "PaperConfig"),
     "model.losses": ("LossWeights", "operator_losses"),
-    "model.operator": ("GaussianParticleOperator", "OperatorOutput", "count_parameters"),
+    "model.operator": ("GaussianParticleOperator", "OperatorOutput"),
     "model.particles": ("Particles",),
-    "model.presets": ("paper_ablation", "preset"),
+    "model.presets": ("count_parameters", "gaussian_field", "paper_ablation", "preset"),
     "model.trace": ("Trace",),
     "numerics.derivatives": ("Derivatives",),
     "numerics.domain": ("Domain", "longitude_latitude", "unit_vectors"),
@@ -82,15 +80,12 @@ __all__ = [
     "DataError",
     "Derivatives",
     "Domain",
-    "EncoderConfig",
-    "FieldConfig",
     "Footprints",
     "Forecaster",
-    "GaussianField",
     "GaussianParticleOperator",
-    "GeometricConfig",
     "Geometry",
     "LossWeights",
+    "OperatorConfig",
     "OperatorOutput",
     "PaperConfig",
     "ParticleCloud",
@@ -111,6 +106,7 @@ __all__ = [
     "draw_prediction",
     "evaluate",
     "export",
+    "gaussian_field",
     "interpret",
     "linf",
     "longitude_latitude",
@@ -120,7 +116,7 @@ __all__ = [
     "operator_losses",
     "paper_ablation",
     "preset",
-    "register_baseline",
+    "register_model",
     "relative_l2",
     "rmse",
     "rollout",

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 from types import ModuleType
+from typing import NoReturn
 
 
 class MissingPackageError(ImportError):
@@ -19,11 +20,25 @@ def require(module: str, extra: str, purpose: str = "This") -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        package = (error.name or module).split(".")[0]
-        if package.split("_")[0] == "gpo":
-            raise
-        raise MissingPackageError(
-            f"{purpose} needs the package {package}, which is not installed. "
-            f"Install it: pip install 'gpo[{extra}]'.",
-            name=package,
-        ) from error
+        raise_missing_package(error, extra, purpose)
+
+
+def raise_missing_package(
+    error: ModuleNotFoundError, extra: str | None, purpose: str = "This"
+) -> NoReturn:
+    """Raises a `MissingPackageError` that says what to install; our own bugs are raised as they are.
+
+    Args:
+        error: The failed import.
+        extra: The extra of gpo that brings the package; None for a package that is no part of gpo.
+        purpose: Subject of the message, such as "Reading GRIB".
+    """
+    package, _, module = (error.name or "").partition(".")
+    if package == "gpo" or (package.startswith("gpo_") and module):
+        raise error
+    install = package if extra is None else f"'gpo[{extra}]'"
+    raise MissingPackageError(
+        f"{purpose} needs the package {package}, which is not installed. "
+        f"Install it: pip install {install}.",
+        name=package,
+    ) from error

@@ -72,7 +72,7 @@ def test_missing_values_masks_and_selected_variables_are_told(tmp_path, capsys):
     ("arguments", "message"),
     [
         (("data", "make", "ns4d"), "error: `name` must be one of ns2d"),
-        (("data", "make", "carra"), "carra cannot be made here"),
+        (("data", "make", "carra"), "carra has no solver"),
         (("data", "make", "ns2d", "--set", "viscosity"), "--set takes name=value, got 'viscosity'"),
         (("data", "make", "ns2d", "--set", "size=7"), "`size` must be even"),
         (("data", "info", "nowhere.nc"), "nowhere.nc: `file` does not exist"),

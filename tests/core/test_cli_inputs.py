@@ -45,6 +45,6 @@ def test_a_run_from_parameters_to_a_field_predicts_for_new_parameters(tmp_path):
 def test_data_info_lists_what_may_be_an_input_and_its_flag(tmp_path, capsys):
     main(["data", "info", str(driven(tmp_path / "driven.nc", num_times=40))])
     printed = capsys.readouterr().out
-    assert "depth: a field without a time axis (--static depth gives it to a model)" in printed
-    assert "inflow: one number per time (--forcing inflow gives it to a model)" in printed
-    assert "--time-features day year gives a model the time" in printed
+    assert "depth: a field without a time axis (--static depth adds it as an input)" in printed
+    assert "inflow: one value per time (--forcing inflow adds it as an input)" in printed
+    assert "--time-features day year adds the time as an input" in printed

@@ -161,7 +161,7 @@ def test_what_was_begun_with_other_settings_is_not_continued(folder, tmp_path, c
     ):
         code, message = failure(capsys, *arguments(folder, output, *more))
         assert code == 1
-        assert f"{begun} holds an unfinished forecast of another {what}. Give the" in message
+        assert f"{begun} holds an unfinished forecast of another {what}. Repeat the" in message
     code, message = failure(capsys, *arguments(folder, output, "--steps", "2", variant="paper"))
     assert "another run." in message
     (folder / "waves.npz").touch()

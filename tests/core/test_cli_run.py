@@ -41,13 +41,13 @@ def trained(tmp_path_factory):
         (("run", "ns2d", "--data", "x.nc"), "Name either a benchmark"),
         (("run", "ns2d", "--devices", "-1"), "`devices` must be at least 1, got -1"),
         (("run", "ns5d"), "`name` must be one of ns2d"),
-        (("run", "carra"), "carra cannot be made here: it is read from its published files"),
+        (("run", "carra"), "carra has no solver: download its published files"),
         (("run", "--data", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
         (("run", "--data", "{file}", "--var", "wind"), "`wind` is not in the file, which has vorticity"),
         (("run", "--data", "{file}", "--select", "level"), "--select takes name=value, got 'level'"),
         (("run", "--data", "{file}", "--time-features", "day"), "`time` has no dates, such as hours since"),
         (("run", "--data", "{file}", "--lead", "9"), "Choose a shorter history or lead"),
-        (("run", "--data", "{file}", "--coarsen", "3"), "an axis of 8 sites cannot be taken in steps of 3"),
+        (("run", "--data", "{file}", "--coarsen", "3"), "an axis of 8 sites cannot be coarsened by 3"),
         (("run", "--data", "{file}", "--model", "fnn"), "`model` must be one of gpo, gpo-paper, fno, geo-fno"),
         (("run", "--data", "{file}", "--rollout", "9"), "`rollout` must fit into the training series, got 9"),
         (("run", "--data", "{file}", "--batch-size", "3", "--devices", "2", "--out", "odd"), "multiple of the 2 processes, got 3"),
@@ -103,7 +103,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     (tmp_path / "run.yaml").write_text(f"data: {{data: {path}, preset: quick}}\noptimizer: {{seed: 7}}\nbudget: {{epochs: 3}}\nmodel: {{hidden_dim: 16}}\n")  # fmt: skip
     main(["train", "--config", str(tmp_path / "run.yaml"), "--epochs", "1", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
     stored = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert (stored.optimizer.seed, stored.model.settings.hidden_dim) == (7, 16)
+    assert (stored.optimizer.seed, stored.model.config.hidden_dim) == (7, 16)
     assert (stored.budget.epochs, stored.budget.budget_cpu) == (1, 240)
     # What was resolved is a whole configuration, from which the same run can be made.
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
@@ -351,7 +351,7 @@ def test_fine_tuning_follows_the_sizes_of_the_run_it_starts_from(trained, tmp_pa
     main(["train", "--data", str(trained / "ns.mat"), "--init", str(trained / "run"), "--epochs", "1", "--coarsen", "2", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
     assert "begins with" in capsys.readouterr().out
     config = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert config.model.settings.hidden_dim == 16
+    assert config.model.config.hidden_dim == 16
 
 
 @pytest.mark.parametrize(("hours", "is_offered"), [(6, True), (24, False), (730, False)])

@@ -10,7 +10,7 @@ import uvicorn
 from playwright import sync_api as playwright
 
 from gpo_explore.app import make_app
-from gpo_explore.server import listening
+from gpo_explore.server import listen
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 NEEDS_BROWSER = [
@@ -30,7 +30,7 @@ playwright.expect.set_options(timeout=PATIENCE)
 @contextmanager
 def address_of(session):
     """Serves a session in a thread of this process, until the block ends however it may."""
-    listener = listening("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(session), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

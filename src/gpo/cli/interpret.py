@@ -18,8 +18,6 @@ from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.interpretation import interpret
 from gpo.interpretation.results import Interpretation
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo.report.particles import save_other_data
 from gpo.runs import open_like, open_run
 from gpo.training.config import RunConfig
@@ -84,7 +82,7 @@ def _last(
 
 def _trained(folder: Path) -> Forecaster:
     forecaster = Forecaster.load(Run(folder).trained_model())
-    if not isinstance(forecaster.model, GaussianParticleOperator | GaussianField):
+    if forecaster.model.operator is None:
         raise ValueError(
             f"{folder} is a run of {Run(folder).config().model.name}, which has no "
             "particles, windows or modes to look at. Train gpo on the same data: gpo run ... "
@@ -110,7 +108,7 @@ def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
     data = coarsen(open_like(path, config, forecaster.task), config.data.coarsen)
-    dim, expected = data.geometry().domain.dim, forecaster.model.config.domain.dim  # type: ignore[union-attr]
+    dim, expected = data.geometry().domain.dim, forecaster.model.problem.domain.dim
     if dim != expected:
         raise ValueError(
             f"{path}: --other must have sites of {expected} coordinates as the run, got {dim}."

@@ -30,10 +30,8 @@ from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.compatibility import as_trained, frame_at
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.models import mesh_shape
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
-from gpo.model.registered import RegisteredModel
 from gpo.runs import check_task, open_like
 from gpo.training.run_folder import Run
 
@@ -162,8 +160,7 @@ def with_sites_of_training(
         forecaster: The trained model.
         factor: Every how many sites along each axis were trained on.
     """
-    model = forecaster.model
-    shape = model.problem.grid_shape if isinstance(model, RegisteredModel) else mesh_shape(model)
+    shape = forecaster.model.fixed_shape
     if factor == 1 or not shape or data.geometry().grid_shape == shape:
         return data
     coarse = coarsen(data, factor)

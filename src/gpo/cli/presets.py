@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from gpo.cli.console import PlainConsole
-from gpo.model.operator import count_parameters
-from gpo.model.presets import PRESETS
+from gpo.model.presets import PRESETS, count_parameters
 
 
 @dataclass(frozen=True)
@@ -19,13 +18,13 @@ class Presets:
         for column in ("preset", "channels", "domain", "hidden / layers / heads / gaussians"):
             table.add_column(column)
         table.add_column("parameters", justify="right")
-        for name, config in PRESETS.items():
+        for name, (problem, config) in PRESETS.items():
             sizes = (config.hidden_dim, config.num_layers, config.num_heads, config.num_gaussians)
             table.add_row(
                 name,
-                f"{config.in_channels} to {config.out_channels}",
-                "sphere" if config.domain.is_sphere else f"{config.domain.dim}-D",
+                f"{problem.in_channels} to {problem.out_channels}",
+                "sphere" if problem.domain.is_sphere else f"{problem.domain.dim}-D",
                 " / ".join(str(size) for size in sizes),
-                f"{count_parameters(config):,}",
+                f"{count_parameters(problem, config):,}",
             )
         PlainConsole(wraps=True).print(table)

@@ -11,7 +11,7 @@ square.
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,12 +21,10 @@ from torch import Tensor, nn
 
 from gpo.atomic_files import write_text
 from gpo.forecast.compatibility import TrainedOn
-from gpo.forecast.models import Model, load_model, particle_operator
 from gpo.forecast.statistics import SiteMeans
-from gpo.model.ablation import Ablation
 from gpo.model.checkpoint import CheckpointError, build
+from gpo.model.model import AbstractModel, load_model
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
-from gpo.model.sites import Sites, check_queries
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
@@ -111,7 +109,7 @@ class Forecaster(nn.Module):
     """Size of what is added to the last frame and its trend."""
     trend: Tensor
 
-    def __init__(self, model: nn.Module, task: Task, means: SiteMeans | None = None) -> None:
+    def __init__(self, model: AbstractModel, task: Task, means: SiteMeans | None = None) -> None:
         super().__init__()
         self.model, self.task = model, task
         statistics = {
@@ -130,20 +128,35 @@ class Forecaster(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """Trainable numbers of the model; a complex one counts once."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        """Number of parameters of the model; a complex one counts once."""
+        return self.model.num_parameters
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the model's parameters, and of what it sees."""
-        parts = (part.dtype for part in self.model.parameters() if not part.is_complex())
-        return next(parts, torch.get_default_dtype())
+        """The type of the model's parameters, and of its input."""
+        return self.model.dtype
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether the model is an auto-encoder: it reconstructs its input."""
+        return self.model.name == "gaussian-field"
+
+    @property
+    def operator(self) -> GaussianParticleOperator:
+        """The model as an operator; an error for a baseline, which answers at its sites only."""
+        operator = self.model.operator
+        if operator is None:
+            raise ValueError(
+                f"{self.model.name} answers at its sites only and has no parts to switch off; "
+                "queries and ablations need a model gpo."
+            )
+        return operator
 
     @property
     def shard(self) -> SpatialShard:
-        """Which part of the sites the model is given."""
-        operator = particle_operator(self.model)
-        return SINGLE_PROCESS if operator is None else operator.shard
+        """Which part of the sites the model works on."""
+        operator = self.model.operator
+        return SINGLE_PROCESS if operator is None else operator.execution.shard
 
     def share_sites(self, shard: SpatialShard, partition: SitePartition = SitePartition()) -> None:
         """Tells the model that it is given a part of the sites from now on.
@@ -152,13 +165,13 @@ class Forecaster(nn.Module):
             shard: Joins the processes that have the others.
             partition: Which part this is.
         """
-        operator = particle_operator(self.model)
+        operator = self.model.operator
         if operator is None:
             raise ValueError(
-                f"`space_shards` must be 1 for {type(self.model).__name__}: of all models, gpo alone "
-                "can be given a part of the sites. --devices shares batches."
+                f"`space_shards` must be 1 for {self.model.name}: of all models, gpo alone can work "
+                "on a part of the sites. --devices shares batches."
             )
-        operator.shard, self.partition = shard, partition
+        operator.execution.shard, self.partition = shard, partition
 
     def site_means(self, mean: Tensor) -> Tensor:
         """Returns means at the sites that are held here, where there is one for each."""
@@ -171,7 +184,6 @@ class Forecaster(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
-        ablation: Ablation | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame in the units of the data, at the sites or at `queries`.
 
@@ -182,17 +194,14 @@ class Forecaster(nn.Module):
             coords: The sites.
             weights: Quadrature weights; 0 masks a site.
             queries: Any other points; baselines answer at their sites only.
-            ablation: Parts of a model gpo that are switched off.
         """
-        if queries is None and ablation is None:
+        if queries is None:
             values = self.normalised_input(frames)
             output = self.model(values, coords, weights=weights)
-            found = self.denormalised(self.apply_increment(output, values))
+            predicted = self.denormalised(self.apply_increment(output, values))
         else:
-            given = ablation or Ablation()
-            forecast = self.forecast(frames, coords, weights=weights, ablation=given)
-            found = forecast.at_sites() if queries is None else forecast.at(queries)
-        return found.to(torch.promote_types(frames.dtype, self.dtype))
+            predicted = self.forecast(frames, coords, weights=weights).at(queries)
+        return predicted.to(torch.promote_types(frames.dtype, self.dtype))
 
     def forecast(
         self,
@@ -200,17 +209,11 @@ class Forecaster(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-        ablation: Ablation = Ablation(),
     ) -> "Forecast":
-        """Visits the sites once; what comes out can be asked at as many points as there are."""
-        if not isinstance(self.model, GaussianParticleOperator):
-            raise ValueError(
-                f"{type(self.model).__name__} answers at its sites only and has no parts to switch "
-                "off; `queries` and `ablation` need a model gpo."
-            )
+        """Returns a forecast that can be evaluated at its sites and anywhere."""
         values = self.normalised_input(frames)
-        sites = self.model.check(values, coords, weights, None)
-        return Forecast(self, replace(sites, values=values), self.model.run(sites, ablation))
+        sites = self.operator.sites(values, coords, weights)
+        return Forecast(self, values, self.operator.run(sites))
 
     def at_queries(
         self,
@@ -307,7 +310,6 @@ class Forecaster(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Writes the model's artifact and the task beside it."""
-        assert isinstance(self.model, Model)
         self.model.save_pretrained(folder)
         stored = asdict(self.task)
         if self.task.is_per_site:
@@ -351,33 +353,26 @@ class Forecast:
     """A predicted frame in the units of the data, at its sites or anywhere."""
 
     forecaster: Forecaster
-    sites: Sites
-    """With the normalised values that were given."""
+    values: Float[Tensor, "batch points channels"]
+    """The normalised input, masked sites included."""
     output: OperatorOutput
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
         """Returns the frame at the sites."""
-        completed = self.forecaster.apply_increment(self.output.decoded(-1), self.sites.values)
+        completed = self.forecaster.apply_increment(self.output.at_sites(), self.values)
         return self.forecaster.denormalised(completed)
 
     def at(
         self, queries: Float[Tensor, "*#batch queries dim"]
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
-        queries, neighbours = self._neighbours(queries)
-        values = self.sites.values
-        return self.forecaster.at_queries(self.output.at(queries), values, neighbours)
+        neighbours = self.output.sites.neighbours(queries)
+        return self.forecaster.at_queries(self.output.at(queries), self.values, neighbours)
 
     def interpolated(
         self, queries: Float[Tensor, "*#batch queries dim"]
     ) -> Float[Tensor, "batch queries outputs"]:
-        """Returns the last frame that was given, at any points: blended as the model blends it."""
-        _, neighbours = self._neighbours(queries)
-        last = self.sites.values[..., -len(self.forecaster.task.outputs) :]
+        """Returns the last input frame at any points, interpolated as the model interpolates it."""
+        neighbours = self.output.sites.neighbours(queries)
+        last = self.values[..., -len(self.forecaster.task.outputs) :]
         return self.forecaster.denormalised(neighbours.blend(neighbours.gather(last)))
-
-    def _neighbours(self, queries: Tensor) -> tuple[Tensor, Neighbours]:
-        """Returns queries as the model takes them, and the sites next to each."""
-        sites, search = self.sites, self.output.model.chunker.find_neighbours
-        queries = check_queries(queries, sites.values, self.output.model.config.domain)
-        return queries, search(queries, sites.coords, sites.is_counted, sites.shard)

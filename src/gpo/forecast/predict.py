@@ -20,11 +20,10 @@ from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
 from gpo.data.steps import MONTH, even_steps, later_times, spell_step
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
+from gpo.execution.memory import memory_problem
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.models import particle_operator
 from gpo.forecast.queries import QueryForecast
-from gpo.model.memory import memory_problem, needed_bytes
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,12 @@ class Forecasts:
 
     def _check_memory(self) -> None:
         """Refuses more sites than fit into memory, before anything is taken."""
-        operator = particle_operator(self.forecaster.model)
+        operator = self.forecaster.model.operator
         if operator is None:
             return
         largest = max(self.data.geometries, key=lambda geometry: geometry.num_points)
         is_grid, count = bool(largest.grid_shape), largest.num_points
-        needed = needed_bytes(operator.config, count, 1, is_grid=is_grid, trains=False)
+        needed = operator.execution.needed_bytes(count, 1, is_grid=is_grid, trains=False)
         problem = memory_problem(needed, count, "Give fewer sites, such as every second one")
         if problem is not None:
             raise DataError(self.data.source, "coords", problem)

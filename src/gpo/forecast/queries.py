@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecast, Forecaster
-from gpo.model.operator import GaussianParticleOperator
 
 MAX_QUERIES = 2**15
 """Default number of query points at a time."""
@@ -62,7 +61,7 @@ class QueryForecast:
         if not self._is_finite:
             return self._coords.new_full(shape, torch.nan)
         forecaster = self._forecaster
-        if isinstance(forecaster.model, GaussianParticleOperator):
+        if forecaster.model.operator is not None:
             predicted = self._forecast.at_sites()[0]
         else:
             predicted = forecaster(self._frames[None], self._coords, weights=self._weights)[0]

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.ablation import Ablation
 
 
 def rollout(
@@ -18,7 +17,6 @@ def rollout(
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
     forcings: Float[Tensor, "#batch later points forcings"] | None = None,
-    ablation: Ablation | None = None,
 ) -> Float[Tensor, "batch steps points variables"]:
     """Returns forecasts of `lead`, `2 lead`, ... steps ahead; NaN once they are not finite.
 
@@ -30,11 +28,8 @@ def rollout(
         weights: Quadrature weights; 0 masks a site.
         forcings: Of `2 lead`, `3 lead`, ... steps ahead, where the model has any; those of `lead`
             steps ahead are in the last frame.
-        ablation: Components of a gpo that are switched off in every step.
     """
-    steps = rollout_steps(
-        forecaster, frames, coords, num_steps, weights=weights, forcings=forcings, ablation=ablation
-    )
+    steps = rollout_steps(forecaster, frames, coords, num_steps, weights=weights, forcings=forcings)
     return torch.stack(list(steps), dim=1)
 
 
@@ -46,7 +41,6 @@ def rollout_steps(
     *,
     weights: Float[Tensor, "*#batch points"] | None = None,
     forcings: Float[Tensor, "#batch later points forcings"] | None = None,
-    ablation: Ablation | None = None,
 ) -> Iterator[Float[Tensor, "batch points variables"]]:
     """Yields the forecasts of `rollout` one by one; whoever has seen enough stops."""
     forecast: Tensor | None = None
@@ -55,7 +49,7 @@ def rollout_steps(
             forecast = torch.full_like(forecast, torch.nan)
         else:
             with torch.no_grad():
-                forecast = forecaster(frames, coords, weights=weights, ablation=ablation)
+                forecast = forecaster(frames, coords, weights=weights)
             assert forecast is not None
             if step + 1 < num_steps:
                 following = (

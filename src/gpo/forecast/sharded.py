@@ -1,4 +1,4 @@
-"""A forecaster that is given all sites, works on a part of them, and hears of the others' parts."""
+"""A forecaster that takes all sites, works on a part of them, and exchanges results with the others."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecast, Forecaster
-from gpo.forecast.models import particle_operator
 from gpo.forecast.statistics import SiteMeans
-from gpo.model.ablation import Ablation
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import DistributedShard
 
 
 class SharedForecaster(Forecaster):
-    """Says the same in all processes of a group, each of which does its share of the work.
+    """Returns the same in all processes of a group, each of which does a part of the work.
 
     Args:
         forecaster: The trained model, the same everywhere.
@@ -36,10 +34,9 @@ class SharedForecaster(Forecaster):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
-        ablation: Ablation | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame at all sites, or at queries."""
-        forecast = self.forecast(frames, coords, weights=weights, ablation=ablation or Ablation())
+        forecast = self.forecast(frames, coords, weights=weights)
         return forecast.at_sites() if queries is None else forecast.at(queries)
 
     def forecast(
@@ -48,35 +45,26 @@ class SharedForecaster(Forecaster):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
-        ablation: Ablation = Ablation(),
     ) -> Forecast:
-        """Visits the sites that belong to this process."""
-        if ablation.sites:
-            raise ValueError(
-                "`ablation.sites` must be empty where several processes share the sites."
-            )
-        per_line = _line(coords, self.shards.count, is_sphere=self._is_sphere)
+        """Works on the sites that belong to this process."""
+        is_sphere = self.model.problem.domain.is_sphere
+        per_line = _line(coords, self.shards.count, is_sphere=is_sphere)
         partition = SitePartition(self.shards.rank, self.shards.count, per_line)
         part = partition.among(coords.shape[-2])
         self.share_sites(self.shards, partition)
-        mine = None if weights is None else weights[..., part]
-        given = frames[:, :, part], coords[..., part, :]
-        forecast = super().forecast(*given, weights=mine, ablation=ablation)
-        return SharedForecast(self, forecast.sites, forecast.output)
-
-    @property
-    def _is_sphere(self) -> bool:
-        operator = particle_operator(self.model)
-        return operator is not None and operator.config.domain.is_sphere
+        own_weights = None if weights is None else weights[..., part]
+        inputs = frames[:, :, part], coords[..., part, :]
+        forecast = super().forecast(*inputs, weights=own_weights)
+        return SharedForecast(self, forecast.values, forecast.output)
 
 
 @dataclass(frozen=True)
 class SharedForecast(Forecast):
-    """What all processes found together."""
+    """A forecast of all processes together."""
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
         """Returns the frame at all sites."""
-        return self.sites.shard.gathered(super().at_sites(), 1)
+        return self.output.sites.shard.gathered(super().at_sites(), 1)
 
 
 def _line(coords: Float[Tensor, "*batch points dim"], num_parts: int, *, is_sphere: bool) -> int:

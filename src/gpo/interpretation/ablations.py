@@ -19,7 +19,6 @@ from gpo.interpretation.effects import Effects
 from gpo.interpretation.null import spearman
 from gpo.interpretation.regions import patches
 from gpo.model.ablation import Ablation
-from gpo.model.config import PaperConfig
 from gpo.model.operator import GaussianParticleOperator
 
 NUM_WAVES = 32
@@ -66,8 +65,8 @@ def run_ablations(
 
 def has_layers(forecaster: Forecaster) -> bool:
     """Returns whether there is anything to ablate."""
-    model = forecaster.model
-    return isinstance(model, GaussianParticleOperator) and model.config.num_layers > 0
+    operator = forecaster.model.operator
+    return operator is not None and len(operator.layers) > 0
 
 
 def part_effects(
@@ -81,8 +80,7 @@ def part_effects(
         track: Shows progress.
         by_layer: Whether shells are ablated in every layer alone, too: it takes the most time.
     """
-    model = effects.forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
+    model = effects.forecaster.operator
     return {
         "error": effects.error,
         "particles": _particle_effects(effects, model, track),
@@ -105,9 +103,9 @@ def compare_ablations(
         batches: Test examples.
         track: Shows progress.
     """
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
+    if not has_layers(forecaster):
         return {"effects": {"reason": "the model has no layers"}}
+    model = forecaster.operator
     pair = [Effects.of(run, batches) for run in (forecaster, other)]
     rows = {
         "layers": [layer_effects(effects, track) for effects in pair],
@@ -151,9 +149,7 @@ def mode_effects(
 
 def layer_effects(effects: Effects, track: Track) -> list[dict[str, Any]]:
     """Returns the effect of ablating each layer."""
-    model = effects.forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
-    numbers = range(model.config.num_layers)
+    numbers = range(len(effects.forecaster.operator.applied_layers))
     return [
         effects.without(Ablation(layers=frozenset({number})))
         for number in track(numbers, "ablating layers")
@@ -162,11 +158,10 @@ def layer_effects(effects: Effects, track: Track) -> list[dict[str, Any]]:
 
 def shell_effects(effects: Effects, track: Track, *, by_layer: bool = True) -> dict[str, Any]:
     """Returns the effect of ablating all waves of about one length, in all layers and in each."""
-    model = effects.forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
+    model = effects.forecaster.operator
     if model.waves is None:
         return {"reason": "content windows have no wave number"}
-    numbers, every = shells(model.waves), range(model.config.num_layers)
+    numbers, every = shells(model.waves), range(len(model.applied_layers))
     filled = np.unique(numbers).tolist()
     alone = [[number] for number in every] if by_layer else []
     jobs = [(layers, shell) for layers in (every, *alone) for shell in filled]
@@ -262,7 +257,7 @@ def _particle_effects(
 
     Where particles move, they bring nothing: every site sees itself.
     """
-    if not model.config.has_particles:
+    if not model.has_particles:
         return {"reason": "the model has no particles"}
     numbers = range(model.config.num_gaussians)
     choices = [frozenset(numbers), *(frozenset({number}) for number in numbers)]
@@ -274,7 +269,7 @@ def _particle_effects(
 
 def _head_effects(effects: Effects, model: GaussianParticleOperator, track: Track) -> Any:
     """Returns the effect of ablating each head of each layer; waves have none."""
-    if not isinstance(model.config, PaperConfig):
+    if model.waves is not None:
         return {"reason": "waves have no heads"}
     count, modes = model.config.num_heads, model.config.num_gaussians
     rows = []

@@ -15,8 +15,6 @@ from gpo.data.splits import owner
 from gpo.forecast.examples import Example, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.model.trace import Trace
 from gpo.numerics.norms import relative_l2
@@ -40,27 +38,27 @@ class Batch:
     def predicted(self, forecaster: Forecaster, ablation: Ablation | None = None) -> Tensor:
         """Returns the predictions in the units of the data."""
         example = self.example
-        with torch.no_grad():
-            return forecaster(
-                example.frames, example.coords, weights=example.site_weights, ablation=ablation
-            )
+        with torch.no_grad(), (ablation or Ablation()).applied(forecaster.model.operator):
+            return forecaster(example.frames, example.coords, weights=example.site_weights)
 
     def traced(self, forecaster: Forecaster) -> Trace:
         """Returns all intermediate activations of the prediction."""
-        model, example = forecaster.model, self.example
-        assert isinstance(model, GaussianParticleOperator)
+        example = self.example
         values = forecaster.normalised_input(example.frames)
         with torch.no_grad():
-            return model.trace(values, example.coords, weights=example.site_weights)
+            return forecaster.operator.trace(values, example.coords, weights=example.site_weights)
 
     def particles(self, forecaster: Forecaster) -> Particles:
         """Returns the particles, those of the last layer that has some; none raise a `ValueError`."""
-        model, example = forecaster.model, self.example
-        assert isinstance(model, GaussianParticleOperator | GaussianField)
-        values = forecaster.normalised_input(example.frames)
+        return self.layer_particles(forecaster)[-1]
+
+    def layer_particles(self, forecaster: Forecaster) -> tuple[Particles, ...]:
+        """Returns the particles of every layer with transport, or those of the encoder."""
+        example, values = self.example, forecaster.normalised_input(self.example.frames)
         with torch.no_grad():
-            found = model.particles(values, example.coords, weights=example.site_weights)
-        return found if isinstance(found, Particles) else found[-1]
+            return forecaster.operator.particles(
+                values, example.coords, weights=example.site_weights
+            )
 
     def errors(self, prediction: Tensor) -> list[float]:
         """Returns the relative L2 of every example."""

@@ -20,7 +20,6 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.displacing import Read, replaced_by, start_of
 from gpo.model.ablation import Ablation
-from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.norms import normalised_weights
 
 MAX_PARTS = 6
@@ -115,13 +114,15 @@ def _with_parts(
     parts: frozenset[int],
 ) -> Tensor:
     """Returns the prediction with some transports, and with gates where the last part is among them."""
-    model = forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
     used = {
         layer: read[layer] if number in parts else torch.zeros_like(read[layer])
         for number, layer in enumerate(layers)
     }
-    gates = frozenset() if len(layers) in parts else frozenset(range(model.config.num_layers))
+    gates = (
+        frozenset()
+        if len(layers) in parts
+        else frozenset(range(len(forecaster.operator.applied_layers)))
+    )
     ablation = Ablation(gates=gates, displacing=replaced_by(used))
     return batch.predicted(forecaster, ablation).double()
 

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.execution.points import Sites
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.sites import Sites
 from gpo.numerics.domain import Domain
 from gpo.transforms.lattice import LatticePoints
 
@@ -33,7 +33,7 @@ class Carrier:
     @property
     def domain(self) -> Domain:
         """Where all of it happens."""
-        return self.model.config.domain
+        return self.model.problem.domain
 
     def at(
         self,
@@ -45,7 +45,7 @@ class Carrier:
         places = self.domain.wrap(positions.reshape(1, -1, dim))
         asked = self.domain.to_local(places).to(self.model.dtype)
         points = self._located(asked)
-        laid = points.lattice.lay(vectors.transpose(0, 1).to(self.model.dtype).contiguous())
+        laid = points.lattice.interpolate(vectors.transpose(0, 1).to(self.model.dtype).contiguous())
         nodes, weights = points.corners(asked.new_zeros(batch * tracers, 1, 1, len(points.cells)))
         sample = torch.arange(batch).repeat_interleave(tracers)[:, None]
         corners = laid[nodes[:, 0, 0].long(), sample]
@@ -56,15 +56,13 @@ class Carrier:
 
     def _located(self, asked: Float[Tensor, "1 points dim"]) -> LatticePoints:
         """Returns where points are on the lattice of the sites; on a mesh its next nodes tell."""
-        chunker, waves = self.model.chunker, self.model.chunker.waves
-        assert waves is not None
-        if waves.mesh_shape:
-            points = chunker.at_queries(self.sites, asked)[0].on_lattice
+        cache, geometry = self.sites.cache, self.sites.geometry
+        if self.model.problem.is_fitted:
+            points = cache.at_queries(asked, geometry).on_lattice
         else:
-            there = chunker.geometry_at(self.sites)
-            assert there is not None
-            assert there.on_lattice is not None
-            points = there.on_lattice.lattice.locate(waves.positions(asked), asked)
+            assert cache.waves is not None
+            assert geometry.on_lattice is not None
+            points = geometry.on_lattice.lattice.locate(cache.waves.positions(asked), asked)
         assert points is not None
         return points
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.model.ablation import Ablation
-from gpo.model.operator import GaussianParticleOperator
 from gpo.transforms.waves import Waves
 
 
@@ -36,9 +35,8 @@ class Component:
 
 def make_components(forecaster: Forecaster, batches: Sequence[Batch]) -> list[Component]:
     """Returns all modes of a gpo with layers."""
-    model = forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
-    num_layers = model.config.num_layers
+    model = forecaster.operator
+    num_layers = len(model.applied_layers)
     if model.waves is not None:
         scores = wave_energies(forecaster, batches)[1].sum(0)
         return [
@@ -82,9 +80,9 @@ def wave_energies(
         trace = batch.traced(forecaster)
         assert trace.waves is not None
         twice = trace.waves.multiplicities.double()
-        layers = trace.wave_modes
+        layers = trace.modes
         tokens = torch.stack([modes.tokens for modes in layers]).double().square()
-        filtered = torch.stack([modes.scattered for modes in layers]).double().square()
+        filtered = torch.stack([modes.fields for modes in layers]).double().square()
         measured = measured + (twice * tokens.sum((1, 3, 4))).numpy()
         scattered = scattered + (twice * filtered.sum((1, 3, 4))).numpy()
         responses = [modes.response.double().square().sum(0).mean(-1).numpy() for modes in layers]
@@ -116,7 +114,7 @@ def _content_energies(forecaster: Forecaster, batches: Sequence[Batch]) -> np.nd
         energies = [
             torch.einsum("bhnm,bn->bhm", windows.double(), weights)
             * modes.coupled.double().square().sum(-1)
-            for windows, modes in zip(trace.windows, trace.content_modes, strict=True)
+            for windows, modes in zip(trace.windows, trace.modes, strict=True)
         ]
         rows.append(torch.stack(energies, dim=1).flatten(2))
     return torch.cat(rows).mean(0).numpy()

@@ -8,8 +8,7 @@ import numpy as np
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.models import variant_name
-from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
+from gpo.interpretation.ablations import Track, compare_ablations, has_layers, run_ablations
 from gpo.interpretation.batches import Batch, make_batches
 from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.motion_numbers import describe_motion
@@ -19,7 +18,6 @@ from gpo.interpretation.structures import describe_structures
 from gpo.interpretation.tracers import follow_tracers
 from gpo.interpretation.waves import describe_waves
 from gpo.interpretation.windows import describe_content_windows
-from gpo.model.operator import GaussianParticleOperator
 
 NUM_COMPARED = 32
 """Examples whose particles are compared with those of other data: one forward pass each."""
@@ -83,7 +81,7 @@ def interpret(
             forecaster, data, members, variables, motion["best"], num_examples=num_examples
         )
     return Interpretation(
-        variant_name(forecaster.model),
+        _variant(forecaster),
         len(chosen),
         describe_structures(forecaster, batches, generator, variables),
         describe_windows(forecaster, batches),
@@ -94,6 +92,14 @@ def interpret(
     )
 
 
+def _variant(forecaster: Forecaster) -> str:
+    """Returns which of the operators a model is; empty for a baseline."""
+    operator = forecaster.model.operator
+    if operator is None:
+        return ""
+    return "paper" if operator.waves is None else "geometric"
+
+
 def describe_windows(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
     """Returns how waves or content windows are used, layer by layer, for `interpret.json`.
 
@@ -101,10 +107,9 @@ def describe_windows(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[s
         forecaster: A trained gpo.
         batches: The examples.
     """
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator) or model.config.num_layers == 0:
+    if not has_layers(forecaster):
         return {"reason": "the model has no layers: there are no windows"}
-    if model.waves is not None:
+    if forecaster.operator.waves is not None:
         return {"kind": "waves", **describe_waves(forecaster, batches)}
     return {"kind": "content", "layers": describe_content_windows(forecaster, batches)}
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.particle_fields import Assigned
-from gpo.model.config import GeometricConfig
+from gpo.model.model import AbstractModel
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
@@ -27,11 +27,10 @@ AT_REACH = 0.99
 """Fraction of the reach from which on a displacement counts as being as far as it may be."""
 
 
-def has_moving_particles(model: nn.Module) -> bool:
+def has_moving_particles(model: AbstractModel) -> bool:
     """Returns whether sites look at each other through particles that move."""
-    if not isinstance(model, GaussianParticleOperator):
-        return False
-    return isinstance(model.config, GeometricConfig) and model.config.has_particles
+    operator = model.operator
+    return operator is not None and bool(operator.transports)
 
 
 def displacements(
@@ -111,15 +110,18 @@ class MotionFields:
         )
 
 
-def fraction_at_reach(moving: Sequence[MotionFields], config: GeometricConfig) -> float | None:
+def fraction_at_reach(
+    moving: Sequence[MotionFields], model: GaussianParticleOperator
+) -> float | None:
     """Returns the fraction of displacements as long along some axis as they may be.
 
     Such a particle says that its site looks far away, not where to, and learns nothing any more.
     None on a mesh fitted to a body, where a reach is counted in nodes.
     """
-    if config.mesh_shape:
+    if model.problem.is_fitted:
         return None
-    sides = np.subtract(config.domain.upper, config.domain.lower)
-    most = AT_REACH * config.reach * (sides.max() if config.domain.is_sphere else sides)
+    domain = model.problem.domain
+    sides = np.subtract(domain.upper, domain.lower)
+    most = AT_REACH * model.config.reach * (sides.max() if domain.is_sphere else sides)
     rows = [one.each[np.isfinite(one.displacement)] for one in moving]
     return float(np.mean([(np.abs(ways) > most).any(-1).mean() for ways in rows]))

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
@@ -20,8 +18,7 @@ from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.motion import displacements, has_moving_particles
 from gpo.interpretation.velocity_match import VelocityMatch
 from gpo.model.ablation import Ablation
-from gpo.model.config import GeometricConfig
-from gpo.model.operator import GaussianParticleOperator
+from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
 
 LAST, MEAN = "the last frame", "the mean of the training data"
@@ -91,21 +88,14 @@ def particle_rows(
     return rows, told
 
 
-def transporting_layers(model: nn.Module) -> range:
-    """Returns the numbers of the layers whose particles move: the last ones."""
-    assert isinstance(model, GaussianParticleOperator)
-    assert isinstance(model.config, GeometricConfig)
-    count = model.config.num_layers
-    return range(max(0, count - model.config.num_transports), count)
+def transporting_layers(model: AbstractModel) -> list[int]:
+    """Returns the numbers of the layers with transport."""
+    return [] if model.operator is None else model.operator.transports
 
 
 def particles_by_layer(forecaster: Forecaster, batch: Batch) -> tuple[Particles, ...]:
     """Returns the particles of every layer that transports."""
-    model, example = forecaster.model, batch.example
-    assert isinstance(model, GaussianParticleOperator)
-    values = forecaster.normalised_input(example.frames)
-    with torch.no_grad():
-        return model.particles(values, example.coords, weights=example.site_weights)
+    return batch.layer_particles(forecaster)
 
 
 def best_of(motion: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -1,7 +1,7 @@
 r"""Particle reconstruction: the field that the particles of all sites represent.
 
 Gaussians $z_i=w_iG_i$ that carry amounts $a_i$, the values of their sites, make the field
-$\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$. A `GaussianField` has a decoder of its own for that.
+$\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$. A Gaussian field has a decoder of its own for that.
 Particles that move have none: they say where a site looks, and carry nothing of their own.
 """
 
@@ -13,9 +13,6 @@ from torch import Tensor
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
-from gpo.model.config import GeometricConfig
-from gpo.model.field import GaussianField
-from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
@@ -40,20 +37,17 @@ class ParticleReconstruction:
 @torch.no_grad()
 def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruction | None:
     """Returns the particle reconstruction of one example; None where no encoder makes particles."""
-    model = forecaster.model
-    if not isinstance(model, GaussianParticleOperator | GaussianField):
-        return None
-    if isinstance(model.config, GeometricConfig) or not model.config.has_particles:
+    operator = forecaster.model.operator
+    if operator is None or not operator.lift.has_particles:
         return None
     values = forecaster.normalised_input(example.frames)
-    found = model.particles(values, example.coords, weights=example.site_weights)
-    particles = found if isinstance(found, Particles) else found[0]
+    (particles,) = operator.particles(values, example.coords, weights=example.site_weights)
     field = example.fields[0, -1]
-    if isinstance(model, GaussianField):
+    if forecaster.reconstructs:
         reconstructed = forecaster(example.frames, example.coords, weights=example.site_weights)[0]
         return ParticleReconstruction(particles, field, reconstructed)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
-    reconstructed = _reconstructed(particles, amounts, example, model)
+    reconstructed = _reconstructed(particles, amounts, example, operator.problem.domain)
     reconstructed = reconstructed * forecaster.input_std + forecaster.input_mean
     return ParticleReconstruction(
         particles, field, reconstructed[:, forecaster.task.num_forcings :]
@@ -61,7 +55,7 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
 
 
 def _reconstructed(
-    particles: Particles, amounts: Tensor, example: Example, model: GaussianParticleOperator
+    particles: Particles, amounts: Tensor, example: Example, domain: Domain
 ) -> Tensor:
     coords, num_gaussians = example.coords[0], particles.weights.shape[-1]
     sites = (example.weights[0] > 0).nonzero().flatten()
@@ -73,7 +67,7 @@ def _reconstructed(
         particles.scales[0, sites].flatten(0, 1).double(),
         particles.weights[0, sites].flatten().double(),
         amounts[sites].repeat_interleave(num_gaussians, dim=0).double(),
-        model.config.domain,
+        domain,
     )
 
 

@@ -20,7 +20,6 @@ from gpo.interpretation.flow import Flow, FlowVariables, vorticity
 from gpo.interpretation.motion import MotionFields, fraction_at_reach, has_moving_particles
 from gpo.interpretation.null import MEANINGS, Comparison, Null, rank_test
 from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
-from gpo.model.config import GeometricConfig
 
 MISSING = {
     "footprints": "too many pairs of site and particle",
@@ -103,11 +102,10 @@ def _of_kind(
 ) -> dict[str, Any]:
     """Returns what is told of one kind of particles alone."""
     moving = [one for one in particles if isinstance(one, MotionFields)]
-    config = forecaster.model.config
-    if isinstance(config, GeometricConfig):
+    if forecaster.operator.transports:
         return {
             "along_flow": _along_flow(moving, flows, nulls, has_same_sites),
-            "fraction_at_reach": fraction_at_reach(moving, config),
+            "fraction_at_reach": fraction_at_reach(moving, forecaster.operator),
         }
     encoded = [one.basis_at_site for one in particles if isinstance(one, ParticleFields)]
     return {"basis_at_site": float(np.mean(encoded))}

@@ -23,7 +23,6 @@ from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.motion import displacements
 from gpo.interpretation.motion_numbers import transporting_layers
 from gpo.model.ablation import Ablation
-from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
@@ -133,10 +132,9 @@ def _followed(
 
 def carrier_of(forecaster: Forecaster, example: Example) -> Carrier:
     """Returns what moves points between the sites of examples, all of which are the same."""
-    model = forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
-    values = forecaster.normalised_input(example.frames)[:1]
-    return Carrier(model, model.check(values, example.coords[:1], example.site_weights[:1], None))
+    operator, values = forecaster.operator, forecaster.normalised_input(example.frames)[:1]
+    sites = operator.sites(values, example.coords[:1], example.site_weights[:1], is_whole=True)
+    return Carrier(operator, sites)
 
 
 def carried(
@@ -215,17 +213,14 @@ def rollout_particles(
         num_steps: How often it is applied.
         ablation: Components that are switched off in every step.
     """
-    model, frames = forecaster.model, example.frames
-    assert isinstance(model, GaussianParticleOperator)
+    operator, frames = forecaster.operator, example.frames
     for step in range(num_steps):
         if not bool(frames.isfinite().all()):
             return
         values = forecaster.normalised_input(frames)
-        with torch.no_grad():
-            trace = model.trace(
-                values, example.coords, weights=example.site_weights, ablation=ablation
-            )
-        yield tuple(held for held in trace.particles if isinstance(held, Particles))
+        with torch.no_grad(), ablation.applied(operator):
+            trace = operator.trace(values, example.coords, weights=example.site_weights)
+        yield trace.gaussians
         if step + 1 < num_steps:
             forecast = forecaster.denormalised(forecaster.apply_increment(trace.output, values))
             forcings = None if example.forcings is None else example.forcings[:, step]

@@ -16,8 +16,7 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.components import shells, wave_energies
-from gpo.model.operator import GaussianParticleOperator
-from gpo.transforms.gram import HARDLY_SEEN
+from gpo.transforms.gram import EIGENVALUE_FLOOR
 from gpo.transforms.waves import Waves
 
 CHUNK = 4096
@@ -33,10 +32,8 @@ def describe_waves(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str
         forecaster: A trained gpo of the geometric variant.
         batches: The examples.
     """
-    model = forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
-    assert model.waves is not None
-    windows = model.waves
+    windows = forecaster.operator.waves
+    assert windows is not None
     measured, scattered, responses = wave_energies(forecaster, batches)
     numbers = shells(windows)
     layers = []
@@ -96,7 +93,7 @@ def gram_numbers(
         "waves": _extremes(waves),
         "measured": {
             **_extremes(measured),
-            "fraction_hardly_seen": float((measured < HARDLY_SEEN).mean()),
+            "fraction_hardly_seen": float((measured < EIGENVALUE_FLOOR).mean()),
         },
     }
 

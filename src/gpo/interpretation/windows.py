@@ -15,7 +15,6 @@ from torch import Tensor
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.moments import spread
-from gpo.model.operator import GaussianParticleOperator
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import normalised_weights
 
@@ -29,8 +28,7 @@ def describe_content_windows(
         forecaster: A trained gpo of the paper's variant.
         batches: The examples.
     """
-    model = forecaster.model
-    assert isinstance(model, GaussianParticleOperator)
+    model = forecaster.operator
     rows: list[list[dict[str, np.ndarray]]] = []
     for batch in batches:
         trace = batch.traced(forecaster)
@@ -38,7 +36,7 @@ def describe_content_windows(
         coords = batch.example.coords.double()
         rows.append(
             [
-                window_statistics(windows.double(), coords, weights, model.config.domain)
+                window_statistics(windows.double(), coords, weights, model.problem.domain)
                 for windows in trace.windows
             ]
         )

@@ -6,10 +6,12 @@ The file names are those of `huggingface_hub`, so a folder can be pushed and pul
 import hashlib
 import json
 import typing
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -18,7 +20,8 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
 from gpo.atomic_files import file_problem, whole_file
-from gpo.model.config import FieldConfig, GeometricConfig, ModelConfig, PaperConfig
+from gpo.model.former import renamed, upgraded
+from gpo.model.problem import Problem
 from gpo.settings_files import CheckpointError, check_fields
 
 CONFIG_NAME = "config.json"
@@ -30,46 +33,73 @@ ABOUT = ("model_type", "gpo_version", CHECKSUM)
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What real weights may be stored as."""
 
-Model = TypeVar("Model", bound=nn.Module)
-Config = TypeVar("Config")
+OUR_MODELS = ("gpo", "gpo-paper", "gaussian-field")
+FORMER_NAMES = ("GaussianParticleOperator", "GaussianField")
+"""Names of our models in gpo 0.1."""
 
 
-MODEL_TYPES: dict[str, type[ModelConfig]] = {
-    "gpo": GeometricConfig,
-    "gpo-paper": PaperConfig,
-    "gaussian-field": FieldConfig,
-}
-"""How our own models are known, by their configurations."""
+@dataclass(frozen=True)
+class Stored:
+    """The content of `config.json`."""
 
-FORMER_TYPES = {"GaussianParticleOperator", "GaussianField"}
-"""How they were known in gpo 0.1."""
+    path: Path
+    name: str
+    problem: dict[str, Any]
+    config: dict[str, Any]
+    renames: Callable[[str], str] = str
+    """Maps the names of stored tensors to those of today."""
+
+    def build_problem(self) -> Problem:
+        """Returns the problem that the model was built for."""
+        return build(Problem, self.problem, f"{self.path}: problem")
 
 
-def save(
-    model: nn.Module, config: Any, folder: str | Path, *, model_type: str | None = None
-) -> None:
+def save(module: nn.Module, name: str, problem: Problem, config: Any, folder: str | Path) -> None:
     """Writes both files; each appears whole or not at all.
 
     Args:
-        model: What to keep.
+        module: Whose parameters to save.
+        name: How the model is registered.
+        problem: What it was built for.
         config: The data class it was built from.
         folder: Where; made if missing.
-        model_type: How the model is known; by its configuration when not given.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
-    }
-    if model_type is None:
-        model_type = next(name for name, kind in MODEL_TYPES.items() if isinstance(config, kind))
+    state = {key: tensor.detach().cpu().contiguous() for key, tensor in module.state_dict().items()}
     packed = pack_tensors(state, metadata={"format": "pt"})
-    about = dict(zip(ABOUT, (model_type, version("gpo"), sha256(packed)), strict=True))
-    text = json.dumps({**about, **asdict(config)}, indent=2) + "\n"
+    about = dict(zip(ABOUT, (name, version("gpo"), sha256(packed)), strict=True))
+    content = {**about, "problem": asdict(problem), "config": asdict(config)}
     # Both are whole before either is moved to its place.
     with whole_file(folder / CONFIG_NAME) as config_file, whole_file(folder / WEIGHTS_NAME) as file:
-        config_file.write_text(text, encoding="utf-8")
+        config_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         file.write_bytes(packed)
+
+
+def read(folder: str | Path) -> Stored:
+    """Returns the content of `config.json`, in the form of this version."""
+    path, stored = Path(folder) / CONFIG_NAME, _read_config(folder)
+    name, made_by = str(stored.get("model_type")), str(stored.get("gpo_version"))
+    former = "0.1.0" if name in FORMER_NAMES else made_by
+    if name in FORMER_NAMES or (name in OUR_MODELS and made_by.startswith("0.2.")):
+        raise CheckpointError(
+            f"{path}: this {name} was written by gpo {former}, and its weights have other names "
+            f"since. gpo {former} loads it; train it anew with this version."
+        )
+    for key in ABOUT:
+        stored.pop(key, None)
+    if name in OUR_MODELS and "problem" not in stored:
+        return Stored(path, name, *upgraded(name, stored), partial(renamed, stored))
+    for key in ("problem", "config"):
+        if not isinstance(stored.get(key), dict):
+            raise CheckpointError(f"{path}: field `{key}` is missing.")
+    unknown = sorted(stored.keys() - {"problem", "config"})
+    if unknown:
+        raise CheckpointError(f"{path}: field `{unknown[0]}` is unknown.")
+    problem = dict(stored["problem"])
+    if made_by.startswith(("0.1.", "0.3.", "0.4.", "0.5.", "0.6.")):
+        problem.setdefault("num_points", None)
+    return Stored(path, name, problem, stored["config"])
 
 
 def sha256(content: bytes) -> str:
@@ -77,53 +107,23 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def model_type(folder: str | Path) -> str:
-    """Returns how the model in a folder is known."""
-    stored = _read_config(folder)
-    found, made_by = str(stored.get("model_type")), str(stored.get("gpo_version"))
-    former = "0.1.0" if found in FORMER_TYPES else made_by
-    if found in FORMER_TYPES or (found in MODEL_TYPES and made_by.startswith("0.2.")):
-        raise CheckpointError(
-            f"{Path(folder) / CONFIG_NAME}: this {found} was written by gpo {former}, and its "
-            f"weights have other names since. gpo {former} loads it; train it anew with this version."
-        )
-    return found
+def load_weights(
+    module: nn.Module, folder: str | Path, renames: Callable[[str], str] = str
+) -> None:
+    """Loads the weights in a folder, which must have the module's names and shapes and be finite.
 
-
-def load_config(folder: str | Path, config_class: type[Config]) -> Config:
-    """Returns the configuration in a folder, every field present, known and of its type."""
-    stored = _read_config(folder)
-    for name in ABOUT:
-        stored.pop(name, None)
-    return build(config_class, stored, str(Path(folder) / CONFIG_NAME))
-
-
-def load(model_class: type[Model], folder: str | Path) -> Model:
-    """Returns the operator or field in a folder; its configuration must suit the class."""
-    found = model_type(folder)
-    config_class = MODEL_TYPES.get(found)
-    suits = config_class is FieldConfig, model_class.__name__ == "GaussianField"
-    if config_class is None or suits[0] != suits[1]:
-        raise CheckpointError(
-            f"{Path(folder) / CONFIG_NAME}: field `model_type` must be that of a "
-            f"{model_class.__name__}, got {found!r}."
-        )
-    config = load_config(folder, config_class)
-    with torch.device("meta"):
-        model = model_class(config)
-    load_weights(model, folder)
-    return model
-
-
-def load_weights(model: nn.Module, folder: str | Path) -> None:
-    """Gives a model the weights in a folder, which must have its names and shapes and be finite."""
+    Args:
+        module: Takes them.
+        folder: Holds them.
+        renames: Maps the names of stored tensors to those of the module.
+    """
     path = Path(folder) / WEIGHTS_NAME
     packed, checksum = _read(path), _read_config(folder).get(CHECKSUM)
     try:
-        state = load_tensors(packed)
+        state = {renames(name): tensor for name, tensor in load_tensors(packed).items()}
     except SafetensorError as error:
         raise CheckpointError(f"{path}: must be a whole safetensors file, got {error}.") from error
-    expected = model.state_dict()
+    expected = module.state_dict()
     for name in sorted(expected.keys() | state.keys()):
         if name not in state:
             raise CheckpointError(f"{path}: tensor `{name}` is missing.")
@@ -141,7 +141,7 @@ def load_weights(model: nn.Module, folder: str | Path) -> None:
             f"{path}: is not what was saved: its SHA-256 is not the `{CHECKSUM}` of {CONFIG_NAME}. "
             "Copy the folder again, or train the model again."
         )
-    model.load_state_dict(state, assign=True)
+    module.load_state_dict(state, assign=True)
 
 
 def check_numbers(values: Tensor, like: torch.dtype, path: Path, name: str) -> None:

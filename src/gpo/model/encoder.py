@@ -1,116 +1,82 @@
-r"""The encoder $E_\theta$ and the decoder $f^{\mathrm{dec}}_\phi$ (section 2.1, eq. decoder).
+r"""The encoder $E_\theta$ (section 2.1): values at sites in, Gaussian particles out.
 
-Values at sites in, Gaussian particles out; at the other end, the field read off the state of a
-point. `MLPEncoder` is the paper's ablation "without Gaussian field".
+`MLPEncoder` is the paper's ablation "without Gaussian field".
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import linear, softplus
+from torch.nn.functional import softplus
 
-from gpo.model.ablation import Ablation
-from gpo.model.config import FieldConfig, ModelConfig, PaperConfig
-from gpo.model.features import PositionFeatures, make_features
+from gpo.model.config import PaperConfig
+from gpo.model.features import PointFeatures, describe_points, make_features
 from gpo.model.particles import AbstractLatent, Particles
+from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
-
-EncodedConfig = PaperConfig | FieldConfig
-"""Configurations of models with an encoder of particles."""
+from gpo.numerics.products import without
 
 SCALE_FLOOR = 1e-4
 """Added to every scale, in unit lengths: a softplus may underflow, a division may not."""
 
 REACH = 2.0
-"""Farthest that a displaced center is from its site along an axis, in its own scales.
+"""Largest displacement of a center from its site along an axis, in its own scales.
 
-Without a bound centers run away to where their site does not see them: the mean of a site's
-centers is held near it, but not each of them, and what is not seen costs nothing.
+Without a bound centers drift to where their site has no weight on them: the loss keeps the mean of
+a site's centers near the site, but not each of them.
 """
 
 
-@dataclass(frozen=True)
-class SiteFeatures:
-    r"""$\eta_j=[a_j,\gamma(x_j)]$ of every site, in two parts."""
-
-    values: Float[Tensor, "batch points channels"]
-    position: Float[Tensor, "#batch points features"]
-    """One set where all samples have the same sites, which most data has."""
-
-    def project(self, layer: nn.Linear) -> Float[Tensor, "batch points out"]:
-        r"""Returns $W\eta_j+b$, the part of the position only once for all samples."""
-        channels = self.values.shape[-1]
-        there = linear(self.position, layer.weight[:, channels:], layer.bias)
-        return linear(self.values, layer.weight[:, :channels]) + there
-
-
-def describe_sites(
-    features: PositionFeatures,
-    values: Float[Tensor, "batch points channels"],
-    coords: Float[Tensor, "#batch points dim"],
-) -> SiteFeatures:
-    """Returns values and position features of every site, these once where samples share sites."""
-    if len(coords) > 1 and not torch.compiler.is_compiling():
-        coords = coords[:1] if bool((coords == coords[:1]).all()) else coords
-    return SiteFeatures(values, features(coords))
-
-
 class AbstractEncoder(nn.Module, ABC):
-    """Turns a field at sites into what every site owns: particles, or features in their place."""
+    """Maps a field at sites to particles of every site, or to features in their place."""
 
-    def __init__(self, config: EncodedConfig) -> None:
+    def __init__(self, problem: Problem, config: PaperConfig) -> None:
         super().__init__()
-        self.domain = config.domain
-        self.features = make_features(config.encoder, config.domain, config.hidden_dim)
-        self.num_inputs = config.in_channels + self.features.num_features
+        self.domain = problem.domain
+        self.features = make_features(config, problem.domain, config.hidden_dim)
+        self.num_inputs = problem.in_channels + self.features.num_features
 
     def forward(
         self,
         values: Float[Tensor, "batch points channels"],
         coords: Float[Tensor, "#batch points dim"],
     ) -> AbstractLatent:
-        """Returns what every site owns."""
-        return self.read(self.describe(values, coords), coords)
-
-    def describe(
-        self,
-        values: Float[Tensor, "batch points channels"],
-        coords: Float[Tensor, "#batch points dim"],
-    ) -> SiteFeatures:
-        """Returns values and position features of every site."""
-        return describe_sites(self.features, values, coords)
+        """Returns the particles of every site."""
+        return self.read(describe_points(self.features, values, coords), coords)
 
     @abstractmethod
     def read(
-        self, features: SiteFeatures, coords: Float[Tensor, "#batch points dim"]
+        self, features: PointFeatures, coords: Float[Tensor, "#batch points dim"]
     ) -> AbstractLatent:
-        """Returns what sites own, from their features."""
+        """Returns the particles of sites, from their features."""
 
 
 class ParticleEncoder(AbstractEncoder):
     r"""Predicts $(\mu,\sigma,w)$ at every site from $\eta_j=[a_j,\gamma(x_j)]$."""
 
-    def __init__(self, config: EncodedConfig) -> None:
-        super().__init__(config)
-        self.is_displacement = config.encoder.centers == "displacement"
-        self.num_gaussians = config.encoder.num_gaussians
-        hidden, per_axis = config.hidden_dim, config.encoder.num_gaussians * config.domain.dim
+    def __init__(self, problem: Problem, config: PaperConfig) -> None:
+        super().__init__(problem, config)
+        self.is_displacement = config.centers == "displacement"
+        self.num_gaussians = config.num_gaussians
+        hidden, per_axis = config.hidden_dim, config.num_gaussians * problem.domain.dim
         self.lift = nn.Linear(self.num_inputs, hidden)
         self.centers = Head(hidden, per_axis)
         self.scales = Head(hidden, per_axis)
-        self.weights = Head(hidden, config.encoder.num_gaussians)
+        self.weights = Head(hidden, config.num_gaussians)
         self._spread_out()
 
-    def read(self, features: SiteFeatures, coords: Float[Tensor, "#batch points dim"]) -> Particles:
+    def read(
+        self, features: PointFeatures, coords: Float[Tensor, "#batch points dim"]
+    ) -> Particles:
         """Returns the particles of sites, from their features."""
         hidden = torch.relu(features.project(self.lift))
         shape = (*features.values.shape[:2], self.num_gaussians, self.domain.dim)
         centers = self.centers(hidden).reshape(shape)
-        scales = softplus(self.scales(hidden).reshape(shape)) + SCALE_FLOOR
+        scales = _positive(self.scales(hidden)).reshape(shape) + SCALE_FLOOR
         scales = scales * self.domain.unit_lengths(coords)
         weights = torch.softmax(self.weights(hidden), dim=-1)
         if self.is_displacement:
@@ -123,7 +89,7 @@ class ParticleEncoder(AbstractEncoder):
 
     @torch.no_grad()
     def _spread_out(self) -> None:
-        """Starts with centers all over the domain, or scattered closely around their site."""
+        """Initialises centers all over the domain, or closely around their site."""
         bias = self.centers.out.bias
         if self.is_displacement:
             bias.normal_(0, 0.5)
@@ -148,7 +114,7 @@ class Head(nn.Module):
 
 @dataclass(frozen=True)
 class MLPFeatures(AbstractLatent):
-    """Features with no geometry: what a site holds is the same wherever it is evaluated."""
+    """Features without geometry: their basis is the same wherever it is evaluated."""
 
     features: Float[Tensor, "batch points gaussians"]
 
@@ -166,16 +132,16 @@ class MLPFeatures(AbstractLatent):
         """Interpolates the features."""
         return MLPFeatures(neighbours.blend(neighbours.gather(self.features)))
 
-    def ablated(self, ablation: Ablation) -> "MLPFeatures":
-        """Returns the features with those of ablated sites, and ablated ones, set to zero."""
-        return MLPFeatures(ablation.of_sites(self.features))
+    def without(self, sites: Sequence[int], gaussians: Sequence[int]) -> "MLPFeatures":
+        """Returns the features with those of some sites, and some of every site, zero."""
+        return MLPFeatures(without(without(self.features, sites, dim=1), gaussians, dim=-1))
 
 
 class MLPEncoder(AbstractEncoder):
     """As deep as the particle encoder's three heads; positive, so that mass keeps its meaning."""
 
-    def __init__(self, config: EncodedConfig) -> None:
-        super().__init__(config)
+    def __init__(self, problem: Problem, config: PaperConfig) -> None:
+        super().__init__(problem, config)
         hidden = config.hidden_dim
         self.layers = nn.Sequential(
             nn.Linear(self.num_inputs, hidden),
@@ -186,11 +152,11 @@ class MLPEncoder(AbstractEncoder):
             nn.ReLU(),
             nn.Linear(hidden, hidden),
             nn.ReLU(),
-            nn.Linear(hidden, config.encoder.num_gaussians),
+            nn.Linear(hidden, config.num_gaussians),
         )
 
     def read(
-        self, features: SiteFeatures, coords: Float[Tensor, "#batch points dim"]
+        self, features: PointFeatures, coords: Float[Tensor, "#batch points dim"]
     ) -> MLPFeatures:
         """Returns the features that take the place of particles."""
         first, *others = self.layers
@@ -198,27 +164,15 @@ class MLPEncoder(AbstractEncoder):
         hidden = features.project(first)
         for layer in others:
             hidden = layer(hidden)
-        return MLPFeatures(softplus(hidden))
+        return MLPFeatures(_positive(hidden))
 
 
-class Decoder(nn.Module):
-    """Regresses the value of the field at a point from its basis, or from its state."""
-
-    def __init__(self, config: ModelConfig, channels: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(channels, config.hidden_dim),
-            nn.ReLU(),
-            nn.Linear(config.hidden_dim, config.out_channels),
-        )
-
-    def forward(
-        self, state: Float[Tensor, "batch points channels"]
-    ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the field's values."""
-        return self.layers(state)
+def _positive(raw: Float[Tensor, "batch points out"]) -> Float[Tensor, "batch points out"]:
+    """Returns the softplus, along one axis: with more, compiled gradients have wrong strides."""
+    return softplus(raw.flatten()).view_as(raw)
 
 
-def make_encoder(config: EncodedConfig) -> ParticleEncoder | MLPEncoder:
+def make_encoder(problem: Problem, config: PaperConfig) -> ParticleEncoder | MLPEncoder:
     """Builds the encoder of a configuration."""
-    return ParticleEncoder(config) if config.encoder.has_gaussian_field else MLPEncoder(config)
+    encoder = ParticleEncoder if config.has_gaussian_field else MLPEncoder
+    return encoder(problem, config)

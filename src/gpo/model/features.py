@@ -1,12 +1,14 @@
 r"""How a site's position enters encoder or lift: the map $\gamma(x)$ of section 2.1."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
-from gpo.model.config import EncoderConfig, GeometricConfig
+from gpo.model.config import AnyConfig
 from gpo.numerics.domain import Domain
 
 
@@ -18,11 +20,11 @@ class FourierFeatures(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, config: EncoderConfig | GeometricConfig, domain: Domain) -> None:
+    def __init__(self, config: AnyConfig, domain: Domain) -> None:
         super().__init__()
         self.domain = domain
         self.num_features = 2 * config.num_frequencies
-        generator = torch.Generator().manual_seed(config.fourier_seed)
+        generator = torch.Generator().manual_seed(config.fourier_seed or 0)
         shape = (config.num_frequencies, domain.dim)
         frequencies = torch.randn(shape, generator=generator, device="cpu") * config.fourier_std
         is_periodic = torch.tensor(self.domain.periodic, device="cpu")
@@ -68,10 +70,32 @@ class NoFeatures(nn.Module):
 PositionFeatures = FourierFeatures | LearnedFeatures | NoFeatures
 
 
-def make_features(
-    config: EncoderConfig | GeometricConfig, domain: Domain, hidden_dim: int
-) -> PositionFeatures:
+def make_features(config: AnyConfig, domain: Domain, hidden_dim: int) -> PositionFeatures:
     """Builds what `config.features` names."""
     if config.features == "fourier":
         return FourierFeatures(config, domain)
     return LearnedFeatures(domain, hidden_dim) if config.features == "mlp" else NoFeatures()
+
+
+@dataclass(frozen=True)
+class PointFeatures:
+    r"""$\eta_j=[a_j,\gamma(x_j)]$ of every point, in two parts."""
+
+    values: Float[Tensor, "batch points channels"]
+    position: Float[Tensor, "#batch points features"]
+    """One set where all samples have the same points, as most data have."""
+
+    def project(self, layer: nn.Linear) -> Float[Tensor, "batch points out"]:
+        r"""Returns $W\eta_j+b$; the part of the position is computed once for all samples."""
+        channels = self.values.shape[-1]
+        there = linear(self.position, layer.weight[:, channels:], layer.bias)
+        return linear(self.values, layer.weight[:, :channels]) + there
+
+
+def describe_points(
+    features: PositionFeatures,
+    values: Float[Tensor, "batch points channels"],
+    coords: Float[Tensor, "#batch points dim"],
+) -> PointFeatures:
+    """Returns values and position features of every point."""
+    return PointFeatures(values, features(coords))

@@ -9,14 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.inspect.cloud import ParticleCloud
-from gpo.model.ablation import Ablation
 from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
 from gpo.numerics.neighbours import Neighbours
+from gpo.numerics.products import without
 
 
 class AbstractLatent(ABC):
-    """What every site owns: particles, or what the ablation without them puts in their place."""
+    """The particles of every site, or the features that replace them in an ablation."""
 
     @abstractmethod
     def basis(
@@ -26,44 +26,36 @@ class AbstractLatent(ABC):
 
     @abstractmethod
     def descriptor(self, domain: Domain) -> Float[Tensor, "batch points features"]:
-        """Returns what windows see of a site besides its basis."""
+        """Returns what windows use of a site besides its basis."""
 
     @abstractmethod
     def blend(self, neighbours: Neighbours, domain: Domain) -> "AbstractLatent":
-        """Returns what free queries own: that of their neighbours, blended."""
-
-    @classmethod
-    def joined(cls, parts: Sequence["AbstractLatent"]) -> "AbstractLatent":
-        """Returns what all sites own from what chunks of them own."""
-        if len(parts) == 1:
-            return parts[0]
-        names = [field.name for field in fields(cls)]  # pyright: ignore[reportArgumentType]
-        return cls(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in names))
+        """Returns the particles of queries, interpolated from those of their neighbours."""
 
     def placed(self, domain: Domain, dtype: torch.dtype) -> "AbstractLatent":
-        """Returns the same in coordinates of the domain, which inside are counted from its corner.
+        """Returns the same in coordinates of the domain; inside they are counted from its corner.
 
         Args:
             domain: Where the sites lie.
-            dtype: In which their coordinates were given.
+            dtype: The type of the coordinates.
         """
         return self
 
     @abstractmethod
-    def ablated(self, ablation: Ablation) -> "AbstractLatent":
-        """Returns the same with nothing at ablated sites, and without ablated Gaussians."""
+    def without(self, sites: Sequence[int], gaussians: Sequence[int]) -> "AbstractLatent":
+        """Returns the same with zero weight at some sites, and for some Gaussians of every site."""
 
 
 @dataclass(frozen=True)
 class Particles(AbstractLatent):
-    """The Gaussians every site owns: the state that can be drawn."""
+    """The Gaussian particles of every site."""
 
     centers: Float[Tensor, "batch points gaussians dim"]
     """Where each Gaussian peaks, in domain coordinates."""
     scales: Float[Tensor, "batch points gaussians dim"]
     """Standard deviation along every axis, in domain units."""
     weights: Float[Tensor, "batch points gaussians"]
-    """How a site's unit of mass is shared among its Gaussians."""
+    """Weight of each Gaussian; those of a site sum to one."""
 
     def basis(
         self, coords: Float[Tensor, "#batch points dim"], domain: Domain
@@ -95,9 +87,10 @@ class Particles(AbstractLatent):
         centers, scales = domain.from_local(self.centers), domain.lengths_from_local(self.scales)
         return Particles(centers.to(dtype), scales.to(dtype), self.weights.to(dtype))
 
-    def ablated(self, ablation: Ablation) -> "Particles":
-        """Returns the particles; ablated ones, and those of ablated sites, have weight zero."""
-        return replace(self, weights=ablation.of_sites(self.weights))
+    def without(self, sites: Sequence[int], gaussians: Sequence[int]) -> "Particles":
+        """Returns the particles with zero weight at some sites, and for some Gaussians of every site."""
+        weights = without(without(self.weights, sites, dim=1), gaussians, dim=-1)
+        return replace(self, weights=weights)
 
     def cloud(self, domain: Domain) -> ParticleCloud:
         """Returns all particles in one list: to choose from, measure, save and export."""
@@ -108,3 +101,12 @@ class Particles(AbstractLatent):
             self.weights.flatten(),
         )
         return ParticleCloud(*columns, samples, sites, gaussians, domain)
+
+
+def join_latents(parts: Sequence[AbstractLatent]) -> AbstractLatent:
+    """Returns the particles of all sites from those of chunks of them."""
+    if len(parts) == 1:
+        return parts[0]
+    kind = type(parts[0])
+    names = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]
+    return kind(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in names))

@@ -1,65 +1,58 @@
 """The paper's configurations, one per benchmark, and its ablations."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from gpo.model.config import EncoderConfig, PaperConfig
-from gpo.model.operator import count_parameters
+import torch
+
+from gpo.model.config import AnyConfig, OperatorConfig, PaperConfig
+from gpo.model.operator import GaussianParticleOperator
+from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
 
 
-def _config(
-    channels: tuple[int, int], domain: Domain, hidden_dim: int, num_layers: int, num_gaussians: int
-) -> PaperConfig:
+def _sizes(hidden_dim: int, num_layers: int, num_gaussians: int) -> PaperConfig:
     return PaperConfig(
-        in_channels=channels[0],
-        out_channels=channels[1],
         hidden_dim=hidden_dim,
         num_layers=num_layers,
         num_heads=hidden_dim // 16,
-        encoder=EncoderConfig(num_gaussians=num_gaussians),
-        domain=domain,
+        num_gaussians=num_gaussians,
     )
 
 
-PRESETS: dict[str, PaperConfig] = {
+PRESETS: dict[str, tuple[Problem, PaperConfig]] = {
     # Vorticity in a periodic box.
-    "ns2d": _config((1, 1), Domain.unit_box(2, periodic=True), 128, 8, 32),
+    "ns2d": (Problem(1, 1, Domain.unit_box(2, periodic=True)), _sizes(128, 8, 32)),
     # Density, pressure and three velocities in a periodic cube.
-    "ns3d": _config((5, 5), Domain.unit_box(3, periodic=True), 64, 8, 16),
-    "era5-temp": _config((1, 1), Domain.sphere(), 64, 4, 16),
-    "era5-wind": _config((1, 1), Domain.sphere(), 64, 4, 16),
+    "ns3d": (Problem(5, 5, Domain.unit_box(3, periodic=True)), _sizes(64, 8, 16)),
+    "era5-temp": (Problem(1, 1, Domain.sphere()), _sizes(64, 4, 16)),
+    "era5-wind": (Problem(1, 1, Domain.sphere()), _sizes(64, 4, 16)),
     # One wind component on a projected regional grid.
-    "carra": _config((1, 1), Domain.unit_box(2), 64, 4, 16),
+    "carra": (Problem(1, 1, Domain.unit_box(2)), _sizes(64, 4, 16)),
     # The mesh itself is the input, the Mach number the output; a C-mesh that reaches about 40 chords.
-    "airfoil": _config((2, 1), Domain.box([-40, -40], [40, 40]), 64, 4, 16),
+    "airfoil": (Problem(2, 1, Domain.box([-40, -40], [40, 40])), _sizes(64, 4, 16)),
     # Density, pressure and two velocities, periodic along x only.
-    "turbulent": _config((4, 4), Domain.box([-0.5, -1], [0.5, 2], [True, False]), 128, 8, 32),
+    "turbulent": (
+        Problem(4, 4, Domain.box([-0.5, -1], [0.5, 2], [True, False])),
+        _sizes(128, 8, 32),
+    ),
     # Height and two velocities on the sphere.
-    "planetswe": _config((3, 3), Domain.sphere(), 64, 8, 16),
+    "planetswe": (Problem(3, 3, Domain.sphere()), _sizes(64, 8, 16)),
 }
 """The paper's table of GPO configurations; channels and domains are those of the data."""
 
 
-def preset(name: str, **changes: Any) -> PaperConfig:
-    """Returns the paper's configuration for a benchmark, with `changes` to any field.
-
-    Fields of its `EncoderConfig`, such as `num_gaussians`, may be changed in the same breath.
+def preset(name: str, **changes: Any) -> tuple[Problem, PaperConfig]:
+    """Returns problem and configuration of a benchmark of the paper.
 
     Args:
         name: One of ns2d, ns3d, era5-temp, era5-wind, carra, airfoil, turbulent, planetswe.
-        **changes: Fields of `PaperConfig` or `EncoderConfig` to set otherwise.
+        **changes: Fields of the `PaperConfig` to set otherwise.
     """
     if name not in PRESETS:
         raise ValueError(f"`name` must be one of {', '.join(PRESETS)}, got {name!r}.")
-    return change_config(PRESETS[name], **changes)
-
-
-def change_config(config: PaperConfig, **changes: Any) -> PaperConfig:
-    """Returns a configuration with changes to its own fields and to those of its encoder."""
-    names = {field.name for field in fields(EncoderConfig)}
-    inner = {name: changes.pop(name) for name in names & changes.keys()}
-    return replace(config, encoder=replace(config.encoder, **inner), **changes)
+    problem, config = PRESETS[name]
+    return problem, replace(config, **changes)
 
 
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -73,7 +66,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 """The rows of the paper's ablation table, as changes to a configuration."""
 
 
-def paper_ablation(name: str, config: PaperConfig) -> PaperConfig:
+def paper_ablation(name: str, problem: Problem, config: PaperConfig) -> PaperConfig:
     """Returns `config` with one part taken away and `hidden_dim` refitted.
 
     As in the paper, the parameter count is brought as close to that of `config` as the
@@ -81,21 +74,50 @@ def paper_ablation(name: str, config: PaperConfig) -> PaperConfig:
     """
     if name not in ABLATIONS:
         raise ValueError(f"`name` must be one of {', '.join(ABLATIONS)}, got {name!r}.")
-    goal = count_parameters(config)
+    goal = count_parameters(problem, config)
 
     def with_head_dim(head_dim: int) -> PaperConfig:
-        hidden_dim = head_dim * config.num_heads
-        return change_config(config, **ABLATIONS[name], hidden_dim=hidden_dim)
+        return replace(config, **ABLATIONS[name], hidden_dim=head_dim * config.num_heads)
+
+    def count(head_dim: int) -> int:
+        return count_parameters(problem, with_head_dim(head_dim))
 
     low, high = 1, 2
-    while count_parameters(with_head_dim(high)) < goal:
+    while count(high) < goal:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if count_parameters(with_head_dim(middle)) < goal:
+        if count(middle) < goal:
             low = middle
         else:
             high = middle
-    return min(
-        (with_head_dim(low), with_head_dim(high)), key=lambda c: abs(count_parameters(c) - goal)
-    )
+    return with_head_dim(min((low, high), key=lambda head_dim: abs(count(head_dim) - goal)))
+
+
+def prepare(problem: Problem, config: OperatorConfig, seed: int) -> OperatorConfig:
+    """Returns the configuration of a run, whose seed is that of the Fourier features."""
+    return replace(config, fourier_seed=seed) if config.fourier_seed is None else config
+
+
+def prepare_paper(problem: Problem, config: PaperConfig, seed: int) -> PaperConfig:
+    """Returns the same with the sizes of the row of the ablation table that a run names."""
+    seeded = replace(config, fourier_seed=seed) if config.fourier_seed is None else config
+    if seeded.ablation is None:
+        return seeded
+    return replace(paper_ablation(seeded.ablation, problem, seeded), ablation=None)
+
+
+def count_parameters(problem: Problem, config: AnyConfig = OperatorConfig()) -> int:
+    """Returns how many parameters the operator of a configuration has, without building it."""
+    with torch.device("meta"):
+        return GaussianParticleOperator(problem, config).num_parameters
+
+
+def gaussian_field(
+    problem: Problem, config: PaperConfig = PaperConfig()
+) -> GaussianParticleOperator:
+    r"""Returns the Gaussian field (section 2.1), $\hat a(x)=f^{\mathrm{dec}}_\phi(\mathcal{Z}(x;E_\theta(a)))$.
+
+    It is the paper's operator without layers, an auto-encoder of its own.
+    """
+    return GaussianParticleOperator(problem, replace(config, num_layers=0), name="gaussian-field")

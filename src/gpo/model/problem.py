@@ -1,6 +1,7 @@
-"""The data that a model is built for: channels, domain and kind of sites."""
+"""What a model is built for: channels, domain and kind of sites."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from gpo.numerics.domain import Domain
 
@@ -16,9 +17,47 @@ class Problem:
     domain: Domain
     """Where the sites lie."""
     grid_shape: tuple[int, ...] = ()
-    """Sites along every axis of a structured grid, last axis fastest; empty for scattered points."""
+    """Sites along every axis of a structured grid, last axis fastest; empty for unstructured points."""
     is_fitted: bool = False
-    """Whether that grid is a mesh that follows a body, with coordinates of its own in every sample."""
+    """Whether that grid is a body-fitted mesh, with coordinates of its own in every sample."""
+    num_points: int | None = None
+    """Number of unstructured points, where it is known."""
+
+    def __post_init__(self) -> None:
+        """Refuses what no model can be built for."""
+        for name in ("in_channels", "out_channels"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"`{name}` must be a whole number, at least 1, got {name}={value}."
+                )
+        object.__setattr__(self, "grid_shape", tuple(self.grid_shape))
+        shape = self.grid_shape
+        if self.is_fitted and not (len(shape) in (2, 3) and all(count >= 2 for count in shape)):
+            raise ValueError(
+                "`grid_shape` of a body-fitted mesh must be two or three counts, each at least 2, "
+                f"got grid_shape={shape}."
+            )
+
+    @property
+    def local(self) -> "Problem":
+        """The same with coordinates counted from the corner of the domain."""
+        return replace(self, domain=self.domain.local)
+
+    @property
+    def mesh_shape(self) -> tuple[int, ...]:
+        """Nodes along the axes of a body-fitted mesh; empty for other sites."""
+        return self.grid_shape if self.is_fitted else ()
+
+    @property
+    def num_axes(self) -> int:
+        """Axes that waves run along: all of a mesh or a box, two of a sphere."""
+        return len(self.mesh_shape) or self.domain.dim - self.domain.is_sphere
+
+    @property
+    def num_sites(self) -> int | None:
+        """Number of sites, where it is known."""
+        return math.prod(self.grid_shape) if self.grid_shape else self.num_points
 
 
 class UnsupportedGeometryError(ValueError):

@@ -1,15 +1,14 @@
-"""Models by name: what `--model` takes beside gpo and gpo-paper.
+"""Models by name: what `--model` takes, and what a model folder says it holds.
 
-A baseline is one file, with the network and its configuration, and one registration. A model from
-outside of this package joins with `register_baseline`. Nothing here imports torch.
+A new model is one file, with the network and its configuration, and one registration. Nothing here
+imports torch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gpo.registry import Registry, resolve
-from gpo.settings_files import CheckpointError, check_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,24 +17,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoSettings:
-    """The configuration of a baseline that has nothing to set."""
+class NoConfig:
+    """The configuration of a model that has nothing to set."""
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A network and the configuration that sets its sizes."""
+class ModelEntry:
+    """A network, the configuration that sets its sizes, and how it is trained by default."""
 
     network: Callable[..., "nn.Module"] | str
     """Called with a `Problem` and, where there is anything to set, a configuration; or
     `"module:attribute"`, from where it is imported when it is used."""
-    config_class: type[Any] | str = NoSettings
-    """A frozen data class whose every field has a default; likewise."""
+    config_class: type[Any] | str = NoConfig
+    """A frozen data class whose every field has a default, or where to import it from."""
+    learning_rate: float = 1e-3
+    """Peak learning rate where a run sets none."""
+    prepare: Callable[..., Any] | str | None = None
+    """Called as `prepare(problem, config, seed)` before a run builds the model; returns the
+    configuration to build, with what depends on problem and seed filled in."""
+    is_listed: bool = True
+    """Whether `--model` offers it."""
+    is_operator: bool = False
+    """Whether the network is a `GaussianParticleOperator`: its memory is planned before training, and
+    `--preset paper` sets its sizes to those of the paper's table."""
 
     @property
     def config(self) -> type[Any]:
         """The configuration class."""
         return resolve(self.config_class)
+
+    def prepared(self, problem: "Problem", config: Any, seed: int) -> Any:
+        """Returns the configuration that a run builds."""
+        return config if self.prepare is None else resolve(self.prepare)(problem, config, seed)
 
     def build(self, problem: "Problem", config: Any = None) -> "nn.Module":
         """Returns a new network, with the default sizes where no others are given."""
@@ -45,41 +58,46 @@ class Baseline:
         return network(problem, self.config() if config is None else config)
 
 
-BASELINES: Registry[Baseline] = Registry("model")
-"""Every baseline by the name that commands and tables use; the package `gpo_bench` registers its own."""
+MODELS: Registry[ModelEntry] = Registry(
+    "model",
+    {
+        "gpo": ModelEntry(
+            "gpo.model.operator:GaussianParticleOperator", "gpo.model.config:OperatorConfig", 6e-3,
+            "gpo.model.presets:prepare", is_operator=True,
+        ),
+        "gpo-paper": ModelEntry(
+            "gpo.model.operator:GaussianParticleOperator", "gpo.model.config:PaperConfig", 1e-3,
+            "gpo.model.presets:prepare_paper", is_operator=True,
+        ),
+        "gaussian-field": ModelEntry(
+            "gpo.model.presets:gaussian_field", "gpo.model.config:PaperConfig", 1e-3,
+            "gpo.model.presets:prepare_paper", is_listed=False,
+        ),
+    },
+)  # fmt: skip
+"""Every model by name; the package `gpo_bench` registers the baselines."""
 
 
-def register_baseline(
-    name: str, network: Callable[..., "nn.Module"], config: type[Any] = NoSettings
+def listed_models() -> list[str]:
+    """Returns the names that `--model` offers."""
+    return [name for name in MODELS if MODELS[name].is_listed]
+
+
+def register_model(
+    name: str,
+    network: "Callable[..., nn.Module] | str",
+    config: type[Any] | str = NoConfig,
+    *,
+    learning_rate: float = 1e-3,
 ) -> None:
-    """Makes a model of one's own known to every command, under a name that is not taken.
+    """Makes a model known to every command, under a name that is not taken.
 
     Args:
         name: What `--model` takes.
         network: A class whose objects are built as `network(problem, config)` and called as
-            `model(values, coords, weights=...)`; `AbstractBaseline` checks and masks its input.
-        config: A frozen data class with defaults and a docstring per field; left out, the network
-            is built as `network(problem)`.
+            `model(values, coords, weights=...)`, or `"module:attribute"`.
+        config: A frozen data class with defaults and a docstring per field, which become flags;
+            left out, the network is built as `network(problem)`.
+        learning_rate: Peak learning rate where a run sets none.
     """
-    if name in ("gpo", *BASELINES):
-        raise ValueError(f"`name` must not be taken, got {name!r}. Choose another.")
-    BASELINES.register(name, Baseline(network, config))
-
-
-def baseline_config(name: str, settings: Mapping[str, object]) -> Any:
-    """Returns the configuration of a baseline with some fields changed.
-
-    Args:
-        name: A name of `BASELINES`.
-        settings: Values by field; one that is unknown or of another type is refused.
-    """
-    config = find_baseline(name).config
-    where = f"settings of {name}"
-    return config(**check_fields(config, settings, where, error=CheckpointError))
-
-
-def find_baseline(name: str) -> Baseline:
-    """Returns a baseline; refuses unknown names with all known ones."""
-    if name not in BASELINES:
-        raise ValueError(f"`model` must be one of gpo, {', '.join(BASELINES)}, got {name!r}.")
-    return BASELINES[name]
+    MODELS.register(name, ModelEntry(network, config, learning_rate))

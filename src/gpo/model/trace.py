@@ -1,16 +1,25 @@
-"""Every intermediate of a forward pass, in the order of the method section."""
+"""Every intermediate of a forward pass, to be drawn, measured or saved; recorded by taps."""
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.model.modes import AbstractModes, ContentModes, WaveModes
-from gpo.model.particles import AbstractLatent
+from gpo.execution.points import Points, Sites
+from gpo.model.layer import AbstractLayer
+from gpo.model.particles import AbstractLatent, Particles
+from gpo.model.taps import Tap, tapped
 from gpo.numerics.domain import Domain
 from gpo.optional import require
 from gpo.transforms.waves import Waves
+
+if TYPE_CHECKING:
+    from gpo.model.operator import GaussianParticleOperator
 
 
 @dataclass(frozen=True)
@@ -18,12 +27,12 @@ class Trace:
     """What the operator computed on its way from a field to its answer."""
 
     particles: tuple[AbstractLatent, ...]
-    """The particles at the sites, of every layer that transports; in the paper's variant those of
-    the encoder (plain features in the ablation without them)."""
+    """The particles of every layer with transport; in the paper's operator those of the encoder
+    (plain features in the ablation without them)."""
     states: tuple[Float[Tensor, "batch points channels"], ...]
-    r"""$h^{(0)},\ldots,h^{(n)}$: the state before and after every layer; the basis $Z$ in the paper's variant."""
-    modes: tuple[AbstractModes, ...]
-    """Tokens and couplings of every layer."""
+    r"""$h^{(0)},\ldots,h^{(n)}$: the state before and after every layer; the basis $Z$ in the paper's operator."""
+    modes: tuple[Any, ...]
+    """What every layer took from all sites: `WaveModes` or `AttentionModes`."""
     windows: tuple[Float[Tensor, "batch heads points modes"], ...]
     """The windows of every layer; none where test functions are waves, which no field changes."""
     output: Float[Tensor, "batch points out_channels"]
@@ -33,34 +42,29 @@ class Trace:
     domain: Domain
     """Where they lie."""
     waves: Waves | None = None
-    """The test functions of all layers, where they are waves: their wave vectors, and what to draw."""
+    """The test functions of all layers, where they are waves."""
 
     @property
-    def wave_modes(self) -> tuple[WaveModes, ...]:
-        """The modes of every layer, where test functions are waves."""
-        return tuple(modes for modes in self.modes if isinstance(modes, WaveModes))
-
-    @property
-    def content_modes(self) -> tuple[ContentModes, ...]:
-        """The modes of every layer, where windows depend on the field."""
-        return tuple(modes for modes in self.modes if isinstance(modes, ContentModes))
+    def gaussians(self) -> tuple[Particles, ...]:
+        """The particles, where there are Gaussians."""
+        return tuple(one for one in self.particles if isinstance(one, Particles))
 
     @property
     def tokens(self) -> tuple[Tensor, ...]:
-        """What the test functions of every layer measured."""
-        return tuple(modes.tokens for modes in (*self.wave_modes, *self.content_modes))
+        """What the test functions of every layer measure."""
+        return tuple(modes.tokens for modes in self.modes)
 
     @property
     def responses(self) -> tuple[Float[Tensor, "2 modes fields"], ...]:
-        """By what modes are multiplied in every layer, real and imaginary part, where they are waves."""
-        return tuple(modes.response for modes in self.wave_modes)
+        """The filter of every layer, real and imaginary part, where test functions are waves."""
+        return () if self.waves is None else tuple(modes.response for modes in self.modes)
 
     @property
     def couplings(self) -> tuple[Float[Tensor, "batch heads modes modes"], ...]:
         """The coupling between modes in every layer; none where every mode is filtered on its own."""
-        return tuple(modes.coupling for modes in self.content_modes)
+        return () if self.waves is not None else tuple(modes.coupling for modes in self.modes)
 
-    # What writes and reads files takes half a second to import, so only those wait who need it.
+    # Reading and writing files takes half a second to import, so it is imported where it is used.
 
     def save(self, path: str | Path, *, length_units: str = "1") -> None:
         """Writes a new file, NetCDF (`.nc`) or Zarr (`.zarr`), with CF metadata.
@@ -77,3 +81,82 @@ class Trace:
         """Returns what `save` wrote."""
         files = require("gpo.model.trace_file", "data", "Loading a trace")
         return cls(**files.load_trace(path))
+
+
+class Recorded(AbstractLayer):
+    """A layer whose states are handed to a function."""
+
+    def __init__(self, layer: AbstractLayer, keep: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.layer, self.keep, self.sizes = layer, keep, layer.sizes
+
+    def couple(self, state: Any, sites: Sites) -> Any:
+        """Returns what the layer takes from the sites."""
+        return self.layer.couple(state, sites)
+
+    def update(self, state: Any, points: Points, coupled: Any) -> Any:
+        """Returns the state after the layer."""
+        updated = self.layer.update(state, points, coupled)
+        self.keep(updated)
+        return updated
+
+
+RECORDED = ("modes", "windows", "displacement", "transport", "particles")
+"""Intermediates that a trace keeps."""
+
+
+def record(
+    model: "GaussianParticleOperator",
+    values: Tensor,
+    coords: Tensor,
+    weights: Tensor | None,
+    *,
+    num_layers: int | None = None,
+) -> Trace:
+    """Returns the trace of a forward pass.
+
+    Args:
+        model: The operator.
+        values: The input field.
+        coords: The sites.
+        weights: Quadrature weights.
+        num_layers: How many of the layers are applied; all when not given.
+    """
+    kept: dict[str, dict[int, Any]] = defaultdict(dict)
+
+    def keep(name: str) -> Tap:
+        def function(layer: int, value: Any) -> Any:
+            kept[name][layer] = value
+            return value
+
+        return Tap(name, function)
+
+    def keep_state(number: int, state: Any) -> None:
+        kept["state"][number] = state
+
+    taps = [keep(name) for name in RECORDED]
+    taps.append(Tap("layer", lambda number, layer: Recorded(layer, partial(keep_state, number))))
+    with tapped(taps, needs_all_sites=True):
+        sites = model.sites(values, coords, weights)
+        output = model.run(sites, num_layers=num_layers).at_sites()
+    layers, (points,) = model.applied_layers, sites.chunks
+    particles = [*kept["particles"].values()]
+    for number, displacement in kept["displacement"].items():
+        contribution = kept["transport"][number]
+        layer: Any = layers[number]
+        particles.append(layer.particles(displacement, contribution, points))
+    domain, dtype = model.problem.domain, sites.coords_dtype
+    coords = domain.from_local(sites.geometry.coords).to(dtype).expand(len(values), -1, -1)
+    return Trace(
+        tuple(one.placed(domain, dtype) for one in particles),
+        tuple(
+            (one if isinstance(one, Tensor) else one.values).transpose(0, 1)
+            for one in kept["state"].values()
+        ),
+        tuple(kept["modes"].values()),
+        tuple(one.permute(1, 2, 0, 3) for one in kept["windows"].values()),
+        output,
+        coords,
+        domain,
+        model.waves,
+    )

@@ -1,7 +1,7 @@
 """A trace as a file: particles, states, windows, tokens, couplings and output by name.
 
 Layers and states are axes of their own. Complex numbers are two real ones along `part`, the real
-one first. Waves are told by their wave vectors, and built again from the numbers they follow from.
+one first. Waves are stored by their wave vectors, and made again from the numbers that define them.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,10 @@ from gpo.inspect.files import (
     variable,
     write_dataset,
 )
+from gpo.model.attention import AttentionModes
 from gpo.model.encoder import MLPFeatures
-from gpo.model.modes import AbstractModes, ContentModes, WaveModes
 from gpo.model.particles import AbstractLatent, Particles
+from gpo.model.wave_layer import WaveModes
 from gpo.numerics.domain import Domain
 from gpo.transforms.waves import Waves
 
@@ -40,19 +41,27 @@ HEADS = ("layer", "sample", "head")
 Table = dict[str, tuple[tuple[str, ...], str, str]]
 
 WAVES: Table = {
-    "token": ((*MODAL, "sample", "channel"), "tokens", "what a wave measured of the state"),
-    "response": ((*MODAL, "field"), "response", "by what a mode of a field is multiplied"),
-    "scattered": ((*MODAL, "sample", "field"), "scattered", "what is scattered back to the sites"),
+    "token": ((*MODAL, "sample", "channel"), "tokens", "projection of the state onto a wave"),
+    "response": ((*MODAL, "field"), "response", "factor of a mode of a field"),
+    "scattered": (
+        (*MODAL, "sample", "field"),
+        "fields",
+        "filtered modes, which are evaluated at the points",
+    ),
 }
 """Variable, axes, attribute of `WaveModes` and meaning."""
 
 CONTENT: Table = {
-    "token": ((*HEADS, "mode", "head_channel"), "tokens", "what a window measured of the basis"),
+    "token": ((*HEADS, "mode", "head_channel"), "tokens", "mean of the basis over a window"),
     "coupling": ((*HEADS, "mode", "from_mode"), "coupling", "how much a mode takes of another"),
     "coupled": ((*HEADS, "mode", "head_channel"), "coupled", "tokens after coupling"),
-    "scattered": ((*HEADS, "mode", "gaussian"), "scattered", "what is scattered back to the sites"),
+    "scattered": (
+        (*HEADS, "mode", "gaussian"),
+        "fields",
+        "coupled modes, which are evaluated at the points",
+    ),
 }
-"""Variable, axes, attribute of `ContentModes` and meaning."""
+"""Variable, axes, attribute of `AttentionModes` and meaning."""
 
 WINDOW = (*HEADS, "site", "mode")
 GUIDE = ("transport", "part", "mode", "sample", "number")
@@ -64,7 +73,7 @@ def save_trace(
     *,
     particles: tuple[AbstractLatent, ...],
     states: tuple[Tensor, ...],
-    modes: tuple[AbstractModes, ...],
+    modes: tuple[Any, ...],
     windows: tuple[Tensor, ...],
     output: Tensor,
     coords: Tensor,
@@ -91,7 +100,7 @@ def save_trace(
         content["weight"] = variable(OWNED, weights, WEIGHT_MEANING)
     for one in particles:
         if isinstance(one, MLPFeatures):
-            meaning = "what a site holds instead of particles"
+            meaning = "features of a site in place of particles"
             content["feature"] = variable(OWNED[1:], one.features, meaning)
     attributes: dict[str, list[int] | list[float]] = {}
     if waves is not None:
@@ -109,9 +118,9 @@ def save_trace(
         for name, (dims, attribute, meaning) in (WAVES if waves else CONTENT).items():
             parts = [getattr(layer, attribute) for layer in modes]
             content[name] = variable(dims, torch.stack(parts), meaning)
-    guides = [one.guides for one in modes if isinstance(one, WaveModes) and one.guides is not None]
-    if guides:
-        content["guide"] = variable(GUIDE, torch.stack(guides), "what particles are read off")
+    moving = [one.displacement for one in modes if getattr(one, "displacement", None) is not None]
+    if moving:
+        content["guide"] = variable(GUIDE, torch.stack(moving), "modes of the displacements")
     title = "Every intermediate of a forward pass of the Gaussian Particle Operator"
     write_dataset(path, "Trace", title, domain, content, places, attributes)
 
@@ -128,7 +137,7 @@ def load_trace(path: str | Path) -> dict[str, Any]:
         modes = tuple(_wave_modes(stored, num_layers))
     elif num_layers:
         windows = stored.tensor("window", WINDOW).unbind()
-        modes = tuple(ContentModes(**parts) for parts in _layers(stored, CONTENT, num_layers))
+        modes = tuple(AttentionModes(**parts) for parts in _layers(stored, CONTENT, num_layers))
     coords, output = stored.places("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
     return {
         "particles": tuple(_particles(stored, domain)),
@@ -163,15 +172,15 @@ def _waves(stored: Stored, domain: Domain) -> Waves | None:
 
 
 def _wave_modes(stored: Stored, num_layers: int) -> Iterator[WaveModes]:
-    """Yields the modes of every layer; the last ones guide particles."""
+    """Yields the modes of every layer; the last ones have displacements."""
     guides = list(stored.tensor("guide", GUIDE)) if "guide" in stored else []
     missing: list[Tensor | None] = [None] * (num_layers - len(guides))
     for parts, guide in zip(_layers(stored, WAVES, num_layers), missing + guides, strict=True):
-        yield WaveModes(**parts, guides=guide)
+        yield WaveModes(**parts, displacement=guide)
 
 
-def _layers(stored: Stored, table: Table, num_layers: int) -> Iterator[dict[str, Tensor]]:
-    """Yields what every layer saw, by the names of its attributes."""
+def _layers(stored: Stored, table: Table, num_layers: int) -> Iterator[dict[str, Any]]:
+    """Yields the modes of every layer, by the names of their attributes."""
     if num_layers:
         whole = {
             attribute: stored.tensor(name, dims) for name, (dims, attribute, _) in table.items()

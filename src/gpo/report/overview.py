@@ -1,4 +1,4 @@
-"""One picture of one prediction: input, truth, prediction, error, particles, layers."""
+"""Overview figure of one prediction: input, truth, prediction, error, particles and layers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,17 +23,17 @@ def draw_prediction(
     *,
     complete: Callable[[Tensor], Tensor] = lambda output: output,
 ) -> Path:
-    """Writes a PNG with input, truth, prediction, error, particles and the layers' activation.
+    """Writes a PNG with input, truth, prediction, error, particles and activations of the layers.
 
     Args:
-        path: Where the picture goes; folders are made.
+        path: The file to write; missing folders are created.
         model: A trained operator on a plane or a sphere.
-        values: One input field.
-        coords: Its sites.
+        values: The input field.
+        coords: The sites.
         target: The true output at the sites.
-        complete: Maps the operator's output, which may be an increment, to the predicted field.
+        complete: Maps the output of the operator, which may be an increment, to the predicted field.
     """
-    trace, domain = model.trace(values, coords), model.config.domain
+    trace, domain = model.trace(values, coords), model.problem.domain
     output, truth = complete(trace.output)[0, :, 0], target[0, :, 0]
     largest = truth.abs().max().item() or 1.0
     figure, grid = plt.subplots(2, 4, figsize=(17, 7.5), layout="constrained")
@@ -52,7 +52,7 @@ def draw_prediction(
         draw(grid[1, 0], trace.particles[-1], coords, domain)
     last = len(trace.states) - 1
     for axes, layer in zip(grid[1, 1:3], (0, last), strict=True):
-        # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.
+        # Renormalisation keeps the sum over Gaussians; the sum of squares shows how mass is distributed.
         spread = trace.states[layer][0].square().sum(-1)
         draw_field(
             axes, coords, spread, domain, title=f"Σ {'z' if trace.windows else 'h'}² after layer {layer}",
@@ -66,8 +66,8 @@ def draw_prediction(
             title=f"window of mode {widest.item()}, layer {last}",
             limits=(0.0, window[:, widest].max().item()), color_map="viridis",
         )  # fmt: skip
-    elif trace.waves is not None and trace.wave_modes:
-        energy = trace.wave_modes[-1].scattered[:, :, 0].square().sum((0, 2))
+    elif trace.waves is not None and trace.modes:
+        energy = trace.modes[-1].fields[:, :, 0].square().sum((0, 2))
         mode = int((energy * trace.waves.vectors.any(-1)).argmax())
         vector = ", ".join(f"{part:.3g}" for part in trace.waves.vectors[mode].tolist())
         draw_field(

@@ -234,7 +234,7 @@ class Search:
             changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
         else:
             changes += [{"relative_to": "change"}, {"noise": 0.0}]
-        sizes = self.config.model.settings
+        sizes = self.config.model.config
         if steps >= MANY_STEPS and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
         return [change for change in changes if not change.keys() & self.given]

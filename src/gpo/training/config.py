@@ -12,6 +12,7 @@ from tyro.conf import arg
 
 from gpo.atomic_files import write_text
 from gpo.data.forcing_config import ForcingConfig
+from gpo.model.registry import MODELS
 from gpo.settings_files import check_fields, read_yaml
 from gpo.training.parts import (
     BudgetConfig,
@@ -21,7 +22,9 @@ from gpo.training.parts import (
     TaskConfig,
     check_setting,
 )
-from gpo.training.settings import OURS
+
+ADDED = ("fourier_seed", "num_nodes")
+"""Fields of our models that gpo 0.7 added."""
 
 PART = arg(help="")
 """The name of a part is all the help that a group of flags needs."""
@@ -87,7 +90,7 @@ class RunConfig:
     def save(self, path: Path) -> None:
         """Writes the whole configuration as YAML, by part."""
         parts = {name: asdict(part) for name, part in vars(self).items()}
-        parts["model"] = {"name": self.model.name, **parts["model"]["settings"]}
+        parts["model"] = {"name": self.model.name, **parts["model"]["config"]}
         plain = {
             name: {key: list(v) if isinstance(v, tuple) else v for key, v in part.items()}
             for name, part in parts.items()
@@ -98,12 +101,21 @@ class RunConfig:
     def load(cls, path: Path) -> "RunConfig":
         """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
         stored = read_parts(path)
+        for name in ADDED:
+            # Run folders of gpo 0.6 and before do not have them.
+            stored.get("model", {}).setdefault(name, None)
         start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
         for part, known in start.names().items():
             for name in known:
                 # A default in its place could silently be another run.
                 if name not in stored.get(part, {}):
                     raise ValueError(f"{path}: field `{part}.{name}` is missing.")
+        known = start.names()["model"]
+        stored["model"] = {
+            name: value
+            for name, value in stored["model"].items()
+            if name in known or name not in ADDED
+        }
         return start._merged(stored, str(path))
 
     @property
@@ -123,7 +135,7 @@ class RunConfig:
         """The highest learning rate as given, else the usual one, a third of it for fine-tuning."""
         if self.optimizer.learning_rate is not None:
             return self.optimizer.learning_rate
-        usual = 6e-3 if self.model.name == "gpo" else 1e-3
+        usual = MODELS[self.model.name].learning_rate
         return usual if self.optimizer.init is None else usual / 3
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
@@ -134,13 +146,13 @@ class RunConfig:
 
     def _flat(self) -> dict[str, Any]:
         values = {name: value for part in vars(self).values() for name, value in vars(part).items()}
-        sizes, name = vars(values.pop("settings")), values.pop("name")
+        sizes, name = vars(values.pop("config")), values.pop("name")
         return {**values, "model": name, **sizes}
 
     def names(self) -> dict[str, list[str]]:
         """Returns the names of the fields of every part."""
         known = {name: [one.name for one in fields(part)] for name, part in vars(self).items()}
-        return {**known, "model": ["name", *(one.name for one in fields(self.model.settings))]}
+        return {**known, "model": ["name", *(one.name for one in fields(self.model.config))]}
 
     def _part_of(self, name: str) -> str:
         for part, known in self.names().items():
@@ -164,8 +176,8 @@ class RunConfig:
     def _merged_model(self, given: dict[str, Any], where: str) -> ModelConfig:
         name = given.pop("name", self.model.name)
         start = self.model if name == self.model.name else ModelConfig(name=name)
-        sizes = check_fields(type(start.settings), given, where, prefix="model.")
-        return replace(start, settings=replace(start.settings, **sizes))
+        sizes = check_fields(type(start.config), given, where, prefix="model.")
+        return replace(start, config=replace(start.config, **sizes))
 
 
 def read_parts(path: Path) -> dict[str, dict[str, Any]]:
@@ -241,10 +253,8 @@ def starting_point(
     """
     name = model or ("gpo-paper" if preset == "paper" or phase == "field" else "gpo")
     settings: dict[str, Any] = {"preset": preset, **RECIPES[preset]}
-    if preset == "paper" and name in OURS:
+    if preset == "paper":
         settings |= _paper_sizes(name, benchmark)
-    if preset == "paper" and name == "gpo-paper":
-        settings["centers"] = "absolute"
     task = TaskConfig(phase="field" if phase == "field" else "operator")
     start = RunConfig(model=ModelConfig(name=name), task=task)
     return start.changed(**settings)
@@ -257,6 +267,8 @@ def _paper_sizes(model: str, benchmark: str | None) -> dict[str, int]:
 
     if benchmark not in PRESETS:
         return {}
+    if not MODELS[model].is_operator:
+        return {}
     names = ("hidden_dim", "num_layers", "num_heads", "num_gaussians")
-    known = {one.name for one in fields(OURS[model])}
-    return {name: getattr(PRESETS[benchmark], name) for name in names if name in known}
+    known = {one.name for one in fields(MODELS[model].config)}
+    return {name: getattr(PRESETS[benchmark][1], name) for name in names if name in known}

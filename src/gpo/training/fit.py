@@ -30,7 +30,7 @@ from gpo.parallel.processes import (
     check_restarts,
     global_rank,
     num_processes,
-    tells_of_lost_processes,
+    reports_lost_processes,
 )
 from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
@@ -127,7 +127,7 @@ def _fit(
         _prepare(module, loader, world)
     if newest is None or not _has_ended(newest, config):
         trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)
-        with _without_advice(), tells_of_lost_processes(world, lambda: _newest_name(run)):
+        with _without_advice(), reports_lost_processes(world, lambda: _newest_name(run)):
             try:
                 trainer.fit(module, loader, validation_loader, ckpt_path=newest, weights_only=True)
             except SystemExit as stopped:

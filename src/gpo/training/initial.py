@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from gpo.forecast.forecaster import Forecaster, Task
-from gpo.model.field import GaussianField
 from gpo.model.mode_filter import ModeFilter
 from gpo.settings_files import CheckpointError
 from gpo.training.run_folder import Run
@@ -44,8 +43,8 @@ def begin_with(forecaster: Forecaster, folder: Path) -> str:
             left.append(name)
     if not whole and not parts:
         raise CheckpointError(
-            f"{folder}: nothing of its {type(origin.model).__name__} fits a new "
-            f"{type(forecaster.model).__name__}. Choose the same --model and sizes."
+            f"{folder}: nothing of its {origin.model.name} fits a new "
+            f"{forecaster.model.name}. Choose the same --model and sizes."
         )
     told = f"begins with {len(whole)} of {len(target)} parameters of {folder}"
     if parts:
@@ -54,11 +53,8 @@ def begin_with(forecaster: Forecaster, folder: Path) -> str:
 
 
 def _named(forecaster: Forecaster) -> dict[str, Tensor]:
-    """Returns parameters and buffers by name; a Gaussian field's have those of its operator."""
-    stored = forecaster.model.state_dict()
-    if isinstance(forecaster.model, GaussianField):
-        return {name.removeprefix("operator."): value for name, value in stored.items()}
-    return stored
+    """Returns parameters and buffers by name."""
+    return forecaster.model.state_dict()
 
 
 def _filters(forecaster: Forecaster) -> dict[str, tuple[int, ...]]:
@@ -156,7 +152,7 @@ def _last_linear(model: nn.Module) -> str:
     """Returns the name of the layer that makes the outputs of our operator."""
     named = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     decoders = [name for name in named if "decoder." in name]
-    return decoders[-1].removeprefix("operator.") if decoders else ""
+    return decoders[-1] if decoders else ""
 
 
 def _listed(names: Sequence[str]) -> str:

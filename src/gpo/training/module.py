@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
+from gpo.model.losses import LossWeights
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import global_rank
@@ -21,7 +22,6 @@ from gpo.training.budget import Budget
 from gpo.training.checkpoints import BEST, RunCheckpoints
 from gpo.training.config import RunConfig
 from gpo.training.divergence import MOST, DivergenceWatch
-from gpo.training.models import loss_weights
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
 from gpo.visible_text import visible
@@ -40,7 +40,7 @@ class TrainingModule(lightning.LightningModule):
         super().__init__()
         self.forecaster, self.config = forecaster, config
         self.budget, self.partition = budget, partition
-        self.loss_weights, self.progress = loss_weights(config), 0.0
+        self.loss_weights, self.progress = LossWeights.of(config.model.config), 0.0
         self.watch, self.events = DivergenceWatch(), list[str]()
         self.reason = ""
         """Why training ended; empty while it goes on."""

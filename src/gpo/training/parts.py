@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from gpo.data.forcing_config import NAMES
-from gpo.training.settings import NAME, default_settings
+from gpo.model.config import NAME
+from gpo.model.registry import MODELS, listed_models
 
 Preset = Literal["quick", "default", "paper"]
 Phase = Literal["operator", "field"]
@@ -96,17 +97,20 @@ class ModelConfig:
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
     """gpo, gpo-paper or a baseline; add --help for its settings."""
-    settings: Annotated[Any, arg(name="")] = None
-    """The settings that this model has; its defaults when not given."""
+    config: Annotated[Any, arg(name="")] = None
+    """The configuration of this model; its defaults when not given."""
 
     def __post_init__(self) -> None:
-        """Fills in the defaults of the model; refuses the settings of another."""
-        usual = default_settings(self.name)
-        if self.settings is None:
-            object.__setattr__(self, "settings", usual)
-        elif type(self.settings) is not type(usual):
-            given, expected = type(self.settings).__name__, type(usual).__name__
-            raise ValueError(f"`settings` of {self.name} must be {expected}, got {given}.")
+        """Fills in the defaults of the model; refuses the configuration of another."""
+        if self.name not in listed_models():
+            names = ", ".join(listed_models())
+            raise ValueError(f"`model` must be one of {names}, got {self.name!r}.")
+        expected = MODELS[self.name].config
+        if self.config is None:
+            object.__setattr__(self, "config", expected())
+        elif type(self.config) is not expected:
+            name = type(self.config).__name__
+            raise ValueError(f"`config` of {self.name} must be {expected.__name__}, got {name}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.geometry import Geometry
 from gpo.data.splits import (
     Split,
     split_by_date,
@@ -13,6 +15,7 @@ from gpo.data.splits import (
     split_samples,
     split_time_slices,
 )
+from gpo.execution.memory import memory_problem
 from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import (
@@ -22,11 +25,11 @@ from gpo.forecast.statistics import (
     forcing_statistics,
     training_statistics,
 )
-from gpo.model.memory import memory_problem, needed_bytes
+from gpo.model.model import AbstractModel, build_model
+from gpo.model.problem import Problem
+from gpo.model.registry import MODELS
 from gpo.training.config import RunConfig
-from gpo.training.models import build_model, operator_config
 from gpo.training.parts import TaskConfig
-from gpo.training.settings import OperatorSettings
 
 
 def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
@@ -56,16 +59,25 @@ def new_forecaster(
     if isinstance(data, StaticMaps) and config.task.predict == "increment":
         means = SiteMeans.of(data, split.training)
     task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
-    model = build_model(
-        config,
-        in_channels=task.history * len(task.inputs),
-        out_channels=len(task.outputs),
-        domain=geometry.domain,
-        grid_shape=geometry.grid_shape,
-        is_fitted=bool(geometry.grid_shape) and not geometry.axes,
-        num_points=geometry.num_points,
-    )
-    return Forecaster(model, task, means)
+    channels = task.history * len(task.inputs), len(task.outputs)
+    return Forecaster(new_model(config, make_problem(*channels, geometry)), task, means)
+
+
+def make_problem(in_channels: int, out_channels: int, geometry: Geometry) -> Problem:
+    """Returns what a model of fields on some sites is built for."""
+    shape = geometry.grid_shape
+    return Problem(
+        in_channels, out_channels, geometry.domain, shape,
+        is_fitted=bool(shape) and not geometry.axes,
+        num_points=None if shape else geometry.num_points,
+    )  # fmt: skip
+
+
+def new_model(config: RunConfig, problem: Problem) -> AbstractModel:
+    """Returns the untrained model of a run."""
+    name = "gaussian-field" if config.task.phase == "field" else config.model.name
+    sizes = MODELS[name].prepared(problem, config.model.config, config.optimizer.seed)
+    return build_model(name, problem, sizes)
 
 
 def make_task(
@@ -129,21 +141,17 @@ def training_memory(
 
     Nothing is known of other models than ours: zero.
     """
-    settings, geometry = config.model.settings, data.geometry()
-    if not isinstance(settings, OperatorSettings):
+    if not MODELS[config.model.name].is_operator:
         return 0
+    geometry = data.geometry()
     inputs = data.inputs if isinstance(data, StaticMaps) else (*data.forcings, *data.variables)
     num_sites = -(-max(one.num_points for one in data.geometries) // space_shards)
-    is_fitted = bool(geometry.grid_shape) and not geometry.axes
-    operator = operator_config(
-        settings, in_channels=config.task.history * len(inputs), out_channels=1,
-        domain=geometry.domain, grid_shape=geometry.grid_shape, is_fitted=is_fitted,
-        num_points=geometry.num_points,
-    )  # fmt: skip
-    needed = needed_bytes(
-        operator, num_sites, config.optimizer.batch_size, is_grid=bool(geometry.grid_shape),
-        trains=True,
-    )  # fmt: skip
+    with torch.device("meta"):
+        problem = make_problem(config.task.history * len(inputs), 1, geometry)
+        operator = new_model(config, problem).operator
+    assert operator is not None
+    is_grid, samples = bool(geometry.grid_shape), config.optimizer.batch_size
+    needed = operator.execution.needed_bytes(num_sites, samples, is_grid=is_grid, trains=True)
     advice = "Take less: a smaller --batch-size or --hidden-dim, --coarsen 2, --space-shards 2"
     problem = memory_problem(needed, num_sites, advice)
     if problem is not None:

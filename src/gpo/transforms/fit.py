@@ -1,14 +1,13 @@
 r"""Fits a transform to sites: the Galerkin projection onto a set of waves.
 
 $T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
-$h$; between fields that sites can hardly tell apart, `axis_basis.py` says which is smooth. On a
-periodic grid that is a discrete Fourier transform cut off at the last wave; on any other sites it
-is what comes closest, so that tokens say as little as can be about where the sites are. On a
-tensor grid it is one small matrix product per axis.
+$h$; where the sites do not determine a field, the smoother one is taken (`axis_basis.py`). On a
+periodic grid this is a truncated discrete Fourier transform; on any other sites it is the least-squares
+projection, so that tokens depend on the positions of the sites as little as possible. On a tensor
+grid it is one small matrix product per axis.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -17,8 +16,6 @@ from torch import Tensor
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.gram import inverse_gram
 from gpo.transforms.grid_fit import find_tensor_grid, fit_grid, tokens_of_functions
-from gpo.transforms.lattice_fit import fit_lattice
-from gpo.transforms.site_geometry import CountedSites, SiteGeometry
 from gpo.transforms.transform import (
     AbstractGridTransform,
     AbstractWaveTransform,
@@ -29,14 +26,14 @@ from gpo.transforms.transform import (
 )
 from gpo.transforms.waves import Waves
 
-PLENTY = 16.0
-"""Sites per function, of which some may be at the same place, that are enough in any case."""
+MIN_SITES_PER_MODE = 16.0
+"""Sites per mode from which on duplicated positions need not be counted."""
 
-KEPT_NUMBERS = 2**26
-"""Transforms of more numbers than this are computed whenever they are needed."""
+MAX_KEPT_NUMBERS = 2**26
+"""Larger transforms are computed whenever they are needed, not stored."""
 
 PORTION = 2**13
-"""Points at a time while a transform is fitted."""
+"""Number of points that are processed at a time while a transform is fitted."""
 
 
 def fit_transform(
@@ -49,7 +46,7 @@ def fit_transform(
 
     Args:
         waves: The test functions.
-        positions: Where the sites are along the axes of the waves: one set that all samples shard, or one per sample.
+        positions: Where the sites are along the axes of the waves: one set that all samples share, or one per sample.
         weights: Quadrature weights; 0 masks a site.
         shard: Which part of all sites this process holds.
     """
@@ -58,7 +55,7 @@ def fit_transform(
         if grid is not None:
             return grid
     matrix = _token_matrix(waves, positions, weights, shard)
-    if not shard.is_whole or matrix.shape[1] * weights.numel() > KEPT_NUMBERS:
+    if not shard.is_whole or matrix.shape[1] * weights.numel() > MAX_KEPT_NUMBERS:
         return StreamedTransform(waves, positions, weights, matrix.to(positions))
     exact = positions.double()
     tested = functions_at(waves, exact) * weights.double().unsqueeze(-1)
@@ -68,7 +65,7 @@ def fit_transform(
 def _grid_part(
     waves: Waves, positions: Tensor, weights: Tensor, shard: SpatialShard
 ) -> AbstractGridTransform | None:
-    """Returns the part of a tensor grid that is here, None where there is no such grid."""
+    """Returns the part of a tensor grid that this process holds; None where there is no grid."""
     everywhere = shard.gathered(positions, 1)[0].double(), shard.gathered(weights, 1)[0].double()
     grid = find_tensor_grid(*everywhere)
     if grid is None:
@@ -100,16 +97,16 @@ def _token_matrix(
 def _count_places(
     positions: Tensor, weights: Tensor, shard: SpatialShard, num_functions: int
 ) -> Float[Tensor, " sets"]:
-    """Returns at how many different places there are sites that count.
+    """Returns the number of distinct positions of active sites.
 
     Sites at the same place are one. They are told apart only where that could matter: many times
     more sites than functions are enough in any case.
     """
-    is_counted = weights > 0
-    counts = shard.sum(is_counted.sum(-1).double())
-    if bool((counts > PLENTY * num_functions).all()):
+    is_active = weights > 0
+    counts = shard.sum(is_active.sum(-1).double())
+    if bool((counts > MIN_SITES_PER_MODE * num_functions).all()):
         return counts
-    everywhere = shard.gathered(positions, 1), shard.gathered(is_counted, 1)
+    everywhere = shard.gathered(positions, 1), shard.gathered(is_active, 1)
     different = [
         len(torch.unique(places[counted], dim=0))
         for places, counted in zip(*everywhere, strict=True)
@@ -118,86 +115,6 @@ def _count_places(
 
 
 def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) -> PointTransform:
-    """Returns a transform that only synthesises, at points where nothing is measured."""
+    """Returns a transform for synthesis only, at query points."""
     synthesis = waves_at(waves, positions.double()).to(positions)
     return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
-
-
-class CachedGeometry:
-    """The geometry of the sites of a batch, found once for as long as sites stay."""
-
-    def __init__(self, waves: Waves, *, num_nodes: int | None) -> None:
-        """Knows nothing yet.
-
-        Args:
-            waves: The test functions.
-            num_nodes: Of the lattice of scattered sites; None where no particles look.
-        """
-        self.waves, self.num_nodes = waves, num_nodes
-        self._last: _Fitted | None = None
-
-    def at(
-        self,
-        coords: Float[Tensor, "batch points dim"],
-        weights: Float[Tensor, "batch points"],
-        shard: SpatialShard = SINGLE_PROCESS,
-    ) -> SiteGeometry:
-        """Returns the geometry of sites, that of the last batch where its sites were the same."""
-        if torch.compiler.is_compiling():
-            # What kind of sites these are is looked up, which no graph can hold.
-            torch._dynamo.graph_break()
-        positions = self.waves.positions(coords, shard)
-        is_known = self._last is not None and self._last.suits(positions, weights)
-        if not _holds_everywhere(is_known, shard, positions):
-            # What was found while scoring serves in training too.
-            with torch.inference_mode(False), torch.no_grad():
-                self._last = self._find(coords, positions, weights, shard)
-        assert self._last is not None
-        return self._last.geometry
-
-    def _find(
-        self, coords: Tensor, positions: Tensor, weights: Tensor, shard: SpatialShard
-    ) -> "_Fitted":
-        """Finds the geometry of sites, only once where all samples have the same."""
-        is_shared = bool((positions == positions[:1]).all()) and bool(
-            (weights == weights[:1]).all()
-        )
-        sets = slice(0, 1) if _holds_everywhere(is_shared, shard, weights) else slice(None)
-        coords, positions, weights = (part[sets].clone() for part in (coords, positions, weights))
-        transform = fit_transform(self.waves, positions, weights, shard)
-        points = None
-        if self.num_nodes is not None:
-            counted = weights > 0
-            points = fit_lattice(self.waves, self.num_nodes, coords, positions, counted, shard)
-        counted = None
-        if shard.is_whole and len(weights) == 1:
-            counted = CountedSites.of(weights[0], transform, points)
-        return _Fitted(positions, weights, SiteGeometry(transform, points, counted))
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """A geometry, and the sites it was found for."""
-
-    positions: Float[Tensor, "sets points axes"]
-    """One set where all samples have the same."""
-    weights: Float[Tensor, "sets points"]
-    geometry: SiteGeometry
-
-    def suits(
-        self, positions: Float[Tensor, "batch points axes"], weights: Float[Tensor, "batch points"]
-    ) -> bool:
-        """Returns whether a batch has these sites."""
-        mine = self.positions
-        if mine.device != positions.device or mine.dtype != positions.dtype:
-            return False
-        if mine.shape[1:] != positions.shape[1:] or len(mine) not in (1, len(positions)):
-            return False
-        return bool((mine == positions).all()) and bool((self.weights == weights).all())
-
-
-def _holds_everywhere(claim: bool, shard: SpatialShard, like: Tensor) -> bool:
-    """Returns whether a claim holds in all processes, so that all of them do the same."""
-    if shard.is_whole:
-        return claim
-    return shard.sum(like.new_tensor(0.0 if claim else 1.0)).item() == 0

@@ -1,11 +1,10 @@
 """Fits a lattice to sites, once per geometry.
 
 Where sites are nodes of a tensor grid, some of which may be missing or masked, that grid is the
-lattice. A node without a site that counts has the content of the nearest sites that do, the mean
-where several are equally near: the hat then looks no farther than the coast, and a gap of one node
-is interpolated between its neighbours. Any other sites get a regular lattice, whose nodes
-interpolate linearly between the sites around them, in the triangles of Delaunay; outside all
-triangles the nearest site takes its place. Masked sites are seen nowhere.
+lattice. A node without an active site takes the mean of the nearest active sites: sampling then
+does not reach across a coast, and a gap of one node is interpolated between its neighbours.
+Unstructured points get a regular lattice, whose nodes interpolate linearly in the Delaunay
+triangulation of the points; outside of it the nearest point is used. Masked sites contribute nowhere.
 """
 
 import math
@@ -19,14 +18,14 @@ from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.axis_lines import RESOLUTION, ascending_lines
-from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeSources
+from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeStencil
 from gpo.transforms.waves import Region, Waves
 
-SPARSEST = 4
-"""Nodes per site that a grid may have; sites on fewer of its nodes are scattered."""
+MAX_NODES_PER_SITE = 4
+"""Nodes per site up to which sites form a grid with gaps; beyond, they are unstructured."""
 
 MARGIN = 6.0
-"""Beyond a periodic end so many mean distances of sites are repeated, to triangulate across it."""
+"""Width of the periodic images that are triangulated too, in mean distances of points."""
 
 
 def fit_lattice(
@@ -34,56 +33,56 @@ def fit_lattice(
     num_nodes: int,
     coords: Float[Tensor, "sets points dim"],
     positions: Float[Tensor, "sets points axes"],
-    is_counted: Bool[Tensor, "sets points"],
+    is_active: Bool[Tensor, "sets points"],
     shard: SpatialShard = SINGLE_PROCESS,
 ) -> LatticePoints:
-    """Returns where sites are on the lattice that is made for them.
+    """Returns the positions of sites on the lattice that is fitted to them.
 
     Args:
-        waves: Whose axes the lattice has.
+        waves: Their axes are those of the lattice.
         num_nodes: About how many nodes it has where sites form no grid.
         coords: The sites: one set for all samples, or one per sample.
         positions: Where they are along the axes.
-        is_counted: False at masked sites, which nobody may see.
+        is_active: False at masked sites, which must not contribute.
         shard: Which part of all sites this process holds.
     """
     if shard.is_whole:
-        return _fit_lattice(waves, num_nodes, coords, positions, is_counted)
+        return _fit_lattice(waves, num_nodes, coords, positions, is_active)
     starts = shard.starts(positions.shape[1])
     mine = slice(*starts[shard.rank : shard.rank + 2])
-    everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_counted))
+    everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_active))
     points = _fit_lattice(waves, num_nodes, *everywhere)
-    if points.lattice.sources is None:
+    if points.lattice.stencil is None:
         return points[mine]
     return replace(points[mine], lattice=points.lattice.part(mine))
 
 
 def _fit_lattice(
-    waves: Waves, num_nodes: int, coords: Tensor, positions: Tensor, is_counted: Tensor
+    waves: Waves, num_nodes: int, coords: Tensor, positions: Tensor, is_active: Tensor
 ) -> LatticePoints:
     exact = _inside(waves, positions.double())
     region = Region.of(waves.domain) if _is_spherical(waves) else None
-    found = [ascending_lines(along) for along in exact[is_counted].unbind(-1)]
+    found = [ascending_lines(along) for along in exact[is_active].unbind(-1)]
     shape = [len(nodes) for _, nodes in found]
-    is_sparse = math.prod(shape) > SPARSEST * int(is_counted.sum(1).max())
+    is_sparse = math.prod(shape) > MAX_NODES_PER_SITE * int(is_active.sum(1).max())
     if is_sparse and not _is_whole_grid(exact):
         axes = _regular_axes(waves, num_nodes, exact)
-        sources, shares = _interpolation(waves, axes, exact, is_counted)
-        lattice = Lattice(axes, NodeSources(sources, shares.to(positions)), False, region)
+        stencil, coefficients = _interpolation(waves, axes, exact, is_active)
+        lattice = Lattice(axes, NodeStencil(stencil, coefficients.to(positions)), False, region)
         return lattice.locate(positions, coords)
     axes = tuple(_axis(waves, number, nodes) for number, (_, nodes) in enumerate(found))
     number = torch.zeros_like(found[0][0])
     for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
-    sites = _site_of_node(number, is_counted, math.prod(shape))
-    # Where two sites share a place, a node has the content of one of them only.
-    holds_sites = bool(((sites >= 0).sum(1) == is_counted.sum(1)).all())
-    sources = _sources(waves, axes, sites, positions)
-    points = Lattice(axes, sources, holds_sites, region).locate(positions, coords)
-    # Sites that count lie on their nodes, whatever the rounding.
+    sites = _site_of_node(number, is_active, math.prod(shape))
+    # Where two sites coincide, a node takes the value of one of them only.
+    has_nodes_at_sites = bool(((sites >= 0).sum(1) == is_active.sum(1)).all())
+    stencil = _stencil(waves, axes, sites, positions)
+    points = Lattice(axes, stencil, has_nodes_at_sites, region).locate(positions, coords)
+    # Active sites lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
-        fractions.squeeze(-1).mT[is_counted] = 0
-        cells.squeeze(-1).mT[is_counted] = line.to(cells.dtype)
+        fractions.squeeze(-1).mT[is_active] = 0
+        cells.squeeze(-1).mT[is_active] = line.to(cells.dtype)
     return points
 
 
@@ -99,18 +98,18 @@ def _is_whole_grid(positions: Float[Tensor, "sets points axes"]) -> bool:
     return bool((number.sort(1).values == torch.arange(num_nodes, device=number.device)).all())
 
 
-def _sources(
+def _stencil(
     waves: Waves,
     axes: tuple[LatticeAxis, ...],
     sites: Int[Tensor, "sets nodes"],
     positions: Float[Tensor, "sets points axes"],
-) -> NodeSources | None:
-    """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order.
+) -> NodeStencil | None:
+    """Returns the stencil of a grid; None where nodes are the sites in their order.
 
     Args:
-        waves: Whose axes the grid has.
+        waves: Their axes are those of the grid.
         axes: Of the grid.
-        sites: The site that counts at every node, -1 where there is none.
+        sites: The active site at every node, -1 where there is none.
         positions: Of all sites.
     """
     num_sets, num_nodes = sites.shape
@@ -122,38 +121,41 @@ def _sources(
     nearest = [_nearest_sites(waves, axes, one) for one in sites]
     taps = max(index.shape[1] for index, _ in nearest)
     index = sites.new_zeros(num_sets, num_nodes, taps)
-    shares = positions.new_zeros(num_sets, num_nodes, taps)
-    index[..., 0], shares[..., 0] = sites, 1
+    coefficients = positions.new_zeros(num_sets, num_nodes, taps)
+    index[..., 0], coefficients[..., 0] = sites, 1
     for own, own_shares, has_site, (chosen, weights) in zip(
-        index, shares, is_site, nearest, strict=True
+        index, coefficients, is_site, nearest, strict=True
     ):
         own[~has_site, : chosen.shape[1]] = chosen
-        own_shares[~has_site, : chosen.shape[1]] = weights.to(shares)
+        own_shares[~has_site, : chosen.shape[1]] = weights.to(coefficients)
     if num_sets > 1:
-        return NodeSources(index, shares)
+        return NodeStencil(index, coefficients)
     missing, there = ((part[0]).nonzero().flatten() for part in (~is_site, is_site))
     own = None
     if not has_order:
         own = sites.new_full(positions.shape[1:2], num_nodes)
         own[sites[0, there]] = there
-    return NodeSources(index[:, missing], shares[:, missing], missing, own)
+    return NodeStencil(index[:, missing], coefficients[:, missing], missing, own)
 
 
 def _nearest_sites(
     waves: Waves, axes: tuple[LatticeAxis, ...], sites: Int[Tensor, " nodes"]
 ) -> tuple[Int[Tensor, "missing taps"], Float[Tensor, "missing taps"]]:
-    """Returns the sites that are nearest to every node without one, and equal weights.
+    """Returns the nearest sites of every node without an active site, and equal weights.
 
     Args:
-        waves: Whose axes the grid has.
+        waves: Their axes are those of the grid.
         axes: Of the grid.
         sites: The site at every node, -1 where there is none.
     """
     nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
-    lengths, closed = np.array(_lengths(waves)), np.array([period == 1 for period in waves.periods])
-    places = _within(nodes.numpy(), closed) * lengths
+    lengths, periodic = (
+        np.array(_lengths(waves)),
+        np.array([period == 1 for period in waves.periods]),
+    )
+    places = _within(nodes.numpy(), periodic) * lengths
     owners, is_site = sites.cpu().numpy(), (sites >= 0).cpu().numpy()
-    tree = KDTree(places[is_site], boxsize=np.where(closed, lengths, 0.0))
+    tree = KDTree(places[is_site], boxsize=np.where(periodic, lengths, 0.0))
     # The neighbours of a node on a grid, in both directions along every axis.
     count = min(2 * len(axes), int(is_site.sum()))
     distances, rows = (
@@ -167,13 +169,13 @@ def _nearest_sites(
 
 
 def _inside(waves: Waves, positions: Tensor) -> Tensor:
-    """Returns positions with those along closed axes within one turn, from the first site on."""
-    closed = torch.tensor([period == 1 for period in waves.periods], device=positions.device)
+    """Wraps positions along periodic axes into one period, which starts at the first site."""
+    periodic = torch.tensor([period == 1 for period in waves.periods], device=positions.device)
     origin = positions[:1, :1]
     along = positions - origin
     along = along - along.floor()
     along = torch.where(along > 1 - RESOLUTION, 0.0, along)
-    return torch.where(closed, origin + along, positions)
+    return torch.where(periodic, origin + along, positions)
 
 
 def _is_spherical(waves: Waves) -> bool:
@@ -193,7 +195,7 @@ def _axis(waves: Waves, number: int, nodes: Tensor) -> LatticeAxis:
             is_pole[0] and float(nodes[0]) > RESOLUTION,
             is_pole[1] and float(nodes[-1]) < 1 - RESOLUTION,
         )
-    return LatticeAxis.through(nodes, is_closed=waves.periods[number] == 1, poles=poles)
+    return LatticeAxis.through(nodes, is_periodic=waves.periods[number] == 1, poles=poles)
 
 
 def _regular_axes(waves: Waves, num_nodes: int, like: Tensor) -> tuple[LatticeAxis, ...]:
@@ -210,7 +212,7 @@ def _regular_axes(waves: Waves, num_nodes: int, like: Tensor) -> tuple[LatticeAx
 
 
 def _lengths(waves: Waves) -> list[float]:
-    """Returns how long the axes are, in one unit; longitudes at the middle latitude."""
+    """Returns the lengths of the axes in one unit; longitudes at the middle latitude."""
     if waves.mesh_shape:
         return [1.0] * len(waves.mesh_shape)
     if not waves.domain.is_sphere:
@@ -222,49 +224,49 @@ def _lengths(waves: Waves) -> list[float]:
 
 
 def _site_of_node(
-    number: Int[Tensor, " counted"], is_counted: Bool[Tensor, "sets points"], num_nodes: int
+    number: Int[Tensor, " counted"], is_active: Bool[Tensor, "sets points"], num_nodes: int
 ) -> Int[Tensor, "sets nodes"]:
-    """Returns the first site that counts at every node, -1 where there is none.
+    """Returns the first active site at every node, -1 where there is none.
 
     Args:
-        number: The node of every site that counts, of all sets.
-        is_counted: Which these are.
+        number: The node of every active site, of all sets.
+        is_active: Which these are.
         num_nodes: How many nodes there are.
     """
-    num_sets, num_sites = is_counted.shape
-    own, site = is_counted.nonzero(as_tuple=True)
+    num_sets, num_sites = is_active.shape
+    own, site = is_active.nonzero(as_tuple=True)
     first = torch.full((num_sets * num_nodes,), num_sites, device=number.device)
     first = first.scatter_reduce(0, own * num_nodes + number, site, "amin")
     return torch.where(first == num_sites, -1, first).view(num_sets, num_nodes)
 
 
 def _interpolation(
-    waves: Waves, axes: tuple[LatticeAxis, ...], positions: Tensor, is_counted: Tensor
+    waves: Waves, axes: tuple[LatticeAxis, ...], positions: Tensor, is_active: Tensor
 ) -> tuple[Int[Tensor, "sets nodes sites"], Float[Tensor, "sets nodes sites"]]:
-    """Returns the sites that make up every node, and how much each counts."""
+    """Returns the sites that contribute to every node, and their coefficients."""
     lengths = np.array(_lengths(waves))
     nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
-    closed = np.array([period == 1 for period in waves.periods])
-    targets, known = (_within(part.cpu().numpy(), closed) for part in (nodes, positions))
-    periods = np.where(closed, lengths, 0.0)
+    periodic = np.array([period == 1 for period in waves.periods])
+    targets, known = (_within(part.cpu().numpy(), periodic) for part in (nodes, positions))
+    periods = np.where(periodic, lengths, 0.0)
     rows: list[np.ndarray] = []
     parts: list[np.ndarray] = []
-    for places, counts in zip(known, is_counted.cpu().numpy(), strict=True):
+    for places, counts in zip(known, is_active.cpu().numpy(), strict=True):
         sites = np.flatnonzero(counts)
         sites = sites[np.unique(places[sites], axis=0, return_index=True)[1]]
         chosen, weights = interpolate_between(targets * lengths, places[sites] * lengths, periods)
         rows.append(sites[chosen])
         parts.append(weights)
-    device = is_counted.device
+    device = is_active.device
     return (
         torch.from_numpy(np.stack(rows)).to(device),
         torch.from_numpy(np.stack(parts)).to(device),
     )
 
 
-def _within(places: np.ndarray, closed: np.ndarray) -> np.ndarray:
-    """Returns places with those along closed axes from 0 to 1."""
-    return np.where(closed, places - np.floor(places), places)
+def _within(places: np.ndarray, periodic: np.ndarray) -> np.ndarray:
+    """Wraps positions along periodic axes into [0, 1)."""
+    return np.where(periodic, places - np.floor(places), places)
 
 
 def interpolate_between(
@@ -273,8 +275,8 @@ def interpolate_between(
     """Returns, for every node, sites and weights of linear interpolation.
 
     Args:
-        nodes: Where values are wanted, (nodes, axes).
-        sites: Where they are known, (sites, axes), all different.
+        nodes: Where to interpolate, (nodes, axes).
+        sites: The points, (sites, axes), all different.
         periods: Of every axis, zero where it is open.
     """
     images, owners = _with_images(sites, periods)
@@ -303,7 +305,7 @@ def interpolate_between(
     maps = triangles.transform[found[is_inside]]
     first = np.einsum("nij,nj->ni", maps[:, :-1], nodes[is_inside] - maps[:, -1])
     inner = np.concatenate([first, 1 - first.sum(1, keepdims=True)], axis=1)
-    # Flat triangles have no weights; the nearest site stands in for them.
+    # Degenerate triangles have no weights; the nearest point is used there.
     is_sound = np.isfinite(inner).all(1) & (np.abs(inner).max(1) < 2)
     rows = np.flatnonzero(is_inside)[is_sound]
     inner = np.clip(inner[is_sound], 0, None)
@@ -313,7 +315,7 @@ def interpolate_between(
 
 
 def _with_images(sites: np.ndarray, periods: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sites together with their images beyond periodic ends, and whose images they are."""
+    """Returns points together with their periodic images, and the index of each original."""
     images, owners = sites, np.arange(len(sites))
     spans = np.where(periods > 0, periods, np.ptp(sites, axis=0))
     spacing = (np.prod(np.maximum(spans, 1e-12)) / len(sites)) ** (1 / sites.shape[1])

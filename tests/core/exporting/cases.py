@@ -1,4 +1,4 @@
-"""Forecasters on places of every kind, small enough to be exported in seconds."""
+"""Forecasters on sites of every kind, small enough to be exported in seconds."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ PLACES = ("torus", "shuffled", "patch", "cube", "scattered", "masked", "masked g
 
 @dataclass(frozen=True)
 class Case:
-    """A forecaster and where it is asked."""
+    """A forecaster with its sites and queries."""
 
     forecaster: Forecaster
     coords: Tensor
@@ -24,15 +24,17 @@ class Case:
     queries: Tensor | None
 
     def frames(self, batch_size: int) -> Tensor:
-        """Returns frames in the units of the data, not a number at masked sites."""
+        """Returns frames in the units of the data, NaN at masked sites."""
         frames = 10 + 2 * torch.randn(batch_size, 2, len(self.coords), 2)
         return frames.masked_fill(self.weights[:, None] == 0, torch.nan)
 
     def answer(self, frames: Tensor) -> Tensor:
-        """Returns what the forecaster says; zero in place of what is not a number."""
+        """Returns the prediction of the forecaster, with zero in place of NaN."""
         with torch.no_grad():
-            said = self.forecaster(frames, self.coords, weights=self.weights, queries=self.queries)
-        return said.nan_to_num()
+            prediction = self.forecaster(
+                frames, self.coords, weights=self.weights, queries=self.queries
+            )
+        return prediction.nan_to_num()
 
     def fixed(self) -> FixedForecaster:
         """Returns the forecaster on these places."""
@@ -54,7 +56,7 @@ def make_case(
     if places == "masked":
         weights[::3] = 0
     if places == "masked grid":
-        # So few that what is done at a site is done at masked ones too, as on fixed sites.
+        # So few that the model does not drop masked sites, as on fixed sites.
         weights[::6] = 0
     channels = {"in_channels": 4, "out_channels": 2}
     model = make_model(domain, variant=variant, num_waves=2, **channels, **changes).float()

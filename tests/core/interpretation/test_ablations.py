@@ -24,8 +24,8 @@ def only_wave(forecaster, number):
     mode = model.waves.vectors.tolist().index(number)
     for layer in model.layers:
         only_mode(layer.filter, mode, 5.0)
-        if layer.transport is not None:
-            only_mode(layer.transport.filter, mode, 5.0)
+        if layer.has_particles:
+            only_mode(layer.waves.filter, mode, 5.0)
     return forecaster
 
 
@@ -33,9 +33,9 @@ def only_wave(forecaster, number):
 def hold(forecaster):
     """Keeps all particles at their sites."""
     for layer in forecaster.model.layers:
-        if layer.transport is not None:
-            layer.transport.local.zero_()
-            layer.transport.filter.packets.zero_()
+        if layer.has_particles:
+            layer.local.zero_()
+            layer.filter.packets.zero_()
     return forecaster
 
 
@@ -59,7 +59,7 @@ def test_opposite_vectors_are_one_wave():
     forecaster, members = untrained(data)
     components = make_components(forecaster, make_batches(data, members[:1]))
     parts = {component.name: component for component in components}
-    num_modes, limit = forecaster.model.num_modes, forecaster.model.config.wave_limits[0]
+    num_modes, limit = forecaster.model.num_modes, forecaster.model.waves.limits[0]
     assert len(parts) == num_modes - limit
     assert "k = (-1, 0)" not in parts
     assert len(parts["k = (1, 0)"].modes) == 4
@@ -74,6 +74,8 @@ def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.filter.packets.zero_()
+            if stage.has_particles:
+                stage.waves.filter.packets.zero_()
     rows = read(hold(forecaster), data, members)["regions"]["effects"]
     assert len(rows) == 64
     for row in rows:
@@ -167,9 +169,9 @@ def test_particles_at_rest_cause_nothing_and_moving_ones_do():
 def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
     data = series()
     forecaster, members = untrained(data)
-    transport = forecaster.model.layers[-1].transport
+    transport = forecaster.model.layers[-1]
     with torch.no_grad():
-        transport.arrive[transport.channels_each : 2 * transport.channels_each] = 0
+        transport.arrive.unflatten(0, (transport.num_gaussians, -1))[1] = 0
     assert without_particles(forecaster, data, members, 1) < 1e-9
     assert without_particles(forecaster, data, members, 0) > 1e-3
     assert without_particles(forecaster, data, members, 2) > 1e-3

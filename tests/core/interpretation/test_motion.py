@@ -1,12 +1,10 @@
 """Displacements of particles lead from their centers to their sites."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from gpo import Particles
+from gpo import Particles, Problem
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.flow import velocity
@@ -17,7 +15,7 @@ from gpo.interpretation.motion import (
     has_moving_particles,
 )
 from gpo.numerics.footprints import tangent_frame
-from tests.conftest import make_config, make_field, make_model, random_points
+from tests.conftest import make_field, make_model, random_points
 from tests.core.interpretation.readings import TORUS
 
 
@@ -57,7 +55,7 @@ def test_a_displacement_that_is_the_same_everywhere_is_that_of_all_particles(dom
     model = make_model(domain, variant="geometric", num_layers=1, num_waves=2)
     way = random_ways(domain, 5, reach=0.2)
     lengths = domain.unit_lengths(way)
-    model.layers[0].transport.read = lambda state, *_: (way / lengths).expand(*state.shape[:2], -1, -1)  # fmt: skip
+    model.layers[0].displacement = lambda state, *_: (way / lengths).expand(*state.shape[:2], -1, -1)  # fmt: skip
     coords, values = random_points(domain, 40), torch.randn(2, 40, 2).double()
     (found,) = model.particles(values, coords)
     expected = way.expand(2, 40, -1, -1)
@@ -90,7 +88,7 @@ def test_a_field_on_a_line_has_no_velocity(names):
 
 
 def test_displacements_at_their_reach_are_counted(domain):
-    config = make_config(domain, variant="geometric", reach=0.2)
+    model = make_model(domain, variant="geometric", reach=0.2)
     coords, names = random_points(domain, 60), ("x", "y", "z")[: domain.dim]
     geometry = Geometry(coords.numpy(), np.full(60, 1 / 60), domain, names, ("",) * domain.dim)
     fits = LocalFits.of(geometry, np.ones(60, dtype=bool))
@@ -99,6 +97,7 @@ def test_displacements_at_their_reach_are_counted(domain):
     ways = 0.19 * sides * (2 * torch.rand(1, 60, 4, len(sides)).double() - 1)
     ways[..., 0, -1] = -0.2 * sides[-1]
     held = owned(departed(coords[None], ways, domain))
-    found = fraction_at_reach([MotionFields.of(held, 0, geometry, fits)], config)
+    found = fraction_at_reach([MotionFields.of(held, 0, geometry, fits)], model)
     assert found == pytest.approx(0.25)
-    assert fraction_at_reach([], replace(config, mesh_shape=(6, 10), num_waves=None)) is None
+    model.problem = Problem(2, 3, domain, (6, 10), is_fitted=True)
+    assert fraction_at_reach([], model) is None

@@ -43,9 +43,9 @@ def described(forecaster, batches):
 def moves(forecaster, way):
     """Gives all particles one displacement, or what a function makes of the shape of the state."""
     for layer in forecaster.model.layers:
-        if layer.transport is not None:
-            shape = (layer.transport.num_gaussians, layer.transport.num_axes)
-            layer.transport.read = lambda state, _, shape=shape: way(state, shape)
+        if layer.has_particles:
+            shape = (layer.num_gaussians, layer.num_axes)
+            layer.displacement = lambda state, *_, shape=shape: way(state, shape)
 
 
 def flow_of(state, shape):
@@ -123,20 +123,24 @@ def test_everything_is_lost_that_a_part_alone_has_done():
     forecaster, batches = opened(num_layers=1)
     layer, decoder = forecaster.model.layers[0], forecaster.model.decoder
     with torch.no_grad():
-        layer.out.zero_()
+        layer.waves.out.zero_()
     reads = [read_displacements(forecaster, batch) for batch in batches]
     still = Ablation(displacing=lambda layer, read: torch.zeros_like(read))
-    started = forecaster.model.decode
+    decoder = forecaster.model.decoder
+    started = decoder.decode
 
-    def without_start(state):
+    def without_start(state, points):
         # What is decoded counts from what the decoder makes of the state at rest.
-        return started(state) - rest
+        return started(state, points) - rest.transpose(0, 1)
 
     with torch.no_grad():
         batch = batches[0]
         values = forecaster.normalised_input(batch.example.frames)
-        rest = forecaster.model(values, batch.example.coords, weights=batch.example.site_weights, ablation=still)  # fmt: skip
-    forecaster.model.decode = without_start
+        with still.applied(forecaster.model):
+            rest = forecaster.model(
+                values, batch.example.coords, weights=batch.example.site_weights
+            )
+    decoder.decode = without_start
     parts = describe_budget(forecaster, batches, reads)["parts"]
     assert {name: row["share"] for name, row in parts.items()} == pytest.approx(
         {"transport": 1, "gate": 0, "decoder": 0}, abs=1e-5

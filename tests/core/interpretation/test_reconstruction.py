@@ -20,7 +20,7 @@ from gpo.training.fit import new_forecaster
 from tests.conftest import random_points
 
 SMALL = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 3}
-PAPER = {"model": "gpo-paper", "num_heads": 2, **SMALL}
+PAPER = {"model": "gpo-paper", "centers": "displacement", "num_heads": 2, **SMALL}
 
 
 def waves(is_flat=False):

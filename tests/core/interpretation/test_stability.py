@@ -78,7 +78,7 @@ def test_displacements_are_in_unit_lengths_and_never_beyond_the_reach():
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
     forecaster, members = untrained(data)
     with torch.no_grad():
-        forecaster.model.layers[-1].transport.local.mul_(1e3)
+        forecaster.model.layers[-1].local.mul_(1e3)
     (batch,) = make_batches(data, members[:1])
     found = particle_quantities(forecaster, [batch])
     assert 0.2 < np.abs(found["displacement"][0]).max() < 0.25 * (1 + 1e-5)

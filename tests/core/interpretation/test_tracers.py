@@ -70,11 +70,11 @@ def followed(data, centers=None):
         held = torch.from_numpy(np.asarray(centers))[None, :, None]
         way = displacements(Particles(held, held, held[..., 0]), coords, domain)[0, :, 0].float()
         lengths = 1.0 if domain.is_sphere else domain.unit_lengths(way)
-        transport = forecaster.model.layers[0].transport
+        transport = forecaster.model.layers[0]
         shape = transport.num_gaussians, transport.num_axes
         moved = torch.zeros(len(way), 1, *shape)
         moved[:, 0, 1] = way / lengths
-        transport.read = lambda state, _: moved.expand(-1, state.shape[1], -1, -1)
+        transport.displacement = lambda state, *_: moved.expand(-1, state.shape[1], -1, -1)
     variables = FlowVariables(data.variables)
     return follow_tracers(forecaster, data, members, variables, BEST, num_examples=3)
 

@@ -12,6 +12,7 @@ from gpo.training.fit import train
 from gpo.training.module import TrainingModule
 from gpo.training.rates import NUM_STEPS, find_rate
 from gpo.training.run_folder import Run
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves
 
 TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
@@ -158,7 +159,7 @@ def test_the_learning_rate_warms_up_again_after_a_return():
     assert rates == pytest.approx([1e-3 / 50, 0.5e-3, 1e-3])
 
 
-class Slope(torch.nn.Module):
+class Slope(PlainModel):
     """A loss that steps beyond a certain rate lead away from."""
 
     def __init__(self):

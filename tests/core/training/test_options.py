@@ -13,6 +13,7 @@ from gpo.training.fit import train
 from gpo.training.initial import begin_with
 from gpo.training.objective import training_losses
 from gpo.training.setup import new_forecaster, split_of
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves, squares
 
 TINY = {"data": "waves", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
@@ -26,7 +27,7 @@ def weights_of(module):
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
-class Scaled(torch.nn.Module):
+class Scaled(PlainModel):
     """Multiplies the field by a number that can be learned."""
 
     def __init__(self, factor):
@@ -148,7 +149,7 @@ def test_a_number_of_steps_ends_the_run(tmp_path):
 
 def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     data = decaying_waves()
-    paper = {"model": "gpo-paper"}
+    paper = {"model": "gpo-paper", "centers": "displacement"}
     field = trained(tmp_path / "field", data, **paper, phase="field", epochs=30, learning_rate=5e-3)
     split = split_of(data, RunConfig.of(**TINY, **paper))
     results = evaluate(field, data, split)

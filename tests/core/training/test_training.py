@@ -16,7 +16,7 @@ from gpo.training.fit import train
 from gpo.training.module import TrainingModule
 from gpo.training.run_folder import Run, read_log
 from gpo.training.setup import split_of
-from tests.conftest import make_model
+from tests.conftest import PlainModel, make_model
 from tests.contracts.samples import ns2d
 from tests.core.training.series import decaying_waves, squares
 from tests.processes import Forked, finish_forked
@@ -33,7 +33,7 @@ def task(**changes):
     return Task(**values)
 
 
-class Doubling(torch.nn.Module):
+class Doubling(PlainModel):
     """Returns twice the last two channels."""
 
     def forward(self, values, coords, *, weights=None):

@@ -1,0 +1,1 @@
+"""How a pass over points is carried out: checks, geometry, chunks, recomputation, shards; no equation."""
