@@ -156,6 +156,7 @@ def test_a_graph_that_is_retained_gives_the_same_gradients_again(variant):
         torch.testing.assert_close(one, other, **CLOSE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keeps", [Keeps.WINDOWS, Keeps.STATES])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_computed_again_has_the_precision_it_had(variant, keeps, monkeypatch):
