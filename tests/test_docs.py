@@ -196,7 +196,7 @@ def test_a_run_is_configured_as_the_page_shows(tmp_path):
     exec(compile(block, "training.md", "exec"), names)
     (stored,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
     (tmp_path / "run.yaml").write_text(stored)
-    same = gpo.RunConfig.of().changed_by(tmp_path / "run.yaml")
+    same = gpo.RunConfig.of().updated_from_file(tmp_path / "run.yaml")
     assert same == names["config"]
 
 

@@ -1,4 +1,4 @@
-"""Files that are complete or absent, whatever happens while they are written."""
+"""Atomic writes: a file is complete or absent, even after a crash."""
 
 import errno
 import os
@@ -11,28 +11,28 @@ from pathlib import Path
 from types import FrameType
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk, a quota or a file that can take no more."""
+"""Error codes of a full disk, an exhausted quota or too large a file."""
 
 
 PARTIAL = ".partial-"
 """How the names of files begin that are being written, and of what a kill leaves of them."""
-NO_REGULAR_FILE = "is no regular file, but a device, a pipe or the like."
+NO_REGULAR_FILE = "is not a regular file, but a device, a pipe or similar."
 
 
 def file_problem(path: Path) -> str | None:
-    """Returns why something is no file to read; None where it is one, or nothing is there."""
+    """Returns why a path is not a readable file; None if it is, or does not exist."""
     if path.is_dir():
         return "is a folder, must be a file."
-    # A pipe would make us wait for ever, and a device has no end.
+    # Reading a pipe may block forever, and a device has no end.
     return NO_REGULAR_FILE if path.exists() and not path.is_file() else None
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields where to write; moves it to `path` when all went well, else leaves no trace.
+    """Yields a temporary path; moves it to `path` on success and deletes it on failure.
 
-    What is written may be a folder, where there is none at `path` yet. The ending stays what it
-    is: some libraries choose their format by it. A full disk is told with the name of the file.
+    It may be a folder if `path` does not exist yet. The suffix is kept, because some libraries
+    choose their format by it. The error of a full disk names the file.
     """
     _remove_leftovers(path)
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
@@ -73,9 +73,9 @@ def _is_running(pid: int) -> bool:
 
 
 def unwritten(path: Path, reason: object) -> OSError:
-    """Returns the error of a file that could not be written, of which nothing is left."""
+    """Returns the error of a file that could not be written and was removed."""
     return OSError(
-        f"{path}: cannot be written: {reason}. Nothing is left of it; is there room on the disk?"
+        f"{path}: cannot be written: {reason}. The partial file was removed; check the free space."
     )
 
 
@@ -110,13 +110,13 @@ def unwinds_on_sigterm() -> Iterator[Callable[[], None]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file that is whole or not there."""
+    """Writes a text file atomically."""
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def new_file(path: str | Path, suffixes: Sequence[str]) -> Path:
-    """Returns a path that can be written: its ending is known, it is free, its folder is there."""
+    """Checks suffix and absence of a new file, creates its folder and returns the path."""
     path = Path(path)
     if path.suffix not in suffixes:
         raise ValueError(f"`path` must end in {' or '.join(suffixes)}, got {path.name!r}.")

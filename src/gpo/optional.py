@@ -6,15 +6,15 @@ from typing import NoReturn
 
 
 class MissingPackageError(ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """An optional package is not installed; the message names the extra that installs it."""
 
 
 def require(module: str, extra: str, purpose: str = "This") -> ModuleType:
-    """Imports a module where it is used; names the extra to install where a package is missing.
+    """Imports a module; if a package is missing, the error names the extra to install.
 
     Args:
-        module: An optional package, or a module of ours that imports optional packages.
-        extra: The extra of gpo that brings them.
+        module: An optional package, or a module of gpo that imports optional packages.
+        extra: The extra of gpo that installs them.
         purpose: Subject of the message, such as "Reading GRIB".
     """
     try:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.interpretation.motion import displacements, has_moving_particles
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo.model.trace import Trace
 from gpo_explore.arrays import Packet

@@ -8,8 +8,7 @@ from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.motion import has_moving_particles
-from gpo.interpretation.motion_numbers import transporting_layers
+from gpo.interpretation.displacements import has_moving_particles, transporting_layers
 from gpo_explore.motion_rollout import flow_variables
 from gpo_explore.session import Session
 

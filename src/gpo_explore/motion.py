@@ -15,10 +15,10 @@ from torch import Tensor
 
 from gpo.data.splits import evenly
 from gpo.data.units import readable
+from gpo.interpretation.attribution import UNKNOWN, particle_rows
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.motion_numbers import UNKNOWN, particle_rows
+from gpo.interpretation.correlations import correlations
 from gpo.interpretation.tracers import carried, carried_by_flow, carrier_of, distance, in_space
-from gpo.interpretation.velocity_match import correlations
 from gpo_explore.arrays import Packet
 from gpo_explore.motion_rollout import MotionRollout, flow_variables, num_particles
 from gpo_explore.plane import Plane

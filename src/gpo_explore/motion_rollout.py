@@ -9,9 +9,12 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly, owner
+from gpo.interpretation.displacements import (
+    displacements,
+    has_moving_particles,
+    transporting_layers,
+)
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.interpretation.motion_numbers import transporting_layers
 from gpo.interpretation.tracers import rollout_particles
 from gpo_explore.answers import rollout_start
 from gpo_explore.requests import FlowRequest, RolloutRequest

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from gpo.interpretation.motion import displacements, has_moving_particles
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo_explore.arrays import Packet
 from gpo_explore.requests import PointRequest

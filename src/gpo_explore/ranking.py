@@ -15,8 +15,8 @@ import numpy as np
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import NO_LAYERS, has_layers, part_effects
 from gpo.interpretation.batches import MAX_SITES, Batch, make_batches
-from gpo.interpretation.components import Component, make_components, shells
 from gpo.interpretation.effects import Effects
+from gpo.interpretation.modes import Component, make_components, shells
 from gpo.interpretation.results import FILE_NAME, Interpretation
 from gpo_explore.arrays import Packet
 from gpo_explore.requests import RankingRequest

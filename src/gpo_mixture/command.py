@@ -9,7 +9,7 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from gpo.cli.console import PlainConsole, say
-from gpo.cli.data import Reading
+from gpo.cli.data import Reading, open_file
 
 if TYPE_CHECKING:
     from gpo.data.dataset import StaticMaps, Trajectories, Variable
@@ -48,7 +48,6 @@ class RepresentCommand:
     def run(self) -> None:
         """Fits, prints the error and the number of stored values, and writes the files."""
         from gpo.atomic_files import new_file
-        from gpo.cli.describe import open_file
         from gpo_mixture.structure import RepresentedField
 
         paths = self.out or tuple(

@@ -7,13 +7,20 @@ from dataclasses import dataclass, fields
 import pytest
 import torch
 
-from gpo import Domain, relative_l2, unit_vectors
-from gpo.model.problem import Problem, UnsupportedGeometryError
-from gpo.model.registered import RegisteredModel
-from gpo.model.registry import BASELINES, Baseline, baseline_config, register_baseline
+from gpo import (
+    Domain,
+    Problem,
+    RunConfig,
+    UnsupportedGeometryError,
+    register_model,
+    relative_l2,
+    unit_vectors,
+)
+from gpo.model.model import RegisteredModel, build_model, load_model
+from gpo.model.registry import MODELS, ModelEntry, listed_models
 from gpo_bench.baselines.base import check_sizes
 
-PLACES = {
+SITES = {
     "line": Problem(2, 1, Domain.unit_box(1, periodic=True), (16,)),
     "grid": Problem(2, 1, Domain.box([0, -1], [2, 1], periodic=[True, False]), (16, 16)),
     "cube": Problem(2, 1, Domain.unit_box(3), (8, 8, 8)),
@@ -28,18 +35,21 @@ TAKES = {
     "cno": {"grid", "sphere grid"},
     "lsm": {"grid", "sphere grid", "points"},
     "m2no": {"grid", "sphere grid"},
-    "amg": set(PLACES),
-    "galerkin": set(PLACES),
-    "gnot": set(PLACES),
-    "transolver": set(PLACES),
-    "ono": set(PLACES),
-    "lno": set(PLACES),
+    "amg": set(SITES),
+    "galerkin": set(SITES),
+    "gnot": set(SITES),
+    "transolver": set(SITES),
+    "ono": set(SITES),
+    "lno": set(SITES),
 }
 
 
-def sites(problem, batch=2):
+BASELINES = list(TAKES)
+
+
+def field_on(problem, batch=2):
     shape, domain = problem.grid_shape, problem.domain
-    if (shape and not domain.is_sphere) or shape:
+    if shape:
         coords, weights = domain.grid(*shape)
     elif domain.is_sphere:
         coords = unit_vectors(360 * torch.rand(40), 80 * (2 * torch.rand(40) - 1))
@@ -50,28 +60,28 @@ def sites(problem, batch=2):
     return torch.randn(batch, len(coords), 2), coords, weights
 
 
-CASES = [(name, place) for name in BASELINES for place in PLACES if place in TAKES[name]]
+CASES = [(name, kind) for name in BASELINES for kind in SITES if kind in TAKES[name]]
 
 
-def test_all_baselines_are_registered():
-    assert list(BASELINES) == ["fno", "geo-fno", "cno", "lsm", "m2no", "amg", "galerkin", "gnot", "transolver", "ono", "lno"]  # fmt: skip
+def test_all_models_are_registered():
+    assert listed_models() == ["gpo", "gpo-paper", *BASELINES]
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
-    [(name, place) for name in BASELINES for place in PLACES if place not in TAKES[name]],
+    ("name", "kind"),
+    [(name, kind) for name in BASELINES for kind in SITES if kind not in TAKES[name]],
 )
-def test_a_geometry_that_a_model_cannot_take_is_refused_with_a_short_reason(name, place):
+def test_a_geometry_that_a_model_cannot_take_is_refused_with_a_short_reason(name, kind):
     with pytest.raises(UnsupportedGeometryError, match=f"{name} cannot take these sites: needs ") as refused:  # fmt: skip
-        RegisteredModel(name, PLACES[place])
+        build_model(name, SITES[kind])
     assert len(str(refused.value)) < 120
 
 
-@pytest.mark.parametrize(("name", "place"), CASES)
-def test_shapes_gradients_and_a_round_trip(name, place, tmp_path):
-    problem = PLACES[place]
-    model = RegisteredModel(name, problem)
-    values, coords, weights = sites(problem)
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_shapes_gradients_and_a_round_trip(name, kind, tmp_path):
+    problem = SITES[kind]
+    model = build_model(name, problem)
+    values, coords, weights = field_on(problem)
     output = model(values, coords, weights=weights)
     assert output.shape == (2, len(coords), 1)
     output.square().mean().backward()
@@ -88,15 +98,15 @@ def test_shapes_gradients_and_a_round_trip(name, place, tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_batch_is_learned_by_heart(name):
+def test_a_model_overfits_one_batch(name):
     problem = Problem(2, 1, Domain.unit_box(2), (8, 8))
-    # Hundreds of modes start out alike, and only thousands of steps tell them apart.
+    # Hundreds of modes start out alike, and take thousands of steps to separate.
     sizes = {"num_modes": 8, "num_layers": 2} if name == "lno" else {}
-    model = RegisteredModel(name, problem, baseline_config(name, sizes))
+    model = build_model(name, problem, MODELS[name].config(**sizes))
     coords, weights = problem.domain.grid(8, 8)
     x, y = coords.unbind(-1)
-    # What a site of gnot holds reaches the answer through sums over all sites alone, so that
-    # two samples are slow to be told apart: it gets one.
+    # In gnot, the values at a site reach the output only through sums over all sites, so that it
+    # separates two samples slowly: it gets one.
     phases = torch.tensor([[0.3], [1.7]])[: 1 if name == "gnot" else 2]
     waves = torch.sin(6 * x + phases), torch.cos(3 * y - phases)
     values, target = torch.stack(waves, -1), (waves[0] * waves[1]).unsqueeze(-1)
@@ -120,17 +130,17 @@ def test_a_batch_is_learned_by_heart(name):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_wrong_input_is_named(name):
-    problem = PLACES["grid"]
-    model = RegisteredModel(name, problem)
-    values, coords, _ = sites(problem)
+    problem = SITES["grid"]
+    model = build_model(name, problem)
+    values, coords, _ = field_on(problem)
     with pytest.raises(ValueError, match="`values` must have in_channels=2 channels, got 1"):
         model(values[..., :1], coords)
     with pytest.raises(ValueError, match="`values` must be finite"):
         model(torch.full_like(values, torch.nan), coords)
 
 
-def test_a_model_of_ones_own_joins_with_one_line(tmp_path, monkeypatch):
-    class Mine(torch.nn.Module):
+def test_a_model_from_outside_is_registered_in_one_line(tmp_path, monkeypatch):
+    class Pointwise(torch.nn.Module):
         def __init__(self, problem):
             super().__init__()
             self.layer = torch.nn.Linear(problem.in_channels, problem.out_channels)
@@ -139,22 +149,22 @@ def test_a_model_of_ones_own_joins_with_one_line(tmp_path, monkeypatch):
             return self.layer(values)
 
     # Undone after the test.
-    monkeypatch.setitem(BASELINES, "mine", BASELINES["fno"])
-    del BASELINES["mine"]
-    register_baseline("mine", Mine)
-    with pytest.raises(ValueError, match="`name` must not be taken, got 'mine'"):
-        register_baseline("mine", Mine)
-    model = RegisteredModel("mine", PLACES["points"])
-    values, coords, _ = sites(PLACES["points"])
+    monkeypatch.setitem(MODELS, "pointwise", MODELS["fno"])
+    del MODELS["pointwise"]
+    register_model("pointwise", Pointwise)
+    with pytest.raises(ValueError, match="The model 'pointwise' is registered already"):
+        register_model("pointwise", Pointwise)
+    model = build_model("pointwise", SITES["points"])
+    values, coords, _ = field_on(SITES["points"])
     model.save_pretrained(tmp_path)
-    again = RegisteredModel.from_pretrained(tmp_path)
+    again = load_model(tmp_path)
     assert torch.equal(again(values, coords), model(values, coords))
-    del BASELINES["mine"]
+    del MODELS["pointwise"]
     with pytest.raises(ValueError, match="A model of your own must be registered before it is loaded"):  # fmt: skip
-        RegisteredModel.from_pretrained(tmp_path)
+        load_model(tmp_path)
 
 
-def test_a_model_of_ones_own_may_have_sizes(tmp_path, monkeypatch):
+def test_a_model_from_outside_may_have_sizes(tmp_path, monkeypatch):
     @dataclass(frozen=True, kw_only=True)
     class WideConfig:
         width: int = 4
@@ -170,39 +180,39 @@ def test_a_model_of_ones_own_may_have_sizes(tmp_path, monkeypatch):
         def forward(self, values, coords, *, weights=None):
             return self.layers(values)
 
-    monkeypatch.setitem(BASELINES, "wide", Baseline(Wide, WideConfig))
-    model = RegisteredModel("wide", PLACES["points"], baseline_config("wide", {"width": 7}))
+    monkeypatch.setitem(MODELS, "wide", ModelEntry(Wide, WideConfig))
+    model = build_model("wide", SITES["points"], WideConfig(width=7))
     model.save_pretrained(tmp_path)
-    again = RegisteredModel.from_pretrained(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == WideConfig(width=7)
-    values, coords, _ = sites(PLACES["points"])
+    values, coords, _ = field_on(SITES["points"])
     assert torch.equal(again(values, coords), model(values, coords))
 
 
 def test_sizes_are_saved_and_kept_on_another_grid(tmp_path):
-    config = baseline_config("fno", {"widths": [4, 4, 4], "modes": [3, 3], "padding": 2})
-    model = RegisteredModel("fno", PLACES["grid"], config)
+    config = MODELS["fno"].config(widths=(4, 4, 4), modes=(3, 3), padding=2)
+    model = build_model("fno", SITES["grid"], config)
     model.save_pretrained(tmp_path)
-    again = RegisteredModel.from_pretrained(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == config == again.on_grid((24, 24)).config
-    assert again.problem == PLACES["grid"]
-    values, coords, _ = sites(PLACES["grid"])
+    assert again.problem == SITES["grid"]
+    values, coords, _ = field_on(SITES["grid"])
     assert torch.equal(again(values, coords), model(values, coords))
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_setting_has_a_default_and_an_unknown_one_is_refused(name):
-    assert baseline_config(name, {}) == BASELINES[name].config()
-    with pytest.raises(ValueError, match=f"settings of {name}: field `depth` is unknown"):
-        baseline_config(name, {"depth": 3})
+    assert RunConfig.of(model=name).model.config == MODELS[name].config()
+    with pytest.raises(ValueError, match=f"`depth` is no setting of a run of {name}"):
+        RunConfig.of(model=name, depth=3)
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_sizes_that_nothing_can_be_built_with_are_refused(name):
-    for field in fields(BASELINES[name].config):
+    for field in fields(MODELS[name].config):
         if type(field.default) is int:
             with pytest.raises(ValueError, match=f"`{field.name}` must be at least .*, got -1"):
-                baseline_config(name, {field.name: -1})
+                RunConfig.of(model=name, **{field.name: -1})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +224,7 @@ def test_sizes_that_nothing_can_be_built_with_are_refused(name):
 )
 def test_sizes_must_fit_each_other(name, settings, message):
     with pytest.raises(ValueError, match=message):
-        baseline_config(name, settings)
+        RunConfig.of(model=name, **settings)
 
 
 def test_a_pair_must_be_two_numbers():
@@ -228,10 +238,10 @@ def test_a_pair_must_be_two_numbers():
 
 
 def test_a_setting_of_another_type_is_refused():
-    with pytest.raises(ValueError, match="settings of gnot: field `width` must be int, got 'wide'"):
-        baseline_config("gnot", {"width": "wide"})
-    with pytest.raises(ValueError, match="`model` must be one of gpo, fno"):
-        baseline_config("fnn", {})
+    with pytest.raises(ValueError, match=r"field `model.width` must be int, got 'wide'"):
+        RunConfig.of(model="gnot", width="wide")
+    with pytest.raises(ValueError, match="`model` must be one of gpo, gpo-paper, fno"):
+        build_model("fnn", SITES["grid"])
 
 
 def as_written_by_0_1_0(folder):
@@ -242,28 +252,28 @@ def as_written_by_0_1_0(folder):
 
 
 def test_a_folder_without_sizes_has_the_default_ones(tmp_path):
-    model = RegisteredModel("fno", PLACES["grid"])
+    model = build_model("fno", SITES["grid"])
     model.save_pretrained(tmp_path)
     as_written_by_0_1_0(tmp_path)
-    again = RegisteredModel.from_pretrained(tmp_path)
+    again = load_model(tmp_path)
     assert again.config == model.config
-    values, coords, _ = sites(PLACES["grid"])
+    values, coords, _ = field_on(SITES["grid"])
     assert torch.equal(again(values, coords), model(values, coords))
 
 
 def test_a_folder_without_sizes_whose_weights_have_others_is_refused(tmp_path):
-    config = baseline_config("fno", {"head": (16,)})
-    RegisteredModel("fno", PLACES["grid"], config).save_pretrained(tmp_path)
+    config = MODELS["fno"].config(head=(16,))
+    build_model("fno", SITES["grid"], config).save_pretrained(tmp_path)
     as_written_by_0_1_0(tmp_path)
     with pytest.raises(ValueError, match=r"must have shape .* gpo 0\.1\.0, which can load it"):
-        RegisteredModel.from_pretrained(tmp_path)
+        load_model(tmp_path)
 
 
 def test_a_folder_with_an_incomplete_config_is_refused(tmp_path):
-    RegisteredModel("fno", PLACES["grid"]).save_pretrained(tmp_path)
+    build_model("fno", SITES["grid"]).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     stored = json.loads(path.read_text())
     del stored["config"]["head"]
     path.write_text(json.dumps(stored))
     with pytest.raises(ValueError, match=r"config.json: config: field `head` is missing"):
-        RegisteredModel.from_pretrained(tmp_path)
+        load_model(tmp_path)

@@ -65,7 +65,7 @@ def test_help_of_the_paper_preset_has_the_papers_sizes():
     printed, _ = help_of("run", "ns2d", "--preset", "paper")
     plain = " ".join(re.sub(r"[│\s]+", " ", printed).split())
     assert "all heads together. (default: 128)" in plain
-    assert "absolute, or displacement from the site. (default: absolute)" in plain
+    assert "absolute, or displacement from the point. (default: absolute)" in plain
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -13,8 +13,8 @@ from gpo import Ablation
 from gpo.evaluation.spectrum import spectral_errors
 from gpo.interpretation.ablations import part_effects
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.components import make_components
 from gpo.interpretation.effects import Effects
+from gpo.interpretation.modes import make_components
 from gpo.interpretation.results import Interpretation
 from gpo_explore import mixtures, typical
 from gpo_explore import ranking as rankings

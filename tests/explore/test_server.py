@@ -32,7 +32,7 @@ def test_without_the_extra_it_says_what_to_type(name, monkeypatch, capsys, tmp_p
 def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):
     code, printed = failure(capsys, "explore", str(tmp_path))
     assert code == 1
-    assert f"{tmp_path} is no run" in printed
+    assert f"{tmp_path} is not a run folder" in printed
 
 
 def test_the_help_names_every_flag(capsys):
@@ -63,7 +63,7 @@ def test_a_second_run_that_is_none_is_said(tmp_path, capsys):
     folder = make_run(tmp_path)
     code, printed = failure(capsys, "explore", str(folder), "--compare", str(tmp_path))
     assert code == 1
-    assert f"{tmp_path} is no run" in printed
+    assert f"{tmp_path} is not a run folder" in printed
 
 
 def test_a_baseline_is_timed_without_switching_anything_off():

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg, subcommand
 
 from gpo.assignments import assignments
 from gpo.cli.console import PlainConsole, say
 from gpo.data.forcing_config import NAMES
+
+if TYPE_CHECKING:
+    from gpo.data.dataset import StaticMaps, Trajectories
 
 NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 Files = Positional[Annotated[tuple[Path, ...], arg(metavar="PATH [...]", help_behavior_hint="")]]
@@ -88,6 +91,26 @@ def make_data(
     return path
 
 
+def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | StaticMaps":
+    """Returns the data of a file.
+
+    Args:
+        paths: Files, folders or patterns, in any supported layout.
+        reading: What to read from them.
+    """
+    from gpo.data.readers.base import ReadOptions
+    from gpo.data.readers.registry import open_data
+
+    options = ReadOptions(
+        variables=reading.var,
+        inputs=reading.inputs,
+        select=assignments("select", reading.select),
+        coords=reading.coords,
+        periodic=reading.periodic,
+    )
+    return open_data(paths, options, reading.reader)
+
+
 @dataclass(frozen=True)
 class DataInfo:
     """Describes the content of a file and the examples for training."""
@@ -98,7 +121,7 @@ class DataInfo:
 
     def run(self) -> None:
         """Prints variables, ranges, missing values, domain, weights and splits."""
-        from gpo.cli.describe import open_file, print_description
+        from gpo.cli.describe import print_description
 
         print_description(open_file(self.file, self.reading))
 
@@ -117,7 +140,6 @@ class DataPlot:
 
     def run(self) -> None:
         """Writes the image."""
-        from gpo.cli.describe import open_file
         from gpo.report.contact_sheet import draw_contact_sheet
 
         data = open_file(self.file, self.reading)

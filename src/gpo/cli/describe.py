@@ -1,19 +1,13 @@
 """The description of a data set that `gpo data info` prints."""
 
-from pathlib import Path
-
 import numpy as np
 from rich.table import Table
 
-from gpo.assignments import assignments
 from gpo.cli.console import PlainConsole
-from gpo.cli.data import Reading
 from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
 from gpo.data.splits import split_time_slices
 from gpo.data.steps import even_steps, spell_step
 from gpo.data.summary import summarise
@@ -23,23 +17,6 @@ CANDIDATES = {
     "series": ("one value per time", "forcing"),
 }
 """Description of each kind of possible input, and the flag that adds it."""
-
-
-def open_file(paths: tuple[Path, ...], reading: Reading) -> Trajectories | StaticMaps:
-    """Returns the data of a file.
-
-    Args:
-        paths: File or folder of any known layout, a pattern, or several files.
-        reading: Which data to read.
-    """
-    options = ReadOptions(
-        variables=reading.var,
-        inputs=reading.inputs,
-        select=assignments("select", reading.select),
-        coords=reading.coords,
-        periodic=reading.periodic,
-    )
-    return open_data(paths, options, reading.reader)
 
 
 def print_description(data: Trajectories | StaticMaps) -> None:

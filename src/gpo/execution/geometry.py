@@ -135,7 +135,8 @@ class GeometryCache:
             positions = self.waves.positions(queries)
         points = None
         if sites.on_lattice is not None:
-            points = sites.on_lattice.lattice.locate(positions, queries)
+            coords = queries.expand(len(positions), -1, -1)
+            points = sites.on_lattice.lattice.locate(positions, coords)
         return PointGeometry(queries, None, synthesis_at(self.waves, positions), points, neighbours)
 
     def neighbours(
@@ -144,13 +145,15 @@ class GeometryCache:
         sites: PointGeometry,
         shard: SpatialShard = SINGLE_PROCESS,
     ) -> Neighbours:
-        """Returns the unmasked sites next to every query."""
+        """Returns the unmasked sites next to every query, once where all samples have the same."""
         assert sites.weights is not None
-        batch = max(map(len, (queries, sites.coords, sites.weights)))
-        queries, coords, weights = (
-            part.expand(batch, *part.shape[1:]) for part in (queries, sites.coords, sites.weights)
-        )
-        return self.search(queries, coords, weights > 0, shard)
+        is_active = sites.weights > 0
+        if shard.is_whole and bool((is_active == is_active[:1]).all()):
+            is_active = is_active[:1]
+        parts = queries, sites.coords, is_active
+        batch = max(map(len, parts))
+        queries, coords, is_active = (part.expand(batch, *part.shape[1:]) for part in parts)
+        return self.search(queries, coords, is_active, shard)
 
     def _fit(
         self, waves: Waves, coords: Tensor, positions: Tensor, weights: Tensor, shard: SpatialShard

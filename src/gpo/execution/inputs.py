@@ -36,11 +36,7 @@ class SiteInput:
     @property
     def shared_coords(self) -> Float[Tensor, "#batch points dim"]:
         """The coordinates, one set where all samples have the same."""
-        if self.coords.stride(0) == 0 or len(self.coords) == 1:
-            return self.coords[:1]
-        if torch.compiler.is_compiling():
-            return self.coords
-        return self.coords[:1] if bool((self.coords == self.coords[:1]).all()) else self.coords
+        return _shared(self.coords)
 
     @property
     def is_active(self) -> Bool[Tensor, "batch points"]:
@@ -102,8 +98,8 @@ def check_sites(
 
 def check_queries(
     queries: Tensor, values: Float[Tensor, "batch points channels"], domain: Domain
-) -> Float[Tensor, "batch queries dim"]:
-    """Returns local queries for every sample, or raises a `ValueError` that says what is wrong.
+) -> Float[Tensor, "sets queries dim"]:
+    """Returns local queries, one set where all samples have the same, or raises a `ValueError`.
 
     Args:
         queries: The points at which the output is evaluated.
@@ -115,7 +111,7 @@ def check_queries(
     if not torch.compiler.is_compiling():
         everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
         _check_place("queries", queries, everywhere, domain)
-    return _local(queries, values, domain)
+    return _shared(_local(queries, values, domain))
 
 
 def _check_tensor(name: str, tensor: object, dtype: torch.dtype) -> None:
@@ -131,6 +127,15 @@ def _local(coords: Tensor, values: Tensor, domain: Domain) -> Tensor:
     is_shared = coords.ndim == 3 and coords.stride(0) == 0
     local = domain.to_local(coords[:1] if is_shared else coords).to(values)
     return local.expand_as(coords)
+
+
+def _shared(coords: Float[Tensor, "batch points dim"]) -> Float[Tensor, "sets points dim"]:
+    """Returns positions, one set where all samples have the same."""
+    if coords.stride(0) == 0 or len(coords) == 1:
+        return coords[:1]
+    if torch.compiler.is_compiling():
+        return coords
+    return coords[:1] if bool((coords == coords[:1]).all()) else coords
 
 
 def _check_values(values: Tensor, in_channels: int, dtype: torch.dtype) -> None:

@@ -42,6 +42,10 @@ class Chunked(list[Part]):
         return self._joined
 
 
+ChunkedField = Chunked[Float[Tensor, "_ batch channels"]]
+"""A field at the sites; chunks may differ in their number of points."""
+
+
 @dataclass(frozen=True)
 class LatticeField:
     """A field on the nodes of the lattice, which particles sample."""
@@ -220,9 +224,7 @@ class Sites:
         here = total(self.map(function, *arguments))
         return here if self.shard.is_whole else self.shard.sum(here)
 
-    def analyse(
-        self, state: Chunked[Float[Tensor, "points batch channels"]]
-    ) -> Float[Tensor, "2 modes batch channels"]:
+    def analyse(self, state: ChunkedField) -> Float[Tensor, "2 modes batch channels"]:
         r"""Returns the tokens $T_k=\langle\psi_k,h\rangle$ of a field: its projection onto the waves."""
         transform = self.geometry.transform
         assert transform is not None
@@ -230,8 +232,8 @@ class Sites:
 
     def lattice(
         self,
-        field: Chunked[Float[Tensor, "points batch channels"]],
-        displacements: Callable[[], Chunked[Float[Tensor, "points batch gaussians axes"]]],
+        field: ChunkedField,
+        displacements: Callable[[], Chunked[Float[Tensor, "_ batch gaussians axes"]]],
     ) -> LatticeField:
         """Interpolates a field onto the lattice that particles sample.
 
@@ -277,9 +279,7 @@ class Sites:
         queries = Points(self.values, geometry, are_sites=False)
         return replace(queries, values=queries.blend(self.values))
 
-    def restore(
-        self, field: Chunked[Float[Tensor, "points batch channels"]]
-    ) -> Float[Tensor, "batch points channels"]:
+    def restore(self, field: ChunkedField) -> Float[Tensor, "batch points channels"]:
         """Returns a field at all sites, samples first; zero at masked sites that were left out."""
         active = (field[0] if len(field) == 1 else torch.cat(field)).transpose(0, 1)
         if not self.has_active or self.geometry.active is None:

@@ -79,6 +79,8 @@ def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
     modules = [one for one in owners.values() if isinstance(one, nn.Module)]
     parameters = list({id(one): one for module in modules for one in module.parameters()}.values())
     inputs, results = [one for one in tensors_of(arguments) if one.requires_grad], []
+    if not inputs and not parameters:
+        return function(*(evaluate(argument) for argument in arguments))
     # Autograd releases what it saves after the backward pass; what a closure holds would stay.
     template = with_tensors(arguments, lambda one: SAVED if one.requires_grad else one)
 

@@ -45,7 +45,8 @@ class Stored:
     path: Path
     name: str
     problem: dict[str, Any]
-    config: dict[str, Any]
+    config: dict[str, Any] | None
+    """None in folders of baselines of gpo 0.1, which had the default sizes only."""
     renames: Callable[[str], str] = str
     """Maps the names of stored tensors to those of today."""
 
@@ -90,6 +91,8 @@ def read(folder: str | Path) -> Stored:
         stored.pop(key, None)
     if name in OUR_MODELS and "problem" not in stored:
         return Stored(path, name, *upgraded(name, stored), partial(renamed, stored))
+    if "problem" not in stored:
+        return Stored(path, name, {"num_points": None, **stored}, None)
     for key in ("problem", "config"):
         if not isinstance(stored.get(key), dict):
             raise CheckpointError(f"{path}: field `{key}` is missing.")

@@ -158,8 +158,18 @@ def load_model(folder: str | Path) -> AbstractModel:
             f"{stored.path}: field `model_type` must be one of {', '.join(MODELS)}, got "
             f"{stored.name!r}. A model of your own must be registered before it is loaded."
         )
-    config = checkpoint.build(MODELS[stored.name].config, stored.config, f"{stored.path}: config")
-    with torch.device("meta"):
+    config, has_sizes = None, stored.config is not None
+    if stored.config is not None:
+        kind = MODELS[stored.name].config
+        config = checkpoint.build(kind, stored.config, f"{stored.path}: config")
+    # Other networks may have buffers that no file holds.
+    with torch.device("meta" if stored.name in checkpoint.OUR_MODELS else "cpu"):
         model = build_model(stored.name, stored.build_problem(), config)
-    checkpoint.load_weights(model.stored_module, folder, stored.renames)
+    try:
+        checkpoint.load_weights(model.stored_module, folder, stored.renames)
+    except CheckpointError as error:
+        if has_sizes:
+            raise
+        advice = "The folder is of gpo 0.1.0, which can load it."
+        raise CheckpointError(f"{error} {advice}") from error
     return model

@@ -114,7 +114,8 @@ class GaussianParticleOperator(AbstractModel):
         """Returns checked sites with their geometry; `how` are options of `Execution.sites`."""
         how.setdefault("is_whole", active_taps().needs_all_sites)
         sites = self.execution.sites(values, coords, weights, self.dtype, **how)
-        return replace(sites, values=tap("values", sites.values)) if active_taps().taps else sites
+        values = tap("values", sites.values, layer=-1)
+        return sites if values is sites.values else replace(sites, values=values)
 
     def particles(
         self,

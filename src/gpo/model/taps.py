@@ -38,11 +38,11 @@ class Taps:
         """Returns those that are called at queries too."""
         return replace(self, taps=tuple(one for one in self.taps if one.at_queries))
 
-    def __call__(self, name: str, value: Any) -> Any:
+    def __call__(self, name: str, value: Any, layer: int) -> Any:
         """Returns a value after all taps of its name."""
         for one in self.taps:
             if one.name == name:
-                value = one.function(_LAYER.get(), value)
+                value = one.function(layer, value)
         return value
 
 
@@ -51,11 +51,17 @@ _ACTIVE: ContextVar[Taps] = ContextVar("taps", default=NO_TAPS)
 _LAYER: ContextVar[int] = ContextVar("layer", default=-1)
 
 
-def tap(name: str, value: Value) -> Value:
-    """Returns an intermediate as active taps leave it: unchanged where there are none."""
+def tap(name: str, value: Value, *, layer: int | None = None) -> Value:
+    """Returns an intermediate as active taps leave it: unchanged where there are none.
+
+    Args:
+        name: Of the intermediate.
+        value: The intermediate.
+        layer: The number of its layer; that which is being applied when not given.
+    """
     if torch.compiler.is_compiling():
         return value
-    return _ACTIVE.get()(name, value)
+    return _ACTIVE.get()(name, value, _LAYER.get() if layer is None else layer)
 
 
 def active_taps() -> Taps:

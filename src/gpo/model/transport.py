@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.execution.points import Chunked, Points, Sites
+from gpo.execution.points import ChunkedField, Points, Sites
 from gpo.model.config import OperatorConfig
 from gpo.model.decoder import Decoder
 from gpo.model.layer import AbstractLayer, Parts
@@ -83,9 +83,9 @@ class TransportLayer(AbstractLayer):
         kept = self.waves.sizes.kept + 4 * channels + corners
         self.sizes = replace(self.waves.sizes, kept=kept)
 
-    def couple(self, state: Chunked[State], sites: Sites) -> WaveModes:
+    def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
-        modes = self.waves.couple(state, sites)
+        modes = self.waves.modes(state, sites)
         modes = tap("modes", replace(modes, displacement=self.filter(modes.tokens)[0]))
         features = sites.map(self.source_features, state)
         displacements = partial(sites.map, self.displacement, state, modes)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from gpo.execution.memory import LayerSizes
-from gpo.execution.points import Chunked, LatticeField, Points, Sites
+from gpo.execution.points import ChunkedField, LatticeField, Points, Sites
 from gpo.model.config import OperatorConfig
 from gpo.model.features import describe_points, make_features
 from gpo.model.layer import AbstractLayer
@@ -90,11 +90,15 @@ class WaveLayer(AbstractLayer):
         self.out = nn.Parameter(torch.empty(channels, channels).uniform_(-bound / 2, bound / 2))
         self.sizes = LayerSizes(channels, 2 * channels, modes=waves.num_modes)
 
-    def couple(self, state: Chunked[State], sites: Sites) -> WaveModes:
+    def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
+        """Returns the modes."""
+        return tap("modes", self.modes(state, sites))
+
+    def modes(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns $T_k=\langle\psi_k,h\rangle$ and $\hat d_k\odot(T_kW)$."""
         tokens = sites.analyse(state)
         fields, response = self.filter(tokens)
-        return tap("modes", WaveModes(tokens, response, fields))
+        return WaveModes(tokens, response, fields)
 
     def update(
         self, state: State, points: Points, modes: WaveModes, onto: State | None = None

@@ -2,7 +2,7 @@
 
 from gpo.evaluation.results import FLATTERING, Results, shown_number
 from gpo.evaluation.spectrum import quantity_of
-from gpo.interpretation.motion_numbers import best_of
+from gpo.interpretation.attribution import best_of
 from gpo.interpretation.results import Interpretation
 
 SCORES = (

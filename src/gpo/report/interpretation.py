@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from gpo.data.geometry import Geometry
-from gpo.interpretation.regions import patches
+from gpo.interpretation.ablations import patches
 from gpo.interpretation.results import Interpretation
 from gpo.report.contact_sheet import draw_panel, panel_height
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from gpo.data.geometry import Geometry, focus_box
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.motion import displacements, has_moving_particles
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import longitude_stretch

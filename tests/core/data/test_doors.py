@@ -199,7 +199,7 @@ def test_a_zarr_chunk_with_a_circular_or_broken_link_is_refused(store, target):
 def test_a_zarr_chunk_that_is_a_pipe_is_refused(store):
     (store / "t2m/0.0.0").unlink()
     os.mkfifo(store / "t2m/0.0.0")
-    with pytest.raises(DataError, match=r"`t2m/0.0.0` is no regular file"):
+    with pytest.raises(DataError, match=r"`t2m/0.0.0` is not a regular file"):
         open_data(store)
 
 
@@ -423,16 +423,16 @@ def test_a_matlab_array_that_unpacks_to_more_than_stated_is_refused(tmp_path):
 def test_devices_and_pipes_are_refused(tmp_path):
     for name in ("a.nc", "a.npy", "a.mat", "a.npz", "a"):
         os.mkfifo(tmp_path / name)
-        with pytest.raises(DataError, match="is no regular file"):
+        with pytest.raises(DataError, match="is not a regular file"):
             open_data(tmp_path / name)
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         open_data("/dev/zero")
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         open_data(tmp_path / "a.npy", ReadOptions(), reader="arrays")
     folder = tmp_path / "folder"
     folder.mkdir()
     os.mkfifo(folder / "u.npy")
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         open_data(folder)
 
 

@@ -97,9 +97,9 @@ def test_forcings_beyond_the_end_belong_to_the_months_that_follow():
 def test_frames_31_days_apart_are_months_for_a_monthly_model():
     trained = TrainedOn.of(monthly())
     check_time(monthly(starts()[6:8]), trained)
-    with pytest.raises(ValueError, match=r"must advance by 1 month a frame.*got 24 h"):
+    with pytest.raises(ValueError, match=r"must have a step of 1 month.*got 24 h"):
         check_time(monthly(24.0 * np.arange(9)), trained)
-    with pytest.raises(ValueError, match=r"must advance by 24 h a frame.*got 1 month"):
+    with pytest.raises(ValueError, match=r"must have a step of 24 h.*got 1 month"):
         check_time(monthly(), TrainedOn.of(monthly(24.0 * np.arange(9))))
 
 
@@ -146,6 +146,6 @@ def test_a_forecast_does_not_start_from_frames_with_a_gap_between_them(tmp_path,
     command = ("predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "a.nc"))  # fmt: skip
     code, message = failure(capsys, *command, "--start", "1987-02-22")
     assert code == 1
-    assert "must advance by 24 h a frame over the 2 frames that a forecast starts from" in message
+    assert "must have a step of 24 h over the 2 input frames" in message
     assert "got a step from 1987-02-20 to 1987-02-22. Choose another --start." in message
     main([*command, "--start", "1987-02-23"])

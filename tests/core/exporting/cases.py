@@ -10,13 +10,13 @@ from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import SiteMeans
 from tests.conftest import DOMAINS, make_model, random_points
 
-VARIANTS = ("geometric", "paper")
-PLACES = ("torus", "shuffled", "patch", "cube", "scattered", "masked", "masked grid")
+VARIANTS = ("waves", "paper")
+SITES = ("torus", "shuffled", "patch", "cube", "unstructured", "masked", "masked grid")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A forecaster with its sites and queries."""
+    """A forecaster, its sites, and queries if there are any."""
 
     forecaster: Forecaster
     coords: Tensor
@@ -24,39 +24,39 @@ class Case:
     queries: Tensor | None
 
     def frames(self, batch_size: int) -> Tensor:
-        """Returns frames in the units of the data, NaN at masked sites."""
+        """Returns frames in the units of the data, not a number at masked sites."""
         frames = 10 + 2 * torch.randn(batch_size, 2, len(self.coords), 2)
         return frames.masked_fill(self.weights[:, None] == 0, torch.nan)
 
-    def answer(self, frames: Tensor) -> Tensor:
-        """Returns the prediction of the forecaster, with zero in place of NaN."""
+    def predict(self, frames: Tensor) -> Tensor:
+        """Returns the prediction of the forecaster, with zeros in place of NaN."""
         with torch.no_grad():
-            prediction = self.forecaster(
+            output = self.forecaster(
                 frames, self.coords, weights=self.weights, queries=self.queries
             )
-        return prediction.nan_to_num()
+        return output.nan_to_num()
 
     def fixed(self) -> FixedForecaster:
-        """Returns the forecaster on these places."""
+        """Returns the forecaster on these sites."""
         return FixedForecaster(
             self.forecaster, self.coords, weights=self.weights, queries=self.queries
         )
 
 
 def make_case(
-    variant: str, places: str, *, asks: bool = False, predict: str = "increment", **changes
+    variant: str, sites: str, *, has_queries: bool = False, predict: str = "increment", **changes
 ) -> Case:
-    domain = DOMAINS.get(places, DOMAINS["channel"])
-    if places in ("torus", "shuffled", "cube", "masked grid"):
+    domain = DOMAINS.get(sites, DOMAINS["channel"])
+    if sites in ("torus", "shuffled", "cube", "masked grid"):
         coords, weights = domain.grid(*{2: (6, 5), 3: (3, 4, 5)}[domain.dim])
     else:
         coords, weights = random_points(domain, 40).float(), 0.5 + torch.rand(40)
-    if places == "shuffled":
+    if sites == "shuffled":
         coords = coords.flip(0).roll(7, 0)
-    if places == "masked":
+    if sites == "masked":
         weights[::3] = 0
-    if places == "masked grid":
-        # So few that the model does not drop masked sites, as on fixed sites.
+    if sites == "masked grid":
+        # So few that masked sites are not left out, as on fixed sites.
         weights[::6] = 0
     channels = {"in_channels": 4, "out_channels": 2}
     model = make_model(domain, variant=variant, num_waves=2, **channels, **changes).float()
@@ -66,5 +66,5 @@ def make_case(
         output_std=(2.0, 0.5), increment_std=(0.1, 0.2), is_per_site=predict == "state",
     )  # fmt: skip
     means = SiteMeans(*(9 + torch.randn(len(coords), 2) for _ in range(2)))
-    queries = random_points(domain, 7).float() if asks else None
+    queries = random_points(domain, 7).float() if has_queries else None
     return Case(Forecaster(model, task, means), coords, weights, queries)

@@ -3,22 +3,22 @@ import torch
 
 from gpo.forecast.fixed import FixedForecaster
 from gpo.forecast.forecaster import Forecaster
+from gpo.model.model import build_model
 from gpo.model.problem import Problem
-from gpo.model.registered import RegisteredModel
 from tests.conftest import DOMAINS
-from tests.core.exporting.cases import PLACES, VARIANTS, make_case
+from tests.core.exporting.cases import SITES, VARIANTS, make_case
 
 
 @pytest.mark.parametrize("predict", ["increment", "state"])
-@pytest.mark.parametrize("asks", [False, True], ids=["sites", "queries"])
-@pytest.mark.parametrize("places", PLACES)
+@pytest.mark.parametrize("has_queries", [False, True], ids=["sites", "queries"])
+@pytest.mark.parametrize("sites", SITES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_fixed_sites_give_the_same_answer(variant, places, asks, predict):
-    case = make_case(variant, places, asks=asks, predict=predict)
+def test_fixed_sites_give_the_same_prediction(variant, sites, has_queries, predict):
+    case = make_case(variant, sites, has_queries=has_queries, predict=predict)
     fixed = case.fixed()
     for batch_size in (1, 3):
         frames = case.frames(batch_size)
-        assert torch.equal(fixed(frames).nan_to_num(), case.answer(frames))
+        assert torch.equal(fixed(frames).nan_to_num(), case.predict(frames))
 
 
 @pytest.mark.parametrize(
@@ -28,44 +28,44 @@ def test_fixed_sites_give_the_same_answer(variant, places, asks, predict):
 )  # fmt: skip
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_so_do_models_with_parts_left_out(variant, changes):
-    case = make_case(variant, "masked", asks=True, **changes)
+    case = make_case(variant, "masked", has_queries=True, **changes)
     frames = case.frames(2)
-    assert torch.equal(case.fixed()(frames).nan_to_num(), case.answer(frames))
+    assert torch.equal(case.fixed()(frames).nan_to_num(), case.predict(frames))
 
 
 def test_waves_on_the_indices_of_a_mesh_are_fixed_too():
-    case = make_case("geometric", "scattered", asks=True, mesh_shape=(8, 5))
+    case = make_case("waves", "unstructured", has_queries=True, mesh_shape=(8, 5))
     frames = case.frames(2)
-    assert torch.equal(case.fixed()(frames), case.answer(frames))
+    assert torch.equal(case.fixed()(frames), case.predict(frames))
 
 
-def test_what_is_known_of_the_sites_moves_and_converts_with_the_module():
-    case = make_case("geometric", "masked", asks=True)
+def test_the_geometry_of_the_sites_moves_and_converts_with_the_module():
+    case = make_case("waves", "masked", has_queries=True)
     fixed = case.fixed()
     # Coordinates, weights, queries, two of neighbours, two matrices at sites and at queries, two of
-    # sources, two axes of nodes, and two numbers along each axis for sites and for queries.
+    # the stencil, two axes of nodes, and two numbers along each axis for sites and for queries.
     assert len(dict(fixed.named_buffers(recurse=False))) == 21
     frames = case.frames(2)
-    expected = case.answer(frames)
+    expected = case.predict(frames)
     doubled = fixed.double()(frames.double())
     assert doubled.dtype == torch.double
     torch.testing.assert_close(doubled.float().nan_to_num(), expected)
 
 
 def test_training_goes_on_through_fixed_sites():
-    case = make_case("geometric", "torus")
+    case = make_case("waves", "torus")
     case.fixed()(case.frames(2)).square().sum().backward()
     assert all(part.grad is not None for part in case.forecaster.model.parameters())
 
 
-def test_a_model_that_is_not_ours_is_refused():
-    model = RegisteredModel("fno", Problem(4, 2, DOMAINS["torus"], (6, 5)))
-    case = make_case("geometric", "torus")
-    with pytest.raises(ValueError, match=r"for a model gpo, got RegisteredModel.*--model gpo"):
+def test_a_baseline_is_refused():
+    model = build_model("fno", Problem(4, 2, DOMAINS["torus"], (6, 5)))
+    case = make_case("waves", "torus")
+    with pytest.raises(ValueError, match=r"for a model gpo, got fno.*--model gpo"):
         FixedForecaster(Forecaster(model, case.forecaster.task), case.coords)
 
 
 def test_sites_outside_the_domain_are_refused_before_anything_is_fixed():
-    case = make_case("geometric", "masked")
+    case = make_case("waves", "masked")
     with pytest.raises(ValueError, match="`coords` must lie near the domain"):
         FixedForecaster(case.forecaster, 1000 * case.coords)

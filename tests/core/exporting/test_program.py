@@ -9,23 +9,23 @@ from torch.export import ExportedProgram
 
 from gpo.exporting.program import export_program, write_program
 from gpo.optional import MissingPackageError
-from tests.core.exporting.cases import PLACES, VARIANTS, Case, make_case
+from tests.core.exporting.cases import SITES, VARIANTS, Case, make_case
 from tests.processes import finish
 
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("untyped")]
 
 BATCH_SIZES = (1, 2, 7)
-FEW = [("geometric", "masked", True), ("paper", "torus", False)]
-ALL = [(variant, places, asks) for variant in VARIANTS for places in PLACES for asks in (False, True)]  # fmt: skip
-# The paper's variant evaluates queries in the same way for any sites in a domain; masked sites with
-# queries are exported to ONNX below.
-SAME = [("paper", places, True) for places in ("shuffled", "scattered", "masked", "masked grid")]
+FEW = [("waves", "masked", True), ("paper", "torus", False)]
+ALL = [(variant, sites, queries) for variant in VARIANTS for sites in SITES for queries in (False, True)]  # fmt: skip
+# The paper's operator evaluates queries in the same way wherever its sites lie in a domain; masked
+# sites with queries are exported to ONNX below.
+SAME = [("paper", sites, True) for sites in ("shuffled", "unstructured", "masked", "masked grid")]
 REST = [case for case in ALL if case not in FEW + SAME]
 
 WITHOUT_GPO = """
 import sys
 import numpy as np
-sys.modules["gpo"] = None  # Importing it raises an error.
+sys.modules["gpo"] = None  # Whoever imports it now gets an error.
 path, *sizes = sys.argv[1:]
 if path.endswith(".pt2"):
     import torch
@@ -49,63 +49,63 @@ print(description)
 def traced(untyped):
     """Cases with their programs; tracing takes seconds."""
     torch.manual_seed(0)
-    cases = [make_case(variant, places, asks=asks) for variant, places, asks in FEW]
+    cases = [make_case(variant, sites, has_queries=queries) for variant, sites, queries in FEW]
     return [(case, export_program(case.fixed())) for case in cases]
 
 
-def check_answers(case: Case, program: ExportedProgram) -> None:
-    """Compares predictions; libraries may round differently depending on the batch size."""
+def check_predictions(case: Case, program: ExportedProgram) -> None:
+    """The operations are the same: only libraries may round differently by the size of a batch."""
     run = program.module()
     for batch_size in BATCH_SIZES:
         frames = case.frames(batch_size)
-        prediction = run(frames).nan_to_num()
-        torch.testing.assert_close(prediction, case.answer(frames), rtol=1e-6, atol=1e-6)
+        output = run(frames).nan_to_num()
+        torch.testing.assert_close(output, case.predict(frames), rtol=1e-6, atol=1e-6)
 
 
 def check_file(case: Case, path: Path, tolerance: float) -> dict:
-    """Compares predictions of a file, run without gpo; returns its description."""
+    """Compares predictions of a file, run where gpo cannot be imported; returns its description."""
     inputs = {size: case.frames(size) for size in BATCH_SIZES}
     for size, frames in inputs.items():
         np.save(f"{path}-frames-{size}.npy", frames.numpy())
     printed = finish([sys.executable, "-c", WITHOUT_GPO, str(path), *map(str, inputs)])
     for size, frames in inputs.items():
-        prediction = torch.from_numpy(np.load(f"{path}-{size}.npy")).nan_to_num()
-        torch.testing.assert_close(prediction, case.answer(frames), rtol=tolerance, atol=tolerance)
+        output = torch.from_numpy(np.load(f"{path}-{size}.npy")).nan_to_num()
+        torch.testing.assert_close(output, case.predict(frames), rtol=tolerance, atol=tolerance)
     return json.loads(printed)
 
 
-def test_a_program_agrees_with_the_model_in_any_batch_size(traced):
+def test_a_program_gives_the_predictions_of_the_model_in_any_batch_size(traced):
     for case, program in traced:
-        check_answers(case, program)
+        check_predictions(case, program)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("variant", "places", "asks"), REST)
-def test_a_program_agrees_with_the_model_on_any_sites(variant, places, asks):
-    case = make_case(variant, places, asks=asks)
-    check_answers(case, export_program(case.fixed()))
+@pytest.mark.parametrize(("variant", "sites", "has_queries"), REST)
+def test_so_it_does_on_sites_of_every_kind(variant, sites, has_queries):
+    case = make_case(variant, sites, has_queries=has_queries)
+    check_predictions(case, export_program(case.fixed()))
 
 
-def test_a_saved_program_runs_without_gpo_and_holds_its_description(traced, tmp_path):
+def test_a_saved_program_runs_without_gpo_and_describes_itself(traced, tmp_path):
     case, program = traced[0]
     write_program(tmp_path / "program.pt2", program, {"lead": 1})
     assert check_file(case, tmp_path / "program.pt2", 1e-6) == {"lead": 1}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("variant", "places", "asks"), [
-    ("geometric", "torus", False), ("geometric", "patch", True), ("geometric", "masked", True),
-    ("geometric", "masked grid", False), ("paper", "patch", True), ("paper", "masked", True),
+@pytest.mark.parametrize(("variant", "sites", "has_queries"), [
+    ("waves", "torus", False), ("waves", "patch", True), ("waves", "masked", True),
+    ("waves", "masked grid", False), ("paper", "patch", True), ("paper", "masked", True),
 ])  # fmt: skip
-def test_onnxruntime_agrees_to_rounding(variant, places, asks, tmp_path):
+def test_onnxruntime_gives_the_same_predictions_to_rounding(variant, sites, has_queries, tmp_path):
     for name in ("onnxruntime", "onnxscript"):
         pytest.importorskip(name)
-    case = make_case(variant, places, asks=asks)
+    case = make_case(variant, sites, has_queries=has_queries)
     write_program(tmp_path / "program.onnx", export_program(case.fixed()), {"lead": 1})
     assert check_file(case, tmp_path / "program.onnx", 1e-5) == {"lead": 1}
 
 
-def test_constants_are_folded(traced):
+def test_nothing_is_computed_from_constants_alone(traced):
     for _, program in traced:
         depends = {*program.graph_signature.user_inputs}
         for node in program.graph.nodes:
@@ -114,17 +114,17 @@ def test_constants_are_folded(traced):
                 depends.add(node.name)
 
 
-def test_a_program_stores_shared_tensors_once_and_has_no_parameters(traced):
+def test_a_program_has_what_it_needs_and_no_parameters(traced):
     (case, program), _ = traced
     shapes = [tuple(tensor.shape) for tensor in program.state_dict.values()]
     rows = 2 * case.forecaster.model.num_modes
-    # All layers share their windows, and there is no analysis at queries.
+    # All layers have the same waves, and queries are not analysed.
     assert shapes.count((rows, 40)) == shapes.count((40, rows)) == shapes.count((7, rows)) == 1
     assert (rows, 7) not in shapes
     assert not list(program.parameters())
 
 
-def test_tracing_does_not_change_the_model(traced):
+def test_tracing_leaves_the_model_as_it_was(traced):
     for case, _ in traced:
         assert all(parameter.requires_grad for parameter in case.forecaster.parameters())
         frames = case.frames(2)
@@ -138,7 +138,7 @@ def test_frames_of_another_shape_are_refused(traced):
 
 
 @pytest.mark.parametrize("name", ["program.pth", "there.pt2"])
-def test_existing_files_and_other_suffixes_are_refused(traced, name, tmp_path):
+def test_no_file_is_overwritten_and_none_of_another_kind_is_made(traced, name, tmp_path):
     (tmp_path / "there.pt2").write_text("content")
     with pytest.raises(ValueError, match=r"must end in \.pt2 or \.onnx|there\.pt2 exists"):
         write_program(tmp_path / name, traced[0][1], {})
@@ -146,7 +146,7 @@ def test_existing_files_and_other_suffixes_are_refused(traced, name, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["there.pt2"]
 
 
-def test_a_missing_extra_is_named(traced, tmp_path, monkeypatch):
+def test_without_the_extra_the_error_names_it(traced, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingPackageError, match=r"needs the package onnxscript.*'gpo\[onnx\]'"):
         write_program(tmp_path / "program.onnx", traced[0][1], {})

@@ -6,11 +6,10 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
-from gpo.interpretation.ablations import run_ablations
+from gpo.interpretation.ablations import patches, run_ablations
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.components import joint_ablation, make_components
 from gpo.interpretation.effects import Effects
-from gpo.interpretation.regions import patches
+from gpo.interpretation.modes import joint_ablation, make_components
 from tests.core.interpretation.readings import TORUS, only_mode, series, untrained
 
 
@@ -43,15 +42,15 @@ def hold(forecaster):
 def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
     data = series()
     forecaster, members = untrained(data)
-    found = read(only_wave(forecaster, [2.0, 1.0]), data, members)
-    first, *others = found["modes"]
+    result = read(only_wave(forecaster, [2.0, 1.0]), data, members)
+    first, *others = result["modes"]
     assert first["vector"] == [2.0, 1.0]
     assert first["relative_l2"] > 1e-3
     assert max(other["relative_l2"] for other in others) < 1e-6
-    changes = [row["relative_l2"] for row in found["shells"]["all_layers"]]
+    changes = [row["relative_l2"] for row in result["shells"]["all_layers"]]
     assert np.flatnonzero(np.array(changes) > 1e-6).tolist() == [2]
     # The strongest wave alone does what all of them do.
-    curve = found["faithfulness"]
+    curve = result["faithfulness"]
     assert curve["strongest_first"][1] == pytest.approx(curve["strongest_first"][-1], rel=1e-5)
 
 
@@ -93,12 +92,12 @@ def test_effects_are_those_of_the_ablated_model():
     (batch,) = make_batches(data, members[:2])
     effects = Effects.of(forecaster, [batch])
     ablation = Ablation(layers=frozenset({1}))
-    found = effects.without(ablation)
+    result = effects.without(ablation)
     intact, less = batch.predicted(forecaster), batch.predicted(forecaster, ablation)
     by_hand = [((one - two).norm() / two.norm()).item() for one, two in zip(less, intact, strict=True)]  # fmt: skip
-    assert found["relative_l2"] == pytest.approx(np.mean(by_hand), rel=1e-4)
+    assert result["relative_l2"] == pytest.approx(np.mean(by_hand), rel=1e-4)
     assert effects.error_without(Ablation()) == pytest.approx(effects.error)
-    assert {"low", "middle", "high", "spread"} <= set(found)
+    assert {"low", "middle", "high", "spread"} <= set(result)
     nothing = effects.without(Ablation(), [torch.ones(2, 256)])
     assert nothing["relative_l2"] < 1e-12
     assert "fraction_inside" not in nothing
@@ -111,21 +110,21 @@ def test_a_change_of_long_waves_shows_in_the_low_band_alone():
     effects = Effects.of(forecaster, [batch])
     wave = 0.1 * torch.sin(2 * torch.pi * batch.example.coords[..., :1])
     shifted = Effects(forecaster, [batch], [effects.intact[0] + wave])
-    found = shifted.without(Ablation())
-    assert found["low"] > 1e3 * max(found["middle"], found["high"])
+    result = shifted.without(Ablation())
+    assert result["low"] > 1e3 * max(result["middle"], result["high"])
 
 
 def test_content_windows_tell_where_their_effect_should_be():
     data = series(Geometry.scattered(np.random.default_rng(0).random((90, 2))))
     forecaster, members = untrained(data, variant="paper")
-    found = read(forecaster, data, members)
-    assert len(found["modes"]) == found["num_modes"] == 2 * 2 * 3
+    result = read(forecaster, data, members)
+    assert len(result["modes"]) == result["num_modes"] == 2 * 2 * 3
     assert {"layer", "head", "mode", "fraction_inside", "fraction_expected"} <= set(
-        found["modes"][0]
+        result["modes"][0]
     )
-    assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # fmt: skip
-    assert "low" not in found["layers"][0], "there are no bands without a grid"
-    assert "wave number" in found["shells"]["reason"]
+    assert [(row["layer"], row["head"]) for row in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # fmt: skip
+    assert "low" not in result["layers"][0], "there are no bands without a grid"
+    assert "wave number" in result["shells"]["reason"]
 
 
 def test_the_one_head_that_is_read_out_comes_first():
@@ -134,11 +133,11 @@ def test_the_one_head_that_is_read_out_comes_first():
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.readout[0] = 0
-    found = read(forecaster, data, members)
-    changes = {(row["layer"], row["head"]): row["relative_l2"] for row in found["heads"]}
+    result = read(forecaster, data, members)
+    changes = {(row["layer"], row["head"]): row["relative_l2"] for row in result["heads"]}
     assert max(changes[0, 0], changes[1, 0]) < 1e-9
     assert min(changes[0, 1], changes[1, 1]) > 1e-6
-    assert max(found["modes"], key=lambda mode: mode["relative_l2"])["head"] == 1
+    assert max(result["modes"], key=lambda mode: mode["relative_l2"])["head"] == 1
 
 
 def test_particles_that_no_site_sees_cause_nothing():
@@ -150,9 +149,9 @@ def test_particles_that_no_site_sees_cause_nothing():
         encoder.centers.out.weight.zero_()
         encoder.centers.out.bias.fill_(0.53)
         encoder.scales.out.bias.fill_(-7.0)
-    found = read(forecaster, data, members)["particles"]
-    assert found["all"]["relative_l2"] < 1e-6
-    assert len(found["each"]) == 3
+    result = read(forecaster, data, members)["particles"]
+    assert result["all"]["relative_l2"] < 1e-6
+    assert len(result["each"]) == 3
 
 
 def without_particles(forecaster, data, members, *numbers):
@@ -182,10 +181,10 @@ def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
 def test_particles_are_ablated_all_and_each():
     data = series()
     forecaster, members = untrained(data, num_layers=1, num_waves=1)
-    found = read(forecaster, data, members)["particles"]
-    assert found["all"]["relative_l2"] == without_particles(forecaster, data, members, 0, 1, 2)
+    result = read(forecaster, data, members)["particles"]
+    assert result["all"]["relative_l2"] == without_particles(forecaster, data, members, 0, 1, 2)
     each = [without_particles(forecaster, data, members, number) for number in range(3)]
-    assert [row["relative_l2"] for row in found["each"]] == each
+    assert [row["relative_l2"] for row in result["each"]] == each
 
 
 @pytest.mark.thorough

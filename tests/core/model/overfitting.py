@@ -1,4 +1,4 @@
-"""One small batch on every kind of domain, and the loop that learns it by heart."""
+"""One small batch on every kind of domain, and the loop that overfits it."""
 
 import math
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def fit(
 def fit_to_target(
     model: nn.Module, batch: Batch, target: Tensor, goal: float, num_steps: int
 ) -> float:
-    """Learns `target` from the batch's values by heart."""
+    """Fits `target`, from the values of the batch."""
 
     def error() -> Tensor:
         prediction = model(batch.values, batch.coords, weights=batch.weights)

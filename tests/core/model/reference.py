@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from gpo.model.paper import PGGaussianAttention
+from gpo.model.attention import GaussianAttention
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 
@@ -34,9 +34,9 @@ def reference_basis(particles: Particles, coords: Tensor, domain: Domain) -> Ten
 
 
 def reference_layer(
-    layer: PGGaussianAttention, basis: Tensor, descriptor: Tensor, weights: Tensor
+    layer: GaussianAttention, basis: Tensor, descriptor: Tensor, weights: Tensor
 ) -> Tensor:
-    """Applies one stage to the basis of one sample, equation by equation.
+    """Applies one layer to the basis of one sample, equation by equation.
 
     Args:
         layer: Where the weights are taken from.
@@ -46,7 +46,7 @@ def reference_layer(
     """
     num_sites, num_gaussians = basis.shape
     num_heads, head_dim, num_modes = layer.windows.logits.shape
-    scattered = [[] for _ in range(num_sites)]
+    evaluated = [[] for _ in range(num_sites)]
     for head in range(num_heads):
         # Windows (eq. attn-win): project [z, w, mu, sigma], then softmax over modes.
         rows = slice(head * head_dim, (head + 1) * head_dim)
@@ -83,15 +83,15 @@ def reference_layer(
                 for exponential, token in zip(exponentials, tokens, strict=True)
             ]
             coupled.append(torch.stack(parts).sum(0))
-        # Scatter (eq. attn-scatter).
+        # Evaluation at the sites (eq. attn-scatter).
         for j in range(num_sites):
-            scattered[j].append(
+            evaluated[j].append(
                 torch.stack([windows[j][g] * coupled[g] for g in range(num_modes)]).sum(0)
             )
     readout = layer.readout.reshape(num_heads * head_dim, num_gaussians)
     updated = []
     for j in range(num_sites):
-        update = torch.cat(scattered[j]) @ readout
+        update = torch.cat(evaluated[j]) @ readout
         if not layer.signed_readout:
             update = torch.log(1 + torch.exp(update))
         # Convex residual and row renormalisation (eq. residual, row-renorm).

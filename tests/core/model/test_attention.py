@@ -1,3 +1,5 @@
+"""The attention of the paper's operator, beside plain loops."""
+
 from itertools import pairwise
 
 import pytest
@@ -5,9 +7,12 @@ import torch
 from torch.autograd import gradcheck
 
 from gpo import Domain
-from gpo.model.layer import Chunk, State
-from gpo.model.paper import ContentTransform, PGGaussianAttention, means, renormalise
-from tests.conftest import make_config, make_model, random_points
+from gpo.execution.geometry import GeometryCache, PointGeometry
+from gpo.execution.points import Chunked, Sites
+from gpo.model import attention
+from gpo.model.attention import AttentionModes, Basis, GaussianAttention, means, renormalise
+from gpo.numerics.neighbours import NeighbourSearch
+from tests.conftest import make_config, make_model, make_problem, random_points
 from tests.core.model.reference import reference_basis, reference_layer
 
 VARIANTS = {
@@ -19,28 +24,49 @@ VARIANTS = {
 }
 
 
-def measure(windows, basis, weights):
-    """What windows measure of a basis."""
-    return ContentTransform(windows, weights).analyse(basis)
+def points_first(field):
+    """States have points first, then samples."""
+    return field.transpose(0, 1)
 
 
-def scatter(windows, modes):
-    """What modes make at points through windows."""
-    return ContentTransform(windows, None).synthesise(modes)
+def sites_with(weights):
+    """Sites of which nothing is used but their weights."""
+    domain, coords = Domain.unit_box(1), weights.unsqueeze(-1)
+    cache = GeometryCache(None, NeighbourSearch(domain, 1), num_nodes=None)
+    return Sites(coords, PointGeometry(coords, weights), domain, cache, weights.dtype)
 
 
 def apply(layer, basis, descriptor, weights):
-    """A layer on all sites at once."""
-    chunk = Chunk(basis, basis, weights, None, slice(None))
-    state = State(basis, descriptor)
-    transform = layer.transform(state, chunk)
-    modes = layer.couple(transform.analyse(basis))
-    return layer.update(state, transform.synthesise(modes.scattered)).channels
+    """A layer on all sites at once; its output, samples first, and its modes."""
+    state = Chunked([Basis(points_first(basis), points_first(descriptor))])
+    sites = sites_with(weights)
+    modes = layer.couple(state, sites)
+    (updated,) = sites.map(layer.update, state, modes)
+    return points_first(updated.values), modes
+
+
+def measure(windows, basis, weights):
+    """What windows measure of a basis; everything samples first."""
+    state = Basis(points_first(basis), points_first(basis[..., :0]))
+    (points,) = sites_with(weights).chunks
+    return attention.measure(state, points, windows.permute(2, 0, 1, 3))
+
+
+def evaluate(windows, fields):
+    """What modes make at points through windows: the update of a layer that keeps nothing else."""
+    config = make_config(mixing=1.0, renormalises=False, signed_readout=True)
+    layer = GaussianAttention(make_problem(Domain.unit_box(2)), config)
+    weights = windows[:, 0, :, 0].detach()
+    nothing = weights.new_zeros(*weights.shape, fields.shape[-1])
+    state = Basis(points_first(nothing), points_first(nothing[..., :0]))
+    modes = AttentionModes(fields, fields @ fields.mT, fields, fields, windows.permute(2, 0, 1, 3))
+    (points,) = sites_with(weights).chunks
+    return points_first(layer.update(state, points, modes).values)
 
 
 def encoded(model, num_sites=7):
     """Particles, basis, descriptor and weights of one random field."""
-    domain = model.config.domain
+    domain = model.problem.domain
     coords = random_points(domain, 1, num_sites)
     values = torch.randn(1, num_sites, 2, dtype=torch.float64)
     (particles,) = model.particles(values, coords)
@@ -64,7 +90,7 @@ def test_attention_equals_the_plain_loop_forward_and_backward(domain, changes):
     direction = torch.randn_like(basis)
     inputs = [basis, descriptor, *layer.parameters()]
 
-    fast = apply(layer, basis, descriptor, weights)
+    fast, _ = apply(layer, basis, descriptor, weights)
     slow = reference_layer(layer, basis[0], descriptor[0], weights[0]).unsqueeze(0)
     torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-12)
     gradients = torch.autograd.grad((fast * direction).sum(), inputs)
@@ -81,17 +107,15 @@ def test_a_layer_is_the_boxed_matrix_identity():
     )  # fmt: skip
     layer = model.layers[0]
     _, _, basis, descriptor, weights = encoded(model, num_sites=11)
-    windows = layer.windows(basis, descriptor)
-    stage = layer.couple(measure(windows, basis, weights))
-    assignment = windows[0, 0]
+    update, modes = apply(layer, basis, descriptor, weights)
+    assignment = modes.windows[0][:, 0, 0]
     tested = weights[0, :, None] * assignment
     tested = tested / tested.sum(0)
-    kernel, value = stage.coupling[0, 0], layer.coupling.query_key_value[2, 0]
+    kernel, value = modes.coupling[0, 0], layer.coupling.query_key_value[2, 0]
     expected = (
         assignment @ kernel @ tested.T @ (basis[0] @ layer.project[0]) @ value @ layer.readout[0]
     )
-    update = apply(layer, basis, descriptor, weights)[0]
-    torch.testing.assert_close(update, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(update[0], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_mass_is_kept_by_every_layer(domain):
@@ -130,13 +154,13 @@ def test_measurement_ignores_sampling_density():
     torch.testing.assert_close(twice, moments, rtol=1e-12, atol=1e-14)
 
 
-def test_scatter_is_the_adjoint_of_the_unnormalised_measurement():
+def test_evaluation_is_the_adjoint_of_the_unnormalised_measurement():
     windows = torch.rand(1, 2, 6, 3, dtype=torch.float64)
     basis = torch.randn(1, 6, 4, dtype=torch.float64)
     modes = torch.randn(1, 2, 3, 4, dtype=torch.float64)
     weights = torch.full((1, 6), 1 / 6, dtype=torch.float64)
     left = (measure(windows, basis, weights)[..., :-1] * modes).sum()
-    right = (basis * scatter(windows, modes)).sum() / 6
+    right = (basis * evaluate(windows, modes)).sum() / 6
     torch.testing.assert_close(left, right)
 
 
@@ -146,20 +170,21 @@ def test_primitives_pass_gradcheck():
     modes = torch.rand(1, 2, 3, 5, dtype=torch.float64, requires_grad=True)
     weights = torch.rand(1, 4, dtype=torch.float64, requires_grad=True)
     assert gradcheck(measure, (windows, basis, weights))
-    assert gradcheck(scatter, (windows, modes))
+    assert gradcheck(evaluate, (windows, modes))
     assert gradcheck(renormalise, (basis, basis.detach() + 1))
 
 
 def test_a_signed_readout_whose_rows_cancel_stays_finite():
     """The literal row renormalisation divides by a sum that can be zero."""
-    config = make_config(Domain.unit_box(2), signed_readout=True, mixing=1.0, num_layers=8)
-    layers = [PGGaussianAttention(config) for _ in range(8)]
+    problem = make_problem(Domain.unit_box(2))
+    config = make_config(signed_readout=True, mixing=1.0, num_layers=8)
+    layers = [GaussianAttention(problem, config) for _ in range(8)]
     basis, descriptor = torch.rand(1, 9, 5), torch.randn(1, 9, 25)
     weights = torch.full((1, 9), 1 / 9)
     for layer in layers:
         with torch.no_grad():
             layer.readout.sub_(layer.readout.mean(-1, keepdim=True))
-        basis = apply(layer, basis, descriptor, weights)
+        basis, _ = apply(layer, basis, descriptor, weights)
         assert basis.isfinite().all()
 
 
@@ -175,9 +200,9 @@ def test_shared_layers_are_one_operator_applied_repeatedly():
     _, _, basis, descriptor, weights = encoded(model)
     expected = basis
     for _ in range(3):
-        expected = apply(model.layers[0], expected, descriptor, weights)
+        expected, _ = apply(model.layers[0], expected, descriptor, weights)
     actual = basis
     for layer in model.applied_layers:
-        actual = apply(layer, actual, descriptor, weights)
+        actual, _ = apply(layer, actual, descriptor, weights)
     assert len(model.applied_layers) == 3
     assert torch.equal(actual, expected)

@@ -103,14 +103,14 @@ def test_no_particles_add_up_to_zero():
     assert torch.equal(total.gradients, torch.zeros(5, 2).double())
 
 
-@pytest.mark.parametrize("variant", ["geometric", "paper"])
+@pytest.mark.parametrize("variant", ["waves", "paper"])
 def test_derivatives_reach_what_makes_particles(variant):
     """Particles stay differentiable: a Laplacian may enter a loss."""
     model = make_model(TORUS, variant=variant)
     values = torch.randn(1, 9, 2).double()
     cloud = model.particles(values, random_points(TORUS, 9))[0].cloud(TORUS)
     cloud.total(random_points(TORUS, 4)).laplacians.square().sum().backward()
-    centers = model.layers[-1].transport.local if variant == "geometric" else model.lift.encoder.scales.out.weight  # fmt: skip
+    centers = model.layers[-1].local if variant == "waves" else model.lift.encoder.scales.out.weight  # fmt: skip
     assert centers.grad.abs().sum() > 0
 
 

@@ -78,7 +78,7 @@ def test_tokens_on_random_points_converge_at_the_monte_carlo_rate():
     assert 0.4 < measured_order(errors) < 0.6, errors
 
 
-def test_answers_agree_where_points_of_two_resolutions_coincide():
+def test_outputs_agree_where_points_of_two_resolutions_coincide():
     domain = Domain.unit_box(2, periodic=True)
     model = make_model(domain)
     coarse, fine = domain.grid(32, 32)[0].double(), domain.grid(64, 64)[0].double()

@@ -21,7 +21,7 @@ def lift_last_axis(flat, fill):
 
 
 def lift_model(plane, space):
-    """Copies a 2-D model into a 3-D one that has never heard of the third coordinate."""
+    """Copies a 2-D model into a 3-D one that ignores the third coordinate."""
     state = plane.state_dict()
     g = plane.config.num_gaussians
     for name, tensor in state.items():
@@ -69,8 +69,8 @@ def test_the_kernel_of_a_plane_is_the_kernel_of_space_without_height():
 def test_neighbours_in_a_plane_are_neighbours_in_space():
     plane, space = Domain.unit_box(2, periodic=True), Domain.unit_box(3, periodic=True)
     coords, queries = random_points(plane, 1, 30), random_points(plane, 1, 12)
-    counted = torch.ones(1, 30, dtype=torch.bool)
-    flat = NeighbourSearch(plane, 4)(queries, coords, counted)
-    solid = NeighbourSearch(space, 4)(lifted(queries), lifted(coords), counted)
+    is_active = torch.ones(1, 30, dtype=torch.bool)
+    flat = NeighbourSearch(plane, 4)(queries, coords, is_active)
+    solid = NeighbourSearch(space, 4)(lifted(queries), lifted(coords), is_active)
     assert torch.equal(flat.index, solid.index)
     torch.testing.assert_close(flat.weights, solid.weights)

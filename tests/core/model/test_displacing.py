@@ -1,4 +1,4 @@
-"""Displacements that are not the model's own: one mechanism for every kind of site."""
+"""Displacements that are replaced from outside: one mechanism for every kind of site."""
 
 import pytest
 import torch
@@ -6,114 +6,117 @@ import torch
 from gpo import Ablation
 from tests.conftest import DOMAINS, make_model, random_points
 
-STILL = Ablation(displacing=lambda layer, read: torch.zeros_like(read))
+ZERO = Ablation(displacing=lambda layer, own: torch.zeros_like(own))
 
 
 def sites_of(kind, domain):
-    """Values, coordinates and weights of a grid, of a masked one, or of scattered points."""
+    """Values, coordinates and weights of a grid, of a masked one, or of unstructured points."""
     if kind == "points":
         coords = random_points(domain, 60)
         return torch.randn(2, 60, 2).double(), coords, None
     shape = (6, 8, 5)[: domain.dim - domain.is_sphere]
     coords, weights = (part.double() for part in domain.grid(*shape))
     if kind == "masked":
-        # So many are masked that nothing is done there.
+        # So many that masked sites are left out.
         weights = torch.where(torch.arange(len(weights)) % 3 == 0, 0.0, weights)
     return torch.randn(2, len(coords), 2).double(), coords, weights
 
 
 @pytest.fixture(params=["grid", "masked", "points"])
-def given(request, domain):
-    model = make_model(domain, variant="geometric", num_waves=2, num_transports=2)
+def inputs(request, domain):
+    model = make_model(domain, variant="waves", num_waves=2, num_transports=2)
     values, coords, weights = sites_of(request.param, domain)
     return model, values, coords, weights
 
 
-def answer(given, **settings):
-    model, values, coords, weights = given
-    with torch.no_grad():
-        found = model(values, coords, weights=weights, **settings)
-    return found if weights is None else found[:, weights > 0]
+def predict(inputs, ablation=Ablation()):
+    model, values, coords, weights = inputs
+    with torch.no_grad(), ablation.applied(model):
+        output = model(values, coords, weights=weights)
+    return output if weights is None else output[:, weights > 0]
 
 
-def test_a_model_given_its_own_displacements_answers_as_it_does(given):
-    read = {}
+def test_a_models_own_displacements_give_its_own_output(inputs):
+    displacements = {}
 
     def keep(layer, own):
-        read[layer] = own
+        displacements[layer] = own
         return own
 
-    intact = answer(given)
-    torch.testing.assert_close(answer(given, ablation=Ablation(displacing=keep)), intact)
-    model, values, *_ = given
-    config = model.config
-    assert sorted(read) == [0, 1]
-    shape = (values.shape[1], 2, config.num_gaussians, config.num_axes)
-    assert {tuple(one.shape) for one in read.values()} == {shape}
-    again = Ablation(displacing=lambda layer, _: read[layer])
-    torch.testing.assert_close(answer(given, ablation=again), intact)
+    intact = predict(inputs)
+    torch.testing.assert_close(predict(inputs, Ablation(displacing=keep)), intact)
+    model, values, *_ = inputs
+    assert sorted(displacements) == [0, 1]
+    shape = (values.shape[1], 2, model.config.num_gaussians, model.problem.num_axes)
+    assert {tuple(own.shape) for own in displacements.values()} == {shape}
+    again = Ablation(displacing=lambda layer, _: displacements[layer])
+    torch.testing.assert_close(predict(inputs, again), intact)
 
 
-def test_particles_that_are_held_still_bring_what_ablated_ones_bring(given):
-    none = Ablation(gaussians=frozenset(range(given[0].config.num_gaussians)))
-    still, ablated = answer(given, ablation=STILL), answer(given, ablation=none)
-    torch.testing.assert_close(still, ablated)
-    assert (still - answer(given)).norm() > 1e-6
+def test_particles_without_displacement_contribute_as_much_as_ablated_ones(inputs):
+    none = Ablation(gaussians=frozenset(range(inputs[0].config.num_gaussians)))
+    at_rest, ablated = predict(inputs, ZERO), predict(inputs, none)
+    torch.testing.assert_close(at_rest, ablated)
+    assert (at_rest - predict(inputs)).norm() > 1e-6
 
 
-def test_particles_are_seen_where_they_are_put():
+def test_particles_have_the_displacements_that_replace_their_own():
     domain = DOMAINS["torus"]
-    model = make_model(domain, variant="geometric", num_layers=1, num_waves=2)
+    model = make_model(domain, variant="waves", num_layers=1, num_waves=2)
     coords, weights = (part.double() for part in domain.grid(8, 8))
     values = torch.randn(1, 64, 2).double()
     way = torch.tensor([0.1, -0.05], dtype=torch.double)
-    ablation = Ablation(displacing=lambda layer, read: way.expand_as(read))
-    with torch.no_grad():
-        (found,) = model.trace(values, coords, weights=weights, ablation=ablation).particles
-    expected = (coords - way)[None, :, None].expand_as(found.centers)
-    torch.testing.assert_close(found.centers, expected)
+    ablation = Ablation(displacing=lambda layer, own: way.expand_as(own))
+    with torch.no_grad(), ablation.applied(model):
+        (particles,) = model.trace(values, coords, weights=weights).particles
+    expected = (coords - way)[None, :, None].expand_as(particles.centers)
+    torch.testing.assert_close(particles.centers, expected)
 
 
-def test_what_becomes_of_displacements_does_not_depend_on_chunks():
-    model = make_model(DOMAINS["square"], variant="geometric", num_waves=2)
+def test_replaced_displacements_do_not_depend_on_chunks():
+    model = make_model(DOMAINS["square"], variant="waves", num_waves=2)
     values, coords, _ = sites_of("points", DOMAINS["square"])
-    shifted = Ablation(displacing=lambda layer, read: read.roll(1, dims=0))
-    whole = answer((model, values, coords, None), ablation=shifted)
-    model.chunk_size = 14
-    torch.testing.assert_close(answer((model, values, coords, None), ablation=shifted), whole)
+    shifted = Ablation(displacing=lambda layer, own: own.roll(1, dims=0))
+    whole = predict((model, values, coords, None), shifted)
+    model.execution.chunk_size = 14
+    torch.testing.assert_close(predict((model, values, coords, None), shifted), whole)
 
 
-def test_without_gates_and_displacements_layers_leave_the_state_as_it_is(given):
-    model = given[0]
+def test_without_gates_and_displacements_layers_leave_the_state_as_it_is(inputs):
+    model = inputs[0]
     numbers = frozenset(range(model.config.num_layers))
-    still = Ablation(gates=numbers, displacing=STILL.displacing)
-    layers = Ablation(layers=numbers)
-    torch.testing.assert_close(answer(given, ablation=still), answer(given, ablation=layers))
-    only = answer(given, ablation=Ablation(gates=numbers))
-    assert (only - answer(given, ablation=layers)).norm() > 1e-6
+    neither = predict(inputs, Ablation(gates=numbers, displacing=ZERO.displacing))
+    without_layers = predict(inputs, Ablation(layers=numbers))
+    torch.testing.assert_close(neither, without_layers)
+    only_transport = predict(inputs, Ablation(gates=numbers))
+    assert (only_transport - without_layers).norm() > 1e-6
 
 
 def test_a_query_at_a_site_is_the_site_without_gates_too():
     domain = DOMAINS["torus"]
-    model = make_model(domain, variant="geometric", num_waves=2)
+    model = make_model(domain, variant="waves", num_waves=2)
     values, coords, weights = sites_of("grid", domain)
-    ablation = Ablation(gates=frozenset({1}), displacing=STILL.displacing)
-    with torch.no_grad():
-        at_sites = model(values, coords, weights=weights, ablation=ablation)
-        asked = model(values, coords, weights=weights, queries=coords[::5], ablation=ablation)
-    torch.testing.assert_close(asked, at_sites[:, ::5])
+    ablation = Ablation(gates=frozenset({1}), displacing=ZERO.displacing)
+    with torch.no_grad(), ablation.applied(model):
+        at_sites = model(values, coords, weights=weights)
+        at_queries = model(values, coords, weights=weights, queries=coords[::5])
+    torch.testing.assert_close(at_queries, at_sites[:, ::5])
 
 
-@pytest.mark.parametrize("ablation", [STILL, Ablation(gates=frozenset({0}))], ids=["still", "gate"])
-def test_the_papers_variant_has_neither_gates_nor_motion(ablation):
+@pytest.mark.parametrize("ablation", [ZERO, Ablation(gates=frozenset({0}))], ids=["zero", "gate"])
+def test_the_papers_operator_has_neither_gates_nor_displacements(ablation):
     model = make_model(DOMAINS["torus"])
-    values, coords, weights = sites_of("grid", DOMAINS["torus"])
-    with pytest.raises(ValueError, match="must be left out in the paper's variant"):
-        model(values, coords, weights=weights, ablation=ablation)
+    with (
+        pytest.raises(ValueError, match="must be left out in the paper's operator"),
+        ablation.applied(model),
+    ):
+        pass
 
 
 def test_a_gate_that_is_not_there_is_named():
-    model = make_model(DOMAINS["torus"], variant="geometric")
-    values, coords, weights = sites_of("grid", DOMAINS["torus"])
-    with pytest.raises(ValueError, match=r"`ablation.gates` must be from 0 to 1, got 2"):
-        model(values, coords, weights=weights, ablation=Ablation(gates=frozenset({2})))
+    model = make_model(DOMAINS["torus"], variant="waves")
+    with (
+        pytest.raises(ValueError, match=r"`ablation.gates` must be from 0 to 1, got 2"),
+        Ablation(gates=frozenset({2})).applied(model),
+    ):
+        pass

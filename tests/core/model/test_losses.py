@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from gpo import Domain, LossWeights, Particles, operator_losses, relative_l2
-from gpo.model.losses import center_loss, scale_loss
+from gpo.model.particle_losses import center_loss, scale_loss
 from tests.conftest import make_model, random_points
 
 ALL = LossWeights(input_reconstruction=0.3, target_reconstruction=0.2, basis=0.7)
@@ -80,8 +80,8 @@ def test_every_term_is_named_and_the_total_is_their_weighted_sum(domain):
     total = sum(getattr(ALL, name) * term for name, term in terms.items())
     torch.testing.assert_close(losses["total"], total)
     torch.testing.assert_close(losses["prediction"], relative_l2(model(values, coords), target))
-    encoded = model.run(model.check(target, coords, None, None), num_layers=0)
-    reconstruction = relative_l2(encoded.answer, target)
+    encoded = model.run(model.sites(target, coords), num_layers=0)
+    reconstruction = relative_l2(encoded.at_sites(), target)
     torch.testing.assert_close(losses["target_reconstruction"], reconstruction)
 
 

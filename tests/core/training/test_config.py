@@ -11,7 +11,7 @@ from gpo.model.config import PaperAblation
 from gpo.model.model import build_model
 from gpo.model.presets import ABLATIONS
 from gpo.model.registry import MODELS
-from gpo.training.config import RunConfig, starting_point
+from gpo.training.config import RunConfig, default_config
 from gpo.transforms.waves import wave_limits
 from tests.processes import finish
 
@@ -56,30 +56,30 @@ def test_impossible_runs_are_refused(changes, message):
 def test_a_configuration_file_holds_only_what_differs(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("budget: {epochs: 3}\ndata: {var: [u, v]}\n")
-    changed = RunConfig.of(data="x", seed=5).changed_by(path)
+    changed = RunConfig.of(data="x", seed=5).updated_from_file(path)
     assert (changed.budget.epochs, changed.data.var, changed.optimizer.seed) == (3, ("u", "v"), 5)
     for text, message in (
         ("colour: 1", "field `colour` is unknown"),
         ("budget: {epochs: many}", "field `budget.epochs` must be int, got 'many'"),
         ("model: {widths: 3}", "field `model.widths` is unknown"),
-        ("epochs: 3", "belongs into a part: `budget: {epochs: ...}`"),
+        ("epochs: 3", "belongs to a section: `budget: {epochs: ...}`"),
         ("budget: 3", "field `budget` must be a mapping, got 3"),
         ("- epochs", "must be a YAML mapping, got list"),
         ("epochs: [", "must be YAML"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
-            RunConfig.of(data="x").changed_by(path)
+            RunConfig.of(data="x").updated_from_file(path)
 
 
 def test_the_paper_preset_is_the_papers_recipe():
-    config = starting_point("paper", benchmark="ns2d")
+    config = default_config("paper", benchmark="ns2d")
     sizes, how = config.model.config, config.optimizer
     assert config.model.name == "gpo-paper"
     assert (sizes.hidden_dim, sizes.num_layers, sizes.num_gaussians) == (128, 8, 32)
     assert (config.learning_rate, how.schedule, config.budget.epochs) == (1e-3, "step", 500)
     assert (config.task.predict, sizes.centers) == ("state", "absolute")
-    assert starting_point("quick").budget.budget_cpu == 240
+    assert default_config("quick").budget.budget_cpu == 240
 
 
 OLD = """benchmark: ns2d
@@ -137,7 +137,7 @@ def test_a_run_of_another_model_has_the_settings_of_that_model(tmp_path):
     config.save(tmp_path / "config.yaml")
     assert RunConfig.load(tmp_path / "config.yaml") == config
     assert LossWeights.of(config.model.config) == LossWeights(basis=0.1)
-    with pytest.raises(ValueError, match="`num_heads` is no setting of a run of gpo"):
+    with pytest.raises(ValueError, match="`num_heads` is not a setting of a run of gpo"):
         RunConfig.of(data="x", num_heads=2)
     with pytest.raises(ValueError, match="`model` must be one of gpo, gpo-paper, fno"):
         RunConfig.of(data="x", model="fnn")

@@ -21,7 +21,7 @@ def test_references_in_yaml_are_refused(tmp_path):
     path, first = tmp_path / "a.yaml", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"
     more = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     path.write_text("\n".join([first, *more]))
-    with pytest.raises(ValueError, match=r"must repeat settings in place of `\*a0`"):
+    with pytest.raises(ValueError, match=r"must repeat settings instead of the alias `\*a0`"):
         read_parts(path)
 
 
@@ -37,7 +37,7 @@ def test_yaml_that_is_no_file_of_settings_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at most 1048576 bytes"):
         read_yaml(tmp_path / "a.yaml")
     os.mkfifo(tmp_path / "b.yaml")
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         read_yaml(tmp_path / "b.yaml")
     with pytest.raises(ValueError, match="is a folder, must be a file"):
         read_yaml(tmp_path)
@@ -48,7 +48,7 @@ def test_a_million_layers_in_a_file_of_settings_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match="`num_layers` must be at most 1000, got num_layers=1000000"
     ):
-        RunConfig().changed_by(tmp_path / "a.yaml")
+        RunConfig().updated_from_file(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(

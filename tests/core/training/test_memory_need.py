@@ -74,7 +74,7 @@ def test_run_and_predict_say_what_allows_it(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("lead", 2, "field `task.lead` is 1, but the model learned 2"),
+    ("lead", 2, "field `task.lead` must be 2, as in the trained model, got 1"),
     ("output_std", [0.0, 1.0], "field `output_std` must be above 0"),
 ])  # fmt: skip
 def test_a_forecast_with_another_task_than_that_of_the_run_is_refused(

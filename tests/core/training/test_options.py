@@ -10,7 +10,7 @@ from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
-from gpo.training.initial import begin_with
+from gpo.training.initial import initialise_from
 from gpo.training.objective import training_losses
 from gpo.training.setup import new_forecaster, split_of
 from tests.conftest import PlainModel
@@ -159,7 +159,7 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     assert "persistence" not in results.one_step
     assert results.rollout == {}
     new = new_forecaster(data, split, RunConfig.of(**TINY, **paper))
-    assert "new are" in begin_with(new, tmp_path / "field")
+    assert "are new" in initialise_from(new, tmp_path / "field")
     for part in ("lift", "decoder"):
         learned = getattr(field.model.operator, part).state_dict()
         for name, value in learned.items():
@@ -167,7 +167,7 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
 
 
 def test_phases_and_rollouts_of_static_maps_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="static maps: stage field needs a time series"):
+    with pytest.raises(ValueError, match="static maps: phase field needs a time series"):
         trained(tmp_path / "a", squares(), phase="field")
     with pytest.raises(ValueError, match="static maps: rollout needs a time series"):
         trained(tmp_path / "b", squares(), rollout=2)

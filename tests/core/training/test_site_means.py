@@ -66,7 +66,9 @@ def test_the_means_are_kept_with_the_model(tmp_path):
 
 def test_other_sites_are_refused():
     _, _, forecaster = made()
-    with pytest.raises(ValueError, match="on maps of 16 corresponding sites, got 15"):
+    with pytest.raises(
+        ValueError, match="Maps must have 16 corresponding points, as in training, got 15"
+    ):
         forecaster(torch.zeros(1, 1, 15, 1), torch.linspace(0, 1, 15)[:, None])
 
 

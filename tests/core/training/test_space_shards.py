@@ -138,4 +138,4 @@ def test_sites_that_cannot_be_shared_are_refused(tmp_path, capsys, flags, messag
         main(["train", "--data", str(ns2d(tmp_path)), "--out", str(tmp_path / "run"), *flags])
     said = capsys.readouterr()
     assert message in said.err
-    assert "choosing settings" not in said.out
+    assert "tuning settings" not in said.out

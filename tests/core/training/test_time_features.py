@@ -153,7 +153,7 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     assert again.task == forecaster.task
     assert again.task.fields == ("t2m",)
     frames = torch.from_numpy(data.input_frames(0, slice(0, 2), 1).astype(np.float32))[None]
-    with pytest.raises(ValueError, match="must be those of the time that comes next: day_cos"):
+    with pytest.raises(ValueError, match="must be those of the next target time: day_cos"):
         again.advance(frames, frames[:, 0, :, 2:])
 
 
@@ -175,11 +175,11 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
     data, forecaster = untrained()
     assert Forecasts(forecaster, data, 3).layout.variables == data.variables
     with pytest.raises(
-        DataError, match="`forcings` must be those of training, day_cos, day_sin; got none"
+        DataError, match="`forcings` must be day_cos, day_sin, as in training, got none"
     ):
         Forecasts(forecaster, replace(data, known=()))
     slow = replace(data, time=2 * data.time)
-    with pytest.raises(DataError, match="must advance by 3 h a frame, as in training, got 6"):
+    with pytest.raises(DataError, match="must have a step of 3 h, as in training, got 6"):
         Forecasts(forecaster, slow)
     alone = replace(data, time=data.time[:1])
     assert Forecasts(forecaster, alone).layout.num_cases == 1

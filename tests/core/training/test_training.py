@@ -153,7 +153,7 @@ def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
         run.claim(RunConfig.of(**TINY, seed=1))
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "love.txt").write_text("dear")
-    with pytest.raises(ValueError, match="is not empty and no run"):
+    with pytest.raises(ValueError, match="is not empty and not a run folder"):
         Run(tmp_path / "letters").claim(RunConfig.of(**TINY))
 
 
@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog):
     # As if the run had been killed.
     run.training_file.unlink()
     second = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
-    assert "last.ckpt is damaged and left out" in caplog.text
+    assert "last.ckpt is damaged and ignored" in caplog.text
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 

@@ -6,7 +6,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.stats import spearmanr
 
 from gpo.data.geometry import Geometry
-from gpo.interpretation.null import Comparison, Null, rank_test, spearman
+from gpo.interpretation.correlations import Comparison, Null, rank_test, spearman
 
 AXIS = np.arange(24) / 24
 TORUS = Geometry.rectilinear([AXIS, AXIS], periodic=True)
@@ -75,9 +75,9 @@ def test_related_fields_are_significant():
     random = np.random.default_rng(3)
     first = smooth(random)
     second = first + 0.5 * smooth(random)
-    found = rank_test([first], [second], [draw(TORUS)])
-    assert found.value > found.high
-    assert found.p < 0.05
+    result = rank_test([first], [second], [draw(TORUS)])
+    assert result.value > result.high
+    assert result.p < 0.05
 
 
 def test_what_is_tied_to_a_place_is_no_news_in_the_second_example():
@@ -104,6 +104,6 @@ def test_empty_sites_drop_out_of_both():
     first, second = smooth(random), smooth(random)
     first[100:400] = np.nan
     null = draw(TORUS)
-    found = rank_test([first], [second], [null])
+    result = rank_test([first], [second], [null])
     by_hand = [spearman(first, second[order]) for order in null.orders]
-    assert found.low == pytest.approx(np.quantile(by_hand, 0.025))
+    assert result.low == pytest.approx(np.quantile(by_hand, 0.025))

@@ -7,13 +7,10 @@ import torch
 from gpo import Particles, Problem
 from gpo.data.geometry import Geometry
 from gpo.interpretation.derivatives import LocalFits
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.interpretation.flow import velocity
-from gpo.interpretation.motion import (
-    MotionFields,
-    displacements,
-    fraction_at_reach,
-    has_moving_particles,
-)
+from gpo.interpretation.particle_fields import MotionFields
+from gpo.interpretation.structures import fraction_at_reach
 from gpo.numerics.footprints import tangent_frame
 from tests.conftest import make_field, make_model, random_points
 from tests.core.interpretation.readings import TORUS
@@ -42,8 +39,8 @@ def random_ways(domain, *shape, reach=0.4):
 
 def test_displacements_lead_from_centers_to_sites_the_shortest_way(domain):
     coords, ways = random_points(domain, 2, 7), random_ways(domain, 2, 7, 3)
-    found = displacements(owned(departed(coords, ways, domain)), coords, domain)
-    torch.testing.assert_close(found, ways)
+    result = displacements(owned(departed(coords, ways, domain)), coords, domain)
+    torch.testing.assert_close(result, ways)
     at_rest = coords.unsqueeze(-2).expand(-1, -1, 3, -1)
     still = displacements(owned(at_rest), coords, domain)
     torch.testing.assert_close(still, torch.zeros_like(ways), atol=1e-12, rtol=0)
@@ -57,9 +54,9 @@ def test_a_displacement_that_is_the_same_everywhere_is_that_of_all_particles(dom
     lengths = domain.unit_lengths(way)
     model.layers[0].displacement = lambda state, *_: (way / lengths).expand(*state.shape[:2], -1, -1)  # fmt: skip
     coords, values = random_points(domain, 40), torch.randn(2, 40, 2).double()
-    (found,) = model.particles(values, coords)
+    (result,) = model.particles(values, coords)
     expected = way.expand(2, 40, -1, -1)
-    torch.testing.assert_close(displacements(found, coords[None], domain), expected)
+    torch.testing.assert_close(displacements(result, coords[None], domain), expected)
 
 
 def test_only_particles_of_the_geometric_variant_move(domain):
@@ -75,8 +72,8 @@ def test_a_velocity_is_taken_by_name_or_from_the_vorticity_of_a_torus():
     vorticity = -4 * np.pi * np.cos(x) * np.cos(y)
     named = np.concatenate([vorticity[:, None], flow[:, ::-1]], -1)
     np.testing.assert_array_equal(velocity(TORUS, named, ("p", "V", "U")), flow)
-    found = velocity(TORUS, vorticity[:, None], ("vorticity",))
-    np.testing.assert_allclose(found, flow, atol=1e-12)
+    result = velocity(TORUS, vorticity[:, None], ("vorticity",))
+    np.testing.assert_allclose(result, flow, atol=1e-12)
     assert velocity(TORUS.masked(x < 1), vorticity[:, None], ("vorticity",)) is None
     assert velocity(TORUS, flow, ("u", "pressure")) is None
 
@@ -97,7 +94,7 @@ def test_displacements_at_their_reach_are_counted(domain):
     ways = 0.19 * sides * (2 * torch.rand(1, 60, 4, len(sides)).double() - 1)
     ways[..., 0, -1] = -0.2 * sides[-1]
     held = owned(departed(coords[None], ways, domain))
-    found = fraction_at_reach([MotionFields.of(held, 0, geometry, fits)], model)
-    assert found == pytest.approx(0.25)
+    result = fraction_at_reach([MotionFields.of(held, 0, geometry, fits)], model)
+    assert result == pytest.approx(0.25)
     model.problem = Problem(2, 3, domain, (6, 10), is_fitted=True)
     assert fraction_at_reach([], model) is None

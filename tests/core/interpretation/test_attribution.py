@@ -1,4 +1,4 @@
-"""Shares, budgets and controls of moving particles: what must hold of any model."""
+"""Importance, attribution and controls of moving particles: what holds for any model."""
 
 import json
 
@@ -8,11 +8,10 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
+from gpo.interpretation.attribution import attribute_change, best_of, describe_motion, shapley
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.budget import describe_budget, shapley
-from gpo.interpretation.displacing import Controls, read_displacements, replaced_by, share_of
+from gpo.interpretation.displacements import Controls, importance, layer_displacements, replaced_by
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion_numbers import best_of, describe_motion
 from gpo.interpretation.results import Interpretation
 from tests.core.interpretation.readings import TORUS, series, untrained
 
@@ -55,20 +54,20 @@ def flow_of(state, shape):
 @pytest.mark.parametrize("place", PLACES)
 def test_motion_is_told_wherever_a_field_may_live(place, tmp_path):
     forecaster, batches = opened(place, num_transports=2)
-    found = described(forecaster, batches)
-    assert [(row["layer"], row["particle"]) for row in found["particles"]] == [
+    result = described(forecaster, batches)
+    assert [(row["layer"], row["particle"]) for row in result["particles"]] == [
         (layer, particle) for layer in (0, 1) for particle in range(3)
     ]
-    assert all(set(row) == KEYS for row in found["particles"])
-    assert set(found["controls"]) == CONTROLS
-    assert list(found["budget"]["parts"]) == ["transport 1", "transport 2", "gate", "decoder"]
-    assert best_of(found)["share"] == max(row["share"] for row in found["particles"])
-    parts = [row["shapley"] for row in found["budget"]["parts"].values()]
+    assert all(set(row) == KEYS for row in result["particles"])
+    assert set(result["controls"]) == CONTROLS
+    assert list(result["budget"]["parts"]) == ["transport 1", "transport 2", "gate", "decoder"]
+    assert best_of(result)["share"] == max(row["share"] for row in result["particles"])
+    parts = [row["shapley"] for row in result["budget"]["parts"].values()]
     assert sum(parts) == pytest.approx(1, abs=1e-5)
-    kept = Interpretation("geometric", 5, {"reason": ""}, {"reason": ""}, {"reason": ""}, motion=found)  # fmt: skip
+    kept = Interpretation("geometric", 5, {"reason": ""}, {"reason": ""}, {"reason": ""}, motion=result)  # fmt: skip
     loaded = json.loads(kept.save(tmp_path).read_text())["motion"]
-    assert loaded["best"] == found["best"]
-    assert any("held still" in row[0] for row in kept.summary())
+    assert loaded["best"] == result["best"]
+    assert any("zero displacement" in row[0] for row in kept.summary())
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -76,7 +75,7 @@ def test_controls_equal_the_plain_prediction_where_particles_are_its_own(place):
     forecaster, batches = opened(place)
     controls = Controls.of(forecaster, batches)
     plain = float(np.mean([e for one in batches for e in one.errors(one.predicted(forecaster))]))
-    assert controls.error(controls.reads) == pytest.approx(plain, rel=1e-5)
+    assert controls.error(controls.displacements) == pytest.approx(plain, rel=1e-5)
     errors = {name: row["error"] for name, row in controls.describe().items()}
     assert errors["own"] == pytest.approx(plain, rel=1e-5)
     for name in CONTROLS - {"own", "no_change"}:
@@ -95,8 +94,8 @@ def test_a_motion_that_is_the_same_everywhere_is_its_own_control():
 def test_a_control_that_needs_other_examples_says_where_there_are_none():
     data = series(names=("a",))
     forecaster, members = untrained(data, num_waves=2)
-    found = Controls.of(forecaster, make_batches(data, members[:1])).describe()
-    assert found["site_mean"] == found["other_example"] == {"reason": "there is one example only"}
+    result = Controls.of(forecaster, make_batches(data, members[:1])).describe()
+    assert result["site_mean"] == result["other_example"] == {"reason": "there is one example only"}
 
 
 def test_displacements_of_other_sites_are_refused():
@@ -109,10 +108,10 @@ def test_displacements_of_other_sites_are_refused():
 def test_nothing_is_lost_where_nothing_moved():
     forecaster, batches = opened()
     moves(forecaster, flow_of)
-    found = described(forecaster, batches)
-    assert [row["share"] for row in found["particles"]] == pytest.approx([0, 0, 0], abs=1e-6)
-    assert [row["rms_displacement"] for row in found["particles"]] == [0, 0, 0]
-    parts = found["budget"]["parts"]
+    result = described(forecaster, batches)
+    assert [row["share"] for row in result["particles"]] == pytest.approx([0, 0, 0], abs=1e-6)
+    assert [row["rms_displacement"] for row in result["particles"]] == [0, 0, 0]
+    parts = result["budget"]["parts"]
     assert parts["transport"]["share"] == pytest.approx(0, abs=1e-6)
     assert parts["transport"]["shapley"] == pytest.approx(0, abs=1e-6)
     assert parts["gate"]["shapley"] + parts["decoder"]["shapley"] == pytest.approx(1, abs=1e-5)
@@ -124,7 +123,7 @@ def test_everything_is_lost_that_a_part_alone_has_done():
     layer, decoder = forecaster.model.layers[0], forecaster.model.decoder
     with torch.no_grad():
         layer.waves.out.zero_()
-    reads = [read_displacements(forecaster, batch) for batch in batches]
+    reads = [layer_displacements(forecaster, batch) for batch in batches]
     still = Ablation(displacing=lambda layer, read: torch.zeros_like(read))
     decoder = forecaster.model.decoder
     started = decoder.decode
@@ -141,7 +140,7 @@ def test_everything_is_lost_that_a_part_alone_has_done():
                 values, batch.example.coords, weights=batch.example.site_weights
             )
     decoder.decode = without_start
-    parts = describe_budget(forecaster, batches, reads)["parts"]
+    parts = attribute_change(forecaster, batches, reads)["parts"]
     assert {name: row["share"] for name, row in parts.items()} == pytest.approx(
         {"transport": 1, "gate": 0, "decoder": 0}, abs=1e-5
     )
@@ -163,22 +162,22 @@ def test_a_displacement_that_is_the_velocity_has_correlation_one():
     flows = batches[0].example.fields[:, -1, :, :2].transpose(0, 1)
     size = 0.1 / flows.abs().max()
     moves(forecaster, lambda state, shape: (size * flows)[:, :, None].expand(-1, -1, *shape))
-    found = described(forecaster, batches)
-    for row in found["particles"]:
+    result = described(forecaster, batches)
+    for row in result["particles"]:
         assert row["velocity_correlation"] == pytest.approx(1, abs=1e-5)
         assert row["high"] < row["velocity_correlation"]
-    assert found["velocity"] == {"known_by": "u, v (name)"}
+    assert result["velocity"] == {"known_by": "u, v (name)"}
     expected = (size * flows).double().square().sum(-1).mean().sqrt().item()
-    assert found["particles"][0]["rms_displacement"] == pytest.approx(expected, rel=1e-4)
+    assert result["particles"][0]["rms_displacement"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_without_a_known_velocity_the_rest_is_told():
     data = series(names=("a", "b"))
     forecaster, members = untrained(data, num_waves=2)
-    found = described(forecaster, make_batches(data, members[:2]))
-    assert "--velocity U V" in found["velocity"]["reason"]
-    assert found["particles"][0]["velocity_correlation"] is None
-    assert found["particles"][0]["share"] > 0
+    result = described(forecaster, make_batches(data, members[:2]))
+    assert "--velocity U V" in result["velocity"]["reason"]
+    assert result["particles"][0]["velocity_correlation"] is None
+    assert result["particles"][0]["share"] > 0
 
 
 def test_particles_that_do_not_move_are_told_in_a_word():
@@ -192,5 +191,5 @@ def test_particles_that_do_not_move_are_told_in_a_word():
 def test_holding_all_particles_still_loses_what_ablating_them_loses():
     forecaster, batches = opened(num_gaussians=1)
     intact = [batch.predicted(forecaster) for batch in batches]
-    gone = share_of(forecaster, batches, intact, Ablation(gaussians=frozenset({0})))
+    gone = importance(forecaster, batches, intact, Ablation(gaussians=frozenset({0})))
     assert described(forecaster, batches)["particles"][-1]["share"] == pytest.approx(gone, rel=1e-4)
