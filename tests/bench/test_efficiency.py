@@ -1,15 +1,12 @@
-from functools import partial
-
 import pytest
 from matplotlib import pyplot as plt
-from torch import nn
 
-from gpo import GeometricConfig
-from gpo.model.operator import count_parameters
+from gpo import OperatorConfig, Problem, count_parameters
 from gpo_bench.cost import DOMAIN, Cost, Workload, make_workload, measure_cost
 from gpo_bench.efficiency import COLUMNS, PAPER, STEPS, efficiency_tables, measure_efficiency
 from gpo_bench.figures import draw_efficiency
 from gpo_bench.scaling import SMALL
+from tests.conftest import PlainModel
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +23,7 @@ def test_every_model_is_measured_that_can_be_built(measured):
         assert row["training_bytes"] >= row["inference_bytes"] >= 0
     assert (gpo_paper["parameters"], gpo_paper["weight_bytes"]) == (489_505, 4 * 489_505)
     # As many waves as a run takes on such a grid: four along both axes.
-    assert gpo["parameters"] == count_parameters(
-        GeometricConfig(in_channels=1, out_channels=1, domain=DOMAIN, num_waves=4)
-    )
+    assert gpo["parameters"] == count_parameters(Problem(1, 1, DOMAIN), OperatorConfig(num_waves=4))
     assert m2no["training_seconds"] is None
     assert m2no["note"] == "needs grid sizes that are powers of two"
 
@@ -127,12 +122,15 @@ def test_a_bigger_batch_takes_more_memory():
     assert large.inference_bytes > small.inference_bytes
 
 
-class Broken(nn.Linear):
+class Broken(PlainModel):
     """A model of which only the weights can be made."""
+
+    def forward(self, *fields, **settings):
+        raise RuntimeError("broken")
 
 
 def test_a_model_that_fails_is_reported_and_not_raised():
-    cost = measure_cost(Workload(build=partial(Broken, 1, 1), grid_shape=(4, 4)))
+    cost = measure_cost(Workload(build=Broken, grid_shape=(4, 4)))
     assert cost.note.startswith("failed: ")
     assert cost.parameters is None
 

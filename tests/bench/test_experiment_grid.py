@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from gpo.training.models import build_model, loss_weights
 
 from gpo.cli import main
 from gpo.evaluation.results import Results
+from gpo.model.losses import LossWeights
+from gpo.model.problem import Problem
 from gpo.training.config import RunConfig
+from gpo.training.setup import new_model
 from gpo_bench import experiment as experiment_module
 from gpo_bench import protocol
 from gpo_bench.ablation import ROWS, ablation_experiments, ablation_table
@@ -314,11 +316,9 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
     sizes = {}
     for experiment in ablation_experiments(model, "ns2d", PROTOCOL, tmp_path, (0,)):
         config = RunConfig.of(**{**experiment.settings, "coarsen": 1})
-        built = build_model(
-            config, in_channels=1, out_channels=1, domain=torus, grid_shape=(32, 32)
-        )
+        built = new_model(config, Problem(1, 1, torus, (32, 32)))
         sizes[experiment.row] = sum(p.numel() for p in built.parameters())
-        loss_weights(config)
+        LossWeights.of(config.model.config)
     if model == "gpo-paper":
         assert sizes["shared layers"] < 0.5 * sizes[model]
         # The paper's rows are brought to the size of the full model.

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from matplotlib import pyplot as plt
 
-from gpo.model.presets import change_config
 from gpo_bench.cost import Cost, measure_cost
 from gpo_bench.figures import draw_scaling
 from gpo_bench.scaling import (
@@ -100,7 +99,7 @@ def test_gpo_is_varied_one_field_at_a_time(measured_workloads):
     tables, rows = measure_scaling((), sweeps=sweeps, memory_limit=1e3, on_progress=messages.append)
     assert messages[1] == "round 1 of 1: gpo-paper, Gaussians G = 16"
     built = [workload.build().config for workload in measured_workloads]
-    assert built == [change_config(SMALL, **{row["against"]: row["value"]}) for row in rows]
+    assert built == [replace(SMALL, **{row["against"]: row["value"]}) for row in rows]
     assert [list(table.rows) for table in tables] == [
         ["8", "16", "exponent"],
         ["1", "2", "exponent"],

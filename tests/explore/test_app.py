@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from gpo import Ablation
 from gpo.data.dates import TimeOrigin
 from gpo.evaluation.references import Climatology
+from gpo.model.taps import active_taps
 from gpo_explore.app import make_app
 from gpo_explore.arrays import Packet, pack, unpack
 from gpo_explore.metadata import run_metadata
@@ -44,9 +45,9 @@ def grid(request):
     return session, client_of(session)
 
 
-def predicted(session, number=0, **settings):
+def predicted(session, number=0, ablation=Ablation(), **settings):
     example = session.example(number)
-    with torch.no_grad():
+    with torch.no_grad(), ablation.applied(session.forecaster.model.operator):
         return session.forecaster(
             example.frames, example.coords, weights=example.weights, **settings
         )[0].numpy()
@@ -180,8 +181,8 @@ def test_a_rollout_is_fed_with_itself_under_ablation(grid):
     np.testing.assert_allclose(first, predicted(session, ablation=off), rtol=1e-4, atol=1e-4)
     fed = torch.cat([frames[:, 1:], torch.tensor(first)[None, None]], 1)
     example = session.example(0)
-    with torch.no_grad():
-        after = session.forecaster(fed, example.coords, weights=example.weights, ablation=off)[0]
+    with torch.no_grad(), off.applied(session.forecaster.operator):
+        after = session.forecaster(fed, example.coords, weights=example.weights)[0]
     np.testing.assert_allclose(second, after.numpy(), rtol=1e-4, atol=1e-4)
 
 
@@ -260,8 +261,8 @@ def test_a_kept_prediction_tells_how_long_the_model_took_when_it_ran():
 
 def test_a_baseline_is_called_by_its_name_and_units_as_people_write_them():
     run = run_metadata(make_session("grid", model="fno"))
-    assert run["model"] == "FNO"
-    assert run["reasons"]["modes"] == "FNO has no modes to inspect."
+    assert run["model"] == "fno"
+    assert run["reasons"]["modes"] == "fno has no modes to inspect."
     assert [output["units"] for output in run["outputs"]] == ["K", ""]
 
 
@@ -422,14 +423,14 @@ def test_an_ablation_costs_one_forward_pass_and_the_intact_one_is_kept(variant, 
     session = make_session(variant=variant)
     client = client_of(session)
     ask(client, "frames")
-    ablations, trace = [], type(session.forecaster.model).trace
+    passes, trace = [], type(session.forecaster.model).trace
 
-    def counted(model, *fields, ablation, **settings):
-        ablations.append(ablation)
-        return trace(model, *fields, ablation=ablation, **settings)
+    def counted(model, *fields, **settings):
+        passes.append(active_taps())
+        return trace(model, *fields, **settings)
 
     monkeypatch.setattr(type(session.forecaster.model), "trace", counted)
     for mode in range(4):
         ask(client, "prediction", ablation={"modes": [[0, mode]]})
         ask(client, "internals", ablation={"modes": [[0, mode]]})
-    assert ablations == [Ablation(frozenset({(0, mode)})) for mode in range(4)]
+    assert [[tap.name for tap in taps.taps] for taps in passes] == 4 * [["modes"]]

@@ -300,7 +300,7 @@ def test_the_order_of_reading_has_every_example_once_and_spreads_its_beginning(c
 
 def test_a_baseline_has_no_parts_to_rank():
     found = ask(client_of(make_session("grid", model="fno")), "ranking", computes=True).metadata
-    assert found["reason"].startswith("FNO: the model has no layers")
+    assert found["reason"].startswith("fno: the model has no layers")
     assert not found["can_compute"]
 
 
@@ -308,7 +308,7 @@ def test_two_runs_answer_about_the_same_example():
     session, other = make_session("grid"), make_session("grid", model="fno", history=1)
     compare(session, other)
     client = client_of(session)
-    assert client.get("/api/run").json()["compared"]["model"] == "FNO"
+    assert client.get("/api/run").json()["compared"]["model"] == "fno"
     found = ask(client, "other", example=1)
     number = session.other_numbers[1]
     np.testing.assert_allclose(

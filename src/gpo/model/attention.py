@@ -74,17 +74,15 @@ class ParticleLift(AbstractLayer):
             modes=config.num_heads * gaussians,
         )
 
-    def couple(self, state: None, sites: Sites) -> Chunked[AbstractLatent]:
-        """Returns the particles of all sites, from which those of queries are interpolated."""
+    def couple(self, state: None, sites: Sites) -> Chunked[Any]:
+        """Returns the particles of all sites, deferred or not; queries interpolate them."""
         return sites.defer(self.encode, None, kept=Keeps.ALL)
 
     def encode(self, state: None, points: Points) -> AbstractLatent:
         r"""Returns $E_\theta(a)$ at some sites."""
         return tap("particles", self.encoder(points.values, points.coords))
 
-    def update(
-        self, state: None, points: Points, coupled: AbstractLatent | Chunked[AbstractLatent]
-    ) -> Basis:
+    def update(self, state: None, points: Points, coupled: AbstractLatent | Chunked[Any]) -> Basis:
         r"""Returns $z_{ji}=w_{ji}\,G(x_j;\mu_{ji},\sigma_{ji})$; queries interpolate particles."""
         penalties = None
         if isinstance(coupled, Chunked):

@@ -89,9 +89,9 @@ def read(folder: str | Path) -> Stored:
         )
     for key in ABOUT:
         stored.pop(key, None)
-    if name in OUR_MODELS and "problem" not in stored:
-        return Stored(path, name, *upgraded(name, stored), partial(renamed, stored))
-    if "problem" not in stored:
+    if not stored.keys() & {"problem", "config"}:
+        if name in OUR_MODELS:
+            return Stored(path, name, *upgraded(name, stored), partial(renamed, stored))
         return Stored(path, name, {"num_points": None, **stored}, None)
     for key in ("problem", "config"):
         if not isinstance(stored.get(key), dict):

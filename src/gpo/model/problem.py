@@ -25,11 +25,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Refuses what no model can be built for."""
-        for name in ("in_channels", "out_channels"):
+        for name, least in (("in_channels", 0), ("out_channels", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or value < least:
                 raise ValueError(
-                    f"`{name}` must be a whole number, at least 1, got {name}={value}."
+                    f"`{name}` must be a whole number, at least {least}, got {name}={value}."
                 )
         object.__setattr__(self, "grid_shape", tuple(self.grid_shape))
         shape = self.grid_shape

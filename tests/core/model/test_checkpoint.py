@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from gpo import CheckpointError, Domain, GaussianField, GaussianParticleOperator
-from gpo.model.problem import Problem
-from gpo.model.registered import RegisteredModel
+from gpo import CheckpointError, Domain, GaussianParticleOperator, Problem, gaussian_field
+from gpo.model.model import RegisteredModel, build_model
 from gpo_bench.baselines.fno import FNOConfig
-from tests.conftest import make_field, make_model, random_points
+from tests.conftest import make_config, make_field, make_model, make_problem, random_points
 
 
 @pytest.fixture
@@ -24,13 +23,20 @@ def folder(tmp_path):
 
 
 def edit_config(folder, **changes):
+    """Changes fields, those of problem and configuration too; an ellipsis removes one."""
     path = folder / "config.json"
-    stored = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({k: v for k, v in stored.items() if v is not ...}))
+    stored = json.loads(path.read_text())
+    for name, value in changes.items():
+        parts = [stored, stored["problem"], stored["config"]]
+        part = next((part for part in parts if name in part), stored)
+        part[name] = value
+        if value is ...:
+            del part[name]
+    path.write_text(json.dumps(stored))
 
 
 def edit_weights(folder, change):
-    """Changes every tensor of a model, as someone would who also mends the checksum."""
+    """Changes every tensor of a model, as someone would who also updates the checksum."""
     path = folder / "model.safetensors"
     save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
     edit_config(folder, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
@@ -42,19 +48,31 @@ def test_round_trip_is_bitwise(tmp_path, domain):
         model.save_pretrained(tmp_path)
         loaded = GaussianParticleOperator.from_pretrained(tmp_path)
         values, coords = torch.randn(1, 9, 2).double(), random_points(domain, 1, 9)
-        assert loaded.config == model.config
+        assert (loaded.config, loaded.problem) == (model.config, model.problem)
         assert torch.equal(loaded(values, coords), model(values, coords))
         assert loaded.training == model.training
 
 
-def test_a_field_round_trips_and_is_not_an_operator(tmp_path):
+def test_a_field_is_saved_by_its_name_as_an_operator_without_layers(tmp_path):
     field = make_field(Domain.sphere())
     field.save_pretrained(tmp_path)
-    weight = "operator.decoder.layers.0.weight"
-    loaded = GaussianField.from_pretrained(tmp_path)
-    assert torch.equal(loaded.state_dict()[weight], field.state_dict()[weight])
-    with pytest.raises(CheckpointError, match=r"config.json: field `model_type` must be that of a GaussianParticleOperator, got 'gaussian-field'"):  # fmt: skip
-        GaussianParticleOperator.from_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "gaussian-field"
+    loaded = GaussianParticleOperator.from_pretrained(tmp_path)
+    assert (loaded.name, len(loaded.layers)) == ("gaussian-field", 0)
+    values, coords = torch.randn(1, 9, 2), random_points(Domain.sphere(), 1, 9)
+    assert torch.equal(loaded(values, coords), field(values, coords))
+    with pytest.raises(CheckpointError, match=r"config.json: field `model_type` must be that of a RegisteredModel, got 'gaussian-field'"):  # fmt: skip
+        RegisteredModel.from_pretrained(tmp_path)
+
+
+def test_every_model_of_ours_has_a_name_of_its_own():
+    problem = make_problem(Domain.unit_box(2))
+    models = [
+        gaussian_field(problem, make_config()),
+        GaussianParticleOperator(problem, make_config()),
+        GaussianParticleOperator(problem, make_config(variant="waves")),
+    ]
+    assert [model.name for model in models] == ["gaussian-field", "gpo-paper", "gpo"]
 
 
 def test_the_files_are_those_of_the_hub(folder):
@@ -69,12 +87,12 @@ def test_the_hubs_own_client_loads_the_weights(folder):
     from huggingface_hub import PyTorchModelHubMixin
 
     class FromHub(torch.nn.Module, PyTorchModelHubMixin):
-        """A stranger's class: built by the hub's mixin, filled from our file."""
+        """A class of another package: built by the hub's mixin, filled from our file."""
 
-        def __init__(self, encoder: dict, hidden_dim: int, **rest: object) -> None:
+        def __init__(self, config: dict, problem: dict, **rest: object) -> None:
             super().__init__()
             domain = Domain.unit_box(2, periodic=True)
-            self.model = make_model(domain, **encoder, hidden_dim=hidden_dim)
+            self.model = make_model(domain, **config)
 
         def load_state_dict(self, state, *args, **kwargs):  # type: ignore[override]
             return self.model.load_state_dict(state, *args, **kwargs)
@@ -91,18 +109,21 @@ def test_the_hubs_own_client_loads_the_weights(folder):
     ("changes", "message"),
     [
         ({"colour": 1}, "config.json: field `colour` is unknown"),
-        ({"in_channels": ...}, "config.json: field `in_channels` is missing"),
-        ({"signed_readout": ...}, "config.json: field `signed_readout` is missing"),
-        ({"in_channels": "two"}, "config.json: field `in_channels` must be int, got 'two'"),
+        ({"problem": ...}, "config.json: field `problem` is missing"),
+        ({"config": ...}, "config.json: field `config` is missing"),
+        ({"config": [1]}, "config.json: field `config` is missing"),
+        ({"in_channels": ...}, "config.json: problem: field `in_channels` is missing"),
+        ({"signed_readout": ...}, "config.json: config: field `signed_readout` is missing"),
+        ({"in_channels": "two"}, "config.json: problem: field `in_channels` must be int, got 'two'"),
         ({"num_layers": True}, "field `num_layers` must be int, got True"),
-        ({"encoder": {"centers": "both"}}, "config.json: encoder: field `centers` must be one of 'absolute', 'displacement', got 'both'"),
-        ({"hidden_dim": 7}, "config.json: `hidden_dim` must be a multiple of `num_heads`"),
-        ({"domain": {"lower": [0.0, 0.0]}}, "config.json: domain: field `is_sphere` is missing"),
+        ({"centers": "both"}, "config.json: config: field `centers` must be one of 'absolute', 'displacement', got 'both'"),
+        ({"hidden_dim": 7}, "config.json: config: `hidden_dim` must be a multiple of `num_heads`"),
+        ({"domain": {"lower": [0.0, 0.0]}}, "config.json: problem: domain: field `is_sphere` is missing"),
         ({"domain": {"lower": "x"}}, "domain: field `lower` must be .*, got 'x'"),
         ({"num_layers": 3}, r"model.safetensors: tensor `layers.2\.\S+` is missing"),
         ({"num_layers": 1}, r"model.safetensors: tensor `layers.1\.\S+` is not part of this config"),
         ({"hidden_dim": 16}, r"model.safetensors: tensor `\S+` must have shape .*16.*, got .*8"),
-        ({"model_type": ...}, "field `model_type` must be that of a GaussianParticleOperator, got 'None'"),
+        ({"model_type": ...}, "field `model_type` must be one of gpo, .*, got 'None'"),
         ({"model_type": "GaussianParticleOperator"}, "was written by gpo 0.1.0, .*gpo 0.1.0 loads it"),
         ({"gpo_version": "0.2.0"}, "was written by gpo 0.2.0, .*gpo 0.2.0 loads it"),
     ],
@@ -111,6 +132,63 @@ def test_a_changed_configuration_is_refused_by_field(folder, changes, message):
     edit_config(folder, **changes)
     with pytest.raises(CheckpointError, match=message):
         GaussianParticleOperator.from_pretrained(folder)
+
+
+NESTED = (
+    "num_gaussians", "centers", "features", "num_frequencies", "fourier_std", "fourier_seed",
+    "sigma_min", "sigma_max", "has_gaussian_field",
+)  # fmt: skip
+"""Fields of the encoder of the paper's operator in gpo 0.6."""
+
+
+def as_written_by_0_6(folder):
+    """Rewrites a folder as gpo 0.6 wrote it: one flat configuration, and names of tensors of then."""
+    stored = json.loads((folder / "config.json").read_text())
+    name, config, problem = stored["model_type"], stored["config"], stored["problem"]
+    flat = {key: problem[key] for key in ("in_channels", "out_channels", "domain")}
+    if name == "gpo":
+        flat |= {**config, "mesh_shape": problem["grid_shape"]}
+    else:
+        is_field = name == "gaussian-field"
+        kept = {"hidden_dim", "query_neighbours"} if is_field else config.keys() - {"ablation"}
+        flat |= {k: config[k] for k in kept if k not in NESTED and not k.startswith("loss_")}
+        flat["encoder"] = {key: config[key] for key in NESTED}
+    tensors, num_layers = {}, config["num_layers"]
+    first = num_layers - config.get("num_transports", 0)
+    with_transport = tuple(f"layers.{number}." for number in range(first, num_layers))
+    for key, tensor in load_file(folder / "model.safetensors").items():
+        former = f"operator.{key}" if name == "gaussian-field" else key
+        if name == "gpo" and key.startswith(with_transport):
+            layers, number, rest = key.split(".", 2)
+            former = f"{layers}.{number}.transport.{rest.replace('source', 'content')}"
+            former = former.replace("transport.waves.", "")
+        tensors[former] = tensor
+    save_file(tensors, folder / "model.safetensors")
+    checksum = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    about = {"model_type": name, "gpo_version": "0.6.0", "weights_sha256": checksum}
+    (folder / "config.json").write_text(json.dumps(about | flat))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"variant": "waves"},
+        {"variant": "waves", "mesh_shape": (4, 5)},
+        {"variant": "waves", "num_transports": 2, "num_layers": 3},
+        {"share_layers": True},
+        {"num_layers": 0, "num_heads": 1},
+    ],
+)
+def test_a_folder_of_gpo_0_6_gives_the_same_model(tmp_path, changes):
+    domain = Domain.unit_box(2)
+    make = make_field if changes.get("num_layers") == 0 else make_model
+    model = make(domain, **changes)
+    model.save_pretrained(tmp_path)
+    as_written_by_0_6(tmp_path)
+    loaded = GaussianParticleOperator.from_pretrained(tmp_path)
+    assert (loaded.config, loaded.problem) == (model.config, model.problem)
+    values, coords = torch.randn(1, 20, 2, dtype=model.dtype), random_points(domain, 1, 20)
+    assert torch.equal(loaded(values, coords), model(values, coords))
 
 
 def test_missing_files_and_folders_are_named(folder, tmp_path):
@@ -123,7 +201,7 @@ def test_missing_files_and_folders_are_named(folder, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a zip", b"\x80\x04pickle", b"\xff" * 64])
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_foreign_files_are_refused(folder, name, content):
+def test_other_files_are_refused(folder, name, content):
     (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=f"{name}: must be"):
         GaussianParticleOperator.from_pretrained(folder)
@@ -203,9 +281,7 @@ def test_weights_of_another_baseline_of_the_same_sizes_are_noticed(tmp_path):
     problem = Problem(1, 1, Domain.unit_box(2), (8, 8))
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
-        RegisteredModel("fno", problem, FNOConfig(widths=(4, 4), modes=(3,))).save_pretrained(
-            folder
-        )
+        build_model("fno", problem, FNOConfig(widths=(4, 4), modes=(3,))).save_pretrained(folder)
     RegisteredModel.from_pretrained(folders[0])
     shutil.copy(folders[1] / "model.safetensors", folders[0] / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"is not what was saved.*`weights_sha256`"):

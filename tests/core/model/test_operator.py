@@ -5,7 +5,7 @@ import torch
 
 from gpo import Domain, GaussianParticleOperator
 from gpo.model.encoder import REACH
-from tests.conftest import DOMAINS, make_config, make_model, random_points
+from tests.conftest import DOMAINS, make_config, make_model, make_problem, random_points
 
 NUM_SITES = 23
 
@@ -40,7 +40,7 @@ def test_permuting_queries_permutes_the_output(model, sample, domain):
     close(permuted, model(values, coords, weights=weights, queries=queries)[:, order])
 
 
-def test_an_answer_does_not_depend_on_the_other_queries(model, sample, domain):
+def test_the_output_at_a_query_does_not_depend_on_the_other_queries(model, sample, domain):
     values, coords, weights = sample
     queries = random_points(domain, 2, 9)
     together = model(values, coords, weights=weights, queries=queries)
@@ -69,7 +69,7 @@ def test_a_free_query_takes_particles_of_its_nearest_site_where_k_is_one(domain,
             j = nearest[b, m]
             offset = domain.offset(queries[b, m], particles.centers[b, j])
             kernel = torch.exp(-0.5 * (offset / particles.scales[b, j]).square().sum(-1))
-            expected = model.decoder((particles.weights[b, j] * kernel)[None, None])
+            expected = model.decoder.layers((particles.weights[b, j] * kernel)[None, None])
             actual = model(values, coords, queries=queries)[b, m]
             close(actual, expected[0, 0])
 
@@ -92,13 +92,13 @@ def test_doubling_a_site_at_half_weight_changes_nothing(model, sample, domain):
     )
 
 
-def test_masked_sites_change_nothing_even_holding_nan(model, sample, domain):
+def test_masked_sites_change_nothing_even_with_nan(model, sample, domain):
     values, coords, weights = sample
     queries = random_points(domain, 2, 9)
-    junk = torch.full((2, 5, 2), float("nan"), dtype=torch.float64)
-    places = random_points(domain, 2, 5)
-    places[:, 3:] = float("nan")
-    padded = (torch.cat([junk, values], 1), torch.cat([places, coords], 1))
+    nans = torch.full((2, 5, 2), float("nan"), dtype=torch.float64)
+    masked_coords = random_points(domain, 2, 5)
+    masked_coords[:, 3:] = float("nan")
+    padded = (torch.cat([nans, values], 1), torch.cat([masked_coords, coords], 1))
     masked = torch.cat([torch.zeros(2, 5, dtype=torch.float64), weights], 1)
     output = model(*padded, weights=masked)
     assert output.isfinite().all()
@@ -151,7 +151,7 @@ def test_a_displacement_encoder_commutes_with_translations():
     model = make_model(domain, centers="displacement", features="none")
     values = torch.randn(1, 30, 2, dtype=torch.float64)
     coords, shift = random_points(domain, 1, 30), torch.tensor([0.13, 0.71], dtype=torch.float64)
-    (here,), (there,) = (model.particles(values, there) for there in (coords, coords + shift))
+    (here,), (there,) = (model.particles(values, sites) for sites in (coords, coords + shift))
     close(there.centers, here.centers + shift)
     close(there.scales, here.scales)
     close(there.weights, here.weights)
@@ -198,7 +198,7 @@ def test_one_site_is_enough(domain, query_neighbours):
 
 
 def test_bfloat16_autocast_is_finite_and_close(domain):
-    model = GaussianParticleOperator(make_config(domain))
+    model = GaussianParticleOperator(make_problem(domain), make_config())
     values, coords = torch.randn(2, 40, 2), random_points(domain, 2, 40, dtype=torch.float32)
     queries = random_points(domain, 2, 4, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -210,14 +210,14 @@ def test_bfloat16_autocast_is_finite_and_close(domain):
 
 
 def test_a_model_in_half_the_precision_stays_in_it(domain):
-    model = GaussianParticleOperator(make_config(domain)).bfloat16()
+    model = GaussianParticleOperator(make_problem(domain), make_config()).bfloat16()
     values = torch.randn(2, 40, 2, dtype=torch.bfloat16)
     coords, queries = (random_points(domain, 2, n, dtype=torch.float32) for n in (40, 5))
     assert model(values, coords).dtype == torch.bfloat16
     assert model(values, coords, queries=queries).isfinite().all()
 
 
-def test_the_answer_has_the_right_gradient_in_the_query(domain):
+def test_the_output_has_the_right_gradient_in_the_query(domain):
     model = make_model(domain, num_layers=1)
     values, coords = torch.randn(1, 12, 2).double(), random_points(domain, 1, 12)
     queries = random_points(domain, 1, 3)
@@ -237,7 +237,7 @@ def test_fourier_features_come_from_their_seed_alone():
     assert not torch.equal(first, other)
 
 
-def test_the_model_without_particles_says_so(sample, domain):
+def test_a_model_without_particles_is_named_as_such(sample, domain):
     model = make_model(domain, has_gaussian_field=False)
     values, coords, weights = sample
     queries = random_points(domain, 2, 4)
@@ -262,7 +262,7 @@ def test_every_parameter_gets_a_gradient(domain, sample):
 
 
 @pytest.mark.parametrize("name", ["square", "torus", "cube"])
-def test_a_site_sees_its_displaced_particles(name):
+def test_displaced_particles_reach_their_site(name):
     domain = DOMAINS[name]
     model = make_model(domain, centers="displacement")
     with torch.no_grad():
@@ -272,5 +272,5 @@ def test_a_site_sees_its_displaced_particles(name):
     away = (particles.centers - coords[:, None]) / particles.scales
     assert away.abs().max() <= REACH + 1e-9
     assert away.abs().max() > 0.9 * REACH
-    seen = particles.basis(coords[None], domain) / particles.weights
-    assert seen.min() >= math.exp(-0.5 * domain.dim * REACH**2) - 1e-9
+    kernels = particles.basis(coords[None], domain) / particles.weights
+    assert kernels.min() >= math.exp(-0.5 * domain.dim * REACH**2) - 1e-9

@@ -1,8 +1,15 @@
 import pytest
 
-from gpo import GaussianParticleOperator, PaperConfig, count_parameters, paper_ablation, preset
+from gpo import (
+    GaussianParticleOperator,
+    PaperConfig,
+    Problem,
+    count_parameters,
+    paper_ablation,
+    preset,
+)
 from gpo.model.presets import ABLATIONS, PRESETS
-from tests.conftest import make_config
+from tests.conftest import make_config, make_problem
 
 PAPER = {
     "ns2d": (128, 8, 8, 32),
@@ -16,7 +23,7 @@ PAPER = {
 }
 
 
-def expected_count(config: PaperConfig) -> int:
+def expected_count(problem: Problem, config: PaperConfig) -> int:
     """The closed form of docs/paper.md, for a model with Fourier features."""
     h, g, layers, heads = (
         config.hidden_dim,
@@ -24,25 +31,21 @@ def expected_count(config: PaperConfig) -> int:
         config.num_layers,
         config.num_heads,
     )
-    d, embedded, head_dim = (
-        config.domain.dim,
-        config.domain.embedding_dim,
-        config.hidden_dim // heads,
-    )
+    d, embedded, head_dim = problem.domain.dim, problem.domain.embedding_dim, h // heads
 
     def linear(inputs: int, outputs: int) -> int:
         return inputs * outputs + outputs
 
-    encoder = linear(config.in_channels + 2 * config.encoder.num_frequencies, h)
+    encoder = linear(problem.in_channels + 2 * config.num_frequencies, h)
     encoder += 3 * linear(h, h) + 2 * linear(h, g * d) + linear(h, g)
     layer = linear(g * (2 + embedded + d), h) + h * g + 3 * h * head_dim + g * h + h * g
-    return encoder + layers * layer + linear(g, h) + linear(h, config.out_channels)
+    return encoder + layers * layer + linear(g, h) + linear(h, problem.out_channels)
 
 
 def test_presets_are_the_papers_table():
     assert list(PRESETS) == list(PAPER)
     for name, sizes in PAPER.items():
-        config = preset(name)
+        _, config = preset(name)
         assert (
             config.hidden_dim,
             config.num_layers,
@@ -53,18 +56,19 @@ def test_presets_are_the_papers_table():
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameter_counts_are_their_closed_form(name):
-    assert count_parameters(preset(name)) == expected_count(preset(name))
+    assert count_parameters(*preset(name)) == expected_count(*preset(name))
 
 
 def test_counting_builds_no_model_yet_counts_the_built_one(domain):
     for changes in ({}, {"share_layers": True}, {"features": "mlp"}, {"has_gaussian_field": False}):
-        config = make_config(domain, **changes)
-        built = sum(p.numel() for p in GaussianParticleOperator(config).parameters())
-        assert count_parameters(config) == built
+        problem, config = make_problem(domain), make_config(**changes)
+        built = sum(p.numel() for p in GaussianParticleOperator(problem, config).parameters())
+        assert count_parameters(problem, config) == built
 
 
 def test_a_preset_can_be_changed():
-    assert preset("ns2d", num_layers=2, in_channels=10).in_channels == 10
+    problem, config = preset("ns2d", num_layers=2)
+    assert (problem, config.num_layers) == (preset("ns2d")[0], 2)
 
 
 def test_an_unknown_preset_lists_the_known():
@@ -75,13 +79,14 @@ def test_an_unknown_preset_lists_the_known():
 @pytest.mark.parametrize("name", ABLATIONS)
 @pytest.mark.parametrize("base", ["ns2d", "era5-temp"])
 def test_ablations_have_a_comparable_parameter_count(name, base):
-    config = preset(base)
-    changed = paper_ablation(name, config)
-    assert count_parameters(changed) == pytest.approx(count_parameters(config), rel=0.08)
+    problem, config = preset(base)
+    changed = paper_ablation(name, problem, config)
+    size = count_parameters(problem, config)
+    assert count_parameters(problem, changed) == pytest.approx(size, rel=0.08)
     for field, value in ABLATIONS[name].items():
-        assert {**vars(changed), **vars(changed.encoder)}[field] == value
+        assert vars(changed)[field] == value
 
 
 def test_an_unknown_ablation_lists_the_known():
-    with pytest.raises(ValueError, match=r"one of without-pg-operator, .*got 'without-love'"):
-        paper_ablation("without-love", preset("ns2d"))
+    with pytest.raises(ValueError, match=r"one of without-pg-operator, .*got 'without-attention'"):
+        paper_ablation("without-attention", *preset("ns2d"))

@@ -1,4 +1,4 @@
-"""The numbers of gpo-paper in gpo 0.1.0, recorded before code was rearranged, on every kind of site."""
+"""The numbers of gpo 0.1.0 and 0.6.0, recorded before code was rearranged, on every kind of site."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,11 @@ from torch.nn.functional import normalize
 
 from gpo import (
     Domain,
-    EncoderConfig,
     GaussianParticleOperator,
     LossWeights,
+    OperatorConfig,
     PaperConfig,
+    Problem,
     operator_losses,
 )
 
@@ -21,7 +22,7 @@ ALL_TERMS = LossWeights(input_reconstruction=0.3, target_reconstruction=0.2, bas
 
 
 def kinds_of_sites():
-    """Domain, sites, quadrature weights, queries and the shape of a fitted mesh, by name."""
+    """Domain, sites, quadrature weights, queries and the shape of a body-fitted mesh, by name."""
     generator = torch.Generator().manual_seed(5)
 
     def rand(*shape):
@@ -61,16 +62,14 @@ def kinds_of_sites():
 
 
 @pytest.mark.parametrize("kind", RECORDED)
-def test_answers_and_three_training_steps_are_those_of_the_first_version(kind):
+def test_outputs_and_three_training_steps_are_those_of_the_first_version(kind):
     domain, coords, weights, queries, _ = kinds_of_sites()[kind]
     coords, weights = coords.double(), None if weights is None else weights.double()
     torch.manual_seed(1)
-    encoder = EncoderConfig(num_gaussians=6, centers="displacement")
     config = PaperConfig(
-        in_channels=2, out_channels=2, domain=domain, num_layers=3, hidden_dim=16, num_heads=4,
-        encoder=encoder,
-    )  # fmt: skip
-    model = GaussianParticleOperator(config).double()
+        num_layers=3, hidden_dim=16, num_heads=4, num_gaussians=6, centers="displacement"
+    )
+    model = GaussianParticleOperator(Problem(2, 2, domain), config).double()
     generator = torch.Generator().manual_seed(9)
     shape = (3, coords.shape[-2], 2)
     values = torch.randn(shape, generator=generator, dtype=torch.double)
@@ -78,9 +77,9 @@ def test_answers_and_three_training_steps_are_those_of_the_first_version(kind):
     recorded = RECORDED[kind]
     with torch.no_grad():
         output = model(values, coords, weights=weights)
-        answers = model(values, coords, weights=weights, queries=queries)
+        at_queries = model(values, coords, weights=weights, queries=queries)
     assert output.norm().item() == pytest.approx(recorded["output"], rel=1e-9)
-    assert answers.norm().item() == pytest.approx(recorded["queries"], rel=1e-9)
+    assert at_queries.norm().item() == pytest.approx(recorded["queries"], rel=1e-9)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for expected in recorded["steps"]:
         optimizer.zero_grad()
@@ -90,3 +89,29 @@ def test_answers_and_three_training_steps_are_those_of_the_first_version(kind):
         losses["total"].backward()
         optimizer.step()
         assert losses["total"].item() == pytest.approx(expected, rel=1e-8)
+
+
+PARAMETER_NORMS = {
+    "lift.linear.weight": 3.3179519326,
+    "layers.0.out": 1.6193654096,
+    "layers.1.arrive": 1.6804931594,
+    "layers.1.waves.filter.mix": 8.0340464622,
+    "decoder.layers.2.weight": 0.5820510480,
+}
+"""Of the default operator with the seed below, in gpo 0.6.0."""
+
+
+def test_at_equal_seeds_the_default_operator_is_that_of_gpo_0_6():
+    domain = Domain.unit_box(2, periodic=True)
+    torch.manual_seed(1)
+    model = GaussianParticleOperator(
+        Problem(2, 1, domain), OperatorConfig(num_waves=3, num_layers=2)
+    )
+    state = model.state_dict()
+    for name, norm in PARAMETER_NORMS.items():
+        assert state[name].double().norm().item() == pytest.approx(norm, rel=1e-9), name
+    coords, weights = domain.grid(8, 8)
+    values = torch.randn(1, 64, 2, generator=torch.Generator().manual_seed(9))
+    with torch.no_grad():
+        output = model(values, coords, weights=weights)
+    assert output.double().norm().item() == pytest.approx(1.2701381730, rel=1e-5)

@@ -2,8 +2,8 @@ import jaxtyping
 import pytest
 import torch
 
-from gpo import Domain, GaussianField, GaussianParticleOperator
-from tests.conftest import make_config, random_points
+from gpo import Domain, GaussianParticleOperator
+from tests.conftest import make_config, make_field, make_problem, random_points
 
 NAN = float("nan")
 
@@ -14,6 +14,10 @@ def _as_in_production():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def build(domain, **changes):
+    return GaussianParticleOperator(make_problem(domain, **changes), make_config(**changes))
 
 
 def inputs(**changes):
@@ -58,16 +62,16 @@ BAD = {
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD.values(), ids=BAD.keys())
-@pytest.mark.parametrize("model_class", [GaussianParticleOperator, GaussianField])
-def test_bad_input_is_refused_with_its_name(model_class, changes, message):
-    model = model_class(make_config(Domain.unit_box(2)))
+@pytest.mark.parametrize("make", [build, make_field], ids=["operator", "field"])
+def test_bad_input_is_refused_with_its_name(make, changes, message):
+    model = make(Domain.unit_box(2))
     values, coords, rest = inputs(**changes)
     with pytest.raises(ValueError, match=message):
         model(values, coords, **rest)
 
 
 def test_longitudes_and_latitudes_are_refused_on_the_sphere():
-    model = GaussianParticleOperator(make_config(Domain.sphere()))
+    model = build(Domain.sphere())
     degrees = torch.tensor([[10.0, 50.0, 0.0]])
     with pytest.raises(
         ValueError, match=r"unit vectors on the sphere.*gpo.unit_vectors\(lon, lat\)"
@@ -76,12 +80,12 @@ def test_longitudes_and_latitudes_are_refused_on_the_sphere():
 
 
 def test_periodic_coordinates_may_lie_anywhere():
-    model = GaussianParticleOperator(make_config(Domain.unit_box(2, periodic=True)))
+    model = build(Domain.unit_box(2, periodic=True))
     assert model(torch.zeros(1, 4, 2), torch.rand(4, 2) + 100).isfinite().all()
 
 
 def test_coordinates_take_the_type_of_the_values():
-    model = GaussianParticleOperator(make_config(Domain.unit_box(2)))
+    model = build(Domain.unit_box(2))
     coords = random_points(Domain.unit_box(2), 6)
     assert (
         model(torch.zeros(1, 6, 2), coords, weights=torch.ones(6).double()).dtype == torch.float32
@@ -96,9 +100,9 @@ def test_coordinates_take_the_type_of_the_values():
         ({"sigma_min": 0.5, "sigma_max": 0.2}, "`sigma_max` must be above sigma_min=0.5, got sigma_max=0.2"),
         ({"sigma_max": -1.0}, "`sigma_max`"),
         ({"num_gaussians": 0}, "`num_gaussians` must be a whole number, at least 1, got num_gaussians=0"),
-        ({"variant": "geometric", "gate": "open"}, "`gate` must be one of bounded, product, none, got gate='open'"),
-        ({"variant": "geometric", "num_waves": 0}, "`num_waves` must be at least 1, for all 2 axes or for each, got num_waves=0"),
-        ({"variant": "geometric", "mesh_shape": (5,)}, "`mesh_shape` must be two or three counts, each at least 2"),
+        ({"variant": "waves", "gate": "open"}, "`gate` must be one of bounded, product, none, got gate='open'"),
+        ({"variant": "waves", "num_waves": 0}, "`num_waves` must be at least 1, for all axes or for each, got num_waves=0"),
+        ({"variant": "waves", "mesh_shape": (5,)}, "`grid_shape` of a body-fitted mesh must be two or three counts, each at least 2"),
         ({"hidden_dim": 64.0}, "`hidden_dim` must be a whole number, at least 1, got hidden_dim=64.0"),
         ({"centers": "relative"}, "`centers` must be one of absolute, displacement, got centers='relative'"),
         ({"features": "wavelet"}, "`features` must be one of fourier, mlp, none, got features='wavelet'"),
@@ -107,8 +111,10 @@ def test_coordinates_take_the_type_of_the_values():
         ({"mixing": 1.0, "learns_mixing": True}, "strictly between 0 and 1 where it is learned"),
         ({"fourier_std": NAN}, "`fourier_std` must be finite and positive"),
         ({"features": "none"}, "Set centers='displacement'"),
+        ({"in_channels": 0}, "`in_channels` must be a whole number, at least 1, got in_channels=0"),
+        ({"out_channels": 1.0}, "`out_channels` must be a whole number, at least 1, got out_channels=1.0"),
     ],
 )  # fmt: skip
 def test_impossible_configurations_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        make_config(Domain.unit_box(2), **changes)
+        build(Domain.unit_box(2), **changes)

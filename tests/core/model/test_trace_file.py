@@ -1,4 +1,4 @@
-"""Traces as files: what is read back is what was written."""
+"""Traces as files: a loaded trace is the saved one."""
 
 from dataclasses import fields
 
@@ -9,7 +9,7 @@ import xarray as xr
 from gpo import CheckpointError, Particles, Trace
 from tests.conftest import DOMAINS, make_model, random_points
 
-VARIANTS = ("geometric", "paper")
+VARIANTS = ("waves", "paper")
 
 
 def make_trace(domain, **changes):
@@ -27,12 +27,12 @@ def assert_same(first, second):
             assert_same(*pair)
         return
     for field in fields(first):
-        one, other = getattr(first, field.name), getattr(second, field.name)
-        if isinstance(one, torch.Tensor):
-            assert one.dtype == other.dtype
-            assert torch.equal(one, other)
+        actual, expected = getattr(first, field.name), getattr(second, field.name)
+        if isinstance(expected, torch.Tensor):
+            assert actual.dtype == expected.dtype
+            assert torch.equal(actual, expected)
         else:
-            assert one == other
+            assert actual == expected
 
 
 @pytest.mark.parametrize("suffix", [".nc", ".zarr"])
@@ -44,8 +44,8 @@ def test_a_saved_trace_is_the_same_bit_by_bit(tmp_path, name, variant, suffix):
     loaded = Trace.load(tmp_path / f"trace{suffix}")
     assert_same(loaded.particles, trace.particles)
     assert len(loaded.modes) == len(trace.modes) == 2
-    for one, other in zip(loaded.modes, trace.modes, strict=True):
-        assert_same(one, other)
+    for pair in zip(loaded.modes, trace.modes, strict=True):
+        assert_same(*pair)
     assert len(loaded.states) == 3
     assert all(torch.equal(*pair) for pair in zip(loaded.states, trace.states, strict=True))
     assert torch.equal(loaded.output, trace.output)
@@ -69,7 +69,7 @@ def test_models_without_layers_or_particles_have_traces_too(tmp_path, variant):
 
 def test_waves_on_a_mesh_stay_on_the_mesh(tmp_path):
     square = DOMAINS["square"]
-    trace = make_trace(square, variant="geometric", mesh_shape=(3, 4))
+    trace = make_trace(square, variant="waves", mesh_shape=(3, 4))
     trace.save(tmp_path / "trace.nc")
     assert Trace.load(tmp_path / "trace.nc").waves.mesh_shape == (3, 4)
 
@@ -83,7 +83,7 @@ def test_a_trace_of_training_can_be_saved(tmp_path):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_trace_knows_its_sites(variant):
+def test_a_trace_has_its_sites(variant):
     patch = DOMAINS["patch"]
     model, coords = make_model(patch, variant=variant), random_points(patch, 7)
     trace = model.trace(torch.randn(2, 7, 2).double(), coords)
@@ -97,11 +97,11 @@ def test_a_trace_knows_its_sites(variant):
 @pytest.mark.parametrize(
     ("variant", "names"),
     [
-        ("geometric", {"token", "response", "scattered", "wave_vector", "guide"}),
+        ("waves", {"token", "response", "scattered", "wave_vector", "guide"}),
         ("paper", {"window", "token", "coupling", "coupled", "scattered"}),
     ],
 )
-def test_a_file_says_what_its_variables_are(tmp_path, variant, names):
+def test_a_file_describes_its_variables(tmp_path, variant, names):
     make_trace(DOMAINS["patch"], variant=variant).save(tmp_path / "trace.nc")
     with xr.open_dataset(tmp_path / "trace.nc") as dataset:
         assert dataset.attrs["Conventions"] == "CF-1.8"
@@ -114,9 +114,9 @@ def test_a_file_says_what_its_variables_are(tmp_path, variant, names):
         assert dataset["center_latitude"].dims == ("transport", "sample", "site", "gaussian")
 
 
-def test_what_is_missing_in_a_file_is_named(tmp_path):
+def test_a_missing_variable_is_named(tmp_path):
     path, other = tmp_path / "trace.nc", tmp_path / "other.nc"
-    make_trace(DOMAINS["torus"], variant="geometric").save(path)
+    make_trace(DOMAINS["torus"], variant="waves").save(path)
     with xr.open_dataset(path, decode_cf=False) as dataset:
         dataset.load().drop_vars("response").to_netcdf(other)
     with pytest.raises(CheckpointError, match=r"other.nc: variable `response` is missing"):
