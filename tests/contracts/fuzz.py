@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections import Counter
@@ -30,13 +31,14 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.limits import MAX_BYTES
 from tests.contracts.stored_numbers import changes_outside, number_ranges
+from tests.processes import LIMIT
 
 MEMORY = 3 * 2**30
 """Additional bytes of address space of the reading process."""
 ALLOWED = 2**28
 """Bytes that a file may load at once (GPO_MAX_BYTES)."""
 PATIENCE = 20
-"""Seconds after which reading a file counts as a hang."""
+"""CPU seconds after which reading a file counts as a hang: those do not depend on other processes."""
 DIFFERENCES = ("shape", "names", "sites", "values")
 """Parts in which data may differ, most serious first."""
 GOOD = ("refused", "same")
@@ -259,7 +261,10 @@ def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:
 
 def _read(path: Path, victim: Victim) -> dict[str, str]:
     """Returns outcome and message of reading a file."""
-    signal.alarm(PATIENCE // 2)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE / 2)
+    # Loops in a library, where Python handles no signal, end the process.
+    limit = int(time.process_time()) + PATIENCE
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
     try:
         content = content_of(path, victim.options)
     except DataError as error:
@@ -273,7 +278,7 @@ def _read(path: Path, victim: Victim) -> dict[str, str]:
     except Exception:
         return {"outcome": "error", "message": traceback.format_exc()[-1500:]}
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     differing = [part for part in DIFFERENCES if content[part] != victim.content[part]]
     if not differing:
         return {"outcome": "same"}
@@ -302,7 +307,7 @@ def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -
     os.close(writing)
     findings, rest, is_hanging = [], b"", False
     while True:
-        ready, _, _ = select.select([reading], [], [], PATIENCE)
+        ready, _, _ = select.select([reading], [], [], LIMIT)
         if not ready:
             os.kill(child, signal.SIGKILL)
             is_hanging = True
@@ -317,6 +322,7 @@ def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -
             findings.append(finding)
     os.close(reading)
     _, status = os.waitpid(child, 0)
+    is_hanging = is_hanging or os.waitstatus_to_exitcode(status) == -signal.SIGXCPU
     if findings and findings[-1].outcome == "crash":
         outcome = "hang" if is_hanging else "crash"
         findings[-1] = replace(findings[-1], outcome=outcome, message=f"status {status}")
@@ -337,7 +343,7 @@ def _work(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path, writing: i
     def too_long(*_: object) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGPROF, too_long)
     for victim, number in tasks:
         for finding in victim.damaged(number, seed, work):
             os.write(writing, json.dumps(vars(finding)).encode() + b"\n")

@@ -90,6 +90,7 @@ def test_one_variable_can_be_chosen_and_a_missing_one_is_refused_by_name(sample)
         np.testing.assert_array_equal(chosen.frames(0)[..., 0], data.frames(0)[..., -1])
 
 
+@pytest.mark.thorough
 def test_data_can_be_described_and_plotted(sample, tmp_path):
     data = open_data(sample[1])
     labels = [label for label, _ in describe(data)]

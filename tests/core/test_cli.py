@@ -104,6 +104,7 @@ def test_the_module_is_the_command():
     assert b"presets" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_run_goes_from_a_file_to_a_report(tmp_path, capsys):
     folder = tmp_path / "run"
     path = ns2d(tmp_path)
@@ -125,6 +126,7 @@ def test_a_run_goes_from_a_file_to_a_report(tmp_path, capsys):
     assert "has a run of another configuration" in message
 
 
+@pytest.mark.thorough
 def test_training_scoring_reporting_and_forecasting_are_commands_of_their_own(tmp_path, capsys):
     folder, path = tmp_path / "run", ns2d(tmp_path)
     main(["train", "--data", str(path), "--epochs", "1", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip
@@ -181,6 +183,7 @@ def test_a_reader_that_stops_listening_is_no_error():
     assert b"error" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_an_interrupted_training_says_how_to_go_on(tmp_path):
     command = ["run", "--data", str(ns2d(tmp_path)), "--epochs", "100000", "--patience", "100000",
                "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")]  # fmt: skip

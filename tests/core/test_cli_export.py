@@ -39,6 +39,7 @@ def loaded(path):
     return program.module(), json.loads(extra["gpo.json"])
 
 
+@pytest.mark.thorough
 def test_a_file_predicts_on_the_sites_of_the_run_and_says_what_it_needs(runs, capsys):
     path = runs / "programs" / "model.pt2"
     main(["export", str(runs / "run"), "--output", str(path)])

@@ -65,6 +65,7 @@ def files_of(store):
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 @pytest.mark.parametrize("where", [(), GRID])
 def test_zarr_and_netcdf_hold_the_same_forecasts_however_they_are_cut(
@@ -123,6 +124,7 @@ def test_a_killed_forecast_goes_on_and_ends_the_same_bit_by_bit(folder, tmp_path
     assert not progress.parent.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", [(), GRID])
 def test_a_forecast_may_be_stopped_after_any_chunk(folder, tmp_path, where):
     grid = tuple(int(count) for count in where[1:])

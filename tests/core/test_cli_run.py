@@ -183,6 +183,7 @@ def test_static_maps_are_predicted_sample_by_sample(tmp_path):
         assert np.isfinite(written["mach"].values).all()
 
 
+@pytest.mark.thorough
 def test_a_baseline_runs_from_data_to_report_and_refuses_free_queries(tmp_path, capsys):
     path = ns2d(tmp_path)
     main(["run", "--data", str(path), "--model", "fno", "--epochs", "1", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
@@ -218,6 +219,7 @@ def test_training_on_coarse_sites_is_scored_on_the_finer_ones(tmp_path, capsys):
     assert "resolution,2x,model," in text
 
 
+@pytest.mark.thorough
 def test_one_step_is_scored_alone_and_the_rest_later(tmp_path):
     folder = tmp_path / "run"
     command = ["run", "--data", str(ns2d(tmp_path)), *SIZES, "--out", str(folder)]
@@ -262,6 +264,7 @@ main({["train", "--data", str(path), *SIZES[:-3], "--epochs", "9", "--quiet", "-
     assert (folder / "model" / "model.safetensors").is_file()
 
 
+@pytest.mark.thorough
 def test_the_field_phase_says_that_it_forecasts_nothing(trained, tmp_path, capsys):
     path = trained / "ns.mat"
     main(["run", "--data", str(path), "--phase", "field", *SIZES, "--out", str(tmp_path / "run")])

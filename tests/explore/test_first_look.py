@@ -228,7 +228,9 @@ def test_coastlines_lie_over_the_earth_and_can_be_left_out(tab):
         page = opened_at(tab, address)
         assert page.is_checked("#show-coast")
         playwright.expect(page.locator("#time-text")).to_have_text(re.compile("2019-03-01"))
-        page.wait_for_load_state("networkidle")
+        page.evaluate(
+            "import('/static/coast.js').then(async (coast) => { await coast.coastlines(); })"
+        )
         settle(page)
         before = [pixels(page, name) for name in PICTURES]
         page.uncheck("#show-coast")

@@ -28,6 +28,7 @@ from gpo_explore.session import AbandonedError
 from gpo_mixture import GaussianMixture, fit
 from gpo_mixture.lattice import fit_lattice
 from tests.explore.sessions import KINDS, make_map_session, make_session
+from tests.processes import LIMIT
 
 VARIANTS = ("geometric", "paper")
 
@@ -377,13 +378,13 @@ def test_what_takes_long_waits_for_its_own_kind_alone(monkeypatch):
 
     def endless(*args, **kwargs):
         begun.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(LIMIT)
         raise AbandonedError
 
     monkeypatch.setattr(mixtures, "fit", endless)
     thread = threading.Thread(target=lambda: client.post("/api/mixture", json={}))
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(LIMIT)
     assert client.post("/api/rollout", json={"steps": 1}).status_code == 200
     assert client.post("/api/frames", json={}).status_code == 200
     goes_on.set()

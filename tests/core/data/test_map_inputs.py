@@ -69,20 +69,18 @@ def test_scalars_of_a_sample_are_mapped_to_its_field(tmp_path, write, name, inpu
     np.testing.assert_allclose(outputs[:, 0], arrays["u"][7])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sizes",
     [
         {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 2},
-        pytest.param(
-            {
-                "model": "fno",
-                "widths": (8, 8, 8),
-                "modes": (6, 6),
-                "head": (16,),
-                "learning_rate": 1e-2,
-            },
-            marks=pytest.mark.thorough,
-        ),
+        {
+            "model": "fno",
+            "widths": (8, 8, 8),
+            "modes": (6, 6),
+            "head": (16,),
+            "learning_rate": 1e-2,
+        },
     ],
     ids=["gpo", "fno"],
 )

@@ -85,6 +85,7 @@ def test_successive_changes_cancel_in_noise_and_not_in_a_drift():
         assert change_correlation(data, time_slices) == pytest.approx(expected, abs=0.1)
 
 
+@pytest.mark.thorough
 def test_validation_data_have_their_own_verdict(tmp_path):
     data = decaying_waves(num_times=60)
     split = split_time_slices(data)

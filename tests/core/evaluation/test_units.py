@@ -95,6 +95,7 @@ def numbers(part):
     return {(): part} if isinstance(part, float) else {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_scores_do_not_depend_on_units_and_origins(kind, change, plain):
@@ -191,6 +192,7 @@ def test_forecasts_losses_and_gradients_do_not_depend_on_units_and_origins(kind,
     np.testing.assert_allclose(runs[1][2], runs[0][2], atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["gpo-paper", "fno", "transolver"])
 def test_other_models_do_not_depend_on_units_and_origins(model):
     expected = scores(series("grid"), model)

@@ -41,6 +41,7 @@ def test_the_interval_of_independent_examples_has_its_nominal_coverage():
     assert 176 <= hits <= 199
 
 
+@pytest.mark.thorough
 def test_the_interval_of_a_correlated_series_has_nearly_its_nominal_coverage():
     generator, hits = np.random.default_rng(0), 0
     for seed in range(100):

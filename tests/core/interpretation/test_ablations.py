@@ -38,6 +38,7 @@ def hold(forecaster):
     return forecaster
 
 
+@pytest.mark.thorough
 def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
     data = series()
     forecaster, members = untrained(data)
@@ -67,6 +68,7 @@ def test_opposite_vectors_are_one_wave():
     assert every == {(layer, mode) for layer in range(2) for mode in range(num_modes)}
 
 
+@pytest.mark.thorough
 def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     data = series()
     forecaster, members = untrained(data)
@@ -185,6 +187,7 @@ def test_particles_are_ablated_all_and_each():
     assert [row["relative_l2"] for row in result["each"]] == each
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [{"num_transports": 0, "num_waves": 1}, {"variant": "paper", "has_gaussian_field": False}],

@@ -66,6 +66,7 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
     assert result.ablations["error"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [squares, equal_squares])
 def test_static_maps_are_read_too(make, tmp_path):
     data = make()
@@ -96,6 +97,7 @@ def untrained_field(data):
     return new_forecaster(data, split, config).eval(), split.test
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_numbers():
     data = series(PLACES["torus"][0])
     forecaster, members = untrained(data, num_layers=1, num_waves=2)
@@ -105,6 +107,7 @@ def test_the_same_seed_gives_the_same_numbers():
     assert other.structures != first.structures
 
 
+@pytest.mark.thorough
 def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
     data = series(PLACES["torus"][0])
     forecaster, members = untrained(data, num_layers=1, num_waves=2)

@@ -129,6 +129,7 @@ def test_a_resolution_that_cannot_be_had_gives_the_reason():
     assert "an axis of 9 sites" in result["reason"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 def test_a_run_ranks_its_components_as_itself(variant):
     data = series()
@@ -143,6 +144,7 @@ def test_a_run_ranks_its_components_as_itself(variant):
     np.testing.assert_allclose(numbers, 1)
 
 
+@pytest.mark.thorough
 def test_runs_of_other_weights_do_not():
     data = series()
     forecaster, members = untrained(data)

@@ -103,6 +103,7 @@ def test_particles_that_look_where_things_came_from_carry_tracers_with_the_flow(
     torch.testing.assert_close(true[is_there, -1], torch.from_numpy(expected)[is_there], atol=3e-3, rtol=0)  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("corner", [(10.0, -3.0), (-0.5, 0.25)])
 def test_where_the_corner_of_a_domain_lies_does_not_matter(corner):
     moved = Geometry.rectilinear([SIDE + corner[0], SIDE + corner[1]], periodic=True)

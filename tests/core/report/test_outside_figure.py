@@ -31,6 +31,7 @@ def _registered():
     del SECTIONS["Histogram"], SECTIONS["Absent"]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_registered", "small_pictures")
 def test_a_registered_figure_is_in_the_report(tmp_path):
     data = series()

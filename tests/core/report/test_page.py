@@ -100,6 +100,7 @@ def opened(content):
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGBA")).astype(int)
 
 
+@pytest.mark.thorough
 def test_frames_are_transparent_and_differ_from_step_to_step():
     (drawn,) = draw_animations(travelling(square()), ("t",), ("K",))
     assert (drawn.variable, drawn.steps) == ("t", [1, 2, 3, 4, 5])
@@ -114,6 +115,7 @@ def test_frames_are_transparent_and_differ_from_step_to_step():
     assert not plt.get_fignums()
 
 
+@pytest.mark.thorough
 def test_a_perfect_forecast_has_no_error_and_that_of_a_diverged_one_is_bounded():
     geometry = square()
     panels = [opened(draw_animations(travelling(geometry, error=e), ("t",), ("K",))[0].frames[0]) for e in (0.0, 1e9)]  # fmt: skip
@@ -124,6 +126,7 @@ def test_a_perfect_forecast_has_no_error_and_that_of_a_diverged_one_is_bounded()
     assert middle[1][0] > middle[1][2] + 60, "as red as the scale goes"
 
 
+@pytest.mark.thorough
 def test_many_steps_are_thinned_and_frames_stay_within_the_limit_of_bytes(monkeypatch):
     monkeypatch.setattr(animation, "MAX_BYTES", 20_000)
     (drawn,) = draw_animations(travelling(square(), num_steps=40), ("t",), ("",))

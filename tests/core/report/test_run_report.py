@@ -46,6 +46,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", PICTURES)
 def test_a_report_of_one_step_needs_the_model_for_particles_only(variant, tmp_path, monkeypatch):
     data = series()
@@ -68,6 +69,7 @@ def test_a_report_of_one_step_needs_the_model_for_particles_only(variant, tmp_pa
     assert drawn == {"forecast", "layers", picture, "training"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("geometry", "changes", "sentence"),
     [
@@ -88,6 +90,7 @@ def test_a_report_says_why_the_figure_of_particles_is_missing(
     assert not {"motion", "particles"} & {path.stem for path in (tmp_path / "figures").iterdir()}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_pictures")
 def test_a_report_starts_with_the_verdict_and_dates(tmp_path):
     origin = TimeOrigin("1987-02-28 00:00:00", "360_day")
@@ -102,6 +105,7 @@ def test_a_report_starts_with_the_verdict_and_dates(tmp_path):
     assert "skill over persistence" in rest
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_pictures")
 def test_a_score_that_is_not_finite_is_shown_as_not_finite(tmp_path):
     data = series()

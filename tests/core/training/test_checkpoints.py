@@ -61,6 +61,7 @@ def test_the_last_checkpoint_is_the_last_epoch_on_a_plateau(tmp_path, monkeypatc
     assert stored(Run(tmp_path), "best.ckpt")["epoch"] < 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{}, {"ema": 0.9, "noise": 0.05}, {"accumulate": 2}],
@@ -200,6 +201,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path, caplog):
     assert "last.ckpt is damaged and ignored" in caplog.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("foreign", [{"a": 1}, [1, 2], {"state_dict": {}, "callbacks": {}}])
 def test_a_foreign_file_in_place_of_a_checkpoint_is_left_out(tmp_path, caplog, foreign):
     train_quietly(tmp_path / "run", epochs=2)

@@ -1,5 +1,6 @@
 """Settings are chosen on validation data, within the budget, and what was tried is kept."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -190,7 +191,10 @@ def test_choosing_is_the_default_for_a_file_without_settings(arguments, chooses)
 
 @pytest.mark.thorough
 def test_a_chosen_run_is_kept_with_its_table_and_goes_on(tmp_path, capsys, monkeypatch):
-    """From data to report, on seconds that are short enough for a test."""
+    """From data to report, by a clock that advances whenever it is read."""
+    reads = itertools.count()
+    for module in ("budget", "choice", "fit", "rates"):
+        monkeypatch.setattr(f"gpo.training.{module}.process_time", lambda: 0.04 * next(reads))
     monkeypatch.setattr("gpo.training.choice.MIN_BUDGET", 1.0)
     folder = tmp_path / "run"
     sizes = ["--auto", "--hidden-dim", "8", "--num-layers", "1", "--quiet"]

@@ -78,7 +78,8 @@ def error_of(path, folder, **settings):
     return results.one_step["model"]["vrmse"]
 
 
-@pytest.mark.parametrize("model", ["gpo", pytest.param("fno", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["gpo", "fno"])
 def test_what_forcings_decide_is_learned_with_them_and_not_without(model, file, tmp_path):
     given = {**SIZES[model], "var": ("u",)}
     without = error_of(file, tmp_path / "without", **given)

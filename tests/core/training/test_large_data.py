@@ -99,6 +99,7 @@ FILES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("file", "start"), [*((name, "fork") for name in FILES), ("zarr", "spawn")]
 )

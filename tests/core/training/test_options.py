@@ -103,6 +103,7 @@ def test_noise_is_added_to_the_normalised_input():
     torch.testing.assert_close(noisy, error.sqrt().mean(), check_dtype=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes", [{"noise": 0.1}, {"rollout": 2}, {"rollout": 2, "pushforward": True},
                 {"precision": "bf16-mixed"}, {"schedule": "one-cycle"}, {"accumulate": 3}],
@@ -147,6 +148,7 @@ def test_a_number_of_steps_ends_the_run(tmp_path):
     assert stored["global_step"] == 5
 
 
+@pytest.mark.thorough
 def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     data = decaying_waves()
     paper = {"model": "gpo-paper", "centers": "displacement"}

@@ -109,6 +109,7 @@ def test_statistics_of_a_run_ignore_validation_and_test_data():
     np.testing.assert_array_equal(changes.size, changes_again.size)
 
 
+@pytest.mark.thorough
 def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     data, config = decaying_waves(), RunConfig.of(**TINY, epochs=40, learning_rate=5e-3)
     run = Run(tmp_path / "run")
