@@ -18,7 +18,7 @@ from torch import Tensor
 from gpo.execution.execution import Execution
 from gpo.execution.geometry import PointGeometry
 from gpo.execution.points import Chunked, Points, Sites
-from gpo.model.config import AnyConfig, OperatorConfig
+from gpo.model.config import OperatorConfig
 from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
@@ -32,13 +32,14 @@ class GaussianParticleOperator(AbstractModel):
     """Maps a field on any points to a field on any points, through Gaussian particles."""
 
     def __init__(
-        self, problem: Problem, config: AnyConfig = OperatorConfig(), *, name: str | None = None
+        self, problem: Problem, config: Any = OperatorConfig(), *, name: str | None = None
     ) -> None:
         """Makes an operator with random parameters.
 
         Args:
             problem: Channels, domain and kind of sites.
-            config: An `OperatorConfig`, or a `PaperConfig` for the operator as published.
+            config: An `OperatorConfig`, a `PaperConfig` for the operator as published, or one of
+                your own with `MODEL` and `PARTS`.
             name: How it is registered, where that is not the name of the configuration.
         """
         super().__init__(name or config.MODEL, problem, config)
