@@ -38,13 +38,10 @@ class GaussianParticleOperator(AbstractModel):
 
         Args:
             problem: Channels, domain and kind of sites.
-            config: An `OperatorConfig`, a `PaperConfig` for the operator as published, or one of
-                your own with `MODEL` and `PARTS`.
-            name: How it is registered, where that is not the name of the configuration.
+            config: An `OperatorConfig`, a `PaperConfig`, or your own with `MODEL` and `PARTS`.
+            name: How it is registered, where that is not `config.MODEL`.
         """
         super().__init__(name or config.MODEL, problem, config)
-        if problem.in_channels < 1:
-            raise ValueError(f"`in_channels` must be at least 1, got {problem.in_channels}.")
         # Inside, coordinates are counted from the corner of the domain.
         parts: Parts = resolve(config.PARTS)(problem.local, config)
         self.lift, self.decoder = parts.lift, parts.decoder
@@ -127,10 +124,7 @@ class GaussianParticleOperator(AbstractModel):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> tuple[Particles, ...]:
-        """Returns the particles that a forward pass uses: centers, scales and weights.
-
-        One entry for every layer with transport; in the paper's operator those of the encoder.
-        """
+        """Returns the particles of every layer with transport, or those of the paper's encoder."""
         # The layers of an operator with an encoder do not change its particles.
         num_layers = None if self.waves is not None else 0
         particles = record(self, values, coords, weights, num_layers=num_layers).gaussians
