@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpo.assignments import assignments
 from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
@@ -17,6 +16,7 @@ from gpo.data.readers.numbers import maps_of_numbers
 from gpo.data.splits import Split
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.parallel.processes import global_rank
+from gpo.settings_files import assignments
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run
 from gpo.training.setup import split_of

@@ -3,17 +3,14 @@
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from gpo.atomic_files import file_problem
 
-LARGEST_YAML, LARGEST_JSON = 2**20, 2**26
-
-
-DEEPEST_YAML = 20
+LARGEST_YAML, LARGEST_JSON, DEEPEST_YAML = 2**20, 2**26, 20
 
 
 class CheckpointError(ValueError):
@@ -112,3 +109,11 @@ def _spell(annotation: Any) -> str:
     if typing.get_origin(annotation) is Literal:
         return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
     return getattr(annotation, "__name__", str(annotation))
+
+
+def assignments(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns the `name=value` arguments of a flag as a mapping."""
+    for text in texts:
+        if "=" not in text:
+            raise ValueError(f"--{flag} takes name=value, got {text!r}.")
+    return dict(text.split("=", 1) for text in texts)

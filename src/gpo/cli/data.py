@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg, subcommand
 
-from gpo.assignments import assignments
 from gpo.cli.console import PlainConsole, say
 from gpo.data.forcing_config import NAMES
+from gpo.settings_files import assignments
 
 if TYPE_CHECKING:
     from gpo.data.dataset import StaticMaps, Trajectories

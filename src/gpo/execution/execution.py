@@ -9,11 +9,19 @@ from torch import Tensor
 
 from gpo.execution.geometry import GeometryCache, PointGeometry
 from gpo.execution.inputs import check_sites
-from gpo.execution.memory import LayerSizes, choose_kept, chunk_points, needed_bytes
+from gpo.execution.memory import (
+    KEPT_BYTES,
+    LATTICE_BYTES,
+    MATRIX_BYTES,
+    LayerSizes,
+    choose_kept,
+    chunk_points,
+)
 from gpo.execution.points import Sites
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import NeighbourSearch
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
+from gpo.transforms.fit import MAX_KEPT_NUMBERS
 from gpo.transforms.waves import Waves
 
 
@@ -101,12 +109,17 @@ class Execution:
             is_grid: Whether the sites form a grid.
             trains: Whether there is a backward pass.
         """
-        waves = self.cache.waves
-        return needed_bytes(
-            self.sizes, num_sites, num_samples,
-            num_axes=None if is_grid or waves is None else len(waves.limits),
-            has_lattice=self.cache.num_nodes is not None, trains=trains,
-        )  # fmt: skip
+        sizes, waves, each = self.sizes, self.cache.waves, num_samples * num_sites * 4
+        least = 2 * sum(one.state + one.descriptor for one in sizes) * each
+        most = least + sum(one.windows + one.kept for one in sizes) * each
+        needed = (most if most <= KEPT_BYTES else least) if trains else 4 * sizes[-1].state * each
+        if is_grid or waves is None:
+            return needed
+        # Of unstructured points, the matrix of the waves and the making of the lattice.
+        entries = 2 * sizes[-1].modes * num_sites
+        needed += MATRIX_BYTES * entries if entries <= MAX_KEPT_NUMBERS else 0
+        has_lattice = self.cache.num_nodes is not None
+        return needed + (LATTICE_BYTES[len(waves.limits)] * num_sites if has_lattice else 0)
 
     def fixed(
         self, values: Float[Tensor, "batch points channels"], geometry: PointGeometry

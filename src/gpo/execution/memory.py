@@ -8,7 +8,6 @@ from torch import Tensor
 
 from gpo.execution.recompute import Keeps
 from gpo.limits import MAX_BYTES, max_bytes, spell_bytes
-from gpo.transforms.fit import MAX_KEPT_NUMBERS
 from gpo.transforms.transform import AbstractGridTransform, AbstractWaveTransform
 
 KEPT_BYTES = 3 * 2**30
@@ -77,43 +76,11 @@ def chunk_points(
     return max(1, (chunk_size or CACHED_NUMBERS // max(written, 1)) // num_samples)
 
 
-def needed_bytes(
-    sizes: Sequence[LayerSizes],
-    num_sites: int,
-    num_samples: int,
-    *,
-    num_axes: int | None,
-    has_lattice: bool,
-    trains: bool,
-) -> int:
-    """Returns about how much memory a pass over sites takes at its peak, beside the fields.
-
-    Args:
-        sizes: Of all layers in the order of application.
-        num_sites: Sites of a sample.
-        num_samples: In a batch.
-        num_axes: Axes of the waves at unstructured points; None on grids, whose transforms and
-            lattice take next to nothing, and in models without waves.
-        has_lattice: Whether particles sample a lattice.
-        trains: Whether there is a backward pass.
-    """
-    each = num_samples * num_sites * 4
-    least = 2 * sum(one.state + one.descriptor for one in sizes) * each
-    most = least + sum(one.windows + one.kept for one in sizes) * each
-    needed = (most if most <= KEPT_BYTES else least) if trains else 4 * sizes[-1].state * each
-    if num_axes is None:
-        return needed
-    entries = 2 * sizes[-1].modes * num_sites
-    if entries <= MAX_KEPT_NUMBERS:
-        needed += MATRIX_BYTES * entries
-    return needed + (LATTICE_BYTES[num_axes] * num_sites if has_lattice else 0)
-
-
 def memory_problem(needed: int, num_sites: int, advice: str) -> str | None:
     """Returns why a pass over sites takes too much memory, and what helps; None where it does not.
 
     Args:
-        needed: What `needed_bytes` returned.
+        needed: What `Execution.needed_bytes` returned.
         num_sites: Sites of a sample.
         advice: What takes less.
     """

@@ -94,17 +94,13 @@ def paper_ablation(name: str, problem: Problem, config: PaperConfig) -> PaperCon
     return with_head_dim(min((low, high), key=lambda head_dim: abs(count(head_dim) - goal)))
 
 
-def prepare(problem: Problem, config: OperatorConfig, seed: int) -> OperatorConfig:
-    """Returns the configuration of a run, whose seed is that of the Fourier features."""
-    return replace(config, fourier_seed=seed) if config.fourier_seed is None else config
-
-
-def prepare_paper(problem: Problem, config: PaperConfig, seed: int) -> PaperConfig:
-    """Returns the same with the sizes of the row of the ablation table that a run names."""
-    seeded = replace(config, fourier_seed=seed) if config.fourier_seed is None else config
-    if seeded.ablation is None:
-        return seeded
-    return replace(paper_ablation(seeded.ablation, problem, seeded), ablation=None)
+def prepare(problem: Problem, config: AnyConfig, seed: int) -> AnyConfig:
+    """Returns the configuration that a run builds: its own seed, and the sizes of an ablation."""
+    config = replace(config, fourier_seed=seed) if config.fourier_seed is None else config
+    row = getattr(config, "ablation", None)
+    if row is None:
+        return config
+    return replace(paper_ablation(row, problem, config), ablation=None)  # pyright: ignore[reportArgumentType]
 
 
 def count_parameters(problem: Problem, config: AnyConfig = OperatorConfig()) -> int:

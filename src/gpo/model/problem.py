@@ -1,6 +1,5 @@
 """What a model is built for: channels, domain and kind of sites."""
 
-import math
 from dataclasses import dataclass, replace
 
 from gpo.numerics.domain import Domain
@@ -61,11 +60,6 @@ class Problem:
         if not domain.is_sphere or self.is_fitted:
             return 1.0
         return max(high - low for low, high in zip(domain.lower, domain.upper, strict=True))
-
-    @property
-    def num_sites(self) -> int | None:
-        """Number of sites, where it is known."""
-        return math.prod(self.grid_shape) if self.grid_shape else self.num_points
 
 
 class UnsupportedGeometryError(ValueError):

@@ -67,11 +67,11 @@ MODELS: Registry[ModelEntry] = Registry(
         ),
         "gpo-paper": ModelEntry(
             "gpo.model.operator:GaussianParticleOperator", "gpo.model.config:PaperConfig", 1e-3,
-            "gpo.model.presets:prepare_paper", is_operator=True,
+            "gpo.model.presets:prepare", is_operator=True,
         ),
         "gaussian-field": ModelEntry(
             "gpo.model.presets:gaussian_field", "gpo.model.config:PaperConfig", 1e-3,
-            "gpo.model.presets:prepare_paper", is_listed=False,
+            "gpo.model.presets:prepare", is_listed=False,
         ),
     },
 )  # fmt: skip
