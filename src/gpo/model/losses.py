@@ -39,7 +39,8 @@ class LossWeights:
     def of(cls, config: Any) -> "LossWeights":
         """Returns the weights that a configuration sets: its fields `loss_center` and so on."""
         names = {"input": "input_reconstruction", "target": "target_reconstruction"}
-        pairs = ((name.split("loss_")[-1], weight) for name, weight in vars(config).items())
+        stated = {name: weight for name, weight in vars(config).items() if name.startswith("loss_")}
+        pairs = ((name.removeprefix("loss_"), weight) for name, weight in stated.items())
         known = {one.name for one in fields(cls)}
         weights = {names.get(name, name): weight for name, weight in pairs}
         return cls(**{name: weight for name, weight in weights.items() if name in known})
