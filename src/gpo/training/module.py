@@ -314,6 +314,12 @@ class TrainingModule(lightning.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restores the state of the last session."""
+        if checkpoint["state_dict"].keys() != self.state_dict().keys():
+            raise ValueError(
+                "The checkpoint of this run is of gpo 0.6 or before, whose parameters have other "
+                "names: gpo 0.6.0 resumes it. To go on with this version, start a new run from it: "
+                "--init RUN --out ANOTHER."
+            )
         stored = checkpoint["run"]
         self.budget.spent_before = float(checkpoint["cpu_seconds"])
         self.budget.rate, self.budget.warm_from = stored["rate"], tuple(stored["warm_from"])
