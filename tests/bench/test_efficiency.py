@@ -25,7 +25,7 @@ def test_every_model_is_measured_that_can_be_built(measured):
     # As many waves as a run takes on such a grid: four along both axes.
     assert gpo["parameters"] == count_parameters(Problem(1, 1, DOMAIN), OperatorConfig(num_waves=4))
     assert m2no["training_seconds"] is None
-    assert m2no["note"] == "needs grid sizes that are powers of two"
+    assert m2no["note"].endswith("needs grid sizes that are powers of two")
 
 
 def test_repeats_of_models_are_interleaved(monkeypatch):

@@ -335,7 +335,7 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
     run = client.get("/api/run").json()
     assert run["operator"] is None
     assert "has no modes to inspect" in run["reasons"]["modes"]
-    assert "no modes to inspect" in complaint(client, "internals")
+    assert "has no ablations" in complaint(client, "internals")
     assert "no parts to switch off" in complaint(client, "prediction", ablation={"layers": [0]})
     ask(client, "prediction")
     found = ask(client, "dependence", point=[0.5, 0.5])

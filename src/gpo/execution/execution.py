@@ -40,6 +40,8 @@ class Execution:
             num_nodes: Nodes of the lattice of unstructured points; None where nothing is sampled.
             query_neighbours: Sites that are interpolated at a query.
         """
+        if in_channels < 1:
+            raise ValueError(f"`in_channels` must be at least 1, got {in_channels}.")
         self.in_channels, self.domain, self.sizes = in_channels, domain, sizes
         search = NeighbourSearch(domain.local, query_neighbours)
         self.cache = GeometryCache(waves, search, num_nodes=num_nodes)

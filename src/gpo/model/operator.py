@@ -18,7 +18,7 @@ from torch import Tensor
 from gpo.execution.execution import Execution
 from gpo.execution.geometry import PointGeometry
 from gpo.execution.points import Chunked, Points, Sites
-from gpo.model.config import AnyConfig, OperatorConfig
+from gpo.model.config import OperatorConfig
 from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
@@ -32,14 +32,14 @@ class GaussianParticleOperator(AbstractModel):
     """Maps a field on any points to a field on any points, through Gaussian particles."""
 
     def __init__(
-        self, problem: Problem, config: AnyConfig = OperatorConfig(), *, name: str | None = None
+        self, problem: Problem, config: Any = OperatorConfig(), *, name: str | None = None
     ) -> None:
         """Makes an operator with random parameters.
 
         Args:
             problem: Channels, domain and kind of sites.
-            config: An `OperatorConfig`, or a `PaperConfig` for the operator as published.
-            name: How it is registered, where that is not the name of the configuration.
+            config: An `OperatorConfig`, a `PaperConfig`, or your own with `MODEL` and `PARTS`.
+            name: How it is registered, where that is not `config.MODEL`.
         """
         super().__init__(name or config.MODEL, problem, config)
         # Inside, coordinates are counted from the corner of the domain.
@@ -124,10 +124,7 @@ class GaussianParticleOperator(AbstractModel):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> tuple[Particles, ...]:
-        """Returns the particles that a forward pass uses: centers, scales and weights.
-
-        One entry for every layer with transport; in the paper's operator those of the encoder.
-        """
+        """Returns the particles of every layer with transport, or those of the paper's encoder."""
         # The layers of an operator with an encoder do not change its particles.
         num_layers = None if self.waves is not None else 0
         particles = record(self, values, coords, weights, num_layers=num_layers).gaussians

@@ -55,6 +55,14 @@ class Problem:
         return len(self.mesh_shape) or self.domain.dim - self.domain.is_sphere
 
     @property
+    def reach_unit(self) -> float:
+        """Unit of the reach of particles: the length of an axis, or the side of a sphere's box."""
+        domain = self.domain
+        if not domain.is_sphere or self.is_fitted:
+            return 1.0
+        return max(high - low for low, high in zip(domain.lower, domain.upper, strict=True))
+
+    @property
     def num_sites(self) -> int | None:
         """Number of sites, where it is known."""
         return math.prod(self.grid_shape) if self.grid_shape else self.num_points

@@ -67,7 +67,7 @@ class TransportLayer(AbstractLayer):
         super().__init__()
         self.problem = problem
         self.num_gaussians, self.num_axes = config.num_gaussians, problem.num_axes
-        self.reach = config.reach * _unit_length(problem)
+        self.reach = config.reach * problem.reach_unit
         channels, displacements = config.hidden_dim, self.num_gaussians * self.num_axes
         carried = self.num_gaussians * max(1, channels // self.num_gaussians)
         bound = channels**-0.5
@@ -125,10 +125,9 @@ class TransportLayer(AbstractLayer):
         contribution: Float[Tensor, "points batch carried"],
         points: Points,
     ) -> Particles:
-        """Returns the particles as they were used.
+        """Returns the particles, with scales of the kernel (a cell's width over the root of six).
 
-        The scale is the standard deviation of the multilinear kernel, the width of a cell over the
-        root of six. The weight is the fraction of the contribution that a particle makes.
+        The weight is the fraction of the contribution that a particle makes.
         """
         arrived = torch.einsum(
             "nbgc,gcd->nbgd",
@@ -154,11 +153,3 @@ def num_lattice_nodes(problem: Problem, config: OperatorConfig, limits: tuple[in
     if problem.num_points is not None and not problem.grid_shape:
         return NODES_PER_SITE * problem.num_points
     return math.prod(6 * limit for limit in limits)
-
-
-def _unit_length(problem: Problem) -> float:
-    """Returns the unit of the reach: the length of an axis, or the side of a sphere's box."""
-    domain = problem.domain
-    if not domain.is_sphere or problem.is_fitted:
-        return 1.0
-    return max(high - low for low, high in zip(domain.lower, domain.upper, strict=True))

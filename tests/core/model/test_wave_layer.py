@@ -1,20 +1,18 @@
-"""The geometric variant: waves that know where sites are."""
+"""The default operator: its layers of waves, and what they do not depend on."""
 
 import math
 
 import pytest
 import torch
 
-from gpo import Domain, GaussianParticleOperator, GeometricConfig, unit_vectors
-from gpo.model.encoder import describe_sites
-from gpo.model.geometric import BoundedUpdate
-from gpo.model.mode_filter import STRIDE, ModeFilter
-from gpo.transforms.fit import fit_transform
-from gpo.transforms.transform import GridTransform, PointTransform
-from gpo.transforms.waves import resolved_waves
-from tests.conftest import DOMAINS, make_config, make_model, random_points
+from gpo import Domain, GaussianParticleOperator, OperatorConfig, Problem, unit_vectors
+from gpo.model.features import describe_points
+from gpo.model.mode_filter import LR_MULTIPLIER, ModeFilter
+from gpo.numerics.gate import BoundedUpdate
+from gpo.transforms.transform import GridTransform
+from tests.conftest import DOMAINS, make_model, random_points
 
-CHANGES = {"variant": "geometric", "num_waves": 3}
+CHANGES = {"variant": "waves", "num_waves": 3}
 PLANES = {name: DOMAINS[name] for name in ("square", "torus", "channel")}
 
 
@@ -24,55 +22,6 @@ def fields(coords, domain, channels=2):
     return torch.stack([torch.sin(2 * unit.sum(-1) + shift) for shift in range(channels)], -1)
 
 
-def direct_tokens(windows, places, field):
-    """The inner products of a field with every wave, one by one."""
-    tokens = []
-    for vector in windows.vectors.double():
-        phase = 2 * math.pi * (places * vector).sum(-1)
-        tokens.append(torch.stack([(field * phase.cos()).mean(), -(field * phase.sin()).mean()]))
-    return torch.stack(tokens, 1)
-
-
-def _at_all(windows, coords, tokens):
-    weights = torch.full((1, len(coords)), 1 / len(coords), dtype=torch.double)
-    return fit_transform(windows, windows.positions(coords[None]), weights).synthesise(tokens)
-
-
-def test_on_a_periodic_grid_tokens_are_fourier_coefficients():
-    domain = DOMAINS["torus"]
-    model = make_model(domain, **CHANGES)
-    coords, weights = (part.double() for part in domain.grid(12, 10))
-    windows = model.waves
-    field = torch.randn(120, dtype=torch.double)
-    projection = fit_transform(windows, windows.positions(coords[None]), weights[None])
-    assert isinstance(projection, GridTransform)
-    tokens = projection.analyse(field[:, None, None])[..., 0, 0]
-    expected = direct_tokens(windows, windows.positions(coords), field)
-    torch.testing.assert_close(tokens, expected, rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", PLANES)
-def test_a_field_of_the_windows_comes_back_from_any_sites(name):
-    domain = PLANES[name]
-    windows = make_model(domain, **CHANGES).waves
-    coords = random_points(domain, 400)
-    weights = torch.full((1, 400), 1 / 400, dtype=torch.double)
-    projection = fit_transform(windows, windows.positions(coords[None]), weights)
-    assert isinstance(projection, PointTransform)
-    field = projection.synthesise(torch.randn(2, windows.num_modes, 1, 2, dtype=torch.double))
-    again = projection.synthesise(projection.analyse(field))
-    error = (again - field).norm() / field.norm()
-    assert error < (1e-5 if name == "torus" else 0.02), error
-
-
-def test_a_grid_has_the_waves_that_it_can_tell_apart():
-    # Three quarters of half the sites; an open axis is two thirds of its longest wave.
-    assert resolved_waves(DOMAINS["torus"], (32, 20)) == (12, 7)
-    assert resolved_waves(DOMAINS["square"], (16, 500)) == (9, 16)
-    assert resolved_waves(Domain.sphere(), (24, 40)) == (13, 15)
-    assert resolved_waves(Domain.unit_box(3), (2, 2, 2)) == (1, 1, 1)
-
-
 def test_axes_may_have_waves_of_their_own():
     model = make_model(DOMAINS["torus"], **{**CHANGES, "num_waves": (2, 5)})
     numbers = model.waves.numbers
@@ -80,56 +29,8 @@ def test_axes_may_have_waves_of_their_own():
     coords, weights = DOMAINS["torus"].grid(12, 14)
     values = torch.randn(1, 168, 2, dtype=torch.double)
     assert model(values, coords, weights=weights).shape[:2] == (1, 168)
-    with pytest.raises(ValueError, match="for all 2 axes or for each, got num_waves="):
-        make_config(DOMAINS["torus"], **{**CHANGES, "num_waves": (2, 5, 3)})
-
-
-def test_what_sites_do_not_see_is_not_made_up():
-    """Half of a box is masked; a rough field there must not become a huge token."""
-    domain = DOMAINS["torus"]
-    windows = make_model(domain, **CHANGES).waves
-    coords, weights = (part.double() for part in domain.grid(16, 16))
-    weights = torch.where(coords[:, 0] < 0.5, weights, 0.0)
-    projection = fit_transform(
-        windows, windows.positions(coords[None]), weights[None] / weights.sum()
-    )
-    tokens = projection.tokens(projection.analyse(torch.randn(256, 1, 50, dtype=torch.double)))
-    again = projection.synthesise(tokens)
-    assert again.abs().max() < 20
-    smooth = torch.sin(2 * math.pi * coords[:, :1])[:, None]
-    found = projection.synthesise(projection.tokens(projection.analyse(smooth)))
-    error = (found - smooth)[coords[:, 0] < 0.5]
-    assert error.abs().max() < 0.05
-
-
-def test_few_sites_tell_long_waves_as_well_as_many():
-    """Random sites, hardly more than there are functions, and a field of long waves."""
-    domain = DOMAINS["torus"]
-    windows = make_model(domain, **{**CHANGES, "num_waves": 6}).waves
-    coords = domain.grid(14, 14)[0].double()
-    long = windows.vectors.norm(dim=-1) < 2.5
-    tokens = torch.randn(2, windows.num_modes, 1, 1, dtype=torch.double) * long[:, None, None]
-    tokens[1, windows.vectors.norm(dim=-1) == 0] = 0
-    chosen = torch.randperm(196, generator=torch.Generator().manual_seed(0))[:172]
-    weights = torch.full((1, 172), 1 / 172, dtype=torch.double)
-    some = fit_transform(windows, windows.positions(coords[None, chosen]), weights)
-    assert isinstance(some, PointTransform)
-    found = some.analyse(some.synthesise(tokens))
-    error = (
-        _at_all(windows, coords, found - tokens).norm() / _at_all(windows, coords, tokens).norm()
-    )
-    assert error < 0.01, error
-
-
-def test_on_a_grid_that_is_too_coarse_the_longer_of_two_waves_is_meant():
-    """Five waves and three look alike at eight sites."""
-    circle = DOMAINS["circle"]
-    windows = make_model(circle, **{**CHANGES, "num_waves": 6}).waves
-    places = torch.arange(8, dtype=torch.double).reshape(1, 8, 1) / 8
-    projection = fit_transform(windows, places, torch.full((1, 8), 1 / 8, dtype=torch.double))
-    tokens = projection.analyse(torch.cos(2 * math.pi * 3 * places[0])[..., None])[0, :, 0, 0]
-    assert tokens[3] > 0.9 * 0.5
-    assert tokens[5].abs() < 0.1 * 0.5
+    with pytest.raises(ValueError, match=r"one for each of the 2 axes, got \(2, 5, 3\)"):
+        make_model(DOMAINS["torus"], **{**CHANGES, "num_waves": (2, 5, 3)})
 
 
 @pytest.mark.parametrize("name", PLANES)
@@ -166,35 +67,7 @@ def test_nodes_of_a_grid_may_come_in_any_order():
     torch.testing.assert_close(
         model(values[:, order], coords[order], weights=weights[order]), straight
     )
-    assert isinstance(model.chunker.geometry._last.geometry.transform, GridTransform)
-
-
-def test_a_patch_may_lie_anywhere():
-    for west, east, south, north in ((170, 200, -30, 10), (-40, 40, 50, 89), (80, 100, -90, -60)):
-        longitude, latitude = torch.linspace(west, east, 9), torch.linspace(south, north, 9)
-        points = torch.cartesian_prod(latitude, longitude).double()
-        domain = Domain.sphere(unit_vectors(points[:, 1], points[:, 0]))
-        places = make_model(domain, **CHANGES).waves.positions(
-            unit_vectors(points[:, 1], points[:, 0])[None]
-        )
-        # A pole has every longitude.
-        places = places[:, points[:, 0].abs() < 90]
-        assert places.min() > -1e-4, (west, places.min())
-        assert places.max() < 1 + 1e-4, (west, places.max())
-
-
-@pytest.mark.parametrize("shape", [(33, 49), (72, 144)])
-def test_latitudes_and_longitudes_are_a_grid_whatever_their_rounding(shape):
-    latitude, longitude = torch.linspace(62, 48, shape[0]), torch.linspace(-13, 5, shape[1])
-    points = torch.cartesian_prod(latitude, longitude)
-    coords = unit_vectors(points[:, 1], points[:, 0])
-    weights = points[:, 0].deg2rad().cos()
-    domain = Domain.sphere(coords)
-    windows = make_model(domain, **CHANGES).waves
-    places = windows.positions(coords[None])
-    assert places.min() > -1e-4
-    assert places.max() < 1 + 1e-4
-    assert isinstance(fit_transform(windows, places, weights[None] / weights.sum()), GridTransform)
+    assert isinstance(model.execution.cache._last.geometry.transform, GridTransform)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -259,7 +132,7 @@ def test_samples_with_sites_of_their_own_do_not_change_each_other():
 
 
 def test_a_translated_field_is_translated():
-    """Without features of the place, all that a periodic grid knows is what lies beside what."""
+    """Without position features, a model on a periodic grid commutes with translations."""
     domain = Domain.unit_box(2, periodic=True)
     model = make_model(domain, **CHANGES, features="none")
     coords, weights = (part.double() for part in domain.grid(8, 8))
@@ -272,8 +145,8 @@ def test_a_translated_field_is_translated():
 
 @pytest.mark.parametrize("features", ["fourier", "mlp", "none"])
 @pytest.mark.parametrize("name", ["torus", "channel"])
-def test_only_features_know_the_place_along_an_axis_that_closes(name, features):
-    """Without them, a field moved along a closed axis is moved."""
+def test_only_features_depend_on_the_position_along_a_periodic_axis(name, features):
+    """Without them, the output moves with a field along a periodic axis."""
     domain = DOMAINS[name]
     model = make_model(domain, **CHANGES, features=features)
     coords, weights = (part.double() for part in domain.grid(8, 9))
@@ -289,21 +162,21 @@ def test_only_features_know_the_place_along_an_axis_that_closes(name, features):
 def test_doubling_the_resolution_of_a_smooth_field_changes_little():
     domain = Domain.unit_box(2, periodic=True)
     model = make_model(domain, **CHANGES)
-    answers = []
+    outputs = []
     for size in (16, 32):
         coords, weights = (part.double() for part in domain.grid(size, size))
         output = model(fields(coords, domain)[None], coords, weights=weights)
         step = size // 16
-        answers.append(output.unflatten(1, (size, size))[:, ::step, ::step])
-    assert (answers[0] - answers[1]).norm() < 0.02 * answers[0].norm()
+        outputs.append(output.unflatten(1, (size, size))[:, ::step, ::step])
+    assert (outputs[0] - outputs[1]).norm() < 0.02 * outputs[0].norm()
 
 
-def test_a_body_fitted_mesh_has_its_windows_on_its_indices():
+def test_a_body_fitted_mesh_has_its_waves_on_its_indices():
     domain = DOMAINS["square"]
     model = make_model(domain, **CHANGES, mesh_shape=(6, 5))
     coords, values = random_points(domain, 2, 30), torch.randn(2, 30, 2, dtype=torch.double)
     model(values, coords)
-    assert isinstance(model.chunker.geometry._last.geometry.transform, GridTransform)
+    assert isinstance(model.execution.cache._last.geometry.transform, GridTransform)
     torch.testing.assert_close(
         model(values, coords, queries=coords), model(values, coords), rtol=1e-6, atol=1e-9
     )
@@ -321,17 +194,17 @@ def test_a_layer_is_its_equation():
     tokens = torch.complex(*trace.tokens[0][:, :, 0])
     response = torch.complex(*layer.filter.transfer())
     filtered = response * (tokens @ layer.filter.mix.to(tokens))
-    windows = model.waves
-    phase = 2 * math.pi * windows.positions(coords) @ windows.vectors.double().T
-    waves = windows.multiplicities.double() * torch.exp(1j * phase)
-    gate, carried = ((waves @ filtered).real + before @ layer.local).chunk(2, -1)
+    waves = model.waves
+    phase = 2 * math.pi * waves.positions(coords) @ waves.vectors.double().T
+    functions = waves.multiplicities.double() * torch.exp(1j * phase)
+    gate, carried = ((functions @ filtered).real + before @ layer.local).chunk(2, -1)
     after = before + (gate.tanh() * carried) @ layer.out
     torch.testing.assert_close(trace.states[1][0], after)
-    torch.testing.assert_close(trace.output, model.decoder(trace.states[1]))
+    torch.testing.assert_close(trace.output, model.decoder.layers(trace.states[1]))
 
 
 def test_a_filter_is_its_packets_in_a_gaussian():
-    """One packet in the middle: its neighbours have a Gaussian's share of it, in both parts."""
+    """One packet in the middle: its neighbours have a Gaussian of it, in both parts."""
     filters = ModeFilter((9, 7), 3, 5, (0.4, 0.6)).double()
     with torch.no_grad():
         filters.packets.zero_()
@@ -339,11 +212,11 @@ def test_a_filter_is_its_packets_in_a_gaussian():
     real, imaginary = filters.transfer().reshape(2, 9, 7, 5)
     assert imaginary.abs().max() == 0
     assert real[..., [0, 2, 3, 4]].abs().max() == 0
-    share = real[..., 1] / real[4, 3, 1]
+    gaussian = real[..., 1] / real[4, 3, 1]
     squares = (torch.arange(9) - 4)[:, None] ** 2 + (torch.arange(7) - 3) ** 2
-    # Rows at the ends see less than a whole Gaussian and are scaled up to length one.
+    # Rows at the ends have less than a whole Gaussian and are scaled up to length one.
     torch.testing.assert_close(
-        share[2:7, 2:5],
+        gaussian[2:7, 2:5],
         torch.exp(-squares / (2 * 0.6**2))[2:7, 2:5].double(),
         rtol=1e-2,
         atol=0,
@@ -361,7 +234,7 @@ def test_a_model_that_was_saved_has_its_filters(tmp_path):
 
 def test_filters_begin_as_large_as_if_modes_were_alone():
     filters = ModeFilter((25, 13), 32, 64, (0.4, 0.6, 1.0, 1.6))
-    spread = (filters.transfer().std() / (STRIDE * filters.packets.std())).item()
+    spread = (filters.transfer().std() / (LR_MULTIPLIER * filters.packets.std())).item()
     assert spread == pytest.approx(1, abs=0.05)
 
 
@@ -378,25 +251,25 @@ def test_gradients_reach_every_parameter(name):
 def test_the_number_of_waves_suits_the_dimension():
     counts = {}
     for dim in (1, 2, 3):
-        config = GeometricConfig(in_channels=1, out_channels=1, domain=Domain.unit_box(dim))
-        counts[dim] = GaussianParticleOperator(config).num_modes
+        problem = Problem(1, 1, Domain.unit_box(dim))
+        counts[dim] = GaussianParticleOperator(problem, OperatorConfig()).num_modes
     assert counts == {1: 33, 2: 17 * 9, 3: 9 * 9 * 5}
-    sphere = GeometricConfig(in_channels=1, out_channels=1, domain=Domain.sphere())
-    assert GaussianParticleOperator(sphere).num_modes == 17 * 9
-    assert sum(p.numel() for p in GaussianParticleOperator(sphere).parameters()) < 120_000
+    sphere = GaussianParticleOperator(Problem(1, 1, Domain.sphere()), OperatorConfig())
+    assert sphere.num_modes == 17 * 9
+    assert sphere.num_parameters < 120_000
 
 
-def test_windows_that_were_placed_while_scoring_serve_in_training():
+def test_a_geometry_that_was_found_in_inference_mode_serves_in_training():
     domain = DOMAINS["torus"]
     model = make_model(domain, **CHANGES)
     coords, values = random_points(domain, 40), torch.randn(3, 40, 2, dtype=torch.double)
     with torch.inference_mode():
         model(values, coords)
-    placed = model.chunker.geometry._last
+    fitted = model.execution.cache._last
     model(values[:2], coords).sum().backward()
-    assert model.chunker.geometry._last is placed, "another number of samples has the same sites"
+    assert model.execution.cache._last is fitted, "another number of samples has the same sites"
     model.float()(values.float(), coords.float())
-    assert model.chunker.geometry._last is not placed
+    assert model.execution.cache._last is not fitted
 
 
 def test_the_bounded_update_has_the_derivative_of_tanh():
@@ -417,21 +290,26 @@ def test_a_globe_from_north_to_south_is_a_grid_in_order():
     north_to_south = torch.linspace(90, -90, 9, dtype=torch.double)
     for first in (0, -180):
         longitudes = first + torch.arange(12, dtype=torch.double) * 30
-        places = torch.cartesian_prod(north_to_south, longitudes)
-        coords = unit_vectors(places[:, 1], places[:, 0]).float()
+        degrees = torch.cartesian_prod(north_to_south, longitudes)
+        coords = unit_vectors(degrees[:, 1], degrees[:, 0]).float()
         model.float()(torch.randn(1, 108, 2), coords)
-        projection = model.chunker.geometry._last.geometry.transform
-        assert projection.shape == (9, 12)
-        assert projection.order is None
+        transform = model.execution.cache._last.geometry.transform
+        assert transform.shape == (9, 12)
+        assert transform.order is None
 
 
 def test_sites_that_samples_share_are_described_once():
     model = make_model(DOMAINS["square"], **CHANGES)
     coords, values = random_points(DOMAINS["square"], 30), torch.randn(2, 30, 2, dtype=torch.double)
     features, lift = model.lift.features, model.lift.linear
-    shared = describe_sites(features, values, coords.expand(2, -1, -1))
-    assert shared.position.shape[0] == 1
-    apart = describe_sites(features, values, torch.stack([coords, coords.flip(0)]))
+
+    def describe(coords):
+        return describe_points(features, values, model.sites(values, coords).geometry.coords)
+
+    shared = describe(coords)
+    for same in (coords.expand(2, -1, -1), torch.stack([coords, coords])):
+        assert describe(same).position.shape[0] == shared.position.shape[0] == 1
+    apart = describe(torch.stack([coords, coords.flip(0)]))
     assert apart.position.shape[0] == 2
     whole = torch.cat([values, shared.position.expand(2, -1, -1)], dim=-1)
     torch.testing.assert_close(shared.project(lift), lift(whole))
