@@ -96,7 +96,7 @@ def test_a_terminated_forecast_in_zarr_leaves_only_what_the_same_command_goes_on
             assert running.end() == 143
             said = " ".join(running.said.split())
         assert "Traceback" not in said
-        assert f"goes on in {unfinished}, where {before} chunks are done" in said or not before
+        assert f"resuming in {unfinished}: {before} chunks are finished" in said or not before
         assert f"interrupted: {num_done()} finished chunks are kept in {unfinished}" in said
         assert list(tmp_path.iterdir()) == [unfinished]
         assert not [path for path in unfinished.rglob("*") if "partial" in path.name]

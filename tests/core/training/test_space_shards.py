@@ -101,7 +101,7 @@ def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_p
         (tmp_path / "gate").touch()
         assert running.end() == 0, running.said[-3000:]
         assert "ended unexpectedly" in running.said
-        assert "the same command goes on from" in running.said
+        assert "the same command resumes from" in running.said
     main([*training, "--out", str(tmp_path / "whole")])
     mended, whole = (read_log(Run(path))[-1] for path in (folder, tmp_path / "whole"))
     assert mended["step"] == whole["step"]
