@@ -6,7 +6,16 @@ domain and grid, is a `Problem`.
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    ClassVar,
+    Literal,
+    Protocol,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from tyro.conf import FlagCreatePairsOff, Suppress, arg
 
@@ -26,6 +35,21 @@ PaperAblation = Literal[
     "gaussians-64",
 ]
 """Rows of the paper's ablation table."""
+
+
+@runtime_checkable
+class AbstractConfig(Protocol):
+    """What an operator needs of its configuration: a frozen data class, ours or another package's."""
+
+    MODEL: ClassVar[str]
+    """The name under which the model is registered."""
+    PARTS: ClassVar[str]
+    """`"module:function"`, called with problem and configuration, which returns a `Parts`."""
+
+    @property
+    def query_neighbours(self) -> int:
+        """Number of sites that are interpolated at a query."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

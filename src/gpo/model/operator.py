@@ -17,7 +17,7 @@ from torch import Tensor
 from gpo.execution.execution import Execution
 from gpo.execution.geometry import PointGeometry
 from gpo.execution.points import Chunked, Points, Sites
-from gpo.model.config import AnyConfig, OperatorConfig
+from gpo.model.config import AbstractConfig, OperatorConfig
 from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
@@ -31,13 +31,18 @@ class GaussianParticleOperator(AbstractModel):
     """Maps a field on any points to a field on any points, through Gaussian particles."""
 
     def __init__(
-        self, problem: Problem, config: AnyConfig = OperatorConfig(), *, name: str | None = None
+        self,
+        problem: Problem,
+        config: AbstractConfig = OperatorConfig(),
+        *,
+        name: str | None = None,
     ) -> None:
         """Makes an operator with random parameters.
 
         Args:
             problem: Channels, domain and kind of sites.
-            config: An `OperatorConfig`, or a `PaperConfig` for the operator as published.
+            config: An `OperatorConfig`, a `PaperConfig` for the operator as published, or one that
+                names parts of your own.
             name: How it is registered, where that is not the name of the configuration.
         """
         super().__init__(name or config.MODEL, problem, config)
@@ -127,8 +132,8 @@ class GaussianParticleOperator(AbstractModel):
 
         One entry for every layer with transport; in the paper's operator those of the encoder.
         """
-        # The layers of an operator with an encoder do not change its particles.
-        num_layers = None if self.waves is not None else 0
+        # Layers do not change the particles of an encoder.
+        num_layers = 0 if self.lift.has_particles else None
         particles = record(self, values, coords, weights, num_layers=num_layers).gaussians
         if not particles:
             raise ValueError(
