@@ -1,4 +1,4 @@
-# Two commands are all the set-up there is: `make demo` and `make test`.
+# `make demo` and `make test` need no other set-up than Python.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,20 +7,32 @@ CHECKED := --quiet --no-deps --only-binary :all: --require-hashes
 
 TESTS := $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: demo test fast check all-tests validate audit clean
+.PHONY: demo test fast check all-tests test-core test-bench test-explore test-mixture validate audit clean
 
-demo: $(READY)  ## Makes data, trains, scores and reports: open runs/demo/report.html.
+demo: $(READY)  ## Make data, train, score and report: open runs/demo/report.html.
 	$(BIN)/gpo run ns2d --preset quick --out runs/demo
 
-# Style, types and imports are checked beside the tests: a core is never idle. Both come to their end.
-test: $(READY)  ## Everything continuous integration runs.
+# The checks run beside the tests, so that no core is idle; neither stops the other.
+test: $(READY)  ## All tests but the slow ones, and the checks: what continuous integration runs.
 	$(MAKE) --jobs 2 --keep-going check all-tests
 
 all-tests: $(READY)
 	$(TESTS) -m "not slow"
 
-fast: $(READY)  ## The tests that take under five minutes on two cores.
-	$(TESTS) -m "not slow and not thorough"
+fast: $(READY)  ## The core in about a minute: no long tests, one geometry each.
+	$(TESTS) --fast tests/core tests/contracts
+
+test-core: $(READY)  ## The tests of gpo.
+	$(TESTS) -m "not slow" tests/core tests/contracts
+
+test-bench: $(READY)  ## The tests of gpo_bench.
+	$(TESTS) -m "not slow" tests/bench tests/contracts/test_models.py
+
+test-explore: $(READY)  ## The tests of gpo_explore.
+	$(TESTS) -m "not slow" tests/explore
+
+test-mixture: $(READY)  ## The tests of gpo_mixture.
+	$(TESTS) -m "not slow" tests/mixture
 
 check: $(READY)  ## Style, types and the direction of imports.
 	$(BIN)/ruff check .
@@ -28,16 +40,16 @@ check: $(READY)  ## Style, types and the direction of imports.
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-validate: audit $(VENV)/.ready-to-validate  ## The slow validations, beside independent codes.
+validate: audit $(VENV)/.ready-to-validate  ## The slow validations against independent solvers.
 	$(BIN)/pytest -m slow
 
-audit: $(READY)  ## No package is pinned or installed in a version with known holes.
+audit: $(READY)  ## Check that no pinned or installed package has a known vulnerability.
 	$(BIN)/python -m tests.audit
 
-# Rebuilt only when the pins or the package's own description change. What is pinned is installed from
-# wheels whose sums are those of requirements.txt. torch comes first: where a build without a GPU is at
-# hand, pip would pass it over for the large one of an index, whose sums it knows before it looks. Then
-# what torch needs on this platform alone, such as libraries of a GPU, which no list could name for all.
+# Rebuilt only when the pins or pyproject.toml change. Pinned packages are installed from wheels whose
+# hashes are those of requirements.txt. torch is installed first: pip would prefer the large build of an
+# index, whose hashes it knows, to a local build without a GPU. The last step also installs what torch
+# needs on this platform only, such as libraries of a GPU, which no list could name for all platforms.
 $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	sed -n '/^torch==/,/[^\\]$$/p' requirements.txt > $(VENV)/torch.txt

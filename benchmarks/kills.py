@@ -3,11 +3,11 @@
     python benchmarks/kills.py
 
 Five settings, 20 kills each. Every sitting is a forked process of its own that runs the command
-as typed; half are ended by SIGKILL, half by SIGTERM, at a random time of their processor. After
-five kills a run comes to its end, and its weights, optimiser and scores are compared bit by bit
-with those of a run that nobody disturbed. Every second run also writes its state within epochs,
-as runs with epochs of more than a minute do. Work lost is counted from outside: batches that a
-later sitting made again. Everything comes from the seed but where exactly a signal arrives.
+as typed; SIGKILL or SIGTERM ends it at a random moment, which is the begin of a batch or a change
+to a file. After five kills a run comes to its end, and its weights, optimiser and scores are compared
+bit by bit with those of an undisturbed run. Every second run also writes its state within epochs, as
+runs with epochs of more than a minute do. Work lost is counted from outside: batches that a later
+sitting computed again. The seed determines all signals and moments.
 """
 
 import json
@@ -16,7 +16,6 @@ import random
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -130,7 +129,7 @@ def disturb(
     folder: Path,
     chance: random.Random,
     *,
-    seconds: float,
+    num_moments: int,
     world: int = 1,
     moves: bool = False,
     writes_within: bool = False,
@@ -142,8 +141,8 @@ def disturb(
         flags: Of the command.
         folder: Where everything goes.
         chance: Chooses signals and moments.
-        seconds: Processor time of the whole run.
-        world: Processes that train together.
+        num_moments: Moments of an undisturbed run.
+        world: The number of processes that train together.
         moves: Whether the run folder is moved after every kill.
         writes_within: Whether the state is written within epochs, too.
         num_kills: How many kills at most; fewer where the run ends before.
@@ -151,19 +150,21 @@ def disturb(
     folder.mkdir()
     place, ended = folder / "run-0", []
     for number in range(num_kills + 1):
-        command = [*flags, "--out", str(place)]
-        sitting = Sitting(command, world, folder / "said.log", writes_within=writes_within)
+        is_last = number == num_kills
+        moment = chance.randint(1, max(1, 2 * num_moments // (num_kills + 1)))
+        sitting = Sitting(
+            [*flags, "--out", str(place)], world, folder / "output.log",
+            stop_at=0 if is_last else moment, writes_within=writes_within,
+        )  # fmt: skip
         ended.append(sitting)
-        told = chance.choice([signal.SIGKILL, signal.SIGTERM])
-        everyone = sitting.processes
-        victims = chance.choice([everyone, everyone[:1], everyone[-1:]])
-        moment, delay = chance.uniform(0, 2 * seconds / (num_kills + 1)), chance.random() / 50
-        is_killed = number < num_kills and sitting.kill(victims, told, moment, delay)
+        processes = sitting.processes
+        victims = chance.choice([processes, processes[:1], processes[-1:]])
+        kill_signal = chance.choice([signal.SIGKILL, signal.SIGTERM])
+        is_killed = not is_last and sitting.kill(victims, kill_signal)
         sitting.finish(is_killed=is_killed)
         if not is_killed:
             sitting.check()
             break
-        sitting.told = (told.name, len(victims))
         if moves and place.exists():
             place = Path(shutil.move(place, folder / f"run-{number + 1}"))
     return _kills(ended), place
@@ -182,7 +183,7 @@ def _kills(sittings: Sequence[Sitting]) -> list[Kill]:
             since = sitting.end - max(begin for begin in begins if not math.isnan(begin))
         at = next((one.watch for one in sittings[number::-1] if one.watch.begun > 0), None)
         epochs = 0.0 if at is None else at.begun / at.per_epoch
-        kills.append(Kill(*sitting.told, at=epochs, lost=lost, lost_seconds=since))
+        kills.append(Kill(*sitting.killed_by, at=epochs, lost=lost, lost_seconds=since))
     return kills
 
 
@@ -191,11 +192,7 @@ def study(setting: str, folder: Path, seed: int, num_kills: int) -> list[Outcome
     data = make_data(folder, is_noise=setting == "plateau")
     flags = ["--data", str(data), *TYPED, *SETTINGS[setting]]
     world = 2 if setting == "two processes" else 1
-    whole = Sitting([*flags, "--out", str(folder / "whole")], world, folder / "said.log")
-    seconds, last = 0.0, whole.cpu_seconds()
-    while last is not None:
-        seconds, last = last, whole.cpu_seconds()
-        time.sleep(0.01)
+    whole = Sitting([*flags, "--out", str(folder / "whole")], world, folder / "output.log")
     whole.finish(is_killed=False)
     whole.check()
     chance, outcomes, done = random.Random(seed), [], 0
@@ -203,8 +200,9 @@ def study(setting: str, folder: Path, seed: int, num_kills: int) -> list[Outcome
         number = len(outcomes)
         place = folder / f"disturbed-{number}"
         kills, run = disturb(
-            flags, place, chance, seconds=seconds, world=world, moves=setting == "folder moved",
-            writes_within=number % 2 == 1, num_kills=min(KILLS_PER_RUN, num_kills - done),
+            flags, place, chance, num_moments=whole.watch.num_moments, world=world,
+            moves=setting == "folder moved", writes_within=number % 2 == 1,
+            num_kills=min(KILLS_PER_RUN, num_kills - done),
         )  # fmt: skip
         record = json.loads((run / "training.json").read_text())
         differs = difference(folder / "whole", run)

@@ -20,9 +20,8 @@ from rich.console import Console
 from gpo import open_data
 from gpo.model.losses import operator_losses
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain, unit_vectors
-from gpo.training.config import RunConfig
-from gpo.training.models import build_model
 from gpo_bench.cost import in_new_process
 from gpo_bench.protocol import describe_machine
 from gpo_bench.table import Entry, Table
@@ -74,14 +73,11 @@ def measure(grid: Grid) -> Time:
     """Returns what training on a grid takes."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = build_model(
-        RunConfig(), in_channels=1, out_channels=1, domain=grid.domain, grid_shape=grid.shape
-    )
-    assert isinstance(model, GaussianParticleOperator)
+    model = GaussianParticleOperator(Problem(1, 1, grid.domain, grid.shape))
     coords, weights = grid.sites()
     values, target = torch.randn(2, BATCH, len(coords), 1)
     start = time.process_time()
-    model.fix(coords, weights=weights)
+    model.sites(values, coords, weights)
     set_up, steps = time.process_time() - start, []
     for _ in range(STEPS):
         start = time.process_time()

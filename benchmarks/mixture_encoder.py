@@ -1,10 +1,10 @@
-r"""A learned encoder: from neighbourhoods of a field to its Gaussians in one pass.
+r"""A learned encoder, which predicts the Gaussians of a field in a single pass.
 
-Round Gaussians begin at the peaks of a field, where the plain fit begins, too. Around each, moments
-$m_{s\alpha}=\sum_jq_j\varphi_s(x_j)H_\alpha(z_j)u(x_j)\big/\sum_jq_j\varphi_s(x_j)$ of the field are
-taken in windows $\varphi_s$ of several widths, with the products $H_\alpha$ of coordinates up to third
-order. A perceptron reads from them where the Gaussian moves and how it stretches. Amplitudes are a
-ridge solve. A site doubled at half its weight changes nothing, and any sites will do.
+It starts from isotropic Gaussians at the peaks of the field, as the plain fit does. Around each, it
+computes moments $m_{s\alpha}=\sum_jq_j\varphi_s(x_j)H_\alpha(z_j)u(x_j)\big/\sum_jq_j\varphi_s(x_j)$ of
+the field in windows $\varphi_s$ of several widths, with monomials $H_\alpha$ of the coordinates up to
+third order. A perceptron maps them to a step of center and covariance. Amplitudes are a ridge solve.
+The encoder is independent of the discretisation and works on unstructured points.
 """
 
 import itertools
@@ -17,22 +17,22 @@ from torch import Tensor, nn
 
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
-from gpo_mixture.fit import finished, new_particles
+from gpo_mixture.fitting import shapes_at_peaks, to_mixture
 from gpo_mixture.mixture import GaussianMixture
 from gpo_mixture.projection import improve, solve
 from gpo_mixture.shapes import AbstractShapes
 from gpo_mixture.target import Target
 
 WINDOWS = (1.0, 2.0, 4.0)
-"""Widths of the windows, in those of the round Gaussians."""
+"""Widths of the windows, relative to the initial Gaussians."""
 ORDER = 3
 """Highest order of a moment."""
 NUM_MOVES = 2
-"""Steps, each of bounded length, that one answer is taken for."""
+"""Number of times that the predicted step, which has bounded length, is applied."""
 
 
 class MixtureEncoder(nn.Module):
-    """Gives the Gaussians of a field in one pass.
+    """Predicts the Gaussians of a field in a single pass.
 
     Args:
         num_axes: Axes of the domain; 2 on the sphere.
@@ -54,16 +54,16 @@ class MixtureEncoder(nn.Module):
         ).double()  # fmt: skip
         last = self.layers[-1]
         assert isinstance(last, nn.Linear)
-        # At first Gaussians nearly stay as they begin.
+        # The initial steps are small.
         nn.init.normal_(last.weight, std=1e-2)
         nn.init.zeros_(last.bias)
 
     def forward(self, target: Target, num_particles: int) -> AbstractShapes:
-        """Returns places and shapes of the particles of a field."""
+        """Returns the centers and covariances of the Gaussians of a field."""
         shapes = _at_peaks(target, num_particles)
         step = torch.tanh(self.layers(self._moments(shapes, target)))
         for _ in range(NUM_MOVES):
-            shapes = shapes.moved(step)
+            shapes = shapes.stepped(step)
         return shapes
 
     def encode(
@@ -76,28 +76,27 @@ class MixtureEncoder(nn.Module):
         domain: Domain | None = None,
         num_steps: int = 0,
     ) -> GaussianMixture:
-        """Returns the Gaussians of a field in one pass.
+        """Returns the mixture of a field in a single pass.
 
         Args:
             values: The field at its sites.
-            coords: The sites; unit vectors on the sphere.
+            coords: Coordinates of the sites; unit vectors on the sphere.
             weights: Quadrature weights; 0 masks a site.
-            num_particles: How many Gaussians.
-            domain: Where the sites lie; the smallest open box around them when not given.
-            num_steps: Steps of the plain fit by which the answer is refined.
+            num_particles: Number of Gaussians.
+            domain: Domain of the field; the bounding box of the sites if None.
+            num_steps: Steps of the plain fit that refine the prediction.
         """
         if values.shape[1] != self.num_channels:
             raise ValueError(
-                f"`values` must have the {self.num_channels} variables that the encoder was made "
-                f"for, got {values.shape[1]}."
+                f"`values` must have the variables of the encoder ({self.num_channels}), "
+                f"got {values.shape[1]}."
             )
-        domain = domain or Domain.around(coords if weights is None else coords[weights > 0])
-        whole = Target.of(values, coords, weights, domain)
-        target = whole.thinned()
+        target = Target.of(values, coords, weights, domain)
+        sites = target.subsampled()
         with torch.no_grad():
-            shapes = target.bounded(self(target, num_particles))
-        solved = improve(solve(shapes, target), target, num_steps)
-        return finished(solved, whole, torch.arange(num_particles), domain, ())
+            shapes = sites.clamp(self(sites, num_particles))
+        solution = improve(solve(shapes, sites), sites, num_steps)
+        return to_mixture(solution, target, torch.arange(num_particles))
 
     def train_on(
         self,
@@ -111,11 +110,11 @@ class MixtureEncoder(nn.Module):
         learning_rate: float = 3e-3,
         seed: int = 0,
     ) -> list[float]:
-        """Trains on fields of one kind; returns the loss of every step, one field each.
+        """Trains on frames of a data set, one per step; returns the loss of every step.
 
         The loss is that of the plain fit, with amplitudes by a ridge solve.
         """
-        targets = [Target.of(values, coords, weights, domain).thinned() for values in frames]
+        targets = [Target.of(values, coords, weights, domain).subsampled() for values in frames]
         optimizer = torch.optim.AdamW(self.parameters(), lr=learning_rate)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, num_steps)
         generator = torch.Generator().manual_seed(seed)
@@ -132,36 +131,39 @@ class MixtureEncoder(nn.Module):
         return losses
 
     def _loss(self, target: Target, num_particles: int) -> Tensor:
-        """Returns what is left; its derivative by amplitudes is zero, so they are held fixed."""
+        """Returns the logarithm of the squared residual, with constant amplitudes.
+
+        Amplitudes are optimal, so the derivative of the loss by them is zero.
+        """
         shapes = self(target, num_particles)
         with torch.no_grad():
-            solved = solve(shapes, target)
+            solution = solve(shapes, target)
         parts = []
         for part in target.chunks():
-            made = solved.offset + shapes.basis(part.points).mT @ solved.amplitudes
-            parts.append((part.weights @ (part.values - made).square()).sum())
-        # Fields differ in how hard they are: each counts by the ratio.
+            prediction = solution.offset + shapes.basis(part.points).mT @ solution.amplitudes
+            parts.append((part.weights @ (part.values - prediction).square()).sum())
+        # The logarithm gives fields of different difficulty equal weight.
         return torch.stack(parts).sum().log()
 
     def _moments(self, shapes: AbstractShapes, target: Target) -> Tensor:
-        """Returns the moments of the field around every particle, in all windows."""
-        found = []
+        """Returns the moments of the field around every Gaussian, in all windows."""
+        moments = []
         with torch.no_grad():
             for width in WINDOWS:
-                wide = replace(shapes, roots=width * shapes.roots)
+                wider = replace(shapes, roots=width * shapes.roots)
                 totals, sums = [], []
                 for part in target.chunks():
-                    z = wide.whitened(part.points)
+                    z = wider.whitened(part.points)
                     window = torch.exp(-0.5 * z.square().sum(1)) * part.weights
                     totals.append(window.sum(-1))
-                    powers = torch.stack([_power(z, order) for order in self.orders], 1)
-                    sums.append((powers * window.unsqueeze(1)) @ part.values)
+                    monomials = torch.stack([_monomial(z, order) for order in self.orders], 1)
+                    sums.append((monomials * window.unsqueeze(1)) @ part.values)
                 total = sum(totals[1:], totals[0]).clamp_min(1e-300)
-                found.append((sum(sums[1:], sums[0]) / total[:, None, None]).flatten(1))
-        return torch.cat(found, -1)
+                moments.append((sum(sums[1:], sums[0]) / total[:, None, None]).flatten(1))
+        return torch.cat(moments, -1)
 
 
-def _power(z: Tensor, order: tuple[int, ...]) -> Tensor:
+def _monomial(z: Tensor, order: tuple[int, ...]) -> Tensor:
     product = torch.ones_like(z[:, 0])
     for axis, exponent in enumerate(order):
         product = product * z[:, axis] ** exponent
@@ -169,8 +171,8 @@ def _power(z: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def _at_peaks(target: Target, num_particles: int) -> AbstractShapes:
-    """Returns round particles at the peaks of a field, with axes that the domain knows."""
-    shapes = new_particles(target, target.values, num_particles, num_particles, "full")
+    """Returns isotropic Gaussians at the peaks of a field; on the sphere, with axes east and north."""
+    shapes = shapes_at_peaks(target, target.values, num_particles, num_particles, "full")
     if not target.domain.is_sphere:
         return shapes
     frame = tangent_frame(shapes.centers).mT

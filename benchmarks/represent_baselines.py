@@ -1,8 +1,8 @@
-"""Other ways to store a field in few numbers, beside Gaussians: lattice, waves, wavelets, POD.
+"""Baseline representations of a field with few numbers: lattice, Fourier, wavelets, POD.
 
-Each takes a field and how many numbers it may store, and returns what it makes of it at the sites.
-What every variable of a field shares, such as the places of a lattice, is not counted; the value and
-the place of every wavelet are.
+Each takes a field and a number of values to store, and returns the reconstruction at the sites.
+Values that do not depend on the field, such as the nodes of a lattice, are not counted; of every
+wavelet the value and the index are.
 """
 
 import itertools
@@ -25,31 +25,30 @@ Compression = Callable[[np.ndarray, Geometry, int], np.ndarray]
 
 
 def lattice(values: np.ndarray, geometry: Geometry, numbers: int) -> np.ndarray:
-    """Returns a field as round Gaussians on an even lattice; only amplitudes are stored."""
+    """Reconstructs a field from isotropic Gaussians on a lattice; only amplitudes are stored."""
     count = max(1, numbers // values.shape[1] - 1)
-    known = ~geometry.is_masked
+    is_active = ~geometry.is_masked
     coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
-    filled = torch.from_numpy(np.where(known[:, None], values, 0.0))
-    found = fit_lattice(filled, coords, weights, count, geometry.domain)
-    made = np.full_like(values, np.nan)
-    made[known] = found(coords[torch.from_numpy(known)]).numpy()
-    return made
+    filled = torch.from_numpy(np.where(is_active[:, None], values, 0.0))
+    mixture = fit_lattice(filled, coords, weights, count, geometry.domain)
+    result = np.full_like(values, np.nan)
+    result[is_active] = mixture(coords[torch.from_numpy(is_active)]).numpy()
+    return result
 
 
 def fourier(values: np.ndarray, geometry: Geometry, numbers: int) -> np.ndarray:
-    """Returns a field as its longest waves, by weighted least squares.
+    """Reconstructs a field from its longest waves by weighted least squares.
 
-    Waves along periodic axes, cosines along open ones, spherical harmonics on the whole sphere. A
-    patch of the sphere counts as a box of longitude and latitude.
+    The basis is sines and cosines along periodic axes, cosines along others, and spherical
+    harmonics on the whole sphere. A patch of the sphere is a box of longitude and latitude.
     """
     count = max(1, numbers // values.shape[1])
     basis = _harmonics(geometry, count) if _is_globe(geometry) else _waves(geometry, count)
-    known = ~geometry.is_masked
-    q = geometry.weights[known][:, None]
-    columns = basis[known]
-    gram = columns.T @ (q * columns) + RIDGE * np.eye(columns.shape[1])
-    found = np.linalg.solve(gram, columns.T @ (q * values[known]))
-    return basis @ found
+    is_active = ~geometry.is_masked
+    weights = geometry.weights[is_active][:, None]
+    columns = basis[is_active]
+    gram = columns.T @ (weights * columns) + RIDGE * np.eye(columns.shape[1])
+    return basis @ np.linalg.solve(gram, columns.T @ (weights * values[is_active]))
 
 
 def _is_globe(geometry: Geometry) -> bool:
@@ -58,66 +57,65 @@ def _is_globe(geometry: Geometry) -> bool:
 
 def _harmonics(geometry: Geometry, count: int) -> np.ndarray:
     x, y, z = geometry.coords.T
-    down, around = np.arccos(z.clip(-1, 1)), np.arctan2(y, x)
+    colatitude, longitude = np.arccos(z.clip(-1, 1)), np.arctan2(y, x)
     columns: list[np.ndarray] = []
     for degree in range(math.isqrt(count) + 1):
         for order in range(degree + 1):
-            wave = np.asarray(sph_harm_y(degree, order, down, around))
+            wave = np.asarray(sph_harm_y(degree, order, colatitude, longitude))
             columns += [wave.real] if order == 0 else [wave.real, wave.imag]
     return np.stack(columns[:count], -1)
 
 
 def _waves(geometry: Geometry, count: int) -> np.ndarray:
     domain = geometry.domain
-    coords, wraps = geometry.coords, domain.periodic
+    coords, periodic = geometry.coords, domain.periodic
     if domain.is_sphere:
         z = coords[:, 2].clip(-1, 1)
         coords = np.stack([np.arcsin(z), np.arctan2(coords[:, 1], coords[:, 0])], -1)
-        wraps = (False, False)
+        periodic = (False, False)
     low, high = coords.min(0), coords.max(0)
     if not domain.is_sphere:
         low, high = np.array(domain.lower), np.array(domain.upper)
     unit, lengths = (coords - low) / (high - low), high - low
     most = math.ceil(2 * count ** (1 / coords.shape[1])) + 2
-    found: list[tuple[float, np.ndarray]] = []
+    candidates: list[tuple[float, np.ndarray]] = []
     for waves in itertools.product(range(most), repeat=coords.shape[1]):
-        # A cosine has half waves, a periodic axis whole ones, of which there are two each.
-        steps = [n / 2 if not wrap else (n + 1) // 2 for n, wrap in zip(waves, wraps, strict=True)]
-        size = float(np.linalg.norm(np.array(steps) / lengths * lengths.max()))
-        found.append((size, np.array(waves)))
-    found.sort(key=lambda one: one[0])
+        # Cosines have half-integer wave numbers; on periodic axes each wave number has two waves.
+        pairs = zip(waves, periodic, strict=True)
+        numbers = [(n + 1) // 2 if is_periodic else n / 2 for n, is_periodic in pairs]
+        size = float(np.linalg.norm(np.array(numbers) / lengths * lengths.max()))
+        candidates.append((size, np.array(waves)))
+    candidates.sort(key=lambda candidate: candidate[0])
     columns = []
-    for _, waves in found[:count]:
+    for _, waves in candidates[:count]:
         column = np.ones(len(unit))
-        for along, n, wrap in zip(unit.T, waves, wraps, strict=True):
-            angle = 2 * np.pi * ((n + 1) // 2) * along
-            column = column * (
-                np.cos(np.pi * n * along) if not wrap else np.sin(angle) if n % 2 else np.cos(angle)
-            )
+        for x, n, is_periodic in zip(unit.T, waves, periodic, strict=True):
+            angle = 2 * np.pi * ((n + 1) // 2) * x if is_periodic else np.pi * n * x
+            column = column * (np.sin(angle) if is_periodic and n % 2 else np.cos(angle))
         columns.append(column)
     return np.stack(columns, -1)
 
 
 def wavelets(values: np.ndarray, geometry: Geometry, numbers: int) -> np.ndarray:
-    """Returns a field on a whole grid as its largest wavelets; each stores a value and its place."""
+    """Reconstructs a field on a grid from its largest wavelets; each stores a value and its index."""
     count = max(1, numbers // (2 * values.shape[1]))
     shape = geometry.grid_shape
     levels = 4
     pads = [(0, -n % 2**levels) for n in shape]
-    made = np.empty_like(values)
+    result = np.empty_like(values)
     for channel, column in enumerate(values.T):
         mean = column.mean()
         block = np.pad(column.reshape(shape) - mean, pads, mode="symmetric")
-        detail = _analyse(block, levels)
-        least = np.partition(np.abs(detail).ravel(), -count)[-count]
-        kept = np.where(np.abs(detail) >= least, detail, 0.0)
-        whole = _synthesise(kept, levels)
-        made[:, channel] = whole[tuple(slice(n) for n in shape)].ravel() + mean
-    return made
+        coefficients = _analyse(block, levels)
+        threshold = np.partition(np.abs(coefficients).ravel(), -count)[-count]
+        kept = np.where(np.abs(coefficients) >= threshold, coefficients, 0.0)
+        padded = _synthesise(kept, levels)
+        result[:, channel] = padded[tuple(slice(n) for n in shape)].ravel() + mean
+    return result
 
 
 def daubechies(moments: int) -> np.ndarray:
-    """Returns the orthogonal low-pass filter with so many vanishing moments."""
+    """Returns the Daubechies low-pass filter with this number of vanishing moments."""
     inner = Polynomial([0.0])
     # P(y) in terms of z: y = (2 - z - 1/z) / 4, so that z^(p-1) P is a polynomial in z.
     for n in range(moments):
@@ -152,7 +150,7 @@ def _filters() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _split(block: np.ndarray, axis: int) -> np.ndarray:
-    """Returns smooth and rough halves along an axis that closes on itself."""
+    """Returns low-pass and high-pass halves along a periodic axis."""
     parts = []
     for taps in _filters():
         total = sum(tap * np.roll(block, -n, axis) for n, tap in enumerate(taps))
@@ -174,19 +172,19 @@ def _merge(block: np.ndarray, axis: int) -> np.ndarray:
 
 
 def pod(frames: np.ndarray, geometry: Geometry) -> Compression:
-    """Returns a compression onto the modes of other frames, which are not counted."""
-    known = ~geometry.is_masked
-    root = np.sqrt(geometry.weights[known])[:, None]
-    mean = frames[:, known].mean(0)
-    rows = ((frames[:, known] - mean) * root).reshape(len(frames), -1)
+    """Returns a projection onto the POD modes of other frames; the modes are not counted."""
+    is_active = ~geometry.is_masked
+    root = np.sqrt(geometry.weights[is_active])[:, None]
+    mean = frames[:, is_active].mean(0)
+    rows = ((frames[:, is_active] - mean) * root).reshape(len(frames), -1)
     _, sizes, modes = np.linalg.svd(rows, full_matrices=False)
     modes = modes[sizes > 1e-10 * sizes[0]]
 
     def compress(values: np.ndarray, geometry: Geometry, numbers: int) -> np.ndarray:
-        some = modes[:numbers]
-        wanted = ((values[known] - mean) * root).ravel()
-        made = np.full_like(values, np.nan)
-        made[known] = (some.T @ (some @ wanted)).reshape(len(mean), -1) / root + mean
-        return made
+        basis = modes[:numbers]
+        anomaly = ((values[is_active] - mean) * root).ravel()
+        result = np.full_like(values, np.nan)
+        result[is_active] = (basis.T @ (basis @ anomaly)).reshape(len(mean), -1) / root + mean
+        return result
 
     return compress

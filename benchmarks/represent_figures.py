@@ -1,4 +1,4 @@
-"""Figures of `represent.py`: error against numbers stored, drawn from the rows of its table."""
+"""The figure of errors of `represent.py`, drawn from the rows of its table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,18 +15,18 @@ LINES = {
     "wavelets": (8, "#cc79a7", "v-", 1.2),
     "POD of other frames": (9, "0.5", "x:", 1.2),
 }
-"""By name, the column of the table, colour, style and width of a line."""
+"""Table column, color, style and width of every line, by name."""
 
 
 def draw_errors(path: Path, rows: Sequence[str]) -> None:
-    """Writes a picture with a panel for every kind of data, from rows of the table of errors."""
+    """Draws error against numbers stored, a panel per data set, from rows of the table."""
     cells = [[cell.strip(" *") for cell in row.strip().strip("|").split("|")] for row in rows]
     names = list(dict.fromkeys(row[0] for row in cells))
     size = (3.1 * len(names), 3.4)
     figure, grid = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
     for axes, name in zip(grid[0], names, strict=True):
         _draw_panel(axes, name, [row for row in cells if row[0] == name])
-    grid[0, 0].set_ylabel("relative L2 of the field less its mean")
+    grid[0, 0].set_ylabel("relative L2, field minus its mean")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(LINES), frameon=False)
     figure.savefig(path, dpi=80)
@@ -35,11 +35,11 @@ def draw_errors(path: Path, rows: Sequence[str]) -> None:
 
 def _draw_panel(axes: Axes, name: str, rows: Sequence[Sequence[str]]) -> None:
     for label, (column, color, style, width) in LINES.items():
-        known = [row for row in rows if row[column] != "-"]
-        # As many axis-aligned Gaussians as full ones store one number less each.
-        places = [int(row[2]) - int(row[1]) * (column == 4) for row in known]
-        heights = [float(row[column]) for row in known]
-        axes.plot(places, heights, style, color=color, linewidth=width, markersize=4, label=label)
+        available = [row for row in rows if row[column] != "-"]
+        # An axis-aligned Gaussian in two dimensions has one parameter less than a full one.
+        numbers = [int(row[2]) - int(row[1]) * (column == 4) for row in available]
+        errors = [float(row[column]) for row in available]
+        axes.plot(numbers, errors, style, color=color, linewidth=width, markersize=4, label=label)
     axes.set(xscale="log", yscale="log", xlabel="numbers stored")
     axes.set_title(name, fontsize=9)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

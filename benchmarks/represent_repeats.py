@@ -1,10 +1,10 @@
-"""By how much do fits of the same frame differ? Errors and alignments of Gaussians that are fitted again.
+"""Sensitivity of a fit to rounding: the range of errors and alignments over repeated fits.
 
     python benchmarks/represent_repeats.py --files FOLDER
 
-The same code on the same values with as many threads gives the same Gaussians, bit by bit. But the
-loss has many minima, and another order of additions leads to another one. Here the values are
-changed by rounding alone (1e-12 of their spread, drawn at random), and everything is fitted anew.
+The same code with the same values and number of threads gives the same Gaussians bit by bit. But the
+loss has many minima, and another order of additions can lead to another of them. Here each fit is
+repeated after random perturbations of the values at the level of rounding (1e-12 of their spread).
 """
 
 from pathlib import Path
@@ -12,55 +12,51 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
-from represent import RESULTS, at_sites, error, fitted, from_file, represented
+from represent import RESULTS, fit_frame, from_file, mixture_errors, represented
 
 from gpo.atomic_files import write_text
 from gpo_bench.protocol import describe_machine
-from gpo_mixture.represented import describe_mixtures
+from gpo_mixture.structure import describe_structure
 
 COUNT = 100
-ROUNDING = 1e-12
+PERTURBATION = 1e-12
 HEAD = (
-    "| data | error | lowest to highest | alignment | lowest to highest | its null |\n|"
+    "| data | error | range of errors | alignment | range of alignments | null band |\n|"
     + "---|" * 6
 )
 
 
 def main(files: Path, out: Path = RESULTS, num_repeats: int = 4) -> None:
-    """Makes the table.
+    """Computes and writes the table.
 
     Args:
-        files: Folder of the real files.
+        files: Folder of the real data sets.
         out: Folder for the table.
-        num_repeats: Fits of values that differ by rounding.
+        num_repeats: Number of fits of perturbed values.
     """
     torch.set_num_threads(1)
-    cases = [from_file("ERA5 2 m temperature, UK", files / "era5" / "era5-2mt-2019-03-uk.grib")]
-    rows = []
-    for case in cases:
-        errors, alignments, band = [], [], ""
-        for repeat in range(num_repeats + 1):
-            noise = np.random.default_rng(repeat).normal(size=case.tested.shape)
-            size = ROUNDING * np.nanstd(case.tested) if repeat else 0.0
-            frames = case.tested + size * noise
-            made = [fitted(case, values, COUNT) for values in frames]
-            pairs = list(zip(made, case.tested, strict=True))
-            errors.append(np.mean([error(at_sites(one, case.geometry), values, case.geometry)
-                                   for one, values in pairs]))  # fmt: skip
-            fields = [represented(case, one, values) for one, values in pairs]
-            told = describe_mixtures(fields, np.random.default_rng(0))["alignment"]
-            alignments.append(told["value"])
-            band = band or f"{told['low']:+.2f} to {told['high']:+.2f}"
-        rows.append(
-            f"| {case.name} | {errors[0]:.4g} | {min(errors):.4g} to {max(errors):.4g} | "
-            f"{alignments[0]:+.2f} | {min(alignments):+.2f} to {max(alignments):+.2f} | {band} |"
-        )
-        print(rows[-1], flush=True)
-    meaning = (
-        f"{COUNT} Gaussians, two frames: error and alignment of the fit, and the range of "
-        f"{num_repeats} more fits of values that differ by rounding ({ROUNDING:g} of their spread)."
+    case = from_file("ERA5 2 m temperature, UK", files / "era5" / "era5-2mt-2019-03-uk.grib")
+    errors, alignments = [], []
+    for repeat in range(num_repeats + 1):
+        noise = np.random.default_rng(repeat).normal(size=case.test.shape)
+        size = PERTURBATION * np.nanstd(case.test) if repeat else 0.0
+        mixtures = [fit_frame(case, values, COUNT) for values in case.test + size * noise]
+        errors.append(np.mean(mixture_errors(case, mixtures)))
+        pairs = zip(mixtures, case.test, strict=True)
+        fields = [represented(case, mixture, values) for mixture, values in pairs]
+        alignments.append(describe_structure(fields, np.random.default_rng(0))["alignment"])
+    values = [alignment["value"] for alignment in alignments]
+    row = (
+        f"| {case.name} | {errors[0]:.4g} | {min(errors):.4g} to {max(errors):.4g} | "
+        f"{values[0]:+.2f} | {min(values):+.2f} to {max(values):+.2f} | "
+        f"{alignments[0]['low']:+.2f} to {alignments[0]['high']:+.2f} |"
     )
-    lines = ["### By how much do fits differ?", "", meaning, "", HEAD, *rows, ""]
+    print(row, flush=True)
+    meaning = (
+        f"{COUNT} Gaussians, two frames: error and alignment of the fit, and their range over it and "
+        f"{num_repeats} fits of values perturbed at the level of rounding ({PERTURBATION:g} of their spread)."
+    )
+    lines = ["### How sensitive are fits to rounding?", "", meaning, "", HEAD, row, ""]
     lines += describe_machine("python benchmarks/represent_repeats.py --files FOLDER")
     write_text(out / "repeats.md", "\n".join(lines) + "\n")
 

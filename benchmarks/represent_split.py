@@ -1,16 +1,15 @@
-"""Does splitting Gaussians help a fit? Three frames each of ns2d, ERA5 and a masked sea.
+"""Does splitting Gaussians improve a fit? Three frames each of ns2d, ERA5 and a masked sea.
 
     python benchmarks/represent_split.py --files FOLDER
 
-Every frame is fitted as `GaussianMixture.fit` does it. From there three ways go on for as many CPU
-seconds, half of those that the fit took: steps alone, an exchange (the least needed Gaussians move
-to the peaks of what is left) and steps, or a split and steps. A split halves those Gaussians in
-whose footprint most is left, along their long axis, and takes out as many of the least needed. An
-exchange or a split that does not lower the loss is undone, and steps go on from before it.
+Every frame is fitted by `gpo_mixture.fit`. Three continuations of the fit then take half of its CPU
+time each: steps alone, a relocation (the Gaussians with least removal costs move to peaks of the
+residual) and steps, or a split and steps. A split halves the Gaussians with the largest residual in
+their footprint along their long axis, and removes as many of those with least removal costs. A
+relocation or a split that does not reduce the loss is undone before the steps.
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,107 +19,102 @@ from represent import RESULTS, Case, error, from_file, turbulence
 
 from gpo.atomic_files import write_text
 from gpo_bench.protocol import describe_machine
-from gpo_mixture.fit import EXCHANGED, finished, fit_mixture, new_particles, scaled
-from gpo_mixture.projection import Solved, improve, solve
+from gpo_mixture import fit
+from gpo_mixture.fitting import RELOCATED_FRACTION, mixture_shapes, shapes_at_peaks, to_mixture
+from gpo_mixture.projection import Solution, StopCondition, improve, solve
 from gpo_mixture.shapes import AbstractShapes
 from gpo_mixture.target import Target
 
 COUNT = 100
 NUM_STEPS = 20
-"""Of the round after a split or an exchange; a fit of `GaussianMixture` ends its start with as many."""
-APART, NARROWER = 0.7, 0.6
-"""Halves lie this many half axes from the old center, and are this much shorter along it."""
+"""Steps after a split or a relocation; as many as in the last round of an initial fit."""
+SEPARATION, NARROWING = 0.7, 0.6
+"""Distance of the halves from the old center in semi-axes, and the factor of that semi-axis."""
 HEAD = (
-    "| data | frame | fit | CPU s | + steps | + exchange | + split | split / steps | split / exchange | "
+    "| data | frame | fit | CPU s | + steps | + relocation | + split | split / steps | split / relocation | "
     "split kept |\n|" + "---|" * 10
 )
-
-Stop = Callable[[], bool]
 
 
 def halved(shapes: AbstractShapes) -> AbstractShapes:
     """Returns two Gaussians for each, side by side along its long axis."""
-    _, sizes, turns = torch.linalg.svd(shapes.roots, full_matrices=False)
-    assert bool((sizes[:, 0] >= sizes[:, -1]).all())
     # A root maps the first right singular vector to the long axis.
-    long = turns[:, 0]
-    eye = torch.eye(shapes.num_axes, dtype=long.dtype)
-    squeeze = eye - (1 - NARROWER) * long.unsqueeze(-1) * long.unsqueeze(-2)
+    long_axis = torch.linalg.svd(shapes.roots, full_matrices=False).Vh[:, 0]
+    eye = torch.eye(shapes.num_axes, dtype=long_axis.dtype)
+    squeeze = eye - (1 - NARROWING) * long_axis.unsqueeze(-1) * long_axis.unsqueeze(-2)
     narrow = shapes.roots @ squeeze
-    first, second = (shapes.carried(side * APART * long, narrow) for side in (1, -1))
+    first, second = (shapes.transported(s * SEPARATION * long_axis, narrow) for s in (1, -1))
     return first.joined(second)
 
 
-def left_inside(solved: Solved, target: Target) -> torch.Tensor:
-    """Returns the squared field that is left in the footprint of every Gaussian."""
-    squared = solved.left(target).square().sum(-1) * target.weights
-    return solved.shapes.basis(target.points).square() @ squared
+def local_residuals(solution: Solution, target: Target) -> torch.Tensor:
+    """Returns the squared residual in the footprint of every Gaussian."""
+    squared = solution.residual(target).square().sum(-1) * target.weights
+    return solution.shapes.basis(target.points).square() @ squared
 
 
-def split(solved: Solved, target: Target, stop: Stop) -> Solved:
-    """Returns the fit after a tenth was halved and as many taken out."""
-    count = round(EXCHANGED * len(solved.shapes))
-    most = left_inside(solved, target).argsort(descending=True)[:count]
-    rest = torch.ones(len(solved.shapes), dtype=torch.bool)
-    rest[most] = False
-    others = rest.nonzero().flatten()
-    joined = solved.shapes.rows(others).joined(halved(solved.shapes.rows(most)))
-    more = solve(target.bounded(joined), target)
-    kept = more.needs().argsort(descending=True)[:-count].sort().values
-    return improve(solve(more.shapes.rows(kept), target), target, NUM_STEPS, should_stop=stop)
+def split(solution: Solution, target: Target, stop: StopCondition) -> Solution:
+    """Halves a tenth of the Gaussians and removes as many."""
+    count = round(RELOCATED_FRACTION * len(solution.shapes))
+    rows = local_residuals(solution, target).argsort(descending=True)[:count]
+    is_kept = torch.ones(len(solution.shapes), dtype=torch.bool)
+    is_kept[rows] = False
+    joined = solution.shapes.rows(is_kept).joined(halved(solution.shapes.rows(rows)))
+    larger = solve(target.clamp(joined), target)
+    smaller = solve(larger.shapes.rows(larger.without_cheapest(count)), target)
+    return improve(smaller, target, NUM_STEPS, should_stop=stop)
 
 
-def exchange(solved: Solved, target: Target, stop: Stop) -> Solved:
-    """Returns the fit after a tenth of the Gaussians, the least needed, moved to peaks."""
-    count = round(EXCHANGED * len(solved.shapes))
-    kept = solved.needs().argsort(descending=True)[:-count].sort().values
-    fewer = solve(solved.shapes.rows(kept), target)
-    new = new_particles(target, fewer.left(target), count, COUNT, "full")
-    tried = solve(fewer.shapes.joined(new), target)
-    return improve(tried, target, NUM_STEPS, should_stop=stop)
+def relocate(solution: Solution, target: Target, stop: StopCondition) -> Solution:
+    """Moves the tenth of the Gaussians with least removal costs to peaks of the residual."""
+    count = round(RELOCATED_FRACTION * len(solution.shapes))
+    rest = solve(solution.shapes.rows(solution.without_cheapest(count)), target)
+    new = shapes_at_peaks(target, rest.residual(target), count, COUNT, "full")
+    relocated = solve(rest.shapes.joined(new), target)
+    return improve(relocated, target, NUM_STEPS, should_stop=stop)
 
 
-def steps(solved: Solved, target: Target, stop: Stop) -> Solved:
-    """Returns the fit after steps alone, until they lower the loss no more or time is over."""
-    before = np.inf
-    while solved.loss < before and not stop():
-        before = solved.loss
-        solved = improve(solved, target, NUM_STEPS, 1e-5, should_stop=stop)
-    return solved
+def steps(solution: Solution, target: Target, stop: StopCondition) -> Solution:
+    """Takes steps until the loss no longer decreases or time is up."""
+    previous_loss = np.inf
+    while solution.loss < previous_loss and not stop():
+        previous_loss = solution.loss
+        solution = improve(solution, target, NUM_STEPS, 1e-5, should_stop=stop)
+    return solution
 
 
 def compare(case: Case, values: np.ndarray) -> tuple[list[float], float, bool]:
-    """Returns errors of the fit and of the three ways on, its CPU seconds, whether the split stayed."""
+    """Returns the errors of the fit and its continuations, its CPU seconds, and whether the split was kept."""
     geometry = case.geometry
     field = torch.from_numpy(np.nan_to_num(values))
     coords, weights = (torch.from_numpy(part) for part in (geometry.coords, geometry.weights))
     begin = time.process_time()
-    plain = fit_mixture(field, coords, weights, COUNT, domain=geometry.domain)
+    plain = fit(field, coords, weights, COUNT, domain=geometry.domain)
     seconds = time.process_time() - begin
-    whole = Target.of(field, coords, weights, geometry.domain)
-    target = whole.thinned()
-    start = solve(scaled(plain, target, "full"), target)
-    errors, stays = [error(plain(coords).numpy(), values, geometry)], False
-    for way in (None, exchange, split):
+    target = Target.of(field, coords, weights, geometry.domain)
+    sites = target.subsampled()
+    start = solve(mixture_shapes(plain, sites), sites)
+    errors, is_split_kept = [error(plain(coords).numpy(), values, geometry)], False
+    for change in (None, relocate, split):
         deadline = time.process_time() + seconds / 2
 
         def stop(deadline: float = deadline) -> bool:
             return time.process_time() > deadline
 
-        tried = start if way is None else way(start, target, stop)
-        is_better = tried.loss < start.loss
-        stays = is_better if way is split else stays
-        found = steps(tried if is_better else start, target, stop)
-        made = finished(found, whole, torch.arange(COUNT), geometry.domain, ())
-        errors.append(error(made(coords).numpy(), values, geometry))
-    return errors, seconds, stays
+        trial = start if change is None else change(start, sites, stop)
+        is_better = trial.loss < start.loss
+        is_split_kept = is_better if change is split else is_split_kept
+        solution = steps(trial if is_better else start, sites, stop)
+        mixture = to_mixture(solution, target, torch.arange(COUNT))
+        errors.append(error(mixture(coords).numpy(), values, geometry))
+    return errors, seconds, is_split_kept
 
 
 def main(files: Path, out: Path = RESULTS) -> None:
-    """Makes the table.
+    """Computes and writes the table.
 
     Args:
-        files: Folder of the real files.
+        files: Folder of the real data sets.
         out: Folder for the table.
     """
     torch.set_num_threads(1)
@@ -132,13 +126,13 @@ def main(files: Path, out: Path = RESULTS) -> None:
     ]
     rows, ratios = [], []
     for case in cases:
-        for number, values in enumerate([*case.tested, case.others[-1]]):
-            (fit, *ways), seconds, stays = compare(case, values)
-            alone, moved, halves = ways
-            ratios.append((halves / alone, halves / moved))
-            cells = [case.name, f"{number + 1}", f"{fit:.3g}", f"{seconds:.1f}"]
-            cells += [f"{one:.3g}" for one in ways]
-            cells += [f"{one:.2f}" for one in ratios[-1]] + ["yes" if stays else "no"]
+        for number, values in enumerate([*case.test, case.train[-1]]):
+            (initial, *continued), seconds, is_split_kept = compare(case, values)
+            alone, relocated, divided = continued
+            ratios.append((divided / alone, divided / relocated))
+            cells = [case.name, f"{number + 1}", f"{initial:.3g}", f"{seconds:.1f}"]
+            cells += [f"{value:.3g}" for value in continued]
+            cells += [f"{ratio:.2f}" for ratio in ratios[-1]] + ["yes" if is_split_kept else "no"]
             rows.append("| " + " | ".join(cells) + " |")
             print(rows[-1], flush=True)
     means = np.exp(np.log(ratios).mean(0))

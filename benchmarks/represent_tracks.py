@@ -1,8 +1,8 @@
-"""Do Gaussians that are followed in time move with the flow? Forced turbulence, frames near and far apart.
+"""Do tracked Gaussians move with the flow? Forced turbulence, with short and long times between frames.
 
 Displacements from frame to frame are compared with the true velocity half way between both centers.
-Controls: the velocity of the other trajectory at the same places, and a null in which the true one is
-moved by random distances.
+Controls: the velocity of the other trajectory at the same points, and a null in which the true
+velocity is shifted by random distances.
 """
 
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from scipy.ndimage import map_coordinates
 from gpo import Domain
 from gpo.data.solvers.navier_stokes_2d import Flow, NavierStokes2D, advance, fno_forcing
 from gpo.numerics.spectral import resample
-from gpo_mixture import MixtureSeries
+from gpo_mixture import fit_series
 
 SOLVED, SIZE, START = 128, 32, 10.0
 NUM_PARTICLES, NUM_FRAMES, NUM_DRAWS = 20, 5, 200
 GAPS = (1.0, 0.25)
 """Time between frames."""
-LONG = 2.0
-"""Ratio of half axes from which on a Gaussian is called long."""
+ELONGATED = 2.0
+"""Smallest ratio of the semi-axes of an elongated Gaussian."""
 HEAD = (
-    "| time between frames | Gaussians | steps | rms displacement | rms way of the flow | correlation | "
+    "| time between frames | Gaussians | steps | rms displacement | rms displacement by the flow | correlation | "
     "other trajectory's velocity | null |\n|" + "---|" * 8
 )
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of Gaussians, and what flows would have done there."""
+    """Displacements of Gaussians between frames, and those by the flow at the same points."""
 
-    ways: np.ndarray
-    """Displacements, steps by axes."""
-    own: np.ndarray
-    """The way of the true flow, steps by axes."""
-    other: np.ndarray
-    """That of the other trajectory."""
-    moved: np.ndarray
-    """That of the true flow, moved: draws by steps by axes."""
+    displacements: np.ndarray
+    """Of the Gaussians, steps by axes."""
+    by_flow: np.ndarray
+    """By the true flow, steps by axes."""
+    by_other: np.ndarray
+    """By the flow of the other trajectory."""
+    shifted: np.ndarray
+    """By the shifted true flow: draws by steps by axes."""
     ratios: np.ndarray
-    """Long over short half axis."""
+    """Long over short semi-axis."""
 
 
 def rows() -> list[str]:
@@ -51,73 +51,74 @@ def rows() -> list[str]:
     spectrum = resample(torch.fft.rfft2(fields), SOLVED).to(torch.complex64)
     forcing = fno_forcing(SOLVED, torch.float32, "cpu")
     start = advance(spectrum, START, viscosity=solver.viscosity, forcing=forcing)
-    found = []
+    lines = []
     for gap in GAPS:
         states = [start]
         for _ in range(NUM_FRAMES - 1):
             states.append(advance(states[-1], gap, viscosity=solver.viscosity, forcing=forcing))
-        parts = [_followed(states, number, gap) for number in range(2)]
-        joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=int(name == "moved")) for name in vars(parts[0])}  # fmt: skip
-        found += _described(Steps(**joined), gap)
-    return found
+        parts = [_track(states, number, gap) for number in range(2)]
+        joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=int(name == "shifted")) for name in vars(parts[0])}  # fmt: skip
+        lines += _describe(Steps(**joined), gap)
+    return lines
 
 
-def _followed(states: list[torch.Tensor], number: int, gap: float) -> Steps:
-    """Returns the steps of the Gaussians of one trajectory."""
+def _track(states: list[torch.Tensor], number: int, gap: float) -> Steps:
+    """Returns the steps of the Gaussians of a trajectory."""
     domain = Domain.unit_box(2, periodic=True)
     coords, weights = (part.double() for part in domain.grid(SIZE, SIZE))
     frames = [torch.fft.irfft2(resample(state[number], SIZE)).double().reshape(-1, 1) for state in states]  # fmt: skip
-    series = MixtureSeries.fit(frames, coords, weights, NUM_PARTICLES, domain=domain, num_steps=10)
+    series = fit_series(frames, coords, weights, NUM_PARTICLES, domain=domain, num_steps=10)
     tracks = series.tracks()
     flow = Flow(SOLVED, torch.float32, "cpu")
-    speeds = [np.stack([part.numpy() for part in flow.velocity(state)], 1) for state in states]
+    velocities = [np.stack([part.numpy() for part in flow.velocity(state)], 1) for state in states]
     middle = (tracks.centers + tracks.displacements / 2).numpy()
     generator = np.random.default_rng(0)
 
-    def way(whose: int, shift: np.ndarray) -> np.ndarray:
-        found = np.zeros_like(middle)
+    def displacement(trajectory: int, shift: np.ndarray) -> np.ndarray:
+        velocity = np.zeros_like(middle)
         for frame in range(NUM_FRAMES - 1):
-            mean = (speeds[frame][whose] + speeds[frame + 1][whose]) / 2
-            chosen = (tracks.frames == frame).numpy()
-            places = SOLVED * (middle[chosen] + shift).T
-            found[chosen] = np.stack([map_coordinates(part, places, order=1, mode="grid-wrap") for part in mean], -1)  # fmt: skip
-        return gap * found
+            mean = (velocities[frame][trajectory] + velocities[frame + 1][trajectory]) / 2
+            rows = (tracks.frames == frame).numpy()
+            coords = SOLVED * (middle[rows] + shift).T
+            velocity[rows] = np.stack([map_coordinates(part, coords, order=1, mode="grid-wrap") for part in mean], -1)  # fmt: skip
+        return gap * velocity
 
-    axes = {
+    ratios = {
         (frame, label): float(axes[0] / axes[1])
         for frame, mixture in enumerate(series.mixtures)
         for label, axes in zip(mixture.labels.tolist(), mixture.footprints().semi_axes, strict=True)
     }
     keys = zip(tracks.frames.tolist(), tracks.sites.tolist(), strict=True)
-    still = np.zeros(2)
+    zero = np.zeros(2)
     return Steps(
         tracks.displacements.numpy(),
-        way(number, still),
-        way(1 - number, still),
-        np.stack([way(number, generator.random(2)) for _ in range(NUM_DRAWS)]),
-        np.array([axes[key] for key in keys]),
+        displacement(number, zero),
+        displacement(1 - number, zero),
+        np.stack([displacement(number, generator.random(2)) for _ in range(NUM_DRAWS)]),
+        np.array([ratios[key] for key in keys]),
     )
 
 
-def _described(steps: Steps, gap: float) -> list[str]:
-    kinds = {
+def _describe(steps: Steps, gap: float) -> list[str]:
+    groups = {
         "all": steps.ratios > 0,
-        f"round, half axes up to 1 : {LONG:g}": steps.ratios < LONG,
-        "long": steps.ratios >= LONG,
+        f"round, semi-axes up to 1 : {ELONGATED:g}": steps.ratios < ELONGATED,
+        "elongated": steps.ratios >= ELONGATED,
     }
-    found = []
-    for name, chosen in kinds.items():
-        ways, own = steps.ways[chosen], steps.own[chosen]
-        draws = [_correlation(ways, moved) for moved in steps.moved[:, chosen]]
+    lines = []
+    for name, rows in groups.items():
+        displacements, by_flow = steps.displacements[rows], steps.by_flow[rows]
+        draws = [_correlation(displacements, shifted) for shifted in steps.shifted[:, rows]]
         low, high = np.quantile(draws, [0.025, 0.975])
-        sizes = [np.sqrt((part**2).sum(-1).mean()) for part in (ways, own)]
+        sizes = [np.sqrt((part**2).sum(-1).mean()) for part in (displacements, by_flow)]
+        correlation = _correlation(displacements, by_flow)
+        control = _correlation(displacements, steps.by_other[rows])
         cells = [
-            f"{gap:g}", name, str(len(ways)), f"{sizes[0]:.3f}", f"{sizes[1]:.3f}",
-            f"{_correlation(ways, own):+.2f}", f"{_correlation(ways, steps.other[chosen]):+.2f}",
-            f"{low:+.2f} to {high:+.2f}",
+            f"{gap:g}", name, str(len(displacements)), f"{sizes[0]:.3f}", f"{sizes[1]:.3f}",
+            f"{correlation:+.2f}", f"{control:+.2f}", f"{low:+.2f} to {high:+.2f}",
         ]  # fmt: skip
-        found.append("| " + " | ".join(cells) + " |")
-    return found
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def _correlation(first: np.ndarray, second: np.ndarray) -> float:

@@ -22,20 +22,17 @@ import torch.multiprocessing as multiprocessing
 import tyro
 from rich.console import Console
 from roofline import Machine, Work
-from torch import nn
 
-from gpo.model.config import GeometricConfig
+from gpo.model.config import OperatorConfig
 from gpo.model.losses import operator_losses
+from gpo.model.model import AbstractModel, build_model
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.presets import preset
 from gpo.model.problem import Problem
-from gpo.model.registry import BASELINES
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import relative_l2
 from gpo.parallel.shard import DistributedShard
-from gpo.training.config import RunConfig
-from gpo.training.models import build_model
-from gpo_bench.baselines.transolver import Transolver, TransolverConfig
+from gpo_bench.baselines.transolver import TransolverConfig
 from gpo_bench.cost import MEGABYTE, Row, Workload, in_new_process, measure_cost
 from gpo_bench.protocol import describe_machine
 from gpo_bench.table import Entry, Table
@@ -50,16 +47,14 @@ SPHERE, TORUS = Domain.sphere(), Domain.unit_box(2, periodic=True)
 Part = Literal["sites", "step", "bytes"]
 
 
-def builders(domain: Domain, shape: tuple[int, int]) -> dict[str, Callable[[], nn.Module]]:
+def builders(domain: Domain, shape: tuple[int, int]) -> dict[str, Callable[[], AbstractModel]]:
     """The era5 preset, the default model, and Transolver of the same width and depth."""
     problem = Problem(1, 1, domain, shape)
     sizes = TransolverConfig(width=64, num_layers=4, num_heads=4)
     return {
-        "gpo-paper": partial(GaussianParticleOperator, preset("era5-temp")),
-        "gpo": partial(
-            build_model, RunConfig(), in_channels=1, out_channels=1, domain=domain, grid_shape=shape
-        ),
-        "transolver": partial(Transolver, problem, sizes),
+        "gpo-paper": partial(GaussianParticleOperator, *preset("era5-temp")),
+        "gpo": partial(build_model, "gpo", problem),
+        "transolver": partial(build_model, "transolver", problem, sizes),
     }
 
 
@@ -117,15 +112,10 @@ class Step:
     model: str
     compiles: bool = False
 
-    def build(self) -> nn.Module:
+    def build(self) -> AbstractModel:
         """Returns the model with the paper's sizes."""
-        if self.model == "gpo-paper":
-            return GaussianParticleOperator(preset("ns2d"))
-        if self.model == "gpo":
-            return build_model(
-                RunConfig(), in_channels=1, out_channels=1, domain=TORUS, grid_shape=(64, 64)
-            )
-        return BASELINES[self.model].build(Problem(1, 1, TORUS, (64, 64)))
+        sizes = preset("ns2d")[1] if self.model == "gpo-paper" else None
+        return build_model(self.model, Problem(1, 1, TORUS, (64, 64)), sizes)
 
 
 def measure_step(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
@@ -247,15 +237,12 @@ def _count_bytes(rank: int, name: str, shape: tuple[int, int], folder: str) -> N
     coords, weights = coords[half], weights[half]
     values = torch.randn(1, len(coords), 1)
     for num_layers in (1, 2):
-        config = preset("era5-temp", num_layers=num_layers)
+        problem, config = preset("era5-temp", num_layers=num_layers)
         if name == "gpo":
-            config = GeometricConfig(
-                in_channels=1, out_channels=1, domain=SPHERE, num_waves=16,
-                num_layers=num_layers,
-            )  # fmt: skip
-        model = GaussianParticleOperator(config)
+            config = OperatorConfig(num_waves=16, num_layers=num_layers)
+        model = GaussianParticleOperator(problem, config)
         shards = DistributedShard(dist.group.WORLD)
-        model.shard = shards
+        model.execution.shard = shards
         losses = operator_losses(model, values, coords, values, weights=weights)
         losses["total"].backward()
         spent[num_layers] = shards.num_bytes

@@ -1,6 +1,9 @@
-"""Sittings of `gpo run`: forked processes that run the command as typed until they are ended.
+"""Sittings of `gpo run`: forked processes that run the command until it ends or they are killed.
 
-`benchmarks/kills.py` counts what their ends cost, from outside.
+A sitting can be stopped at a moment that is chosen beforehand: its first process counts the batches
+that it begins and the changes that it makes to files, waits at the chosen count, and goes on when it is
+released. Signals are sent while it waits, so that no signal meets a run that has already finished,
+however busy the machine is. `benchmarks/kills.py` measures from outside what the kills cost.
 """
 
 import ctypes
@@ -9,6 +12,7 @@ import mmap
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from multiprocessing import get_context
@@ -20,125 +24,168 @@ import numpy as np
 
 WITHIN = 0.15
 """Seconds between writes of a state within an epoch, in place of a minute."""
-MOST_BATCHES = 4096
+MAX_BATCHES = 4096
 PR_SET_PDEATHSIG = 1
-LONGEST = 120.0
+LIMIT = 600.0
 """Seconds after which a sitting is called a hang."""
 GRACE = ((5.0, signal.SIGTERM), (5.0, signal.SIGKILL))
-"""Seconds that processes have to notice that another is gone, and what they are told then."""
+"""Seconds that processes have to notice that another is gone, and the signal they get then."""
+PAUSE = 0.002
+"""Seconds between two looks at the shared memory."""
+FILE_EVENTS = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "shutil.copyfile"}
+"""Audit events of Python that count as moments, beside files that are opened for writing."""
+PER_EPOCH, FIRST, BEGUN, MOMENTS, STOP_AT, IS_STOPPED, IS_RELEASED, TIMES = range(8)
+"""Places of the numbers in the shared memory; the begin times of all batches come last."""
 
 
 class Watch:
-    """Memory shared with the processes of a sitting: when every batch was begun."""
+    """Memory shared with the processes of a sitting: what they have done, and where to stop.
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 8 * (MOST_BATCHES + 3))
+    Args:
+        stop_at: The moment at which the first process waits, from 1; 0 for a sitting that never waits.
+    """
+
+    def __init__(self, stop_at: int = 0) -> None:
+        self._memory = mmap.mmap(-1, 8 * (TIMES + MAX_BATCHES))
         self.numbers = np.frombuffer(self._memory, dtype=np.float64)
         self.numbers[:] = math.nan
+        self.numbers[MOMENTS], self.numbers[STOP_AT] = 0, stop_at
+        self.numbers[IS_STOPPED] = self.numbers[IS_RELEASED] = 0
 
     @property
     def per_epoch(self) -> float:
-        """Batches of an epoch."""
-        return float(self.numbers[0])
+        """The number of batches of an epoch."""
+        return float(self.numbers[PER_EPOCH])
 
     @property
     def first(self) -> float:
-        """The first batch of the sitting; NaN where it made none."""
-        return float(self.numbers[1])
+        """The first batch of the sitting; NaN where it trained none."""
+        return float(self.numbers[FIRST])
 
     @property
     def begun(self) -> float:
-        """Batches that were begun, all in all."""
-        return float(self.numbers[2])
+        """The number of batches that were begun, including those of earlier sittings."""
+        return float(self.numbers[BEGUN])
+
+    @property
+    def num_moments(self) -> int:
+        """The number of moments that have passed."""
+        return int(self.numbers[MOMENTS])
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the first process has reached the moment at which it waits."""
+        return bool(self.numbers[IS_STOPPED])
+
+    def release(self) -> None:
+        """Lets the first process go on."""
+        self.numbers[IS_RELEASED] = 1
 
     def begin_time(self, batch: float) -> float:
         """Returns when a batch was begun."""
-        return float(self.numbers[3 + int(batch)])
+        return float(self.numbers[TIMES + int(batch)])
 
     def observe(self) -> None:
-        """Makes training in this process note every batch that it begins."""
+        """Makes this process record its batches and count its moments."""
         from gpo.training.module import TrainingModule
 
         numbers, original = self.numbers, TrainingModule.training_step
 
-        def noted(self: Any, batch: Any, index: int) -> Any:
-            per_epoch = self.trainer.num_training_batches
-            batch_number = self.trainer.current_epoch * per_epoch + index
-            numbers[0] = per_epoch
-            if math.isnan(numbers[1]):
-                numbers[1] = batch_number
-            numbers[2] = batch_number + 1
-            numbers[3 + batch_number] = time.monotonic()
-            return original(self, batch, index)
+        def recorded_step(module: Any, batch: Any, index: int) -> Any:
+            per_epoch = module.trainer.num_training_batches
+            batch_number = module.trainer.current_epoch * per_epoch + index
+            numbers[PER_EPOCH] = per_epoch
+            if math.isnan(numbers[FIRST]):
+                numbers[FIRST] = batch_number
+            numbers[BEGUN] = batch_number + 1
+            numbers[TIMES + batch_number] = time.monotonic()
+            self._pass_moment()
+            return original(module, batch, index)
 
-        TrainingModule.training_step = noted
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            is_write = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            if is_write or event in FILE_EVENTS:
+                self._pass_moment()
+
+        TrainingModule.training_step = recorded_step
+        sys.addaudithook(hook)
+
+    def _pass_moment(self) -> None:
+        self.numbers[MOMENTS] += 1
+        stop_at = self.numbers[STOP_AT]
+        if not stop_at or self.numbers[MOMENTS] < stop_at or self.numbers[IS_STOPPED]:
+            return
+        self.numbers[IS_STOPPED] = 1
+        while not self.numbers[IS_RELEASED]:
+            time.sleep(PAUSE)
 
 
 class Sitting:
-    """One start of the command, until it ends or is ended.
+    """One start of the command, until it ends or is killed.
 
     Args:
         command: Its flags.
-        world: Processes that train together.
-        log: File that gets what they say.
+        world: The number of processes that train together.
+        log: File that gets their output.
+        stop_at: The moment at which the first process waits to be killed; 0 for never.
         writes_within: Whether the state is written within epochs, too.
     """
 
     def __init__(
-        self, command: Sequence[str], world: int, log: Path, *, writes_within: bool = False
+        self,
+        command: Sequence[str],
+        world: int,
+        log: Path,
+        *,
+        stop_at: int = 0,
+        writes_within: bool = False,
     ) -> None:
-        self.watch, self.log, self.end = Watch(), log, 0.0
-        self.told = ("", 0)
+        self.watch, self.log, self.end = Watch(stop_at), log, 0.0
+        self.killed_by = ("", 0)
         """The signal that ended it, and how many processes got it."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.processes: list[BaseProcess] = []
         for rank in range(world):
-            given = (command, rank, world, port, writes_within, self.watch, log)
-            process = get_context("fork").Process(target=_work, args=given)
+            arguments = (command, rank, world, port, writes_within, self.watch, log)
+            process = get_context("fork").Process(target=_work, args=arguments)
             process.start()
             self.processes.append(process)
 
-    def cpu_seconds(self) -> float | None:
-        """Returns the processor time of the first process, None when it has ended."""
-        try:
-            text = Path(f"/proc/{self.processes[0].pid}/stat").read_text()
-        except OSError:
-            return None
-        parts = text.rpartition(")")[2].split()
-        if parts[0] == "Z":
-            return None
-        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
-
-    def kill(self, victims: Sequence[BaseProcess], told: int, moment: float, delay: float) -> bool:
-        """Sends a signal at a time of the processor; returns False if all was done before."""
-        while (spent := self.cpu_seconds()) is not None and spent < moment:
-            time.sleep(0.002)
-        time.sleep(delay)
-        living = [one.pid for one in victims if one.is_alive()]
-        if self.cpu_seconds() is None or not living:
-            return False
-        for pid in living:
-            os.kill(pid or 0, told)
-        self.end = time.monotonic()
-        return True
+    def kill(self, victims: Sequence[BaseProcess], number: signal.Signals) -> bool:
+        """Sends a signal when the sitting waits for it; returns False if all ended before."""
+        end = time.monotonic() + LIMIT
+        while not self.watch.is_stopped and self.processes[0].is_alive():
+            if time.monotonic() > end:
+                raise RuntimeError(f"still runs after {LIMIT:g} s:\n{self.log.read_text()[-3000:]}")
+            time.sleep(PAUSE)
+        living = [process.pid for process in victims if process.is_alive()]
+        is_killed = self.watch.is_stopped and bool(living)
+        if is_killed:
+            for pid in living:
+                os.kill(pid or 0, number)
+            self.end, self.killed_by = time.monotonic(), (number.name, len(victims))
+        self.watch.release()
+        return is_killed
 
     def finish(self, *, is_killed: bool) -> None:
-        """Waits; what does not notice that another process is gone is told, as torchrun does."""
-        for patience, told in GRACE if is_killed else ((LONGEST, signal.SIGKILL),):
+        """Waits; processes that do not notice that another is gone get signals, as from torchrun."""
+        for patience, number in GRACE if is_killed else ((LIMIT, signal.SIGKILL),):
             end = time.monotonic() + patience
             for process in self.processes:
                 process.join(max(0.0, end - time.monotonic()))
             for process in self.processes:
                 if process.is_alive():
-                    os.kill(process.pid or 0, told)
+                    os.kill(process.pid or 0, number)
         for process in self.processes:
             process.join()
 
     def check(self) -> None:
-        """Raises an error, with what was said, where the sitting did not come to a good end."""
-        if any(process.exitcode for process in self.processes):
-            raise RuntimeError(f"a sitting failed:\n{self.log.read_text()[-3000:]}")
+        """Raises an error with the end of the log unless all processes ended with exit code 0."""
+        codes = [process.exitcode for process in self.processes]
+        if any(codes):
+            end = self.log.read_text()[-3000:]
+            raise RuntimeError(f"a sitting failed with exit codes {codes}:\n{end}")
 
 
 def _work(

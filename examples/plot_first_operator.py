@@ -14,7 +14,8 @@ from torch import Tensor
 from gpo import (
     Domain,
     GaussianParticleOperator,
-    GeometricConfig,
+    OperatorConfig,
+    Problem,
     draw_prediction,
     operator_losses,
     relative_l2,
@@ -55,8 +56,7 @@ def main(out: str, num_steps: int) -> None:
     fields = random_fields(NUM_TRAINING + NUM_TEST, torch.Generator().manual_seed(0))
     values, target = fields.flatten(1).unsqueeze(-1), allen_cahn(fields).flatten(1).unsqueeze(-1)
 
-    config = GeometricConfig(in_channels=1, out_channels=1, domain=domain, num_layers=2)
-    model = GaussianParticleOperator(config)
+    model = GaussianParticleOperator(Problem(1, 1, domain), OperatorConfig(num_layers=2))
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=num_steps)
     for _ in track(range(num_steps), description="Training"):

@@ -98,7 +98,7 @@ def displacement(forecaster: Forecaster, fields: torch.Tensor, coords: torch.Ten
     assert isinstance(model, GaussianParticleOperator)
     held = model.particles(values, coords)[-1]
     heaviest = int(held.weights.mean((0, 1)).argmax())
-    ways = model.config.domain.offset(coords, held.centers[:, :, heaviest]).double().numpy()
+    ways = model.problem.domain.offset(coords, held.centers[:, :, heaviest]).double().numpy()
     size = round(len(coords) ** 0.5)
     return ways.reshape(-1, size, size, 2).transpose(0, 3, 1, 2)
 

@@ -16,6 +16,8 @@ from gpo import (
     unit_vectors,
 )
 from gpo.model.config import AnyConfig
+from gpo.model.model import AbstractModel
+from gpo.model.registry import NoConfig
 
 # Pytest runs one worker per core; sums over more threads differ in their last bits, so processes
 # that a test starts have as many threads as the test itself.
@@ -23,8 +25,45 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
+GEOMETRIES = {"data", "domain", "geometry", "grid", "kind", "mask", "place", "places"}
+"""Parameters of tests that are geometries: with `--fast`, a test runs on the first one only."""
+
+
+def pytest_addoption(parser):
+    """Adds the option of `make fast`."""
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help="leave out tests marked slow or thorough, run the others on one geometry each",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselects what `--fast` leaves out."""
+    if not config.getoption("--fast"):
+        return
+    selected, deselected, cases = [], [], set()
+    for item in items:
+        is_long = item.get_closest_marker("slow") or item.get_closest_marker("thorough")
+        case = case_of(item)
+        (deselected if is_long or case in cases else selected).append(item)
+        if not is_long:
+            cases.add(case)
+    items[:] = selected
+    config.hook.pytest_deselected(items=deselected)
+
+
+def case_of(item):
+    """Returns what distinguishes a test from others, geometries apart."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if GEOMETRIES.isdisjoint(parameters):
+        return item.nodeid
+    others = (f"{name}={parameters[name]!r}" for name in sorted(parameters.keys() - GEOMETRIES))
+    return item.parent.nodeid, item.originalname, *others
+
+
 def pytest_terminal_summary(terminalreporter):
-    """Says in the last lines how many tests were skipped, and why: a skip must not go unseen."""
+    """Lists in the last lines how many tests were skipped and why."""
     skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
     terminalreporter.section(f"{len(skipped)} skipped")
     for reason, count in Counter(skipped).most_common():
@@ -32,17 +71,17 @@ def pytest_terminal_summary(terminalreporter):
 
 
 CHECKED_CALLS = 10_000
-"""How many calls of a test have their types checked: loops of training repeat what these did."""
+"""How many calls of a test have their types checked; training loops repeat these calls."""
 
 
 class FirstCalls(type(jaxtyping.config)):
-    """Checks the types of the first calls of every test; a check takes longer than many a call."""
+    """Checks the types of the first calls of every test, since a check often takes longer than a call."""
 
     is_off, num_calls = False, 0
 
     @property
     def jaxtyping_disable(self) -> bool:
-        """Asked before every call."""
+        """Whether the next call goes unchecked; jaxtyping reads this before every call."""
         if self.is_off:
             return True
         self.num_calls += 1
@@ -64,7 +103,7 @@ def _seeded():
 
 @pytest.fixture(scope="module")
 def untyped():
-    """The type checks of the test run are not part of the product: no program can hold them."""
+    """Switches type checks off: exported and compiled programs cannot contain them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jaxtyping.config, "is_off", True)
         yield
@@ -72,7 +111,7 @@ def untyped():
 
 @pytest.fixture
 def small_pictures(monkeypatch):
-    """Figures are drawn and saved with few dots: what is around them is the subject."""
+    """Saves figures at a low resolution, for tests of the pages around them."""
     from matplotlib.figure import Figure
 
     save = Figure.savefig
@@ -83,12 +122,13 @@ def small_pictures(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", save_small)
 
 
+# The first one is the domain of `make fast`.
 DOMAINS = {
+    "channel": Domain.box([0, 0], [2, 1], periodic=[True, False]),
     "line": Domain.box([-1], [3]),
     "circle": Domain.box([0], [2], periodic=True),
     "square": Domain.box([0, -2], [1, 2]),
     "torus": Domain.unit_box(2, periodic=True),
-    "channel": Domain.box([0, 0], [2, 1], periodic=[True, False]),
     "cube": Domain.unit_box(3, periodic=[False, True, False]),
     "sphere": Domain.sphere(),
     "patch": Domain.sphere(
@@ -152,3 +192,10 @@ def make_model(domain: Domain, *, variant: str = "paper", **changes) -> Gaussian
 def make_field(domain: Domain, **changes) -> GaussianParticleOperator:
     """The auto-encoder with the sizes of such a model."""
     return gaussian_field(make_problem(domain, **changes), make_config(**changes))
+
+
+class PlainModel(AbstractModel):
+    """A model of a few lines: what is said of forecasters holds whatever they wrap."""
+
+    def __init__(self):
+        super().__init__("plain", Problem(1, 1, Domain.unit_box(1)), NoConfig())

@@ -1,8 +1,9 @@
-"""A process that has imported what commands need, and forks for every one: none imports it again.
+"""A server that forks: it has imported what commands need, so that no command imports it again.
 
-Asked in lines of JSON on its input, it answers in such lines; `tests/processes.py` asks. What it
-forks runs a module as `python -m` does, or lines as `python -c` does, with its own arguments, environment and output, and comes
-to its end as any process. It ends itself with its input, that is with the process that started it.
+Requests and responses are lines of JSON on its input and output; `tests/processes.py` sends them. A
+forked process runs a module as `python -m` does, or code as `python -c` does, with arguments, an
+environment and an output of its own. The server ends at the end of its input, that is with the
+process that started it.
 """
 
 import importlib
@@ -20,33 +21,33 @@ NEEDED = (
 
 
 def main() -> None:
-    """Forks and tells how what was forked ended, until nobody can ask any more."""
+    """Forks, and returns the exit codes of forked processes, until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in NEEDED:
         importlib.import_module(name)
-    answers = os.fdopen(os.dup(1), "w")
+    responses = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "pid" in asked:
-            pid, status = os.waitpid(asked["pid"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
+        request = json.loads(line)
+        if "pid" in request:
+            pid, status = os.waitpid(request["pid"], os.WNOHANG)
+            response = os.waitstatus_to_exitcode(status) if pid else None
         else:
-            answer = os.fork()
-            if answer == 0:
-                return run(asked)
-        print(json.dumps(answer), file=answers, flush=True)
+            response = os.fork()
+            if response == 0:
+                return run(request)
+        print(json.dumps(response), file=responses, flush=True)
     return None
 
 
-def run(asked: dict[str, Any]) -> None:
-    """Becomes the command: its module is the main one."""
+def run(request: dict[str, Any]) -> None:
+    """Runs the requested module or code as the main module of this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    output = os.open(asked["output"], os.O_WRONLY | os.O_APPEND)
+    output = os.open(request["output"], os.O_WRONLY | os.O_APPEND)
     for stream, number in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
         os.dup2(stream, number)
     os.environ.clear()
-    os.environ.update(asked["env"])
-    module, arguments = asked["module"], asked["arguments"]
+    os.environ.update(request["env"])
+    module, arguments = request["module"], request["arguments"]
     if module == "-c":
         sys.argv = ["-c", *arguments[1:]]
         exec(compile(arguments[0], "<string>", "exec"), {"__name__": "__main__"})

@@ -1,4 +1,4 @@
-"""Commands in processes of their own: tests wait for what these do, never for a length of time."""
+"""Commands in other processes. Tests wait for events in them, never for a length of time."""
 
 import atexit
 import json
@@ -19,24 +19,24 @@ from typing import Any, Self
 import pytest
 
 LIMIT = 600
-"""Seconds after which what still waits is called a hang. Nothing else depends on a clock."""
+"""Seconds after which a wait is called a hang. Nothing else depends on a clock."""
 PAUSE = 0.01
-"""Seconds between two looks at a condition."""
+"""Seconds between two checks of a condition."""
 PROJECT = Path(__file__).parents[1]
-ASKING = threading.Lock()
+REQUESTS = threading.Lock()
 
 
 def finish(command: Sequence[str], **settings) -> str:
-    """Returns what a command printed, after it came to a good end."""
-    done = subprocess.run(
+    """Returns the output of a command, which must exit with code 0."""
+    completed = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=LIMIT, **settings
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    return completed.stdout
 
 
 class Running:
-    """A command that runs beside the test, until it ends, or the block does.
+    """A command that runs beside the test; it is killed at the end of the block.
 
     ```
     with Running(command) as running:
@@ -72,7 +72,7 @@ class Running:
 
     @property
     def said(self) -> str:
-        """All that the process printed so far, errors included."""
+        """The output of the process so far, errors included."""
         return Path(self._output.name).read_text()
 
     @property
@@ -81,30 +81,30 @@ class Running:
         return self._process.poll()
 
     def wait_until(self, condition: Callable[[], object]) -> None:
-        """Returns when a condition holds; fails with what the process said if it ended before."""
+        """Returns when a condition holds; fails with the output if the process ends before."""
         for _ in range(round(LIMIT / PAUSE)):
             if condition():
                 return
             code = self.code
-            assert code is None, f"ended with {code} before what was waited for:\n{self.said}"
+            assert code is None, f"ended with code {code} before the condition held:\n{self.said}"
             time.sleep(PAUSE)
-        pytest.fail(f"still runs after {LIMIT} s, without what was waited for:\n{self.said}")
+        pytest.fail(f"the condition does not hold after {LIMIT} s:\n{self.said}")
 
     def interrupt(self) -> None:
-        """Sends what Ctrl-C sends."""
+        """Sends SIGINT, as Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
 
     def terminate(self) -> None:
-        """Asks the process to end, as a scheduler does."""
+        """Sends SIGTERM, as a scheduler does."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Ends the process in the middle of whatever it does."""
+        """Sends SIGKILL; fails if the process has ended before."""
         os.kill(self.pid, signal.SIGKILL)
         assert self._process.wait() == -signal.SIGKILL
 
     def end(self) -> int:
-        """Returns the exit code, when the process has come to its end."""
+        """Waits for the end of the process and returns its exit code."""
         try:
             return self._process.wait(LIMIT)
         except subprocess.TimeoutExpired:
@@ -112,48 +112,48 @@ class Running:
 
 
 class Forked(Running):
-    """A module that runs beside the test, without the time that its imports take.
+    """A module that runs beside the test, in a process forked after the imports.
 
-    Where the test is about how a process starts, or about the `python` it needs, use `Running`.
+    Use `Running` for tests of how a process starts.
 
     Args:
-        module: As after `python -m`; or `-c`, then the first argument is what it runs.
-        arguments: Its own.
-        env: All of its environment.
+        module: As after `python -m`; or `-c`, and then the first argument is the code.
+        arguments: The arguments of the module.
+        env: The whole environment; that of the test when not given.
     """
 
     def __init__(
         self, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None
     ) -> None:
         super().__init__([])
-        given = os.environ if env is None else env
-        self._asked = {"module": module, "arguments": list(arguments), "env": dict(given)}
+        environment = dict(os.environ if env is None else env)
+        self._request = {"module": module, "arguments": list(arguments), "env": environment}
 
     def _start(self) -> "Fork":
-        return Fork({**self._asked, "output": self._output.name})
+        return Fork({**self._request, "output": self._output.name})
 
 
 def finish_forked(module: str, *arguments: str) -> str:
-    """Returns what a module printed, after it came to a good end."""
+    """Returns the output of a module, which must exit with code 0."""
     with Forked(module, arguments) as running:
         assert running.end() == 0, running.said[-3000:]
         return running.said
 
 
 class Fork:
-    """A process that the process of `tests/forks.py` forked, in the manner of `Popen`."""
+    """A process forked by the server of `tests/forks.py`, with the interface of `Popen`."""
 
-    def __init__(self, asked: dict[str, Any]) -> None:
-        self.pid, self.returncode = ask(asked), None
+    def __init__(self, start: dict[str, Any]) -> None:
+        self.pid, self.returncode = request(start), None
 
     def poll(self) -> int | None:
         """Returns the exit code, None while the process runs."""
         if self.returncode is None:
-            self.returncode = ask({"pid": self.pid})
+            self.returncode = request({"pid": self.pid})
         return self.returncode
 
     def wait(self, timeout: float = LIMIT) -> int:
-        """Returns the exit code at the end of the process."""
+        """Waits for the end of the process and returns its exit code."""
         for _ in range(round(timeout / PAUSE)):
             if (code := self.poll()) is not None:
                 return code
@@ -166,13 +166,13 @@ class Fork:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Asks the process to end."""
+        """Sends SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
 
 @cache
 def server() -> subprocess.Popen:
-    """Starts the process that forks; it ends with this one."""
+    """Starts the server that forks; it ends with this process."""
     command = [sys.executable, "-m", "tests.forks"]
     started = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
@@ -187,33 +187,34 @@ def server() -> subprocess.Popen:
     return started
 
 
-def ask(question: dict[str, Any]) -> Any:
-    """Returns what the process that forks answers; threads may ask beside each other."""
-    with ASKING:
-        asked = server()
-        asked.stdin.write(json.dumps(question) + "\n")
-        asked.stdin.flush()
-        answer = asked.stdout.readline()
-    assert answer, "the process that forks has ended: start it with `python -m tests.forks`"
-    return json.loads(answer)
+def request(message: dict[str, Any]) -> Any:
+    """Returns the response of the server that forks; several threads may send requests."""
+    with REQUESTS:
+        forks = server()
+        forks.stdin.write(json.dumps(message) + "\n")
+        forks.stdin.flush()
+        response = forks.stdout.readline()
+    assert response, "the server that forks has ended: start it with `python -m tests.forks`"
+    return json.loads(response)
 
 
 def finish_together(count: int, module: str, *arguments: str) -> str:
-    """Returns what processes of one group printed, each started with what `torchrun` tells it."""
+    """Returns the output of a group of processes, started with the environment of `torchrun`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     with ExitStack() as stack:
-        ranks: list[Running] = []
+        processes: list[Running] = []
         for rank in range(count):
             numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}  # fmt: skip
-            told = {name: str(number) for name, number in numbers.items()}
-            env = {**os.environ, **address, **told, "TORCHELASTIC_RUN_ID": "tests"}
-            ranks.append(stack.enter_context(Forked(module, arguments, env)))
-        # The first that fails says why; those that wait for it need not be waited for.
+            group = {name: str(number) for name, number in numbers.items()}
+            env = {**os.environ, **address, **group, "TORCHELASTIC_RUN_ID": "tests"}
+            processes.append(stack.enter_context(Forked(module, arguments, env)))
+        # The first one that fails says why; the others may wait for it forever.
         for _ in range(round(LIMIT / PAUSE)):
-            for one in ranks:
-                assert one.code in (None, 0), one.said[-3000:]
-            if all(one.code == 0 for one in ranks):
-                return "".join(one.said for one in ranks)
+            for process in processes:
+                assert process.code in (None, 0), process.said[-3000:]
+            if all(process.code == 0 for process in processes):
+                return "".join(process.said for process in processes)
             time.sleep(PAUSE)
-        return pytest.fail(f"still runs after {LIMIT} s:\n" + "".join(one.said for one in ranks))
+        output = "".join(process.said for process in processes)
+        return pytest.fail(f"still runs after {LIMIT} s:\n{output}")

@@ -15,7 +15,7 @@ import torch
 import gpo
 from gpo import Domain, Problem
 from gpo.cli import main
-from gpo.model.registry import BASELINES
+from gpo.model.registry import MODELS, listed_models
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -168,12 +168,12 @@ def test_a_model_of_ones_own_is_registered_as_the_page_shows(monkeypatch):
     (block,) = python_blocks(DOCS / "baselines.md")
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
     with monkeypatch.context() as patch:
-        patch.setitem(BASELINES, "mine", None)
-        del BASELINES["mine"]
+        patch.setitem(MODELS, "mine", None)
+        del MODELS["mine"]
         exec(compile(block, "baselines.md", "exec"), {})
-        model = BASELINES["mine"].build(Problem(2, 1, Domain.unit_box(2)))
+        model = MODELS["mine"].build(Problem(2, 1, Domain.unit_box(2)))
     assert model(torch.zeros(1, 5, 2), torch.zeros(5, 2)).shape == (1, 5, 1)
-    assert "mine" not in BASELINES
+    assert "mine" not in MODELS
 
 
 def test_data_is_opened_as_the_page_shows(tmp_path, monkeypatch):
@@ -196,7 +196,7 @@ def test_a_run_is_configured_as_the_page_shows(tmp_path):
     exec(compile(block, "training.md", "exec"), names)
     (stored,) = re.findall(r"```yaml\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)
     (tmp_path / "run.yaml").write_text(stored)
-    same = gpo.RunConfig.of().changed_by(tmp_path / "run.yaml")
+    same = gpo.RunConfig.of().updated_from_file(tmp_path / "run.yaml")
     assert same == names["config"]
 
 
@@ -223,8 +223,8 @@ def test_a_field_is_represented_pruned_and_compared_as_the_page_shows():
     error, fewer = names["mixture"].error(*given), names["fewer"]
     assert error < 0.1
     assert fewer.error(*given) <= 1.5 * error * (1 + 1e-6)
-    assert names["anywhere"].gradients.shape == (5, 1, 2)
-    assert 0 < len(names["beside"].labels) <= len(fewer)
+    assert names["derivatives"].gradients.shape == (5, 1, 2)
+    assert 0 < len(names["comparison"].labels) <= len(fewer)
 
 
 # Tables that list what code has
@@ -233,7 +233,7 @@ def test_a_field_is_represented_pruned_and_compared_as_the_page_shows():
 def test_every_baseline_is_in_the_list_and_its_files_exist():
     text = (DOCS / "baselines.md").read_text(encoding="utf-8")
     source = DOCS.parent / "src" / "gpo_bench" / "baselines"
-    for name in BASELINES:
+    for name in listed_models()[2:]:
         (row,) = re.findall(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
         files = re.findall(r"`(\w+\.py)`", row)
         assert files

@@ -16,7 +16,7 @@ import tyro
 from torch import Tensor
 from tyro.conf import Positional
 
-from gpo import GaussianParticleOperator, GeometricConfig, coarsen, open_data, relative_l2
+from gpo import GaussianParticleOperator, OperatorConfig, Problem, coarsen, open_data, relative_l2
 
 RATE, WARM_UP, BATCH = 6e-3, 50, 8
 VALIDATION = slice(52, 58)
@@ -38,7 +38,7 @@ class LeadModel:
         self.coords = torch.as_tensor(geometry.coords).float()
         torch.manual_seed(seed)
         self.model = GaussianParticleOperator(
-            GeometricConfig(in_channels=2, out_channels=1, domain=geometry.domain, num_waves=12)
+            Problem(2, 1, geometry.domain), OperatorConfig(num_waves=12)
         )
 
     def __call__(self, state: Tensor, lead: Tensor) -> Tensor:

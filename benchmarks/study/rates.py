@@ -22,7 +22,7 @@ import tyro
 
 from gpo.runs import read_data
 from gpo.training.config import RunConfig
-from gpo.training.divergence import DivergenceWatch
+from gpo.training.divergence import DivergenceDetector
 from gpo.training.fit import train
 from gpo.training.run_folder import Run
 
@@ -87,17 +87,17 @@ def configuration(what: str, folder: Path, seconds: float) -> RunConfig:
 def measure(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Returns what a run came to, with the loss and the gradient norm of every step."""
     seen: list[tuple[float, float]] = []
-    original = DivergenceWatch.after_step
+    original = DivergenceDetector.after_step
 
-    def recorded(self: DivergenceWatch, loss: float, gradient_norm: float, clip: float) -> str:
+    def recorded(self: DivergenceDetector, loss: float, gradient_norm: float, clip: float) -> str:
         seen.append((loss, gradient_norm))
         return original(self, loss, gradient_norm, clip)
 
-    DivergenceWatch.after_step = recorded
+    DivergenceDetector.after_step = recorded
     try:
         train(read_data(config), config, folder, is_quiet=True)
     finally:
-        DivergenceWatch.after_step = original
+        DivergenceDetector.after_step = original
     record = Run(folder).record()
     assert record is not None
     return {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def assignments(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Returns what `name=value` arguments of a flag say."""
+    """Returns the `name=value` arguments of a flag as a mapping."""
     for text in texts:
         if "=" not in text:
             raise ValueError(f"--{flag} takes name=value, got {text!r}.")

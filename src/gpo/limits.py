@@ -1,37 +1,37 @@
-"""How much memory a file or a model may take at once."""
+"""Limits of the memory that a file or a model may take."""
 
 import os
 
 MAX_BYTES = "GPO_MAX_BYTES"
-"""Environment variable: how many bytes a file may take in memory at once."""
+"""Environment variable: maximum number of bytes of a file in memory."""
 
 
 LARGE = 2**30
-"""Bytes from which on a file that unpacks to far more than it holds is refused."""
+"""Bytes in memory above which the compression ratio of a file is limited."""
 
 
 LARGEST_RATIO = 500
-"""Bytes in memory per byte in the file up to which large content is believed; real fields have 50 at most."""
+"""Maximum compression ratio of large files; real fields reach at most 50."""
 
 
 MAX_LAYERS = 1000
 
 
 def max_bytes() -> int:
-    """Returns how many bytes may be read at once: as the user says, else half of the memory."""
-    stated = os.environ.get(MAX_BYTES)
-    if stated is None:
+    """Returns the maximum number of bytes to read at once, by default half of the memory."""
+    text = os.environ.get(MAX_BYTES)
+    if text is None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if not stated.isdecimal() or int(stated) < 1:
-        raise ValueError(f"{MAX_BYTES} must be a number of bytes, got {stated!r}.")
-    return int(stated)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{MAX_BYTES} must be a number of bytes, got {text!r}.")
+    return int(text)
 
 
 def size_problem(needed: int, stored: int) -> str | None:
-    """Returns why content is too large to be read at once, and what allows it; None where it is not.
+    """Returns why a file is too large to be read at once, and how to allow it, else None.
 
     Args:
-        needed: Bytes in memory, as the file declares them.
+        needed: Bytes in memory, as declared in the file.
         stored: Bytes in the file.
     """
     limit = max_bytes()
@@ -44,7 +44,7 @@ def size_problem(needed: int, stored: int) -> str | None:
 
 
 def spell_bytes(count: int) -> str:
-    """Returns a number of bytes in words."""
+    """Returns a number of bytes as text with a unit."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -54,13 +54,13 @@ def spell_bytes(count: int) -> str:
 
 
 def check_depth(name: str, count: int) -> None:
-    """Refuses more layers than any model has: building them would take hours and all memory."""
+    """Raises an error for more layers than could be built in reasonable time and memory."""
     if count > MAX_LAYERS:
         raise ValueError(f"`{name}` must be at most {MAX_LAYERS}, got {name}={count}.")
 
 
 def check_width(name: str, width: int, num_layers: int = 1) -> None:
-    """Refuses a width whose square matrices, one in every layer, would not fit into memory."""
+    """Raises an error if one square matrix per layer would not fit into memory."""
     needed = 4 * width**2 * max(num_layers, 1)
     problem = size_problem(needed, needed)
     if problem is not None:

@@ -1,9 +1,8 @@
-"""Things by name: models, data sets, commands, readers, metrics, figures.
+"""Registries of models, data sets, commands, readers, metrics and figures by name.
 
-A registry knows what this package registers, and what installed plug-ins add: every distribution
-with an entry point in the group `gpo.plugins` names a module, which is imported when a registry is
-first read, and registers its own things there. What is registered as `"module:attribute"` is
-imported when it is used, so that a plug-in costs next to nothing until then.
+Plug-ins extend them: a distribution with an entry point in the group `gpo.plugins` names a module,
+which is imported when a registry is first read and registers its items. An item that is registered
+as `"module:attribute"` is imported when it is first used, so that plug-ins start fast.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -12,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 GROUP = "gpo.plugins"
-"""Entry points of distributions that extend gpo."""
+"""Group of the entry points of plug-ins."""
 
 Item = TypeVar("Item")
 
@@ -21,18 +20,18 @@ _is_loaded = False
 
 
 def load_plugins() -> None:
-    """Imports the modules that installed distributions name, once."""
+    """Imports the modules of installed plug-ins, once."""
     global _is_loaded
     if _is_loaded:
         return
-    # A plug-in reads registries while it is imported.
+    # Set first, because plug-ins read registries while they are imported.
     _is_loaded = True
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         point.load()
 
 
 def resolve(item: Item | str) -> Item:
-    """Returns an item; text is `"module:attribute"`, from where it is imported."""
+    """Returns an item; text of the form `"module:attribute"` is imported."""
     if not isinstance(item, str):
         return item
     module, attribute = item.split(":")
@@ -43,25 +42,25 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
     """Items by name, in the order of registration."""
 
     def __init__(self, kind: str, items: Mapping[str, Item | str] | None = None) -> None:
-        """Makes a registry.
+        """Creates a registry.
 
         Args:
-            kind: What it holds, as errors name it, such as "model".
-            items: What is registered from the start; text is `"module:attribute"`.
+            kind: Kind of the items in error messages, such as "model".
+            items: Initial items by name; text is `"module:attribute"`.
         """
         self.kind = kind
         self._items: dict[str, Item | str] = dict(items or {})
 
     def register(self, name: str, item: Item | str) -> None:
-        """Adds an item under a name that is not taken.
+        """Adds an item under a new name.
 
         Args:
             name: How commands and configurations refer to it.
-            item: The item, or `"module:attribute"`, from which it is imported when it is used.
+            item: The item, or `"module:attribute"`, imported when first used.
         """
         if name in self._items:
             raise ValueError(
-                f"The {self.kind} {name!r} is registered already. Choose another name."
+                f"The {self.kind} {name!r} is already registered. Choose another name."
             )
         self._items[name] = item
 
@@ -73,7 +72,7 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
         return item
 
     def find(self, name: str) -> Item:
-        """Returns an item, or raises a `ValueError` that lists the names that are known."""
+        """Returns an item, or raises a `ValueError` that lists the registered names."""
         if name not in self:
             raise ValueError(f"`{self.kind}` must be one of {', '.join(self)}, got {name!r}.")
         return self[name]

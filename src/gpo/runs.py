@@ -1,4 +1,4 @@
-"""Opens a run folder together with the data it was made from."""
+"""Opens a run folder together with its data."""
 
 import os
 import time
@@ -24,7 +24,7 @@ from gpo.training.setup import split_of
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run folder, its configuration, its data and their split."""
+    """A run folder with its configuration, its data and their split."""
 
     folder: Run
     config: RunConfig
@@ -32,7 +32,7 @@ class OpenRun:
     split: Split[Any]
 
     def forecaster(self) -> Forecaster:
-        """Returns the trained model; refuses where training has not ended, or was of another task."""
+        """Returns the trained model; raises an error if it is missing or of another task."""
         forecaster = Forecaster.load(self.folder.trained_model())
         check_task(self.folder, self.config, self.data, forecaster.task)
         return forecaster
@@ -41,19 +41,19 @@ class OpenRun:
 def check_task(
     folder: Run, config: RunConfig, data: Trajectories | StaticMaps, learned: Task
 ) -> None:
-    """Refuses a configuration that is not that of the model beside it."""
-    asked = config.task
-    if isinstance(data, StaticMaps) or asked.phase == "field":
+    """Raises an error if a configuration differs from the task of its model."""
+    task = config.task
+    if isinstance(data, StaticMaps) or task.phase == "field":
         return
     names = tuple(variable.name for variable in data.forcings)
     pairs = {"forcings": (", ".join(names) or "none", ", ".join(learned.forcings) or "none")}
     for name in ("history", "lead", "predict"):
-        pairs[f"task.{name}"] = getattr(asked, name), getattr(learned, name)
+        pairs[f"task.{name}"] = getattr(task, name), getattr(learned, name)
     for name, (here, there) in pairs.items():
         if here != there:
             raise ValueError(
-                f"{folder.config_file}: field `{name}` is {here}, but the model learned "
-                f"{there}. Write that, or train another run."
+                f"{folder.config_file}: field `{name}` must be {there}, as in the trained model, got "
+                f"{here}. Correct it, or train another run."
             )
 
 
@@ -61,7 +61,7 @@ def open_run(path: str | Path) -> OpenRun:
     """Returns an existing run folder and its data.
 
     Args:
-        path: What `train` or `gpo run` made.
+        path: The folder, written by `train` or `gpo run`.
     """
     folder = Run(Path(path))
     config = folder.config()
@@ -69,12 +69,12 @@ def open_run(path: str | Path) -> OpenRun:
     return OpenRun(folder, config, data, split_of(data, config))
 
 
-def from_anywhere(config: RunConfig) -> RunConfig:
-    """Returns a configuration whose paths do not depend on the folder a command is typed in."""
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """Returns a configuration with absolute paths."""
     data, init = config.data.data, config.optimizer.init
     files = tuple(map(_absolute, data)) if isinstance(data, tuple) else data and _absolute(data)
-    found = {"data": files, "init": init and _absolute(init)}
-    return config.changed(**{name: path for name, path in found.items() if path})
+    paths = {"data": files, "init": init and _absolute(init)}
+    return config.changed(**{name: path for name, path in paths.items() if path})
 
 
 def _absolute(path: str) -> str:
@@ -82,11 +82,11 @@ def _absolute(path: str) -> str:
 
 
 def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:
-    """Returns the data of a run; those of a benchmark are made where they are missing.
+    """Returns the data of a run; missing benchmark data are generated.
 
     Args:
-        config: Which data, and what of them.
-        factor: Every how many sites along each axis, in place of what the run says.
+        config: The run.
+        factor: Coarsening factor; overrides that of the run.
     """
     source = config.data
     variables, path = source.var, source.data or ""
@@ -100,7 +100,7 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
 
 
 def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
-    """Returns how the data of a run are read, and other files for it.
+    """Returns the options for reading the data of a run, or other files for it.
 
     Args:
         config: The run.
@@ -117,14 +117,14 @@ def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
 
 
 def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
-    """Returns another file, read as the data of a run were, with the forcings of the run.
+    """Returns the data of another file, read like those of a run, with its forcings.
 
     Args:
         path: The file.
         config: The run.
-        task: What its model predicts.
+        task: The task of its model.
     """
-    # Of static maps, the reader itself tells inputs from outputs.
+    # For static maps the reader separates inputs and outputs itself.
     variables = config.data.var if task.lead == 0 else task.fields
     reserve = Path(config.data.data) if isinstance(config.data.data, str) else None
     try:
@@ -132,29 +132,29 @@ def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | Stati
             path, read_options(config, variables), config.forcings, reserve=reserve
         )
     except DataError:
-        # New parameters come without fields: their sites are those of the run.
+        # A file with scalars only has no points: those of the run are used.
         maps = read_data(config) if config.data.inputs else None
         if not isinstance(maps, StaticMaps):
             raise
-        found = maps_of_numbers(path, config.data.inputs, maps)
-        if found is None:
+        scalar_maps = maps_of_numbers(path, config.data.inputs, maps)
+        if scalar_maps is None:
             raise
-        return found
+        return scalar_maps
 
 
 def read_other(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
-    """Returns another file, read and coarsened as the data of a run were.
+    """Returns the data of another file, read and coarsened like those of a run.
 
     Args:
         path: The file.
         config: The run.
-        task: What its model predicts.
+        task: The task of its model.
     """
     return coarsen(open_like(path, config, task), config.data.coarsen)
 
 
 def benchmark_file(benchmark: str, preset: str) -> Path:
-    """Returns the data file of a benchmark; the first process makes it, others wait for it."""
+    """Returns the data file of a benchmark; the first process generates it, others wait."""
     path = benchmark_path(benchmark, preset)
     if global_rank() == 0:
         generate(solver_for(benchmark, preset, {}), path)
@@ -164,5 +164,5 @@ def benchmark_file(benchmark: str, preset: str) -> Path:
 
 
 def benchmark_path(benchmark: str, preset: str) -> Path:
-    """Returns where the data of a benchmark are kept."""
+    """Returns the path of the data file of a benchmark."""
     return cache_folder() / f"{benchmark}-{preset}{solver_for(benchmark, preset, {}).suffix}"

@@ -1,4 +1,4 @@
-"""Files of settings, YAML or JSON: their size and depth, and the types of their fields."""
+"""Reads settings from YAML and JSON; checks size, depth and the types of fields."""
 
 import json
 import types
@@ -17,16 +17,16 @@ DEEPEST_YAML = 20
 
 
 class CheckpointError(ValueError):
-    """A file or folder that does not hold what it should; the message names file and field."""
+    """A file or folder with invalid content; the message names file and field."""
 
 
 def read_yaml(path: Path) -> Any:
-    """Returns the content of a YAML file of settings: small, flat, and without references."""
+    """Returns the content of a YAML file of limited size and depth, without aliases."""
     problem = file_problem(path)
     if problem is not None:
         raise ValueError(f"{path} {problem}")
     if path.stat().st_size > LARGEST_YAML:
-        raise ValueError(f"{path}: must have at most {LARGEST_YAML} bytes, as settings have.")
+        raise ValueError(f"{path}: must have at most {LARGEST_YAML} bytes.")
     import yaml
 
     try:
@@ -34,9 +34,11 @@ def read_yaml(path: Path) -> Any:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            # Few references to references are a file of terabytes.
+            # Nested aliases can expand to terabytes.
             if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"{path}: must repeat settings in place of `*{event.anchor}`.")
+                raise ValueError(
+                    f"{path}: must repeat settings instead of the alias `*{event.anchor}`."
+                )
             if depth > DEEPEST_YAML:
                 raise ValueError(f"{path}: must be nested at most {DEEPEST_YAML} deep.")
         return yaml.safe_load(text)
@@ -45,7 +47,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file, which must be a file, of a plausible size and depth."""
+    """Returns the JSON object in a file of limited size and depth."""
     problem = file_problem(path)
     if problem is not None:
         raise CheckpointError(f"{path} {problem}")
@@ -70,19 +72,19 @@ def check_fields(
     prefix: str = "",
     error: type[ValueError] = ValueError,
 ) -> dict[str, Any]:
-    """Returns what a file stores for fields of a data class, lists as tuples.
+    """Checks values for fields of a data class and returns them, lists as tuples.
 
     Args:
         cls: The data class.
-        stored: Values by name, all or some.
-        where: What the message names: the file.
-        prefix: What stands before the name of a field, such as the part it belongs to.
-        error: Raised for a field that `cls` lacks or types otherwise.
+        stored: Values by name, for all or some fields.
+        where: The file, for messages.
+        prefix: Prefix of field names in messages, such as the section.
+        error: Type of error for an unknown field or a wrong type.
     """
-    known, annotations = {one.name for one in fields(cls)}, typing.get_type_hints(cls)
+    names, annotations = {f.name for f in fields(cls)}, typing.get_type_hints(cls)
     checked: dict[str, Any] = {}
     for name, value in stored.items():
-        if name not in known:
+        if name not in names:
             raise error(f"{where}: field `{prefix}{name}` is unknown.")
         checked[name] = tuple(value) if isinstance(value, list) else value
         if not _is_a(checked[name], annotations[name]):

@@ -1,12 +1,12 @@
-"""Text from files, as a terminal may show it."""
+"""Escapes text from files for safe printing."""
 
 import unicodedata
 
 
 def visible(text: str) -> str:
-    """Returns text whose control characters are spelled out: a terminal shows them, and obeys none.
+    """Returns text with control characters escaped, so that a terminal does not execute them.
 
-    So are marks that turn the direction of writing, and bytes of file names that are no text.
+    Marks of text direction and undecodable bytes of file names are escaped as well.
     """
     return "".join(
         letter.encode("unicode_escape").decode() if _is_hidden(letter) else letter

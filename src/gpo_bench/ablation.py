@@ -1,10 +1,8 @@
-"""One part changed at a time, on one column: of gpo, and of the paper's variant as the paper did."""
+"""Ablations of gpo and of the paper's model: one change at a time, on one benchmark."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gpo_bench.columns import COLUMNS
 from gpo_bench.experiment import Experiment
@@ -52,13 +50,13 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
         "predicting the state": {"predict": "state"},
     },
 }
-"""By model, changes to its configuration. The full gpo-paper has 16 Gaussians and fixed lambda."""
+"""Changes to the configuration, by model and row. gpo-paper has 16 Gaussians and fixed lambda."""
 
 PAPER = {
     "gpo-paper": 3.90e-2, "without PG operator": 8.57e-2, "without Gaussian field": 7.44e-2,
     "1 Gaussian": 6.28e-2, "64 Gaussians": 3.84e-2,
 }  # fmt: skip
-"""The paper's numbers; its baseline has 32 Gaussians, and 4.21e-2 with 16."""
+"""Relative L2 in the paper, whose full model has 32 Gaussians; with 16 it has 4.21e-2."""
 
 
 def ablation_experiments(
@@ -67,11 +65,11 @@ def ablation_experiments(
     """Returns one experiment per row and seed.
 
     Args:
-        model: Whose parts are changed, gpo or gpo-paper.
-        column: The data.
-        protocol: What every experiment is given.
-        files: Folder of real files.
-        seeds: Seeds of every row.
+        model: The full model, gpo or gpo-paper.
+        column: A name of `COLUMNS`.
+        protocol: Training budget and learning rates.
+        files: Folder of real data.
+        seeds: Random seeds.
     """
     source = COLUMNS[column].source(column, files, protocol.settings()["preset"])
     return [
@@ -82,29 +80,18 @@ def ablation_experiments(
 
 
 def ablation_table(grid: ExperimentGrid, model: str, column: str, protocol: Protocol) -> Table:
-    """Returns relative L2, parameters and steps of every row; beside the paper's, where it has some."""
+    """Returns relative L2, steps and parameters of each row, and the paper's numbers."""
     columns = ("relative L2", "steps", "parameters") + ("relative L2 (paper)",) * (model != "gpo")
     table = Table(
         f"Ablation of {model} on {column}, {protocol.name} protocol", "row", columns,
         unranked=frozenset(columns[1:]),
     )  # fmt: skip
     for row in ROWS[model]:
-        outcomes = grid.outcomes.get((row, column), [])
-        if outcomes:
-            errors = [outcome.relative_l2 for outcome in outcomes]
-            spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
-            steps = int(np.mean([outcome.steps for outcome in outcomes]))
-            entries = [Entry(float(np.mean(errors)), spread), Entry(steps), Entry(outcomes[0].parameters)]  # fmt: skip
-        else:
-            reason = grid.failures.get((row, column), "not run")
-            entries = [Entry(note=reason), Entry(), Entry()]
+        outcomes = grid.outcomes.get((row, column))
+        parameters = outcomes[0].parameters if outcomes else None
+        entries = [grid.error(row, column), Entry(grid.mean_steps(row, column)), Entry(parameters)]
         table.add(row, entries if model == "gpo" else [*entries, Entry(PAPER.get(row))])
-    table.notes.append(f"{protocol}. Persistence: {_persistence(grid, column)}.")
+    persistence = grid.reference("persistence", column)
+    text = "not measured" if persistence is None else f"{persistence:.3g}"
+    table.notes.append(f"{protocol}. Persistence: {text}.")
     return table
-
-
-def _persistence(grid: ExperimentGrid, column: str) -> str:
-    for (_, place), outcomes in grid.outcomes.items():
-        if place == column and "persistence" in outcomes[0].references:
-            return f"{outcomes[0].references['persistence']:.3g}"
-    return "not measured"

@@ -1,7 +1,8 @@
-"""`gpo bench` and what it makes: table1, ablation, efficiency, rollout, convergence and so on."""
+"""`gpo bench`: the commands that reproduce the paper's tables and figures."""
 
 import shlex
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,50 +39,34 @@ from gpo_bench.table1 import table1, table1_experiments
 
 @dataclass(frozen=True)
 class GridOptions:
-    """How experiments of a table are made, for all models alike."""
+    """Protocol and folders of the experiments, the same for all models."""
 
     protocol: Literal["budget", "steps", "paper"] = "budget"
-    """Equal CPU seconds, equal steps, or the paper's epochs."""
+    """Equal CPU seconds, equal optimiser steps, or the paper's epochs for each experiment."""
     amount: float = 120.0
-    """CPU seconds or steps for every experiment; the tuning of the learning rate comes on top."""
+    """CPU seconds or steps per experiment, without the selection of the learning rate."""
     preset: Literal["quick", "default", "paper"] = "quick"
-    """Size of made data."""
+    """Size of generated data."""
     seeds: tuple[int, ...] = (0,)
-    """Several give mean and spread."""
+    """Random seeds; several give mean and standard deviation."""
     files: Path = Path("../shared/data")
-    """Folder of real files, and of published files of benchmarks as NAME.*."""
+    """Folder of real data, and of published files of benchmarks as NAME.*."""
     runs: Path = Path("runs/bench")
-    """Where experiments are kept; what is finished there is not made again."""
+    """Folder of the experiments; finished experiments are not repeated."""
     jobs: int = 1
-    """Experiments at a time."""
+    """Number of experiments at a time."""
     finished: bool = False
-    """Shows the experiments that are finished and makes no others."""
+    """Uses finished experiments only and runs no others."""
     out: Path = Path("benchmarks/results")
-    """Where tables and figures go."""
+    """Folder for tables and figures."""
 
     @property
     def rules(self) -> Protocol:
-        """The protocol with its amount."""
+        """The protocol of all experiments."""
         return Protocol(self.protocol, self.amount, self.preset)
 
-    def make_column(
-        self, benchmark: str, models: tuple[str, ...], repeated: tuple[str, ...] = (), **also: Any
-    ) -> list[Experiment]:
-        """Makes the experiments of one column of table1, with `also` set in every run, and returns them."""
-        experiments, missing = table1_experiments(
-            models, (benchmark,), self.rules, self.files, self.seeds, repeated
-        )
-        if missing:
-            raise ValueError(f"{benchmark} has no data: {missing[benchmark]}.")
-        experiments = [
-            replace(experiment, settings={**experiment.settings, **also})
-            for experiment in experiments
-        ]
-        self.make(experiments)
-        return experiments
-
-    def make(self, experiments: list[Experiment]) -> ExperimentGrid:
-        """Makes all experiments, with progress."""
+    def run(self, experiments: list[Experiment]) -> ExperimentGrid:
+        """Runs all experiments with a progress bar, and returns their grid."""
         grid = ExperimentGrid(self.runs, str(self.rules))
         if self.finished:
             experiments = [
@@ -89,11 +74,12 @@ class GridOptions:
             ]
             if not experiments:
                 raise ValueError(
-                    f"--finished: {self.runs} has none of these experiments; without it they are made."
+                    f"--finished needs finished experiments in {self.runs}, which has none. "
+                    "Run the command without --finished."
                 )
         else:
             settings = [experiment.settings for experiment in experiments]
-            for name in {made["benchmark"] for made in settings if "benchmark" in made}:
+            for name in {each["benchmark"] for each in settings if "benchmark" in each}:
                 make_data(name, self.rules.settings()["preset"])
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         console = PlainConsole()
@@ -112,20 +98,21 @@ class GridOptions:
 
 @dataclass(frozen=True)
 class BenchTable1:
-    """Relative L2 of all models on all benchmarks and on real files."""
+    """Computes the relative L2 error of all models on all benchmarks and on real data."""
 
     grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
-    """Rows."""
+    """Models, the rows of the table."""
     repeated: tuple[str, ...] = MODELS
-    """Rows that get all seeds; the others get the first."""
+    """Models that use all seeds; the others use the first."""
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
-    """Columns; those without data are a dash with the reason."""
+    """Benchmarks and real data, the columns of the table; columns without data show the reason."""
     earlier: Path | None = None
-    """experiments.json of an earlier experiment grid: fills what is not run now, and is marked where rules differ."""
+    """An experiments.json of an earlier table, which provides missing entries; entries with another
+    protocol are marked."""
 
     def run(self) -> None:
-        """Makes the experiments and writes the table."""
+        """Runs the experiments and writes the table."""
         options, rows = self.grid, self.models
         if self.earlier is not None and not self.earlier.is_file():
             raise ValueError(
@@ -134,11 +121,11 @@ class BenchTable1:
         experiments, missing = table1_experiments(
             self.models, self.benchmarks, options.rules, options.files, options.seeds, self.repeated
         )
-        grid = options.make(experiments)
+        grid = options.run(experiments)
         if self.earlier is not None:
             grid.take_earlier(self.earlier)
-            made = {row for row, _ in (*grid.outcomes, *grid.failures)}
-            rows = tuple(name for name in MODELS if name in made)
+            available = {row for row, _ in (*grid.outcomes, *grid.failures)}
+            rows = tuple(name for name in MODELS if name in available)
         table = table1(grid, rows, self.benchmarks, missing, options.rules)
         _write(options.out / "table1", [table])
         grid.save(options.out / "table1" / "experiments.json")
@@ -146,130 +133,141 @@ class BenchTable1:
 
 @dataclass(frozen=True)
 class BenchAblation:
-    """GPO with one part changed at a time."""
+    """Computes the relative L2 error of gpo with one change at a time."""
 
     grid: GridOptions = GridOptions()
     model: Literal["gpo", "gpo-paper"] = "gpo"
-    """Whose parts."""
+    """Model to change."""
     benchmark: str = "ns2d"
-    """The column it is run on."""
+    """Benchmark or real data, a column of table1."""
 
     def run(self) -> None:
-        """Makes the experiments and writes the table."""
+        """Runs the experiments and writes the table."""
         options = self.grid
         experiments = ablation_experiments(
             self.model, self.benchmark, options.rules, options.files, options.seeds
         )
-        grid = options.make(experiments)
+        grid = options.run(experiments)
         folder = options.out / f"ablation-{self.model}"
         _write(folder, [ablation_table(grid, self.model, self.benchmark, options.rules)])
         grid.save(folder / "experiments.json")
 
 
 @dataclass(frozen=True)
-class BenchRollout:
-    """Error against step, to 20, of models that learned from noisy input."""
+class AbstractColumnBench(ABC):
+    """A command that compares models on one column of table1."""
 
     grid: GridOptions = GridOptions()
     models: tuple[str, ...] = MODELS
-    """Curves."""
-    repeated: tuple[str, ...] = MODELS
-    """Curves that are means over all seeds; the others are of the first."""
+    """Models to compare."""
     benchmark: str = "ns2d"
-    """The column it is taken from."""
-    noise: float = 0.03
-    """Noise on every normalised input in training, the same for all models: forecasts meet their own
-    errors. Chosen on validation data, see benchmarks/study."""
+    """Benchmark or real data, a column of table1."""
 
+    @abstractmethod
     def run(self) -> None:
-        """Makes the experiments that are missing, writes a table and a figure."""
+        """Runs the missing experiments and writes a table, and a figure if there is one."""
+
+    def run_experiments(
+        self, repeated: tuple[str, ...] = (), **changes: Any
+    ) -> tuple[list[Experiment], Path]:
+        """Runs the experiments of the column and returns them with the folder of all experiments.
+
+        Args:
+            repeated: Models that use all seeds; the others use the first.
+            **changes: Further settings of all runs.
+        """
         options = self.grid
-        noisy = {"noise": self.noise, "noise_fraction": 1.0}
-        experiments = options.make_column(self.benchmark, self.models, self.repeated, **noisy)
-        curves = collect_rollouts(experiments, options.runs)
-        figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
-        table = rollout_table(curves, self.benchmark, options.rules)
-        table.notes.append(f"Trained with noise of {self.noise:g} on the normalised input.")
-        _write(options.out / "rollout", [table], {"rollout": figure})
+        experiments, missing = table1_experiments(
+            self.models, (self.benchmark,), options.rules, options.files, options.seeds, repeated
+        )
+        if missing:
+            raise ValueError(
+                f"--benchmark {self.benchmark} has no data: {missing[self.benchmark]}."
+            )
+        experiments = [
+            replace(experiment, settings={**experiment.settings, **changes})
+            for experiment in experiments
+        ]
+        options.run(experiments)
+        return experiments, options.runs
 
 
 @dataclass(frozen=True)
-class BenchConvergence:
-    """Validation error against CPU seconds, of the experiments of table1."""
+class BenchRollout(AbstractColumnBench):
+    """Computes the error of rollouts of up to 20 steps, of models trained with input noise."""
 
-    grid: GridOptions = GridOptions()
-    models: tuple[str, ...] = MODELS
-    """Curves."""
-    benchmark: str = "ns2d"
-    """The column it is taken from."""
+    repeated: tuple[str, ...] = MODELS
+    """Models whose error is a mean over all seeds; the others use the first."""
+    noise: float = 0.03
+    """Standard deviation of Gaussian noise added to normalised inputs in training, the same for all
+    models; selected on validation data (benchmarks/study)."""
 
     def run(self) -> None:
-        """Makes the experiments that are missing, writes a table and a figure."""
-        options = self.grid
-        curves = collect_convergence(options.make_column(self.benchmark, self.models), options.runs)
+        """Runs the missing experiments and writes a table and a figure."""
+        changes = {"noise": self.noise, "noise_fraction": 1.0}
+        curves = collect_rollouts(*self.run_experiments(self.repeated, **changes))
+        figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
+        table = rollout_table(curves, self.benchmark, self.grid.rules)
+        table.notes.append(f"Trained with noise of {self.noise:g} on the normalised input.")
+        _write(self.grid.out / "rollout", [table], {"rollout": figure})
+
+
+@dataclass(frozen=True)
+class BenchConvergence(AbstractColumnBench):
+    """Computes the validation error against CPU seconds of the experiments of table1."""
+
+    def run(self) -> None:
+        """Runs the missing experiments and writes a table and a figure."""
+        curves = collect_convergence(*self.run_experiments())
         figure = draw_curves(
             curves, "CPU seconds of training", "relative L2, validation", f"Training on {self.benchmark}"
         )  # fmt: skip
-        table = convergence_table(curves, self.benchmark, options.rules)
-        _write(options.out / "convergence", [table], {"convergence": figure})
+        table = convergence_table(curves, self.benchmark, self.grid.rules)
+        _write(self.grid.out / "convergence", [table], {"convergence": figure})
 
 
 @dataclass(frozen=True)
-class BenchSpectrum:
-    """Spectra at the end of a rollout, of truth and of the experiments of table1.
+class BenchSpectrum(AbstractColumnBench):
+    """Computes spectra at the end of a rollout, of truth and of the experiments of table1.
 
-    Kinetic energy E(k) where the variable is a vorticity, as on ns2d; else variance.
+    The spectrum is kinetic energy E(k) for vorticity, as on ns2d, and variance for other variables.
     """
 
-    grid: GridOptions = GridOptions()
-    models: tuple[str, ...] = MODELS
-    """Curves."""
-    benchmark: str = "ns2d"
-    """The column it is taken from."""
-
     def run(self) -> None:
-        """Makes the experiments that are missing, writes a table and a figure."""
-        options = self.grid
-        experiments = options.make_column(self.benchmark, self.models)
-        curves, about = collect_spectra(experiments, options.runs)
+        """Runs the missing experiments and writes a table and a figure."""
+        experiments, root = self.run_experiments()
+        curves, about = collect_spectra(experiments, root)
         figure = draw_spectra(curves, about, f"{self.benchmark} after a rollout")
-        table = spectrum_table(experiments, options.runs, self.benchmark, options.rules)
-        _write(options.out / "spectrum", [table], {"spectrum": figure})
+        table = spectrum_table(experiments, root, self.benchmark, self.grid.rules)
+        _write(self.grid.out / "spectrum", [table], {"spectrum": figure})
 
 
 @dataclass(frozen=True)
-class BenchTransfer:
-    """Error on coarser and finer grids and on a random part of the sites, of the experiments of table1."""
+class BenchTransfer(AbstractColumnBench):
+    """Computes the error of the experiments of table1 on other grids and on a subset of the sites.
 
-    grid: GridOptions = GridOptions()
-    models: tuple[str, ...] = MODELS
-    """Rows."""
-    benchmark: str = "ns2d"
-    """The column it is taken from; --files may hold the same data at a finer resolution."""
+    The folder of --files may contain the same data at a finer resolution.
+    """
 
     def run(self) -> None:
-        """Makes the experiments that are missing and writes a table."""
-        options = self.grid
-        experiments = options.make_column(self.benchmark, self.models)
-        _write(
-            options.out / "transfer",
-            [transfer_table(experiments, options.runs, self.benchmark, options.rules)],
-        )
+        """Runs the missing experiments and writes a table."""
+        table = transfer_table(*self.run_experiments(), self.benchmark, self.grid.rules)
+        _write(self.grid.out / "transfer", [table])
 
 
 @dataclass(frozen=True)
 class BenchEfficiency:
-    """Parameters, memory and time of a step at 64 x 64 x 3, batch 16."""
+    """Measures parameters, memory and time of a step at 64 x 64 sites, batch size 16."""
 
     models: tuple[str, ...] = MODELS
-    """Rows."""
+    """Models to measure."""
     repeats: int = 3
-    """Every time is the least of so many."""
+    """Number of measurements, of which the shortest time counts."""
     out: Path = Path("benchmarks/results")
-    """Where the table goes."""
+    """Folder for the tables and the figure."""
 
     def run(self) -> None:
-        """Measures side by side and writes the table."""
+        """Measures all models and writes the tables and a figure."""
         with PlainConsole().status("measuring") as status:
             tables, rows = measure_efficiency(
                 self.models, repeats=self.repeats, on_progress=status.update
@@ -279,15 +277,15 @@ class BenchEfficiency:
 
 @dataclass(frozen=True)
 class BenchScaling:
-    """Time and memory against the number of sites, Gaussians, width and depth."""
+    """Measures time and memory against the number of sites, Gaussians, channels and layers."""
 
     max_sites: int = 2**20
-    """The largest number of sites."""
+    """Largest number of sites."""
     out: Path = Path("benchmarks/results")
-    """Where the tables go."""
+    """Folder for the tables and the figure."""
 
     def run(self) -> None:
-        """Measures side by side and writes the tables."""
+        """Measures all sizes and writes the tables and a figure."""
         with PlainConsole().status("measuring") as status:
             tables, rows = measure_scaling(max_sites=self.max_sites, on_progress=status.update)
         _write(self.out / "scaling", tables, {"scaling": draw_scaling(rows)})
@@ -295,15 +293,15 @@ class BenchScaling:
 
 @dataclass(frozen=True)
 class BenchExport:
-    """Time of inference on fixed sites: eager, exported, compiled and in onnxruntime."""
+    """Measures inference time on fixed sites: eager, exported, compiled and in onnxruntime."""
 
     repeats: int = 2
-    """Every time is the least of so many rounds."""
+    """Number of measurements, of which the shortest time counts."""
     out: Path = Path("benchmarks/results")
-    """Where the tables go."""
+    """Folder for the tables."""
 
     def run(self) -> None:
-        """Measures side by side and writes the tables."""
+        """Measures all backends and writes the tables."""
         require_onnx("gpo bench export")
         with PlainConsole().status("measuring") as status:
             tables, _ = measure_export(repeats=self.repeats, on_progress=status.update)
@@ -314,9 +312,9 @@ class BenchExport:
 
 @dataclass(frozen=True)
 class Bench:
-    """Makes the paper's tables and figures, with all models under the same rules."""
+    """Reproduces the paper's tables and figures, with the same protocol for all models."""
 
-    what: (
+    action: (
         Annotated[BenchTable1, subcommand("table1")]
         | Annotated[BenchAblation, subcommand("ablation")]
         | Annotated[BenchEfficiency, subcommand("efficiency")]
@@ -327,19 +325,19 @@ class Bench:
         | Annotated[BenchScaling, subcommand("scaling")]
         | Annotated[BenchExport, subcommand("export")]
     )
+    """The table or figure."""
 
     def run(self) -> None:
-        """Makes the chosen one."""
-        self.what.run()
+        """Runs the subcommand."""
+        self.action.run()
 
 
 def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None = None) -> None:
-    """Writes tables in three languages and every figure; prints the first language."""
+    """Writes tables as Markdown, LaTeX and HTML, and all figures; prints the Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = shlex.join(["gpo", *sys.argv[1:]])
-    lines = describe_machine(command)
+    notes = describe_machine(shlex.join(["gpo", *sys.argv[1:]]))
     for table in tables:
-        table.notes += lines
+        table.notes += notes
     write_text(folder / "table.md", "\n".join(table.markdown() for table in tables))
     write_text(folder / "table.tex", "\n".join(table.latex() for table in tables))
     head = '<!doctype html>\n<meta charset="utf-8">\n'

@@ -1,6 +1,6 @@
-"""What steps of training and of inference take, in time and memory.
+"""Time and memory of a training step and an inference step.
 
-Every measurement has a process of its own, with one thread.
+Each measurement runs in a new process with one thread.
 """
 
 import ctypes
@@ -16,32 +16,27 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, Task
-from gpo.forecast.models import count_weights
-from gpo.model.config import OperatorConfig
-from gpo.model.operator import GaussianParticleOperator
+from gpo.model.config import PaperConfig
+from gpo.model.model import AbstractModel, build_model
 from gpo.model.presets import preset
 from gpo.model.problem import Problem, UnsupportedGeometryError
-from gpo.model.registry import BASELINES
 from gpo.numerics.domain import Domain
-from gpo.training.config import RunConfig
-from gpo.training.models import build_model
 from gpo.training.objective import training_losses
 from gpo_bench.protocol import MODELS
 
 Row = dict[str, Any]
-"""A measurement as plain values, which JSON can hold and a figure can be drawn from."""
+"""A measurement as plain values that JSON can store, the input of tables and figures."""
 Device = Literal["cpu", "cuda"]
 Allocator = Literal["default", "keeping", "releasing"]
-Given = TypeVar("Given")
-Returned = TypeVar("Returned")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 MEGABYTE = 2**20
-MEASURED_SECONDS, MOST_STEPS = 2.0, 10
-"""Steps are repeated until they took as long, or are as many; two are always made."""
+MAX_SECONDS, MAX_STEPS = 2.0, 10
+"""A step is repeated up to this time or number of steps, but at least twice."""
 DOMAIN = Domain.unit_box(2, periodic=True)
 TASK = Task(
     inputs=("field",), outputs=("field",), units=("",), history=1, lead=1, predict="state",
@@ -52,110 +47,110 @@ TASK = Task(
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A model and the batch that it is given; can be sent to another process."""
+    """A model and the size of its batch; can be sent to another process."""
 
-    build: Callable[[], nn.Module]
+    build: Callable[[], AbstractModel]
+    """Returns a new model."""
     grid_shape: tuple[int, int] = (64, 64)
-    """Sites along both axes; a model may be told nothing of the grid they lie on."""
+    """Number of sites along both axes, also for models on unstructured points."""
     batch_size: int = 16
+    """Number of samples in a step."""
     trains: bool = True
-    """Whether training steps are made, or inference alone."""
+    """Whether to measure training steps as well as inference."""
     device: Device = "cpu"
+    """Device of the model."""
     allocator: Allocator = "default"
-    """What the C library does with freed memory of the CPU: as it likes, keep it, or return it."""
+    """Whether the C library's allocator keeps freed memory, returns it, or decides by size."""
     domain: Domain = DOMAIN
-    """Where the sites are."""
+    """Domain of the sites."""
     most_bytes: int | None = None
-    """Of address space that the process may have; a model that needs more fails, and nothing else."""
+    """Limit of the process's address space; a model that needs more fails with an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a workload takes; None where it was not measured, for the reason in `note`."""
+    """The cost of a workload; None where it was not measured, for the reason in `note`."""
 
     parameters: int | None = None
-    """A complex one counts once."""
+    """Number of parameters; a complex parameter counts once."""
     weight_bytes: int | None = None
+    """Memory of the parameters."""
     training_bytes: int | None = None
-    """Peak of a training step, above model and batch."""
+    """Peak memory of a training step, without model and batch."""
     inference_bytes: int | None = None
+    """Peak memory of an inference step, without model and batch."""
     training_seconds: float | None = None
-    """Of forward, backward and AdamW: CPU seconds; on a GPU, those of the clock."""
+    """Time of forward, backward and AdamW: CPU time, or wall time on a GPU."""
     inference_seconds: float | None = None
+    """Time of a forward pass."""
     note: str = ""
+    """Reason why a quantity was not measured."""
 
-    def beside(self, other: "Cost") -> "Cost":
-        """Returns one cost of a workload measured twice: the shorter times, the higher peaks."""
+    def combine(self, other: "Cost") -> "Cost":
+        """Returns the shorter times and higher peaks of two measurements of the same workload."""
         if self.parameters is None or other.parameters is None:
             return self if self.parameters is None else other
-        both: Row = {}
+        combined: Row = {}
         for part in ("training", "inference"):
-            for unit, choose in (("seconds", min), ("bytes", max)):
+            for unit, select in (("seconds", min), ("bytes", max)):
                 name = f"{part}_{unit}"
-                known = [getattr(cost, name) for cost in (self, other)]
-                both[name] = None if None in known else choose(known)
-        return replace(self, **both)
+                values = [getattr(cost, name) for cost in (self, other)]
+                combined[name] = None if None in values else select(values)
+        return replace(self, **combined)
 
 
 def make_workload(
-    model: str, config: OperatorConfig, *, is_scattered: bool = False, **settings: Any
+    model: str, config: PaperConfig, *, is_unstructured: bool = False, **settings: Any
 ) -> Workload:
-    """Returns the workload of a model by name, for one field in and one out.
+    """Returns the workload of a model with one input and one output field.
 
     Args:
         model: A name of `MODELS`.
-        config: Architecture of gpo-paper; the others are built as a run builds them.
-        is_scattered: Whether the model is to take the sites of the grid as mere points.
+        config: Architecture of gpo-paper; other models have the defaults of a run.
+        is_unstructured: Whether the model treats the sites of the grid as unstructured points.
         **settings: Further fields of `Workload`.
     """
     if model not in MODELS:
-        raise ValueError(f"`models` must be of {', '.join(MODELS)}, got {model!r}.")
-    if model == "gpo-paper":
-        return Workload(build=partial(GaussianParticleOperator, config), **settings)
-    shape = () if is_scattered else settings.get("grid_shape", Workload.grid_shape)
-    problem = Problem(1, 1, DOMAIN, shape)
-    if model in BASELINES:
-        return Workload(build=partial(BASELINES[model].build, problem), **settings)
-    build = partial(
-        build_model, RunConfig(), in_channels=1, out_channels=1, domain=DOMAIN, grid_shape=shape
-    )
+        raise ValueError(f"`models` must be among {', '.join(MODELS)}, got {model!r}.")
+    shape = () if is_unstructured else settings.get("grid_shape", Workload.grid_shape)
+    sizes = config if model == "gpo-paper" else None
+    build = partial(build_model, model, Problem(1, 1, DOMAIN, shape), sizes)
     return Workload(build=build, **settings)
 
 
 def measure_cost(workload: Workload) -> Cost:
-    """Returns what a workload takes in a new process, or the reason why it cannot be run."""
+    """Returns the cost of a workload, measured in a new process, or the reason why it failed."""
     try:
         return in_new_process(_measure_here, workload)
     except UnsupportedGeometryError as error:
         return Cost(note=str(error))
     except BrokenProcessPool:
-        return Cost(note="its process was killed, as happens where memory is short")
-    except Exception as error:  # A model that fails is reported; the others go on.
+        return Cost(note="its process was killed, probably for lack of memory")
+    except Exception as error:  # A failure is reported, so that other models can be measured.
         if workload.most_bytes is not None and "can't allocate memory" in str(error):
             return Cost(note=f"needs more than {workload.most_bytes / 2**30:g} GiB")
         return Cost(note=f"failed: {str(error).strip().splitlines()[0]}")
 
 
-def in_new_process(call: Callable[[Given], Returned], argument: Given) -> Returned:
-    """Returns what a function returns, or raises what it raises, in a process of its own."""
+def in_new_process(call: Callable[[Argument], Result], argument: Argument) -> Result:
+    """Returns the result of a function call in a new process, or raises its exception."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
-    # AdamW imports dynamo at its first step; loaded once, it costs no child anything.
+    # AdamW imports dynamo at its first step; preloaded, it adds nothing to a measurement.
     context.set_forkserver_preload(["__main__", __name__, "torch._dynamo"])
     with ProcessPoolExecutor(1, context) as process:
         return process.submit(call, argument).result()
 
 
 def _measure_here(workload: Workload) -> Cost:
-    """Runs a workload in this process, which should be new: its peak of memory is the peak."""
+    """Returns the cost of a workload in this process, which must be new: its peak is measured."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     _set_allocator(workload.allocator)
     if workload.most_bytes is not None:
-        import resource  # Not there on Windows.
+        import resource  # Does not exist on Windows.
 
-        most = workload.most_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, (workload.most_bytes, workload.most_bytes))
     device = workload.device
     _warm_up(device)
     model = workload.build()
@@ -173,9 +168,9 @@ def _measure_here(workload: Workload) -> Cost:
         optimizer.step()
 
     forecaster.eval()
-    inference_seconds = _shortest(infer, device)
+    inference_seconds = shortest_time(infer, device)
     cost = Cost(
-        parameters=count_weights(model),
+        parameters=model.num_parameters,
         weight_bytes=sum(part.numel() * part.element_size() for part in model.parameters()),
         inference_bytes=_memory(device)[1] - before,
         inference_seconds=inference_seconds,
@@ -183,18 +178,18 @@ def _measure_here(workload: Workload) -> Cost:
     if not workload.trains:
         return cost
     forecaster.train()
-    seconds = _shortest(train, device)
+    seconds = shortest_time(train, device)
     return replace(cost, training_bytes=_memory(device)[1] - before, training_seconds=seconds)
 
 
 def _set_allocator(allocator: Allocator) -> None:
-    """Fixes what glibc otherwise decides by the size of a tensor; elsewhere does nothing.
+    """Sets the policy of glibc's allocator for freed memory; does nothing with other C libraries.
 
-    By default a tensor above 32 MB gets new pages from the system every time, which can take
-    as long as the arithmetic, and leaves none behind; a smaller one is cut from pages that
-    were kept. Times and peaks then bend where tensors of a model pass 32 MB.
+    By default, glibc maps tensors above 32 MB from the system each time, which can take as long as
+    the arithmetic, and unmaps them when freed; smaller tensors come from memory that it keeps. Time
+    and peak memory against size would therefore have a kink at 32 MB.
     """
-    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # Of malloc.h.
+    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # Constants of malloc.h.
     options = {
         "default": {},
         "keeping": {mmap_max: 0, trim_threshold: -1},
@@ -207,15 +202,13 @@ def _set_allocator(allocator: Allocator) -> None:
 
 
 def _warm_up(device: Device) -> None:
-    """Takes one step of a tiny model: what libraries load at their first use is no model's cost."""
-    config = preset("ns2d", hidden_dim=4, num_layers=1, num_heads=1, num_gaussians=2)
-    model, batch = (
-        GaussianParticleOperator(config),
-        _random_batch(Workload(build=nn.Identity, grid_shape=(4, 4), batch_size=1, device=device)),
-    )
-    forecaster = Forecaster(model, TASK).to(device)
+    """Makes one step of a tiny model, so that lazy initialisation of libraries is not measured."""
+    problem, config = preset("ns2d", hidden_dim=4, num_layers=1, num_heads=1, num_gaussians=2)
+    build = partial(build_model, "gpo-paper", problem, config)
+    workload = Workload(build=build, grid_shape=(4, 4), batch_size=1, device=device)
+    forecaster = Forecaster(build(), TASK).to(device)
     optimizer = torch.optim.AdamW(forecaster.parameters())
-    training_losses(forecaster, batch)["total"].backward()
+    training_losses(forecaster, _random_batch(workload))["total"].backward()
     optimizer.step()
 
 
@@ -233,13 +226,12 @@ def _random_batch(workload: Workload) -> Example:
     return example.to(workload.device)
 
 
-def _shortest(step: Callable[[], None], device: Device) -> float:
-    """Returns the seconds of the shortest of several steps, more of them where they are short.
-
-    Only the second finds AdamW's state made.
-    """
+def shortest_time(
+    step: Callable[[], object], device: Device = "cpu", max_steps: int = MAX_STEPS
+) -> float:
+    """Returns the seconds of the shortest of at least two steps; the first one is a warm-up."""
     seconds: list[float] = []
-    while len(seconds) < 2 or (sum(seconds) < MEASURED_SECONDS and len(seconds) < MOST_STEPS):
+    while len(seconds) < 2 or (sum(seconds) < MAX_SECONDS and len(seconds) < max_steps):
         start = _now(device)
         step()
         seconds.append(_now(device) - start)
@@ -247,6 +239,7 @@ def _shortest(step: Callable[[], None], device: Device) -> float:
 
 
 def _now(device: Device) -> float:
+    """Returns CPU time, or wall time after synchronisation with the GPU."""
     if device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -254,22 +247,22 @@ def _now(device: Device) -> float:
 
 
 def _memory(device: Device) -> tuple[int, int]:
-    """Returns the bytes in use now and at the peak."""
+    """Returns the current and the peak memory use in bytes."""
     if device == "cuda":
         return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():
-        # Not `ru_maxrss`, which on Linux begins with the peak of the parent process.
+        # On Linux, `ru_maxrss` would start with the peak of the parent process.
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         now, peak = (1024 * int(fields[name].split()[0]) for name in ("VmRSS", "VmHWM"))
         return now, peak
-    import resource  # Not there on Windows.
+    import resource  # Does not exist on Windows.
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak *= 1 if sys.platform == "darwin" else 1024
     return peak, peak
 
 
-def three_digits(value: int | float | None) -> int | float | None:
-    """Returns a number that an entry spells with at least three digits and without an exponent."""
+def round_large(value: int | float | None) -> int | float | None:
+    """Returns a value, rounded to an integer from 100 on, which tables print without exponent."""
     return round(value) if value is not None and value >= 100 else value

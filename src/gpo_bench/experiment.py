@@ -1,8 +1,8 @@
-"""One experiment of a table: a run folder that is made once, by `gpo run`, and then read.
+"""One experiment of a table: a run folder that `gpo run` writes once.
 
-Every run is a process of its own, `gpo` with a file of settings, so that an experiment is what
-users get. The learning rate of a model on a column is chosen once, on validation data, for all
-its seeds.
+Each run is a separate `gpo` process with a file of settings, so that an experiment reproduces what
+a user gets. The learning rate of a model on a column is selected once on validation data, for all
+seeds.
 """
 
 import hashlib
@@ -25,85 +25,87 @@ from gpo_bench.protocol import Protocol
 
 
 class ExperimentError(RuntimeError):
-    """An experiment that failed; the message is what the run said last."""
+    """An experiment failed; the message is the last line that the run printed."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A model on the data of a column, with everything that decides the outcome."""
+    """A model on the data of a column, with all settings that determine the outcome."""
 
     row: str
-    """What the row is called."""
+    """Name of the table row."""
     column: str
+    """Name of the table column."""
     settings: dict[str, Any]
-    """Data, model and seed: what a run sets beside the protocol."""
+    """Settings of the run besides those of the protocol: data, model and seed."""
     protocol: Protocol
+    """Training budget and learning rates."""
 
     def folder(self, root: Path) -> Path:
-        """Returns where the experiment is kept; other settings make another folder."""
+        """Returns the folder of the experiment, whose name contains a hash of all settings."""
         return root / self.column / f"{self.row}-{_digest(self.settings, self.protocol)}"
 
     def tuning(self, root: Path) -> "Tuning":
-        """Returns the choice of the learning rate, which all seeds share."""
+        """Returns the selection of the learning rate, which all seeds share."""
         settings = {name: value for name, value in self.settings.items() if name != "seed"}
         folder = root / self.column / f"{self.row}-rates-{_digest(settings, self.protocol)}"
         return Tuning(folder, settings, self.protocol)
 
     def outcome(self, root: Path) -> "Outcome | None":
-        """Returns what came out, or None where the experiment is not finished."""
+        """Returns the outcome, or None if the experiment is not finished."""
         path = self.folder(root) / "outcome.json"
         if not path.exists():
             return None
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
         return outcome if outcome.learning_rate == self.tuning(root).best else None
 
-    def run(self, root: Path) -> Run:
+    def run_folder(self, root: Path) -> Run:
         """Returns the run folder."""
         return Run(self.folder(root) / "run")
 
     def results(self, root: Path) -> Results:
-        """Returns all numbers of a finished experiment; scores now what its table had no use for."""
-        run = self.run(root)
+        """Returns all scores of a finished experiment, and computes them if they are missing."""
+        run = self.run_folder(root)
         results = Results.load(run.results_file)
         if results.scope == "all":
             return results
         evaluate(run.folder, self.protocol.threads(os.cpu_count() or 1))
         return Results.load(run.results_file)
 
-    def make(self, root: Path, threads: int) -> "Outcome":
-        """Tunes the learning rate, trains, scores; goes on where it was interrupted.
+    def execute(self, root: Path, threads: int) -> "Outcome":
+        """Returns the outcome of the finished experiment, which resumes where it was interrupted.
 
         Args:
-            root: The folder of all experiments.
-            threads: Threads that the run may have.
+            root: Folder of all experiments.
+            threads: Number of threads available to the run.
         """
-        done = self.outcome(root)
-        if done is not None:
-            return done
+        outcome = self.outcome(root)
+        if outcome is not None:
+            return outcome
         threads = self.protocol.threads(threads)
-        rate = self.tuning(root).choose(threads)
+        rate = self.tuning(root).select(threads)
         folder = self.folder(root)
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            # The lock ends with the process, however that ends.
+            # The system releases the lock when the process ends, even if it is killed.
             with FileLock(folder / "experiment.lock", blocking=False):
-                return self.outcome(root) or self._made(folder, rate, threads)
+                return self.outcome(root) or self._train_and_score(folder, rate, threads)
         except Timeout:
             raise ExperimentError(
-                "another gpo bench is at work on it; run again when that is done"
+                "another gpo bench is running this experiment; run the command again afterwards"
             ) from None
 
-    def _made(self, folder: Path, rate: float, threads: int) -> "Outcome":
+    def _train_and_score(self, folder: Path, rate: float, threads: int) -> "Outcome":
         settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
         run = Run(folder / "run")
         if run.config_file.exists() and run.config().learning_rate != rate:
-            # Another learning rate turned out better since.
+            # A learning rate that was added to the protocol is better.
             shutil.rmtree(run.folder)
         run_gpo("run", settings, run.folder, threads)
         results, log = Results.load(run.results_file), read_log(run)
         outcome = Outcome(
             relative_l2=results.one_step["model"]["relative_l2"],
-            references={who: scores["relative_l2"] for who, scores in results.one_step.items() if who != "model"},
+            references={name: scores["relative_l2"] for name, scores in results.one_step.items() if name != "model"},
             steps=int(max(row["step"] for row in log)) + 1,
             epochs=len(log),
             learning_rate=rate,
@@ -117,36 +119,41 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of an experiment."""
+    """The numbers of a finished experiment."""
 
     relative_l2: float
+    """Relative L2 error of one step on test data."""
     references: dict[str, float]
-    """Relative L2 of what learns nothing, by name."""
+    """Relative L2 error of reference forecasts, such as persistence, by name."""
     steps: int
-    """Optimiser steps that were made."""
+    """Number of optimiser steps."""
     epochs: int
+    """Number of epochs."""
     learning_rate: float
-    """The one that was chosen."""
+    """The selected learning rate."""
     parameters: int
+    """Number of parameters."""
     num_examples: int
-    """Test examples."""
+    """Number of test examples."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The choice of a learning rate: short runs, one per rate of the protocol.
+    """The selection of a learning rate by short runs, one per learning rate of the protocol.
 
-    Rates that the protocol gets later are tried then.
+    If a learning rate is added to the protocol, only its run is missing.
     """
 
     folder: Path
+    """Folder of the short runs."""
     settings: dict[str, Any]
-    """Data and model; the seed is 0."""
+    """Settings of the runs besides those of the protocol: data and model; the seed is 0."""
     protocol: Protocol
+    """Training budget and learning rates."""
 
     @property
     def scores(self) -> dict[float, float]:
-        """The validation score of every learning rate that was tried."""
+        """Validation score of each finished learning rate."""
         if not self._file.exists():
             return {}
         stored = json.loads(self._file.read_text(encoding="utf-8"))
@@ -154,7 +161,7 @@ class Tuning:
 
     @property
     def best(self) -> float | None:
-        """The learning rate with the best score, None where one was not tried yet."""
+        """The learning rate with the best score; None while runs are missing."""
         rates, scores = self.protocol.learning_rates, self.scores
         if len(rates) == 1:
             return rates[0]
@@ -162,24 +169,24 @@ class Tuning:
             return None
         return min(rates, key=lambda rate: scores[rate])
 
-    def choose(self, threads: int) -> float:
-        """Tries what was not tried yet and returns the best; a second seed waits for the first."""
+    def select(self, threads: int) -> float:
+        """Returns the best learning rate after the missing runs; other seeds wait meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "tuning.lock"):
             for rate in self.protocol.learning_rates:
                 if self.best is None and rate not in self.scores:
-                    self._try(rate, threads)
-        chosen = self.best
-        assert chosen is not None
-        return chosen
+                    self._run(rate, threads)
+        best = self.best
+        assert best is not None
+        return best
 
-    def _try(self, rate: float, threads: int) -> None:
+    def _run(self, rate: float, threads: int) -> None:
         run = Run(self.folder / f"{rate:g}")
         settings = {**self.protocol.tuning(), **self.settings, "seed": 0, "learning_rate": rate}
         run_gpo("train", settings, run.folder, threads)
         score = min(row[SCORE] for row in read_log(run) if SCORE in row)
         shutil.rmtree(run.checkpoints, ignore_errors=True)
-        scores = {str(tried): value for tried, value in {**self.scores, rate: score}.items()}
+        scores = {str(key): value for key, value in {**self.scores, rate: score}.items()}
         write_text(self._file, json.dumps(scores, indent=2) + "\n")
 
     @property
@@ -190,37 +197,38 @@ class Tuning:
 def run_gpo(
     command: Literal["run", "train"], settings: dict[str, Any], out: Path, threads: int
 ) -> None:
-    """Trains with `gpo`, and scores one step where the command is `run`.
+    """Trains with `gpo`, and computes one-step scores if the command is `run`.
 
     Args:
-        command: What to do.
-        settings: The configuration; it stays beside the run.
+        command: The command of `gpo`.
+        settings: The configuration, which is saved next to the run folder.
         out: The run folder.
-        threads: Threads that the run may have.
+        threads: Number of threads available to the run.
     """
     config = out.with_name(f"{out.name}.yaml")
     RunConfig.of(**settings).save(config)
-    words = [command, "--config", str(config), "--out", str(out), "--quiet"]
-    _call([*words, "--scope", "one-step"] if command == "run" else words, threads)
+    arguments = [command, "--config", str(config), "--out", str(out), "--quiet"]
+    _call([*arguments, "--scope", "one-step"] if command == "run" else arguments, threads)
 
 
 def evaluate(run: Path, threads: int) -> None:
-    """Scores all there is to score of a run folder."""
+    """Computes all scores of a run folder."""
     _call(["evaluate", str(run)], threads)
 
 
-def _call(words: list[str], threads: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpo", *words],
+def _call(arguments: list[str], threads: int) -> None:
+    """Runs `gpo` in a new process; raises an `ExperimentError` with its last line if it fails."""
+    process = subprocess.run(
+        [sys.executable, "-m", "gpo", *arguments],
         capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )  # fmt: skip
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+    if process.returncode != 0:
+        last = process.stderr.strip().splitlines()[-1:] or ["no message"]
         raise ExperimentError(last[0].removeprefix("error: "))
 
 
 def _digest(settings: dict[str, Any], protocol: Protocol) -> str:
-    """Returns a short hash of all settings."""
+    """Returns a short hash of all settings, which names the folder of an experiment."""
     text = json.dumps([settings, asdict(protocol)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,6 +1,6 @@
-"""A grid of experiments, rows by columns, some at a time.
+"""A grid of experiments: rows by columns, several at a time.
 
-A killed grid goes on where it was, and a failed experiment is reported with its reason.
+An interrupted grid resumes, and failed experiments are recorded with their reason.
 """
 
 import json
@@ -11,25 +11,28 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpo.atomic_files import write_text
 from gpo_bench.columns import COLUMNS
 from gpo_bench.experiment import Experiment, ExperimentError, Outcome
+from gpo_bench.table import Entry
 
 
 @dataclass
 class ExperimentGrid:
-    """Experiments and what became of them."""
+    """The outcomes and failures of experiments, by row and column."""
 
     root: Path
-    """The folder of all experiments."""
+    """Folder of all experiments."""
     rules: str
-    """What every experiment is given, in words."""
+    """Description of the protocol."""
     outcomes: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
-    """By row and column, one per seed."""
+    """Outcomes of all seeds."""
     failures: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By row and column, the reason."""
+    """Reasons of failures."""
     other_rules: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By row and column, the rules of those that were taken from an earlier grid with others."""
+    """Protocols of entries from an earlier grid with a different protocol."""
 
     def run(
         self,
@@ -38,22 +41,22 @@ class ExperimentGrid:
         jobs: int = 1,
         on_done: Callable[[Experiment, str], None] = lambda experiment, message: None,
     ) -> None:
-        """Makes all experiments that are not made yet.
+        """Runs all experiments that are not finished.
 
         Args:
-            experiments: What to make.
-            jobs: How many at a time; they share the cores.
-            on_done: Called after each experiment with a line about it.
+            experiments: The experiments.
+            jobs: Number of experiments at a time, which share the cores.
+            on_done: Called with each experiment and a message when it has ended.
         """
         threads = max(1, (os.cpu_count() or 1) // jobs)
         with ThreadPoolExecutor(jobs) as pool:
-            waiting = {
-                pool.submit(experiment.make, self.root, threads): experiment
+            futures = {
+                pool.submit(experiment.execute, self.root, threads): experiment
                 for experiment in experiments
             }
             try:
-                for future in as_completed(waiting):
-                    experiment = waiting[future]
+                for future in as_completed(futures):
+                    experiment = futures[future]
                     key = (experiment.row, experiment.column)
                     try:
                         outcome = future.result()
@@ -69,28 +72,52 @@ class ExperimentGrid:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def save(self, path: Path) -> None:
-        """Writes every outcome and every failure, from which the tables can be made again."""
+    def error(self, row: str, column: str) -> Entry:
+        """Returns mean and standard deviation of relative L2 over seeds, or why there are none."""
+        outcomes = self.outcomes.get((row, column))
+        if not outcomes:
+            return Entry(note=self.failures.get((row, column), "not run"))
+        errors = [outcome.relative_l2 for outcome in outcomes]
+        spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
+        return Entry(float(np.mean(errors)), spread)
 
-        def place(key: tuple[str, str]) -> dict[str, Any]:
+    def mean_steps(self, row: str, column: str) -> int | None:
+        """Returns the mean number of optimiser steps over seeds; None without outcomes."""
+        outcomes = self.outcomes.get((row, column))
+        return int(np.mean([outcome.steps for outcome in outcomes])) if outcomes else None
+
+    def in_column(self, column: str) -> list[Outcome]:
+        """Returns the first outcome of each row in a column."""
+        return [outcomes[0] for (_, name), outcomes in self.outcomes.items() if name == column]
+
+    def reference(self, name: str, column: str) -> float | None:
+        """Returns the relative L2 of a reference forecast; None if no outcome contains it."""
+        errors = [outcome.references.get(name) for outcome in self.in_column(column)]
+        return next((error for error in errors if error is not None), None)
+
+    def save(self, path: Path) -> None:
+        """Writes all outcomes and failures to a JSON file."""
+
+        def header(key: tuple[str, str]) -> dict[str, Any]:
             rules = self.other_rules.get(key, self._rules_in(key[1]))
             return {"row": key[0], "column": key[1], "rules": rules}
 
         stored = {
             "outcomes": [
-                {**place(key), "seeds": [asdict(outcome) for outcome in outcomes]}
+                {**header(key), "seeds": [asdict(outcome) for outcome in outcomes]}
                 for key, outcomes in sorted(self.outcomes.items())
             ],
             "failures": [
-                {**place(key), "reason": reason} for key, reason in sorted(self.failures.items())
+                {**header(key), "reason": reason} for key, reason in sorted(self.failures.items())
             ],
         }
         write_text(path, json.dumps(stored, indent=2) + "\n")
 
     def take_earlier(self, path: Path) -> None:
-        """Takes what `save` wrote for rows and columns that were not made now.
+        """Adds entries of an earlier grid, written by `save`, that this grid does not have.
 
-        So a grid can be made in several sittings; what was made under other rules stays marked.
+        A table can thus be computed in several sessions. Entries with a different protocol are
+        listed in `other_rules`.
         """
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
@@ -104,19 +131,21 @@ class ExperimentGrid:
             failures = {_key(entry): entry["reason"] for entry in stored["failures"]}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: must be experiments of gpo bench table1, got {error!r}."
+                f"{path}: must be an experiments.json of gpo bench table1, got {error!r}."
             ) from error
-        made = {*self.outcomes, *self.failures}
-        for ours, theirs in ((self.outcomes, outcomes), (self.failures, failures)):
-            new = {key: value for key, value in theirs.items() if key not in made}
-            ours |= new
-            is_other = {key: rules[key] != self._rules_in(key[1]) for key in new}
-            self.other_rules |= {key: rules[key] for key in new if is_other[key]}
+        existing = {*self.outcomes, *self.failures}
+        self.outcomes |= {key: item for key, item in outcomes.items() if key not in existing}
+        self.failures |= {key: item for key, item in failures.items() if key not in existing}
+        self.other_rules |= {
+            key: text
+            for key, text in rules.items()
+            if key not in existing and text != self._rules_in(key[1])
+        }
 
     def _rules_in(self, column: str) -> str:
-        """Returns what every experiment of a column is given, in words."""
-        also = COLUMNS[column].rules
-        return f"{self.rules}; {also}" if also else self.rules
+        """Returns the description of the protocol and of the settings of a column."""
+        settings = COLUMNS[column].rules
+        return f"{self.rules}; {settings}" if settings else self.rules
 
 
 def _key(entry: dict[str, Any]) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""The figures of `gpo bench`: named curves, scaling, efficiency; drawn from rows of tables.
+"""The figures of `gpo bench`: curves, spectra, scaling and efficiency.
 
-Lines differ in marker and style, not in colour alone.
+Lines differ in marker and style as well as in colour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from gpo.report.spectra import draw_slopes, limit_to_truth, spectrum_labels
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Okabe and Ito's colours, which all kinds of colour vision tell apart.
+# The palette of Okabe and Ito, which is safe for colour-blind readers.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = "os^Dvp"
-OURS, OTHERS = "#D55E00", "#0072B2"
+GPO_COLOR, BASELINE_COLOR = "#D55E00", "#0072B2"
 MEGABYTE = 2**20
 REFERENCES = {"truth": ("black", "-"), "persistence": ("0.5", "--"), "climatology": ("0.5", ":")}
-"""Colours and line styles of references, which are no models."""
+"""Colours and line styles of truth and reference forecasts."""
 
 
 def draw_curves(
@@ -34,28 +34,28 @@ def draw_curves(
     *,
     is_log: bool = False,
 ) -> Figure:
-    """Returns one line per name over a logarithmic height.
+    """Returns a figure with one line per name and a logarithmic vertical axis.
 
     Args:
-        curves: By name, abscissae and ordinates.
+        curves: Abscissae and ordinates by name.
         xlabel: Label of the horizontal axis.
         ylabel: Label of the vertical axis.
-        title: Of the figure.
-        is_log: Whether the horizontal axis is logarithmic too.
+        title: Title of the figure.
+        is_log: Whether the horizontal axis is logarithmic as well.
     """
     figure, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
     colors, markers = plt.get_cmap("viridis"), "os^vD<>pP*Xh"
     models = [name for name in curves if name not in REFERENCES]
-    for name, (places, heights) in curves.items():
+    for name, (x, y) in curves.items():
         if name in REFERENCES:
             color, line = REFERENCES[name]
-            axes.plot(places, heights, line, color=color, linewidth=2, label=name)
+            axes.plot(x, y, line, color=color, linewidth=2, label=name)
             continue
         number = models.index(name)
-        color = "#d55e00" if name == "gpo" else colors(number / max(len(models), 1))
+        color = GPO_COLOR if name == "gpo" else colors(number / max(len(models), 1))
         width = 2.5 if name == "gpo" else 1.2
         marker = markers[number % len(markers)]
-        axes.plot(places, heights, color=color, linewidth=width, marker=marker, markersize=4, label=name)  # fmt: skip
+        axes.plot(x, y, color=color, linewidth=width, marker=marker, markersize=4, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title, yscale="log")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if is_log:
@@ -70,46 +70,46 @@ def draw_spectra(
     about: Mapping[str, str],
     title: str,
 ) -> Figure:
-    """Returns spectra of truth and models, with the slopes of turbulence where they are of energy.
+    """Returns a figure of spectra of truth and models; those of energy with reference slopes.
 
     Args:
-        curves: By name, wave numbers or degrees, and what each carries.
-        about: The `quantity` and the `label` of the scale, as `results.json` has them.
-        title: Of the figure.
+        curves: Wavenumbers or degrees, and power, by name.
+        about: The `quantity` and the `label` of the scale, as in `results.json`.
+        title: Title of the figure.
     """
     quantity, label = about.get("quantity", "variance"), about.get("label", "wave number")
     figure = draw_curves(curves, *spectrum_labels(quantity, label), title, is_log=True)
     (axes,) = figure.axes
     if "truth" in curves:
-        numbers, heights = (np.array(part) for part in curves["truth"])
-        limit_to_truth(axes, heights)
+        wavenumbers, power = (np.array(part) for part in curves["truth"])
+        limit_to_truth(axes, power)
         if quantity == "kinetic energy":
-            draw_slopes(axes, numbers, heights)
+            draw_slopes(axes, wavenumbers, power)
             axes.legend(fontsize=8, ncols=2)
     return figure
 
 
 def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
-    """Returns time and memory against one thing that was varied, with the fitted exponents.
+    """Returns a figure of time and memory against one varied quantity, with fitted exponents.
 
     Args:
-        rows: What `measure_scaling` returns.
-        against: sites, or a field of gpo-paper's configuration.
+        rows: Rows of `measure_scaling`.
+        against: The varied quantity: sites, or a field of gpo-paper's configuration.
     """
-    shown = [row for row in rows if row["against"] == against]
-    if not shown:
-        known = ", ".join(dict.fromkeys(row["against"] for row in rows))
-        raise ValueError(f"`against` must be one of {known or 'no rows'}, got {against!r}.")
-    unit = "CPU seconds" if shown[0]["device"] == "cpu" else "seconds"
-    batch = shown[0]["batch_size"]
-    what = f"a step of {batch} sample{'s' if batch > 1 else ''}"
+    sweep = [row for row in rows if row["against"] == against]
+    if not sweep:
+        choices = ", ".join(dict.fromkeys(row["against"] for row in rows))
+        raise ValueError(f"`against` must be one of {choices or 'no rows'}, got {against!r}.")
+    unit = "CPU seconds" if sweep[0]["device"] == "cpu" else "seconds"
+    batch = sweep[0]["batch_size"]
+    step = f"a step of {batch} sample{'s' if batch > 1 else ''}"
     figure, panels = plt.subplots(1, 2, figsize=(12, 6), layout="constrained")
-    _draw_lines(panels[0], shown, "seconds", 1.0)
-    _draw_lines(panels[1], shown, "bytes", 1 / MEGABYTE)
-    panels[0].set(ylabel=f"{unit} of {what}", title="time")
-    panels[1].set(ylabel=f"MB, peak of {what}", title="memory")
+    _draw_lines(panels[0], sweep, "seconds", 1.0)
+    _draw_lines(panels[1], sweep, "bytes", 1 / MEGABYTE)
+    panels[0].set(ylabel=f"{unit} of {step}", title="time")
+    panels[1].set(ylabel=f"MB, peak of {step}", title="memory")
     for axes in panels:
-        axes.set(xlabel=shown[0]["label"], xscale="log", yscale="log")
+        axes.set(xlabel=sweep[0]["label"], xscale="log", yscale="log")
         axes.grid(alpha=0.3)
         if axes.lines:
             below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2}
@@ -118,10 +118,10 @@ def draw_scaling(rows: Rows, against: str = "sites") -> Figure:
 
 
 def draw_efficiency(rows: Rows) -> Figure:
-    """Returns parameters, memory and times of a step as bars, a model per line.
+    """Returns a bar chart of parameters, memory and times of a step.
 
     Args:
-        rows: What `measure_efficiency` returns; a model that was not measured shows why.
+        rows: Rows of `measure_efficiency`; the note of a model without measurements is drawn.
     """
     unit = "CPU s" if rows[0]["device"] == "cpu" else "s"
     panels = (
@@ -133,7 +133,7 @@ def draw_efficiency(rows: Rows) -> Figure:
     size = (15, 1.2 + 0.35 * len(rows))
     figure, grid = plt.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained")
     names = [row["model"] for row in rows]
-    colors = [OURS if name.startswith("gpo") else OTHERS for name in names]
+    colors = [GPO_COLOR if name.startswith("gpo") else BASELINE_COLOR for name in names]
     for axes, (key, label, factor) in zip(grid, panels, strict=True):
         lengths = [factor * (row[key] or 0.0) for row in rows]
         bars = axes.barh(names, lengths, color=colors)
@@ -143,9 +143,9 @@ def draw_efficiency(rows: Rows) -> Figure:
         axes.set(xlabel=label, xlim=(0, 1.25 * max(lengths, default=0.0) or 1.0))
         axes.grid(alpha=0.3, axis="x")
         axes.set_axisbelow(True)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row["note"]:
-            grid[0].text(0, place, f" {row['note']}", va="center", fontsize=8)
+            grid[0].text(0, index, f" {row['note']}", va="center", fontsize=8)
     grid[0].invert_yaxis()
     sites, batch = "×".join(map(str, rows[0]["grid_shape"])), rows[0]["batch_size"]
     figure.suptitle(f"{sites} sites, batch {batch}")
@@ -153,18 +153,17 @@ def draw_efficiency(rows: Rows) -> Figure:
 
 
 def _draw_lines(axes: Axes, rows: Rows, unit: str, factor: float) -> None:
-    """Draws training as full lines and inference as broken ones, a colour per model."""
+    """Draws training as solid and inference as dashed lines, with a colour per model."""
     models = dict.fromkeys(row["model"] for row in rows)
     for model, color, marker in zip(models, cycle(COLORS), cycle(MARKERS), strict=False):
-        mine = [row for row in rows if row["model"] == model]
         for part, line in (("training", "-"), ("inference", "--")):
             key = f"{part}_{unit}"
-            known = [row for row in mine if row[key]]
-            if not known:
+            measured = [row for row in rows if row["model"] == model and row[key]]
+            if not measured:
                 continue
-            exponent = known[0]["exponents"][key]
+            exponent = measured[0]["exponents"][key]
             slope = "" if exponent is None else f", p = {exponent:.2f}"
             axes.plot(
-                [row["value"] for row in known], [factor * row[key] for row in known], line,
+                [row["value"] for row in measured], [factor * row[key] for row in measured], line,
                 color=color, marker=marker, label=f"{model}, {part}{slope}",
             )  # fmt: skip

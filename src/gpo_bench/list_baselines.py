@@ -1,4 +1,4 @@
-"""`gpo baselines`: the other models, their sizes and the sites they can take."""
+"""`gpo baselines`: a list of the baselines with their sizes and supported geometries."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,10 @@ import torch
 from rich.table import Table
 
 from gpo.cli.console import PlainConsole
-from gpo.forecast.models import count_weights
+from gpo.model.model import build_model
 from gpo.model.problem import Problem, UnsupportedGeometryError
-from gpo.model.registry import BASELINES
 from gpo.numerics.domain import Domain
+from gpo_bench.plugin import NETWORKS
 
 PROBLEMS = {
     "grid 64 x 64": Problem(1, 1, Domain.unit_box(2, periodic=True), (64, 64)),
@@ -21,22 +21,23 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Baselines:
-    """Lists the baselines with their parameter counts, or the reason why they cannot take some sites."""
+    """Lists the baselines with their parameter counts and the geometries they support."""
 
     def run(self) -> None:
-        """Prints one row per model, for one field in and one field out."""
-        table = Table(title="Parameters for one field in and one out", show_lines=True)
+        """Prints one row per model, for one input and one output field."""
+        table = Table(title="Parameters for one input and one output field", show_lines=True)
         table.add_column("model")
-        for sites in PROBLEMS:
-            table.add_column(sites, justify="right")
-        for name in BASELINES:
+        for geometry in PROBLEMS:
+            table.add_column(geometry, justify="right")
+        for name in NETWORKS:
             table.add_row(name, *(_count(name, problem) for problem in PROBLEMS.values()))
         PlainConsole(wraps=True).print(table)
 
 
 def _count(name: str, problem: Problem) -> str:
+    """Returns the parameter count of a baseline, or the reason why it has none."""
     try:
         with torch.device("meta"):
-            return f"{count_weights(BASELINES[name].build(problem)):,}"
+            return f"{build_model(name, problem).num_parameters:,}"
     except UnsupportedGeometryError as error:
         return f"- ({error})"

@@ -1,9 +1,12 @@
-"""Registers baselines, data sets and commands with gpo; an entry point names this module."""
+"""Registers baselines, data sets and commands with `gpo`.
+
+The entry point `bench` in the group `gpo.plugins` names this module. It is imported by every
+command, so it refers to networks, solvers and commands by name and imports none of them.
+"""
 
 from gpo.cli.registry import COMMANDS, Command
-from gpo.data.benchmarks import DATA_SETS
-from gpo.model.registry import MODELS, ModelEntry
-from gpo_bench.benchmarks import OTHERS
+from gpo.data.benchmarks import DATA_SETS, Benchmark
+from gpo.model.registry import register_model
 
 NETWORKS = {
     "fno": ("fno", "FNO", "FNOConfig"),
@@ -18,26 +21,59 @@ NETWORKS = {
     "ono": ("ono", "ONO", "ONOConfig"),
     "lno": ("lno", "LNO", "LNOConfig"),
 }
-"""By name: file, network and configuration of every baseline."""
+"""Module, network class and configuration class of each baseline."""
 
 for name, (file, network, config) in NETWORKS.items():
     home = f"gpo_bench.baselines.{file}"
-    MODELS.register(name, ModelEntry(f"{home}:{network}", f"{home}:{config}"))
+    register_model(name, f"{home}:{network}", f"{home}:{config}")
 
-for name, data in OTHERS.items():
-    DATA_SETS.register(name, data)
+SOLVERS = "gpo_bench.solvers"
+NEW_DATA_SETS = {
+    "ns3d": Benchmark(
+        "pdebench",
+        "compressible turbulence in a periodic cube (layout of PDEBench)",
+        solver=f"{SOLVERS}.navier_stokes_3d",
+    ),
+    "era5-temp": Benchmark("gridded", "ERA5 temperature at 2 m", ("t2m",)),
+    "era5-wind": Benchmark("gridded", "ERA5 zonal wind at 10 m", ("u10",)),
+    "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
+    "airfoil": Benchmark(
+        "airfoil",
+        "transonic flow around deformed airfoils (layout of Geo-FNO)",
+        solver=f"{SOLVERS}.airfoils",
+    ),
+    "turbulent": Benchmark(
+        "well",
+        "turbulent radiative mixing layer (turbulent_radiative_layer_2D of The Well)",
+        solver=f"{SOLVERS}.radiative_layer",
+    ),
+    "planetswe": Benchmark(
+        "well",
+        "shallow water on the sphere (planetswe of The Well)",
+        solver=f"{SOLVERS}.shallow_water_sphere",
+    ),
+    "airfoil-series": Benchmark(
+        "mesh-series",
+        "vortex advected past an airfoil, on triangular meshes (layout of MeshGraphNets)",
+        solver=f"{SOLVERS}.airfoil_vortex",
+    ),
+}
+"""Reader, description, variables and solver of each data set."""
+
+for name, benchmark in NEW_DATA_SETS.items():
+    DATA_SETS.register(name, benchmark)
 
 COMMANDS.register(
     "baselines",
     Command(
         "gpo_bench.list_baselines:Baselines",
-        "Lists the baselines, their parameter counts and the sites they can take.",
+        "Lists the baselines with their parameter counts and the geometries they support.",
     ),
 )
 COMMANDS.register(
     "bench",
     Command(
         "gpo_bench.command:Bench",
-        "Makes the paper's tables and figures, with all models under the same rules.",
+        "Reproduces the paper's tables and figures, with the same protocol for all models.",
     ),
 )

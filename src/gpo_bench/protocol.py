@@ -1,6 +1,6 @@
-"""How models are compared: which ones, under which rules, on which machine.
+"""The protocol of all comparisons: models, training budget, learning rates and machine.
 
-The rules are the same for all of them, ours included.
+It is the same for all models, including gpo.
 """
 
 import platform
@@ -12,39 +12,38 @@ from typing import Any, Literal
 
 import torch
 
-from gpo.model.registry import BASELINES
+from gpo.model.registry import listed_models
 from gpo.training.config import RECIPES
-from gpo.training.settings import OURS
 
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
-"""The grid that every model's learning rate is chosen from, on validation data."""
-MODELS = (*OURS, *BASELINES)
-"""All models that are compared, by the names of their rows."""
+"""Learning rates from which the best on validation data is selected for each model."""
+MODELS = tuple(listed_models())
+"""Names of all models, which are also the names of table rows."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What every experiment of a table is given, whichever model is in it."""
+    """The training budget of each experiment, which does not depend on the model."""
 
     name: Literal["budget", "steps", "paper"] = "budget"
-    """budget: the same CPU seconds; steps: the same optimiser steps; paper: the paper's epochs."""
+    """Equal CPU seconds (budget), equal optimiser steps (steps), or the paper's epochs (paper)."""
     amount: float = 120.0
-    """CPU seconds, or steps; epochs are the paper's."""
+    """CPU seconds or steps per experiment; not used with the paper's epochs."""
     preset: Literal["quick", "default", "paper"] = "quick"
-    """Size of made data."""
+    """Size of generated data."""
 
     def settings(self) -> dict[str, Any]:
-        """Returns what a run of this protocol sets."""
+        """Returns the settings of a run."""
         if self.name == "paper":
             return {**RECIPES["paper"], "preset": "paper"}
         limit = (
             {"budget_cpu": self.amount} if self.name == "budget" else {"steps": int(self.amount)}
         )
-        endless = {"epochs": 100_000, "patience": 100_000}
-        return {"preset": self.preset, "noise": 0.0, **endless, **limit}
+        unlimited = {"epochs": 100_000, "patience": 100_000}
+        return {"preset": self.preset, "noise": 0.0, **unlimited, **limit}
 
     def tuning(self) -> dict[str, Any]:
-        """Returns what a run that only compares learning rates sets: a sixth of the amount."""
+        """Returns the settings of a run that tests a learning rate with a sixth of the budget."""
         settings = self.settings()
         for name in ("budget_cpu", "steps"):
             if name in settings:
@@ -52,16 +51,16 @@ class Protocol:
         return settings
 
     def threads(self, available: int) -> int:
-        """Returns how many threads a run takes: CPU seconds of several would count their waiting."""
+        """Returns the threads of a run; one for CPU seconds, which would include idle threads."""
         return 1 if self.name == "budget" else available
 
     @property
     def learning_rates(self) -> tuple[float, ...]:
-        """The learning rates to choose from; the paper's protocol fixes its own."""
+        """The candidate learning rates; the paper's protocol has a single one."""
         return (1e-3,) if self.name == "paper" else LEARNING_RATES
 
     def __str__(self) -> str:
-        """Returns the rules in words, which stand below every table."""
+        """Returns a description for the notes of a table and for `experiments.json`."""
         if self.name == "paper":
             return "protocol paper: AdamW from 1e-3 with StepLR, up to 500 epochs, early stopping"
         unit = "CPU seconds of training" if self.name == "budget" else "steps"
@@ -74,7 +73,7 @@ class Protocol:
 
 
 def describe_machine(command: str) -> list[str]:
-    """Returns lines to stand below a table: command, versions, CPU."""
+    """Returns notes for a table: command, versions, and CPU or GPU."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning", "numpy"))
     python = ".".join(str(part) for part in sys.version_info[:3])
     device = f"; {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""

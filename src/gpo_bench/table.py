@@ -1,28 +1,30 @@
 """A table of numbers with its best entries marked, as Markdown, LaTeX and HTML."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 Marks = dict[int | None, tuple[str, str]]
-"""What stands before and after the best entry, the second, and any other."""
+"""Markup before and after the best entry (1), the second (2), and all others (None)."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One number, or the reason why there is none."""
+    """One number, or the reason why it is missing."""
 
     value: int | float | None = None
+    """The number."""
     spread: float | None = None
     """Standard deviation over seeds."""
     note: str = ""
-    """What stands beside the number, such as the steps made; or the reason for its absence."""
+    """Text in parentheses after the number, such as the steps; or the reason why it is missing."""
     digits: int = 3
+    """Number of significant digits."""
 
     @property
     def text(self) -> str:
-        """The entry without any mark."""
+        """The entry without markup."""
         if self.value is None:
             return f"- ({self.note})" if self.note else "-"
         number = (
@@ -38,25 +40,31 @@ class Table:
     """Rows of entries under named columns."""
 
     title: str
+    """Title above the table."""
     corner: str
+    """Heading of the column of row names."""
     columns: Sequence[str]
+    """Headings of the other columns."""
     rows: dict[str, list[Entry]] = field(default_factory=dict)
+    """Entries by row name."""
     unranked: frozenset[str] = frozenset()
-    """Rows and columns that take no part in best and second: references, the paper's numbers."""
+    """Rows and columns without markup, such as reference forecasts and the paper's numbers."""
     best: Literal["smallest", "none"] = "smallest"
+    """Which entry of a column is the best."""
     notes: list[str] = field(default_factory=list)
     """Lines below the table."""
 
     def add(self, name: str, entries: Sequence[Entry]) -> None:
-        """Appends a row, one entry per column."""
+        """Appends a row with one entry per column."""
         if len(entries) != len(self.columns):
             raise ValueError(
-                f"`entries` must be one for each of {len(self.columns)} columns, got {len(entries)}."
+                f"`entries` must have one entry for each of {len(self.columns)} columns, "
+                f"got {len(entries)}."
             )
         self.rows[name] = list(entries)
 
     def ranks(self, column: int) -> dict[str, int]:
-        """Returns the rows that are best (1) and second (2) in a column."""
+        """Returns the best (1) and the second (2) row of a column."""
         if self.best == "none" or self.columns[column] in self.unranked:
             return {}
         values = {
@@ -72,7 +80,7 @@ class Table:
         marks: Marks = {1: ("**", "**"), 2: ("*", "*"), None: ("", "")}
         lines = [f"### {self.title}", "", f"| {' | '.join((self.corner, *self.columns))} |"]
         lines.append("|" + "---|" * (len(self.columns) + 1))
-        for name, cells in self._marked(marks):
+        for name, cells in self._marked_rows(marks):
             lines.append(f"| {name} | {' | '.join(cell.replace('|', '/') for cell in cells)} |")
         return "\n".join([*lines, "", *(f"{note}\n" for note in self.notes)])
 
@@ -82,7 +90,7 @@ class Table:
         lines = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}", r"\hline"]
         head = (self.corner, *self.columns)
         lines.append(" & ".join(_escape(name) for name in head) + r" \\ \hline")
-        for name, cells in self._marked(marks, _escape):
+        for name, cells in self._marked_rows(marks, _escape):
             lines.append(" & ".join((_escape(name), *cells)) + r" \\")
         lines += [r"\hline", r"\end{tabular}"]
         return "\n".join([*lines, *(f"% {note}" for note in self.notes)]) + "\n"
@@ -93,28 +101,28 @@ class Table:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in (self.corner, *self.columns))
         body = "".join(
             f"<tr><td>{html.escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-            for name, cells in self._marked(marks, html.escape)
+            for name, cells in self._marked_rows(marks, html.escape)
         )
         notes = "".join(f"<p>{html.escape(note)}</p>\n" for note in self.notes)
         return (
             f"<h2>{html.escape(self.title)}</h2>\n<table><tr>{head}</tr>\n{body}</table>\n{notes}"
         )
 
-    def _marked(
-        self, marks: Marks, spell: Callable[[str], str] = str
-    ) -> list[tuple[str, list[str]]]:
+    def _marked_rows(
+        self, marks: Marks, escape: Callable[[str], str] = str
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yields the name and the cells of each row, with markup."""
         ranks = [self.ranks(column) for column in range(len(self.columns))]
-        lines = []
         for name, entries in self.rows.items():
             cells = []
             for column, entry in enumerate(entries):
                 before, after = marks[ranks[column].get(name)]
-                cells.append(f"{before}{spell(entry.text)}{after}")
-            lines.append((name, cells))
-        return lines
+                cells.append(f"{before}{escape(entry.text)}{after}")
+            yield name, cells
 
 
 def _escape(text: str) -> str:
+    """Returns text with the special characters of LaTeX escaped."""
     for character in "&%_#":
         text = text.replace(character, f"\\{character}")
     return text.replace("±", r"$\pm$")

@@ -1,9 +1,8 @@
-"""Table 1 of the paper: relative L2 of every model on every benchmark, and on real files."""
+"""Table 1 of the paper: relative L2 of each model on each benchmark and on files of real data."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from gpo_bench.columns import COLUMNS, PAPER, NoDataError
 from gpo_bench.experiment import Experiment
@@ -12,6 +11,7 @@ from gpo_bench.protocol import MODELS, Protocol
 from gpo_bench.table import Entry, Table
 
 REFERENCES = ("persistence", "climatology", "training mean")
+"""Reference forecasts, which are rows below the models."""
 
 
 def table1_experiments(
@@ -22,22 +22,21 @@ def table1_experiments(
     seeds: Sequence[int],
     repeated: Sequence[str] = MODELS,
 ) -> tuple[list[Experiment], dict[str, str]]:
-    """Returns the experiments, column by column, and the columns without data with their reasons.
+    """Returns the experiments, column by column, and the reasons of columns without data.
 
     Args:
-        models: Rows.
-        columns: Columns.
-        protocol: What every experiment is given.
-        files: Folder of real files.
-        seeds: Seeds of repeated rows.
-        repeated: Rows that get all seeds; the others get the first.
+        models: Names of the rows.
+        columns: Names of the columns.
+        protocol: Training budget and learning rates.
+        files: Folder of real data.
+        seeds: Random seeds.
+        repeated: Rows that use all seeds; the others use the first.
     """
-    names_of = {"models": models, "repeated": repeated, "benchmarks": columns}
-    for kind, names in names_of.items():
-        known = COLUMNS if kind == "benchmarks" else MODELS
+    flags = (("models", models, MODELS), ("repeated", repeated, MODELS), ("benchmarks", columns, COLUMNS))  # fmt: skip
+    for flag, names, choices in flags:
         for name in names:
-            if name not in known:
-                raise ValueError(f"--{kind} must be of {', '.join(known)}, got {name!r}.")
+            if name not in choices:
+                raise ValueError(f"--{flag} must be among {', '.join(choices)}, got {name!r}.")
     experiments, missing = [], {}
     for column in columns:
         try:
@@ -61,7 +60,7 @@ def table1(
     missing: dict[str, str],
     protocol: Protocol,
 ) -> Table:
-    """Returns relative L2 with the steps made; the paper's numbers beside ours, marked as its own."""
+    """Returns the table of relative L2 with the number of steps, and the paper's numbers."""
     paper = [column for column in columns if column in PAPER["gpo-paper"]]
     names = [name for column in columns for name in (column, *([f"{column} (paper)"] if column in paper else []))]  # fmt: skip
     table = Table(
@@ -78,79 +77,58 @@ def table1(
     for reference in REFERENCES:
         entries = []
         for column in columns:
-            entries.append(_reference(grid, reference, column))
+            entries.append(Entry(grid.reference(reference, column)))
             if column in paper:
                 entries.append(Entry())
         if any(entry.value is not None for entry in entries):
             table.add(reference, entries)
     for column, reason in missing.items():
         table.notes.append(f"{column}: - ({reason}).")
-    counts = _test_examples(grid, columns)
+    counts = {
+        column: outcomes[-1].num_examples
+        for column in columns
+        if (outcomes := grid.in_column(column))
+    }
     for rules in sorted(set(grid.other_rules.values())):
-        table.notes.append(f"Marked other rules: {rules}.")
+        table.notes.append(f"Protocol of entries marked other rules: {rules}.")
     table.notes += [
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
-        "In brackets the optimiser steps made. Test examples: "
+        "Numbers in parentheses are optimiser steps. Test examples: "
         + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
         *_settings(counts),
         *_sizes(protocol, counts),
-        "Columns marked (paper) are the paper's numbers, on its data and hardware, not reproduced "
-        "by us.",
+        "Columns marked (paper) are quoted from the paper, with its data and hardware.",
     ]  # fmt: skip
     return table
 
 
 def _entry(grid: ExperimentGrid, model: str, column: str, missing: dict[str, str]) -> Entry:
     key = (model, column)
-    mark = ", other rules" * (key in grid.other_rules)
     if column in missing:
         return Entry()
     if key in grid.failures:
-        return Entry(note=_short(grid.failures[key]))
-    outcomes = grid.outcomes.get(key)
-    if not outcomes:
-        return Entry(note="not run")
-    errors = [outcome.relative_l2 for outcome in outcomes]
-    spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else None
-    steps = int(np.mean([outcome.steps for outcome in outcomes]))
-    return Entry(float(np.mean(errors)), spread, f"{steps:,}{mark}")
-
-
-def _reference(grid: ExperimentGrid, who: str, column: str) -> Entry:
-    for (_, place), outcomes in grid.outcomes.items():
-        if place == column and who in outcomes[0].references:
-            return Entry(outcomes[0].references[who])
-    return Entry()
-
-
-def _test_examples(grid: ExperimentGrid, columns: Sequence[str]) -> dict[str, int]:
-    return {
-        column: outcomes[0].num_examples
-        for column in columns
-        for (_, place), outcomes in grid.outcomes.items()
-        if place == column
-    }
+        # Errors about an unsupported geometry all start with the same words.
+        return Entry(note=grid.failures[key].split("cannot take these sites: ")[-1])
+    entry, steps = grid.error(model, column), grid.mean_steps(model, column)
+    if steps is None:
+        return entry
+    return replace(entry, note=f"{steps:,}{', other rules' * (key in grid.other_rules)}")
 
 
 def _settings(columns: Iterable[str]) -> list[str]:
-    """Returns in words what columns set for all models alike."""
-    named = [f"{name} {COLUMNS[name].rules}" for name in columns if COLUMNS[name].rules]
-    return [f"Settings of columns: {'; '.join(named)}."] if named else []
+    """Returns a note on the settings of columns, which are the same for all models."""
+    texts = [f"{name} {COLUMNS[name].rules}" for name in columns if COLUMNS[name].rules]
+    return [f"Settings of columns: {'; '.join(texts)}."] if texts else []
 
 
 def _sizes(protocol: Protocol, columns: Iterable[str]) -> list[str]:
-    """Returns in words what makes the columns of the quick preset small."""
+    """Returns a note on the resolution and batch size of columns with the quick preset."""
     if protocol.settings()["preset"] != "quick":
         return []
     sizes = {name: {"coarsen": 1, "batch_size": 8, **COLUMNS[name].quick} for name in columns}
     return [
-        "Every n-th site along each axis: "
+        "Coarsening factor along each axis: "
         + ", ".join(f"{name} {size['coarsen']}" for name, size in sizes.items())
-        + ". Examples in a batch: "
+        + ". Batch size: "
         + ", ".join(f"{name} {size['batch_size']}" for name, size in sizes.items()) + "."
     ]  # fmt: skip
-
-
-def _short(reason: str) -> str:
-    """Returns the reason without the words that every refusal begins with."""
-    return reason.split("cannot take these sites: ")[-1]

@@ -1,6 +1,6 @@
 """The web page of a trained run: `gpo explore RUN`.
 
-`server.py` serves `app.py`, which validates requests (`requests.py`) behind `security.py` and answers
-them with packets of arrays (`arrays.py`): fields in `answers.py`, layers and particles in
-`internals.py`, attribution in `attribution.py`, motion in `motion.py`. `session.py` holds the run, `static/` the page.
+`server.py` serves the application of `app.py`, behind the checks of `security.py`. `panels.py` lists
+the panels: `requests.py` validates the request of each, `answers.py` and the modules beside it compute
+the answers, packets of arrays (`arrays.py`). `session.py` holds the run, `static/` the page.
 """

@@ -1,4 +1,4 @@
-"""Answers about fields: input, truth, prediction, prediction under ablation, rollout."""
+"""Answers about fields: input, truth, prediction with and without ablations, attribution, rollout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from gpo.data.dataset import Trajectories
 from gpo.data.splits import TimeSlice
 from gpo.forecast import rollout as forecasts
 from gpo.forecast.examples import Example
-from gpo.model.ablation import Ablation
 from gpo.numerics.norms import relative_l2, rmse
 from gpo_explore.arrays import Packet
 from gpo_explore.attribution import attribute
@@ -21,31 +20,31 @@ from gpo_explore.requests import AblationRequest, ExampleRequest, PointRequest, 
 from gpo_explore.session import AbandonedError, Session
 
 MAX_STEPS = 50
-"""Steps of a rollout, while the page waits."""
+"""Largest number of rollout steps."""
 NO_CLIMATOLOGY = (
-    "No climatology: sites differ, or training frames are missing or too many to average."
+    "No climatology: the sites vary, or the training frames are missing or too many to average."
 )
 
 
 def sites(session: Session, request: ExampleRequest) -> Packet:
-    """Returns where the sites are and how they are drawn."""
-    is_known = session.example(request.example).weights[0].numpy() > 0
-    return session.plane(request.example).packet(is_known)
+    """Returns the coordinates of the sites and how to draw them."""
+    is_active = session.example(request.example).weights[0].numpy() > 0
+    return session.plane(request.example).packet(is_active)
 
 
 def frames(session: Session, request: ExampleRequest) -> Packet:
-    """Returns input, truth and the prediction of the intact model."""
+    """Returns input, truth and the prediction of the full model."""
     example = session.example(request.example)
     whole = session.prediction(request.example)
     arrays = {"given": example.fields[0], "truth": example.target[0], "whole": whole}
     return Packet(
-        {name: part.numpy() for name, part in arrays.items()},
+        {name: frames.numpy() for name, frames in arrays.items()},
         {"errors": _errors(whole, example.target[0], example)},
     )
 
 
 def prediction(session: Session, request: AblationRequest) -> Packet:
-    """Returns the prediction under an ablation, its errors, and its change."""
+    """Returns the ablated prediction, its errors, and its difference from the full model's."""
     example = session.example(request.example)
     whole = session.prediction(request.example)
     predicted, seconds = session.timed_prediction(request.example, request.ablation)
@@ -58,30 +57,28 @@ def prediction(session: Session, request: AblationRequest) -> Packet:
 
 
 def value(session: Session, request: PointRequest) -> Packet:
-    """Returns the prediction of all variables at any point."""
+    """Returns the prediction of all variables at an arbitrary point."""
     example = session.example(request.example)
     coords = session.plane(request.example).coords_of(request.point)
     query = torch.from_numpy(coords)[None]
-    with torch.no_grad():
+    operator = session.forecaster.operator
+    with torch.no_grad(), request.ablation.applied(operator):
         values = session.forecaster(
-            example.frames, example.coords, weights=example.site_weights, queries=query,
-            ablation=_ablation_of(request),
-        )[0, 0]  # fmt: skip
+            example.frames, example.coords, weights=example.site_weights, queries=query
+        )[0, 0]
     return Packet({}, {"values": values.tolist()})
 
 
 def dependence(session: Session, request: PointRequest) -> Packet:
     """Returns the contributions of sites and modes to the prediction at a point."""
     forecaster = session.forecaster
-    if request.variable >= len(forecaster.task.outputs):
-        count = len(forecaster.task.outputs)
-        raise ValueError(f"`variable` must be from 0 to {count - 1}, got {request.variable}.")
+    request.check(len(forecaster.task.outputs))
     example, plane = session.example(request.example), session.plane(request.example)
     site = plane.nearest_site(request.point)
-    found = attribute(forecaster, example, site, request.variable, request.ablation)
-    arrays = {"regions": found.regions.numpy()}
-    if found.modes is not None:
-        arrays["modes"] = found.modes.numpy()
+    attribution = attribute(forecaster, example, site, request.variable, request.ablation)
+    arrays = {"regions": attribution.regions.numpy()}
+    if attribution.modes is not None:
+        arrays["modes"] = attribution.modes.numpy()
     metadata = {
         "site": site,
         "place": plane.positions[site].tolist(),
@@ -89,7 +86,7 @@ def dependence(session: Session, request: PointRequest) -> Packet:
         "predicted": float(
             session.prediction(request.example, request.ablation)[site, request.variable]
         ),
-        "attributed": found.attributed,
+        "attributed": attribution.attributed,
         "of": "change" if forecaster.task.predict == "increment" else "value",
     }
     return Packet(arrays, metadata)
@@ -98,25 +95,26 @@ def dependence(session: Session, request: PointRequest) -> Packet:
 def rollout(
     session: Session, request: RolloutRequest, is_abandoned: Callable[[], bool] = lambda: False
 ) -> Packet:
-    """Returns a rollout and the truth, as far as the data reaches, and the errors of references.
+    """Returns a rollout and the truth, as far as there is data, and the errors of reference forecasts.
 
     Args:
         session: The run.
-        request: What is asked for.
-        is_abandoned: Whether nobody waits any more; it then ends after the step under way.
+        request: Example, number of steps and ablation.
+        is_abandoned: Checked before every step; the rollout is aborted if it returns True.
     """
     if not 1 <= request.steps <= MAX_STEPS:
         raise ValueError(f"`steps` must be from 1 to {MAX_STEPS}, got {request.steps}.")
     if is_abandoned():
         raise AbandonedError
     with session.lock:
-        start = series(session, request)
+        start = rollout_start(session, request)
     example, truth = start.example, start.truth
     steps: list[Tensor] = []
-    with session.rollout_lock:
+    model = session.rollout_forecaster.model
+    with session.rollout_lock, request.ablation.applied(model.operator):
         for step in forecasts.rollout_steps(
             session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.site_weights, forcings=start.forcings, ablation=_ablation_of(request),
+            weights=example.site_weights, forcings=start.forcings,
         ):  # fmt: skip
             if is_abandoned():
                 raise AbandonedError
@@ -125,66 +123,63 @@ def rollout(
     forecast, true_frames = torch.stack(steps), torch.from_numpy(truth)
     references = {"persistence": example.fields[0, -1].expand_as(forecast)}
     if climatology is not None:
-        references["climatology"] = climatology.at(start.later)
+        references["climatology"] = climatology.at(start.frames)
 
-    def errors(guesses: Tensor) -> list[dict[str, Any]]:
-        pairs = zip(guesses, true_frames, strict=True)
-        return [_errors(guess, true, example) for guess, true in pairs]
+    def errors(forecasts: Tensor) -> list[dict[str, Any]]:
+        pairs = zip(forecasts, true_frames, strict=True)
+        return [_errors(predicted, true, example) for predicted, true in pairs]
 
     arrays = {"forecast": forecast.numpy(), "truth": truth}
     metadata = {
         "errors": errors(forecast), "times": start.times, "labels": start.labels,
-        "references": {name: errors(guesses) for name, guesses in references.items()},
+        "references": {name: errors(reference) for name, reference in references.items()},
         "no_climatology": None if climatology is not None else NO_CLIMATOLOGY,
     }  # fmt: skip
     return Packet(arrays, metadata)
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a rollout starts from, and what really followed."""
+class RolloutStart:
+    """The input of a rollout, and the true frames to compare it with."""
 
     example: Example
     truth: np.ndarray
     forcings: Tensor
-    later: range
-    """Numbers of the frames that are forecast."""
+    frames: range
+    """Indices of the forecast frames."""
     times: list[float]
     labels: list[str]
     """Their dates or times."""
 
 
-def series(session: Session, request: RolloutRequest) -> Start:
-    """Returns what a rollout starts from; the true frames, forcings, times and dates after it."""
+def rollout_start(session: Session, request: RolloutRequest) -> RolloutStart:
+    """Returns the input of a rollout, and the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
-    member, data, task = session.members[request.example], session.data, session.forecaster.task
-    if not isinstance(member, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
-        raise ValueError("Only a forecast of a time series can be rolled out.")
-    ends = [other.target for other in session.members if other.trajectory == member.trajectory]
-    num_steps = min(request.steps, (max(ends) - member.last) // task.lead)
-    stop = member.last + num_steps * task.lead + 1
-    read = data.frames(member.trajectory, slice(member.first, stop, task.lead))
-    later = range(member.last + task.lead, stop, task.lead)
-    times, labels = data.time[list(later)].astype(float).tolist(), data.time_labels(later)
-    ahead = np.arange(member.last + 2 * task.lead, stop, task.lead)
-    forcings = torch.from_numpy(data.forcing_frames(member.trajectory, ahead))[None]
-    truth = read[task.history :].astype(np.float64)
-    return Start(example, truth, forcings, later, times, labels)
+    sample, data, task = session.members[request.example], session.data, session.forecaster.task
+    if not isinstance(sample, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
+        raise ValueError("A rollout needs a model that forecasts a time series.")
+    ends = [other.target for other in session.members if other.trajectory == sample.trajectory]
+    num_steps = min(request.steps, (max(ends) - sample.last) // task.lead)
+    stop = sample.last + num_steps * task.lead + 1
+    values = data.frames(sample.trajectory, slice(sample.first, stop, task.lead))
+    frames = range(sample.last + task.lead, stop, task.lead)
+    times, labels = data.time[list(frames)].astype(float).tolist(), data.time_labels(frames)
+    later = np.arange(sample.last + 2 * task.lead, stop, task.lead)
+    forcings = torch.from_numpy(data.forcing_frames(sample.trajectory, later))[None]
+    truth = values[task.history :].astype(np.float64)
+    return RolloutStart(example, truth, forcings, frames, times, labels)
 
 
 def _errors(
-    guess: Float[Tensor, "points outputs"], truth: Float[Tensor, "points outputs"], example: Example
+    predicted: Float[Tensor, "points outputs"],
+    truth: Float[Tensor, "points outputs"],
+    example: Example,
 ) -> dict[str, Any]:
-    """Returns relative L2 of all variables, and the root mean square of each in its units."""
+    """Returns the relative L2 error over all variables, and the RMS error of each in its units."""
     weights = example.weights * truth.isfinite().all(-1)
-    guess, truth = guess[None], truth.nan_to_num()[None]
+    predicted, truth = predicted[None], truth.nan_to_num()[None]
     by_variable = [
-        rmse(guess[..., n : n + 1], truth[..., n : n + 1], weights).item()
+        rmse(predicted[..., n : n + 1], truth[..., n : n + 1], weights).item()
         for n in range(truth.shape[-1])
     ]
-    return {"relative_l2": relative_l2(guess, truth, weights).item(), "rms": by_variable}
-
-
-def _ablation_of(request: AblationRequest) -> Ablation | None:
-    """Returns the ablation; None where nothing is switched off, which any model accepts."""
-    return None if request.ablation == Ablation() else request.ablation
+    return {"relative_l2": relative_l2(predicted, truth, weights).item(), "rms": by_variable}

@@ -1,9 +1,8 @@
-"""The web application: one page, its files, and answers as packets of arrays."""
+"""The web application: the page, its files, and answers to its requests as packets of arrays."""
 
 import asyncio
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
 from importlib.resources import files
 from typing import Any
 
@@ -15,70 +14,30 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gpo_explore import answers, internals, motion, saved
+from gpo.registry import resolve
 from gpo_explore.arrays import Packet, pack, to_json
-from gpo_explore.comparison import compared
+from gpo_explore.comparison import other_run_metadata
 from gpo_explore.metadata import run_metadata
-from gpo_explore.questions import QUESTIONS
-from gpo_explore.requests import (
-    AblationRequest,
-    ExampleRequest,
-    FlowRequest,
-    PointRequest,
-    RolloutRequest,
-    TracerRequest,
-    WindowRequest,
-    read_request,
-)
-from gpo_explore.security import MOST_BYTES, Guard, refused
-from gpo_explore.session import AbandonedError, Recent, Session
+from gpo_explore.panels import PANELS, Panel
+from gpo_explore.requests import ExampleRequest, read_request
+from gpo_explore.security import MAX_BODY_BYTES, Guard, error_response
+from gpo_explore.session import AbandonedError, RecentCache, Session
 
-TYPES = {
+MEDIA_TYPES = {
     "html": "text/html",
     "js": "text/javascript",
     "css": "text/css",
     "svg": "image/svg+xml",
     "json": "application/json",
 }
-"""Media types by file ending."""
-MAX_KEPT = 2 * 2**20
-"""Most bytes of an answer that is cached."""
-SECONDS_FOR_BODY = 10.0
-"""How long a request may take to arrive."""
-MOST_REQUESTS, MOST_HELD = 500, 8 * MOST_BYTES
-"""Requests that may be under way at once, and the bytes of all their bodies: what waits is bounded."""
-FULL = "Too many requests wait for an answer. Ask again later."
-
-
-@dataclass(frozen=True)
-class Answer:
-    """How one kind of request is read and answered."""
-
-    request: type[Any]
-    answer: Callable[..., Packet | bytes]
-    """Called with the session and the request."""
-    is_long: bool = False
-    """Whether it takes the locks it needs itself, so that nothing else waits meanwhile; it is also
-    called with what tells that nobody waits for it any more."""
-
-
-ANSWERS = {
-    "sites": Answer(ExampleRequest, answers.sites),
-    "frames": Answer(ExampleRequest, answers.frames),
-    "prediction": Answer(AblationRequest, answers.prediction),
-    "internals": Answer(AblationRequest, internals.layers),
-    "particles": Answer(AblationRequest, internals.particles),
-    "window": Answer(WindowRequest, internals.window),
-    **{what: Answer(*parts) for what, parts in QUESTIONS.items()},
-    "value": Answer(PointRequest, answers.value),
-    "dependence": Answer(PointRequest, answers.dependence),
-    "rollout": Answer(RolloutRequest, answers.rollout, is_long=True),
-    "motion": Answer(ExampleRequest, motion.motion, is_long=True),
-    "flow": Answer(FlowRequest, motion.flow, is_long=True),
-    "tracers": Answer(TracerRequest, motion.tracers, is_long=True),
-    "netcdf": Answer(AblationRequest, saved.netcdf),
-}
-"""All kinds of requests, by the last part of the address."""
+"""Media types by file suffix."""
+MAX_CACHED_BYTES = 2 * 2**20
+"""Largest answer that is cached."""
+BODY_TIMEOUT = 10.0
+"""Seconds within which the body of a request must arrive."""
+MAX_REQUESTS, MAX_PENDING_BYTES = 500, 8 * MAX_BODY_BYTES
+"""Largest number of pending requests, and of bytes in their bodies; both bound the memory."""
+BUSY = "The server has too many pending requests. Try again later."
 
 
 def make_app(session: Session, *, token: str | None = None, cookie: str = "gpo-explore") -> ASGIApp:
@@ -86,8 +45,8 @@ def make_app(session: Session, *, token: str | None = None, cookie: str = "gpo-e
 
     Args:
         session: The run.
-        token: What a visitor must hold; none is needed on the loopback address.
-        cookie: Name under which a browser keeps the token.
+        token: Access token that every request must carry; None on the loopback address.
+        cookie: Name of the cookie that holds the token.
     """
     page = Page(session)
     routes = [
@@ -95,146 +54,155 @@ def make_app(session: Session, *, token: str | None = None, cookie: str = "gpo-e
         Route("/static/{name}", page.file, methods=["GET"]),
         Route("/api/run", page.run, methods=["GET"]),
         Route("/api/progress", page.progress, methods=["GET"]),
-        Route("/api/{what}", page.answer, methods=["POST"]),
+        Route("/api/{name}", page.answer, methods=["POST"]),
     ]
     handlers: dict[Any, Any] = {HTTPException: _http_error, Exception: _server_error}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token, cookie)
 
 
 class Page:
-    """Answers requests; computes in a worker thread, one at a time, so that files never wait."""
+    """Handlers of all requests. Worker threads compute the answers, so files are never delayed."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        # Only what lies in the folder has an address: no path can lead elsewhere.
+        # Files are read here, and requests only look up names, so no path leads outside.
         folder = files("gpo_explore") / "static"
         self._files = {
-            part.name: part.read_bytes() for part in folder.iterdir() if _ending(part.name) in TYPES
+            file.name: file.read_bytes()
+            for file in folder.iterdir()
+            if _suffix(file.name) in MEDIA_TYPES
         }
-        self._recent = Recent[bytes](32, lambda content: len(content) <= MAX_KEPT)
-        # Whoever waits does so without a thread: threads are few, and a wait can be given up.
-        self._turn = CapacityLimiter(1)
-        # Those who roll out share a model; long questions have copies, and wait for their own kind.
-        self._long_turn = CapacityLimiter(1)
-        self._own_turns = {
-            what: CapacityLimiter(1) for what, (_, _, is_long) in QUESTIONS.items() if is_long
-        }
-        self._num_under_way = self._bytes_held = 0
+        self._panels: list[dict[str, str]] = []
+        for name, panel in PANELS.items():
+            if panel.module is not None:
+                self._panels.append({"name": name, "title": panel.title})
+                self._files[f"panel-{name}.js"] = panel.module.read_bytes()
+        self._recent = RecentCache[bytes](32, lambda content: len(content) <= MAX_CACHED_BYTES)
+        # Waiting requests hold no thread: threads are few, and a wait can be cancelled.
+        self._queues = defaultdict[tuple[str, str], CapacityLimiter](lambda: CapacityLimiter(1))
+        self._num_pending = self._pending_bytes = 0
 
     async def file(self, request: Request) -> Response:
         """Returns the page or one of its files."""
         name = request.path_params.get("name", "index.html")
         if name not in self._files:
             raise HTTPException(404, f"There is no file {name[:80]!r}.")
-        return Response(self._files[name], media_type=TYPES[_ending(name)])
+        return Response(self._files[name], media_type=MEDIA_TYPES[_suffix(name)])
 
     async def run(self, request: Request) -> Response:
-        """Returns the metadata of the run."""
-        content = await to_thread.run_sync(self._run, limiter=self._turn)
+        """Returns the metadata of the run as JSON."""
+        content = await to_thread.run_sync(self._run, limiter=self._queues["session", ""])
         return Response(content, media_type="application/json")
 
     async def progress(self, request: Request) -> Response:
-        """Returns how far what takes long has come; it waits for nothing."""
-        # A copy, made at once: a thread that computes may add to it meanwhile.
+        """Returns the progress of long computations as JSON, without waiting for any of them."""
+        # A copy, because a worker thread may change the dictionary meanwhile.
         return Response(to_json(dict(self.session.progress)), media_type="application/json")
 
     async def answer(self, request: Request) -> Response:
-        """Returns a packet, or an error that states what is wrong with the request."""
-        what = request.path_params["what"]
-        if what not in ANSWERS:
-            known = ", ".join(ANSWERS)
-            raise HTTPException(404, f"One can ask for {known}, got {what[:80]!r}.")
+        """Returns the answer of a panel, or an error that states what is wrong with the request."""
+        name = request.path_params["name"]
+        try:
+            panel = PANELS.find(name[:80])
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from error
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
-            raise HTTPException(415, "The request must be application/json.")
-        if self._num_under_way >= MOST_REQUESTS:
-            raise HTTPException(503, FULL)
-        kind, body = ANSWERS[what], bytearray()
-        self._num_under_way += 1
+            raise HTTPException(415, "The content type must be application/json.")
+        if self._num_pending >= MAX_REQUESTS:
+            raise HTTPException(503, BUSY)
+        body = bytearray()
+        self._num_pending += 1
         try:
             await self._receive(request, body)
-            parsed = read_request(kind.request, bytes(body))
-            content = await self._awaited(request, what, parsed)
+            parsed = read_request(resolve(panel.request), bytes(body))
+            content = await self._compute(request, name, panel, parsed)
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
         except ClientDisconnect:
             return Response(status_code=400)
         except AbandonedError:
-            return refused(503, "The answer was given up: the server ends, or nobody waited.")
+            return error_response(503, "Cancelled: the server is stopping, or the client has left.")
         finally:
-            self._num_under_way -= 1
-            self._bytes_held -= len(body)
+            self._num_pending -= 1
+            self._pending_bytes -= len(body)
         return Response(content, media_type="application/octet-stream")
 
     async def _receive(self, request: Request, body: bytearray) -> None:
-        """Fills in the body; raises an error where there is no room for it, or it takes too long."""
+        """Fills `body`; raises an error if it is too large or too slow."""
         try:
-            with fail_after(SECONDS_FOR_BODY):
-                async for part in request.stream():
-                    if len(body) + len(part) > MOST_BYTES:
-                        raise HTTPException(413, f"A request may have {MOST_BYTES:,} bytes.")
-                    if self._bytes_held + len(part) > MOST_HELD:
-                        raise HTTPException(503, FULL)
-                    body += part
-                    self._bytes_held += len(part)
+            with fail_after(BODY_TIMEOUT):
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > MAX_BODY_BYTES:
+                        raise HTTPException(413, f"A request may have {MAX_BODY_BYTES:,} bytes.")
+                    if self._pending_bytes + len(chunk) > MAX_PENDING_BYTES:
+                        raise HTTPException(503, BUSY)
+                    body += chunk
+                    self._pending_bytes += len(chunk)
         except TimeoutError as error:
-            seconds = f"{SECONDS_FOR_BODY:g} seconds"
+            seconds = f"{BODY_TIMEOUT:g} seconds"
             raise HTTPException(408, f"A request must arrive within {seconds}.") from error
 
-    async def _awaited(self, request: Request, what: str, parsed: ExampleRequest) -> bytes:
-        """Returns the answer; gives it up when whoever asked is gone."""
-        is_gone = threading.Event()
-        shared = self._long_turn if ANSWERS[what].is_long else self._turn
-        turn = self._own_turns.get(what, shared)
+    async def _compute(
+        self, request: Request, name: str, panel: Panel, parsed: ExampleRequest
+    ) -> bytes:
+        """Returns the answer; abandons it when the client disconnects."""
+        has_left = threading.Event()
+        queue = self._queues[panel.queue, name if panel.queue == "own" else ""]
         with CancelScope() as scope:
-            watcher = asyncio.create_task(_watch(request, is_gone, scope))
+            watcher = asyncio.create_task(_watch(request, has_left, scope))
             try:
-                return await to_thread.run_sync(self._answered, what, parsed, is_gone, limiter=turn)
+                return await to_thread.run_sync(
+                    self._answer, name, panel, parsed, has_left, limiter=queue
+                )
             finally:
                 watcher.cancel()
         raise AbandonedError
 
     def _run(self) -> bytes:
         def describe() -> bytes:
-            return to_json({**run_metadata(self.session), "compared": compared(self.session)})
+            added = {"compared": other_run_metadata(self.session), "panels": self._panels}
+            return to_json({**run_metadata(self.session), **added})
 
         with self.session.lock:
             return self._recent.get("run", describe)
 
-    def _answered(self, what: str, request: ExampleRequest, is_gone: threading.Event) -> bytes:
-        kind, session = ANSWERS[what], self.session
+    def _answer(
+        self, name: str, panel: Panel, request: ExampleRequest, has_left: threading.Event
+    ) -> bytes:
+        session, answer = self.session, resolve(panel.answer)
 
         def is_abandoned() -> bool:
-            return is_gone.is_set() or session.ending.is_set()
+            return has_left.is_set() or session.stop_requested.is_set()
 
         if is_abandoned():
             raise AbandonedError
-        if kind.is_long:
-            return _packed(kind.answer(session, request, is_abandoned))
+        if panel.queue != "session":
+            return _to_bytes(answer(session, request, is_abandoned))
         with session.lock:
-            return self._recent.get((what, request), lambda: _packed(kind.answer(session, request)))
+            return self._recent.get((name, request), lambda: _to_bytes(answer(session, request)))
 
 
-def _ending(name: str) -> str:
+def _suffix(name: str) -> str:
     return name.rsplit(".", 1)[-1]
 
 
-def _packed(answer: Packet | bytes) -> bytes:
+def _to_bytes(answer: Packet | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else pack(answer)
 
 
-async def _watch(request: Request, is_gone: threading.Event, scope: CancelScope) -> None:
-    """Waits until whoever asked is gone; then ends both the wait for a turn and the work."""
+async def _watch(request: Request, has_left: threading.Event, scope: CancelScope) -> None:
+    """Waits until the client disconnects, then cancels both the wait in the queue and the work."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    is_gone.set()
+    has_left.set()
     scope.cancel()
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405:
-        return refused(405, f"{request.method} is not answered here.")
-    return refused(error.status_code, error.detail)
+        return error_response(405, f"{request.method} is not allowed here.")
+    return error_response(error.status_code, error.detail)
 
 
 async def _server_error(request: Request, error: Exception) -> Response:
-    return refused(500, "The server failed; its terminal shows where.")
+    return error_response(500, "Internal error: see the terminal of gpo explore.")

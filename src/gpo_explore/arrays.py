@@ -1,7 +1,7 @@
-"""The format of answers: a short JSON header, then arrays of little-endian numbers.
+"""The binary format of answers: a JSON header, then arrays of little-endian numbers.
 
-Bytes: `GPO1`, the length of the header as a 32-bit integer, the header, the arrays one after the
-other. All begin at a multiple of four bytes, so that a browser can view them in place.
+A packet is `GPO1`, the length of the header as a 32-bit integer, the header, and the arrays one
+after the other. All start at a multiple of four bytes.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 MAGIC = b"GPO1"
-SEEN = 1e-4
-"""Part of the range of some numbers that a picture, or the digits beside it, would show."""
+VISIBLE_FRACTION = 1e-4
+"""Smallest difference that a picture or its numbers show, as a fraction of the range of values."""
 
 
 @dataclass(frozen=True)
@@ -23,67 +23,64 @@ class Packet:
     """One answer: named arrays, and metadata."""
 
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Numbers, which travel as float32, or as float64 where that would lose digits that can be seen;
-    site numbers and the like as int32."""
+    """Sent as float32, or as float64 where float32 would lose visible digits; integers as int32."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What JSON can hold; a number that is not finite becomes null."""
+    """Values that JSON can represent; non-finite numbers become null."""
 
 
 def pack(packet: Packet) -> bytes:
-    """Encodes an answer."""
-    parts: list[bytes] = []
-    described: list[dict[str, Any]] = []
+    """Encodes an answer as bytes."""
+    contents: list[bytes] = []
+    entries: list[dict[str, Any]] = []
     start = 0
     for name, array in packet.arrays.items():
-        kind = f"<{_kind(array)}"
-        content = np.ascontiguousarray(array, dtype=kind).tobytes()
-        described.append(
-            {"name": name, "kind": kind[1:], "shape": list(array.shape), "start": start}
-        )
-        parts.append(content)
+        kind = _dtype(array)
+        content = np.ascontiguousarray(array, dtype=f"<{kind}").tobytes()
+        entries.append({"name": name, "kind": kind, "shape": list(array.shape), "start": start})
+        contents.append(content)
         start += len(content)
-    header = to_json({"metadata": packet.metadata, "arrays": described})
+    header = to_json({"metadata": packet.metadata, "arrays": entries})
     header += b" " * (-len(header) % 4)
-    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *parts])
+    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *contents])
 
 
-def _kind(array: np.ndarray) -> str:
-    """Returns in which numbers an array travels."""
+def _dtype(array: np.ndarray) -> str:
+    """Returns the type in which an array is sent."""
     if np.issubdtype(array.dtype, np.integer):
         return "i4"
     if array.dtype != np.float64 or not array.size:
         return "f4"
     with np.errstate(over="ignore", invalid="ignore"):
-        known = array[np.isfinite(array)]
-        lost = np.abs(known - known.astype(np.float32)).max(initial=0)
-    return "f8" if len(known) and lost > SEEN * np.ptp(known) else "f4"
+        finite = array[np.isfinite(array)]
+        error = np.abs(finite - finite.astype(np.float32)).max(initial=0)
+    return "f8" if len(finite) and error > VISIBLE_FRACTION * np.ptp(finite) else "f4"
 
 
 def unpack(content: bytes) -> Packet:
-    """Returns the packet that `pack` encoded."""
+    """Decodes the bytes of `pack`."""
     if content[:4] != MAGIC:
         raise ValueError(f"`content` must begin with {MAGIC!r}, got {content[:4]!r}.")
     (length,) = struct.unpack("<I", content[4:8])
     header = json.loads(content[8 : 8 + length])
     arrays = {}
-    for part in header["arrays"]:
-        first = 8 + length + part["start"]
-        count = math.prod(part["shape"])
-        flat = np.frombuffer(content, f"<{part['kind']}", count, first)
-        arrays[part["name"]] = flat.reshape(part["shape"])
+    for entry in header["arrays"]:
+        offset = 8 + length + entry["start"]
+        count = math.prod(entry["shape"])
+        flat = np.frombuffer(content, f"<{entry['kind']}", count, offset)
+        arrays[entry["name"]] = flat.reshape(entry["shape"])
     return Packet(arrays, header["metadata"])
 
 
 def to_json(value: Any) -> bytes:
-    """Returns JSON that every browser reads: it has no NaN and no infinity."""
+    """Returns strict JSON, in which null stands for NaN and infinities."""
     return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).encode()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,4 +1,4 @@
-"""`gpo explore`: a trained run as a page on which its parts can be seen and switched off."""
+"""`gpo explore`: shows a trained run on a local web page, where parts of the model can be ablated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from gpo.runs import open_run
 
 @dataclass(frozen=True)
 class ExploreCommand:
-    """Opens a trained run as a local web page: fields, particles, windows, modes, and what they cause."""
+    """Opens a trained run as a local web page: fields, particles, windows, modes and their effects."""
 
     folder: Positional[Path]
     """A run folder."""
     port: int = 8760
-    """Port to listen on; 0 takes any that is free."""
+    """Port to listen on (0: any free port)."""
     host: str = "127.0.0.1"
-    """Address to listen on. Other than this machine's own, the printed address has a token."""
+    """Address to listen on. Unless it is the loopback address, the printed URL contains an access token."""
     velocity: tuple[str, ...] = ()
-    """Variables that are the components of the velocity, one along every axis, where names do not tell."""
+    """Velocity variables, one per axis; by default recognised by their names."""
     browser: bool = True
-    """Opens the address in a browser."""
+    """Open the page in a browser."""
     compare: Path | None = None
-    """A second run of the same task, to be seen beside the first."""
+    """A second run of the same task, to compare with the first."""
 
     def run(self) -> None:
-        """Serves until Ctrl-C."""
+        """Serves the page until Ctrl-C."""
         for package in ("starlette", "uvicorn"):
             require(package, "explore", "gpo explore")
         from gpo_explore.comparison import compare
@@ -51,14 +51,14 @@ class ExploreCommand:
             if other.name == session.name:
                 session.name, other.name = distinct_names([self.folder, self.compare])
             compare(session, other)
-        serve(session, self.host, self.port, opens_browser=self.browser, say=say)
+        serve(session, self.host, self.port, opens_browser=self.browser, log=say)
 
 
 def distinct_names(folders: Sequence[Path]) -> list[str]:
-    """Returns the ends of paths that tell folders from each other; all of them where none does."""
-    parts = [folder.resolve().parts for folder in folders]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-count:]) for part in parts]
+    """Returns the shortest path endings that distinguish folders; full paths if they are the same."""
+    paths = [folder.resolve().parts for folder in folders]
+    for count in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(path[-count:]) for path in paths]
         if len(set(names)) == len(names):
             return names
     return [str(folder) for folder in folders]

@@ -1,4 +1,4 @@
-"""Two runs on the same examples: what must agree, and what the second one answers."""
+"""Comparison of two runs on the same test examples: compatibility checks, and answers of the second."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,10 +15,10 @@ from gpo_explore.session import Session
 
 
 def compare(session: Session, other: Session) -> None:
-    """Puts a second run beside the first; raises a `ValueError` where their tasks differ.
+    """Attaches a second run to the first; raises a `ValueError` if their tasks differ.
 
-    They must predict the same variables of the same data, as far ahead, at the same sites; models,
-    settings and what is given may differ. Examples count that are in the test split of both.
+    Both must predict the same variables of the same data at the same sites with the same lead; models,
+    settings and inputs may differ. Only examples in both test splits are compared.
     """
     pairs = {
         "variables": (_variables(session), _variables(other)),
@@ -29,27 +29,28 @@ def compare(session: Session, other: Session) -> None:
         if first != second:
             raise ValueError(
                 f"--compare must name a run of the same task: {session.name} has {name} {first}, "
-                f"{other.name} has {second}. Train another model with the flags of "
-                f"{session.name}, then compare."
+                f"{other.name} has {second}. Train the other model with the data flags of "
+                f"{session.name}."
             )
-    numbers = {_place(member): number for number, member in enumerate(other.members)}
-    found = {
-        number: numbers[_place(member)]
-        for number, member in enumerate(session.members)
-        if _place(member) in numbers
+    other_numbers = {_key(sample): number for number, sample in enumerate(other.members)}
+    numbers = {
+        number: other_numbers[_key(sample)]
+        for number, sample in enumerate(session.members)
+        if _key(sample) in other_numbers
     }
-    if not found or not _is_same(session, other, found):
+    if not numbers or not _is_same_data(session, other, numbers):
         raise ValueError(
-            f"--compare must name a run of the same data: no test example of {session.name} "
-            f"({session.data.source.name}) is one of {other.name} ({other.data.source.name})."
+            f"--compare must name a run of the same data: {session.name} "
+            f"({session.data.source.name}) and {other.name} ({other.data.source.name}) have no "
+            f"test example in common. Train the other model with the data flags of {session.name}."
         )
-    session.other, session.other_numbers = other, found
-    # One thread at a time reads the data of both.
+    session.other, session.other_numbers = other, numbers
+    # Both may read the same files, which is not thread-safe.
     other.lock = session.lock
 
 
-def compared(session: Session) -> dict[str, Any] | None:
-    """Returns the second run for the metadata of the first; None where there is none."""
+def other_run_metadata(session: Session) -> dict[str, Any] | None:
+    """Returns name, model and size of the second run; None if there is none."""
     if session.other is None:
         return None
     return {
@@ -61,7 +62,7 @@ def compared(session: Session) -> dict[str, Any] | None:
 
 def prediction(session: Session, request: ExampleRequest) -> Packet:
     """Returns the prediction of the second run and its errors."""
-    other, number = _there(session, request)
+    other, number = _other_example(session, request)
     return answers.prediction(other, answers.AblationRequest(example=number))
 
 
@@ -69,25 +70,25 @@ def rollout(
     session: Session, request: RolloutRequest, is_abandoned: Callable[[], bool] = lambda: False
 ) -> Packet:
     """Returns the rollout of the second run."""
-    other, number = _there(session, request)
+    other, number = _other_example(session, request)
     return answers.rollout(other, replace(request, example=number), is_abandoned)
 
 
-def _there(session: Session, request: ExampleRequest) -> tuple[Session, int]:
-    """Returns the second run and its number of an example."""
+def _other_example(session: Session, request: ExampleRequest) -> tuple[Session, int]:
+    """Returns the second run, and the index of the example in it."""
     if session.other is None:
-        raise ValueError("There is no second run: gpo explore RUN --compare OTHER opens two.")
+        raise ValueError("There is no second run. Start gpo explore RUN --compare OTHER.")
     session.check_example(request.example)
     if request.example not in session.other_numbers:
         raise ValueError(f"This example is not in the test split of {session.other.name}.")
     return session.other, session.other_numbers[request.example]
 
 
-def _place(member: TimeSlice | int) -> tuple[int, ...]:
-    """Returns what is predicted from which last frame: histories may differ."""
-    if isinstance(member, TimeSlice):
-        return member.trajectory, member.last, member.target
-    return (member,)
+def _key(sample: TimeSlice | int) -> tuple[int, ...]:
+    """Returns the trajectory and its last input and target frames; histories may differ."""
+    if isinstance(sample, TimeSlice):
+        return sample.trajectory, sample.last, sample.target
+    return (sample,)
 
 
 def _variables(session: Session) -> str:
@@ -107,10 +108,10 @@ def _sites(session: Session) -> str:
     return " to ".join(f"{count:,}" for count in counts[:1] + counts[1:][-1:])
 
 
-def _is_same(session: Session, other: Session, found: dict[int, int]) -> bool:
-    """Returns whether sites and truth of the first example in common are the same."""
-    here, there = next(iter(found.items()))
-    pair = session.example(here), other.example(there)
+def _is_same_data(session: Session, other: Session, numbers: dict[int, int]) -> bool:
+    """Returns whether sites and targets of the first common example agree."""
+    number, other_number = next(iter(numbers.items()))
+    pair = session.example(number), other.example(other_number)
     return all(
         first.shape == second.shape and np.allclose(first, second, rtol=1e-6, atol=0)
         for first, second in (

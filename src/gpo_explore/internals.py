@@ -1,4 +1,4 @@
-"""Answers about the internals of a prediction: particles, windows, modes, layers."""
+"""Answers about the internals of a forward pass: particles, windows, modes, layers."""
 
 import math
 
@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.model.field import GaussianField
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo.model.trace import Trace
 from gpo_explore.arrays import Packet
@@ -16,14 +15,14 @@ from gpo_explore.requests import AblationRequest, WindowRequest
 from gpo_explore.session import Session
 
 MAX_SITES = 20_000
-"""Sites whose particles are sent; of more, a fixed random choice."""
+"""Largest number of sites whose particles are sent; of more, a fixed random sample."""
 
 
 def layers(session: Session, request: AblationRequest) -> Packet:
-    """Returns the activation after every layer, the energy of all tokens, and the couplings.
+    """Returns the activation after every layer, the energy of the tokens, and the mode couplings.
 
-    Of the paper's variant the coupling is modes by modes for every head; of the geometric one it
-    is the size of the response for every wave vector, root mean square over the fields.
+    In the paper's variant the coupling is the attention between the modes of every head. In the
+    geometric variant it is the magnitude of the response per wave vector, RMS over the channels.
     """
     trace = session.trace(request.example, request.ablation)
     activation = torch.stack([state[0].square().sum(-1) for state in trace.states])
@@ -37,11 +36,11 @@ def layers(session: Session, request: AblationRequest) -> Packet:
         arrays["response"] = torch.stack(sizes)
     if trace.couplings:
         arrays["coupling"] = torch.stack([coupling[0] for coupling in trace.couplings])
-    return Packet({name: part.detach().numpy() for name, part in arrays.items()})
+    return Packet({name: array.detach().numpy() for name, array in arrays.items()})
 
 
 def window(session: Session, request: WindowRequest) -> Packet:
-    """Returns a window at the sites: its weight, or the cosine and the sine of a wave."""
+    """Returns a window at the sites: its weight, or the cosine and sine of a wave."""
     operator = session.operator
     for name, number, count in (
         ("layer", request.layer, operator.config.num_layers),
@@ -60,24 +59,24 @@ def window(session: Session, request: WindowRequest) -> Packet:
 
 
 def particles(session: Session, request: AblationRequest) -> Packet:
-    """Returns the particles of the last layer that has some, and the state of each after every layer.
+    """Returns the particles of the last layer that has particles, and their state after every layer.
 
-    That is the basis of every Gaussian in the paper's variant, and the energy of the site's state
-    in the geometric one. Particles that move have displacements, from their centers to their sites
-    along the drawn axes; those of an encoder have scales.
+    The state is the basis of every Gaussian in the paper's variant, and the energy of the site's
+    hidden state in the geometric variant. Particles that move have displacements, from their centers
+    to their sites along the drawn axes; those of an encoder have scales.
     """
-    held, states = _particles_and_states(session, request)
+    cloud, states = _particles_and_states(session, request)
     plane, example = session.plane(request.example), session.example(request.example)
-    known = np.flatnonzero(example.weights[0].numpy() > 0)
-    chosen = np.sort(np.random.default_rng(0).permutation(known)[:MAX_SITES])
-    sites = torch.from_numpy(chosen)
-    centers = plane.flat(held.centers[0, sites].double().numpy())
-    arrays = {"sites": chosen, "centers": centers, "weights": held.weights[0, sites].numpy()}
+    domain = plane.geometry.domain
+    sites = torch.from_numpy(session.active_sites(request.example, MAX_SITES))
+    centers = plane.flat(cloud.centers[0, sites].double().numpy())
+    weights = cloud.weights[0, sites].numpy()
+    arrays = {"sites": sites.numpy(), "centers": centers, "weights": weights}
     if has_moving_particles(session.forecaster.model):
-        ways = displacements(held, example.coords, plane.geometry.domain)[0, sites].numpy()
-        arrays["displacements"] = np.rad2deg(ways) if plane.geometry.domain.is_sphere else ways
+        moved = displacements(cloud, example.coords, domain)[0, sites].numpy()
+        arrays["displacements"] = np.rad2deg(moved) if domain.is_sphere else moved
     else:
-        arrays["scales"] = plane.flat_scales(held.scales[0, sites].double().numpy(), centers)
+        arrays["scales"] = plane.flat_scales(cloud.scales[0, sites].double().numpy(), centers)
     if states is not None:
         arrays["states"] = states[:, sites].numpy()
     return Packet(arrays)
@@ -86,16 +85,12 @@ def particles(session: Session, request: AblationRequest) -> Packet:
 def _particles_and_states(
     session: Session, request: AblationRequest
 ) -> tuple[Particles, Float[Tensor, "layers points gaussians"] | None]:
-    model = session.forecaster.model
-    if isinstance(model, GaussianField):
-        example = session.example(request.example)
-        values = session.forecaster.normalised_input(example.frames)
-        with torch.no_grad():
-            return model.particles(values, example.coords, weights=example.site_weights), None
     trace = session.trace(request.example, request.ablation)
-    if not trace.particles or not isinstance(trace.particles[-1], Particles):
-        raise ValueError("This run is the ablation without particles.")
-    held = trace.particles[-1]
+    if not trace.gaussians:
+        raise ValueError("The model of this run has no particles.")
+    held = trace.gaussians[-1]
+    if session.forecaster.reconstructs:
+        return trace.gaussians[-1], None
     states = torch.stack([state[0] for state in trace.states])
     if trace.waves is not None:
         states = states.square().sum(-1, keepdim=True).expand(-1, -1, held.weights.shape[-1])
@@ -103,7 +98,7 @@ def _particles_and_states(
 
 
 def _token_energy(trace: Trace) -> Float[Tensor, "layers modes"]:
-    r"""Returns $\sum_c|T_{kc}|^2$ of every mode; a wave counts for its opposite too."""
+    r"""Returns $\sum_c|T_{kc}|^2$ of every mode; a wave includes its complex conjugate."""
     if not trace.modes:
         return torch.zeros(0, 0)
     if trace.waves is not None:

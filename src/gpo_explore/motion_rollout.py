@@ -1,4 +1,4 @@
-"""A rollout of particles: what a model moves in every step, and the true frames that it should be given."""
+"""Displacements of all particles in every step of a rollout, and the true frames of these steps."""
 
 from dataclasses import replace
 
@@ -9,28 +9,31 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly, owner
+from gpo.interpretation.displacements import (
+    displacements,
+    has_moving_particles,
+    transporting_layers,
+)
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.interpretation.motion_numbers import transporting_layers
 from gpo.interpretation.tracers import rollout_particles
-from gpo_explore.answers import series
+from gpo_explore.answers import rollout_start
 from gpo_explore.requests import FlowRequest, RolloutRequest
 from gpo_explore.session import Session
 
-STEPS = 20
-"""Steps that can be followed, while the page waits."""
-MAX_KEPT = 2**25
-"""Displacements that are kept, as numbers; larger fields are followed for fewer steps."""
-NUM_OTHERS = 7
-"""Other test examples whose velocity is the control."""
+MAX_STEPS = 20
+"""Largest number of rollout steps."""
+MAX_VALUES = 2**25
+"""Largest number of stored displacement components; larger fields have fewer steps."""
+NUM_CONTROLS = 7
+"""Number of other test examples whose velocity is the control."""
 
 
 class MotionRollout:
-    """Displacements in every step of a rollout, made as far as they are asked for.
+    """A rollout whose displacements are computed step by step, on demand.
 
     Args:
-        session: The run; whoever makes this holds its lock for rollouts.
-        request: The example, and what is switched off.
+        session: The run; hold its `rollout_lock` while using this.
+        request: The example and the ablation.
     """
 
     def __init__(self, session: Session, request: FlowRequest) -> None:
@@ -43,49 +46,54 @@ class MotionRollout:
             if isinstance(session.data, Trajectories) and task.lead > 0:
                 self._read_series(session, session.data, request)
             self.flow = flow_variables(session).on(self.plane.geometry)
-            self.others = _other_frames(session, request.example)
+            self.other_frames = _other_frames(session, request.example)
         self._per_time = self._lengths_per_time(session.data)
         forecaster = session.rollout_forecaster
-        self._more = rollout_particles(forecaster, self.example, self.num_steps, request.ablation)
-        self._ways: list[Float[Tensor, "points gaussians axes"]] = []
+        self._particles = rollout_particles(
+            forecaster, self.example, self.num_steps, request.ablation
+        )
+        self._displacements: list[Float[Tensor, "points gaussians axes"]] = []
 
     @property
-    def is_told(self) -> bool:
-        """Whether units tell how far the flow goes in a step."""
+    def has_units(self) -> bool:
+        """Whether the units of the velocity determine the displacement per step."""
         return self._per_time is not None
 
-    def ways(self, step: int) -> Float[Tensor, "points gaussians axes"]:
-        """Returns the displacements of all particles in a step, of one transport after the other."""
+    def displacements(self, step: int) -> Float[Tensor, "points gaussians axes"]:
+        """Returns the displacements of all particles in a step, concatenated over transport layers."""
         if not 1 <= step <= self.num_steps:
             raise ValueError(f"`step` must be from 1 to {self.num_steps}, got {step}.")
         domain, coords = self.plane.geometry.domain, self.example.coords
-        while len(self._ways) < step:
-            held = next(self._more, None)
-            if held is None:
-                raise ValueError(f"The rollout is not finite beyond step {len(self._ways)}.")
-            each = [displacements(one, coords, domain)[0] for one in held]
-            self._ways.append(torch.cat(each, 1).float())
-        return self._ways[step - 1]
+        while len(self._displacements) < step:
+            layers = next(self._particles, None)
+            if layers is None:
+                raise ValueError(
+                    f"`step` must be at most {len(self._displacements)}, got {step}: the forecast is "
+                    "not finite after that."
+                )
+            by_layer = [displacements(particles, coords, domain)[0] for particles in layers]
+            self._displacements.append(torch.cat(by_layer, 1).float())
+        return self._displacements[step - 1]
 
     def velocity(self, frame: int) -> Float[np.ndarray, "points axes"]:
-        """Returns the true velocity in a frame, in lengths per time where units tell those."""
+        """Returns the true velocity in a frame, in domain lengths per time if its units are known."""
         assert self.flow is not None
         return self.flow(self.frames[frame].astype(np.float64)) * (self._per_time or 1.0)
 
     def duration(self, step: int) -> float:
-        """Returns how long a step takes; one where there is no time."""
+        """Returns the time of a step; 1 if there is no time axis."""
         return float(self.times[step] - self.times[step - 1]) if step < len(self.times) else 1.0
 
     def quadrature(self, frame: int) -> Float[np.ndarray, " points"]:
-        """Returns the weights of sites; zero at masked ones, and where a frame has gaps."""
-        is_known = np.asarray(np.isfinite(self.frames[frame]).all(-1))
-        return np.where(is_known, self.example.site_weights[0].double().numpy(), 0.0)
+        """Returns the quadrature weights of a frame; zero at masked sites and missing values."""
+        is_finite = np.asarray(np.isfinite(self.frames[frame]).all(-1))
+        return np.where(is_finite, self.example.site_weights[0].double().numpy(), 0.0)
 
     def _read_series(self, session: Session, data: Trajectories, request: FlowRequest) -> None:
         example = self.example
-        most = MAX_KEPT // max(1, example.coords[0].numel() * num_carriers(session))
-        steps = max(1, min(STEPS, most))
-        start = series(
+        max_steps = MAX_VALUES // max(1, example.coords[0].numel() * num_particles(session))
+        steps = max(1, min(MAX_STEPS, max_steps))
+        start = rollout_start(
             session, RolloutRequest(example=request.example, ablation=request.ablation, steps=steps)
         )
         last = session.members[request.example].last
@@ -102,26 +110,28 @@ class MotionRollout:
 
 
 def flow_variables(session: Session) -> FlowVariables:
-    """Returns the variables among which the velocity is looked for."""
+    """Returns the input variables, among which the velocity is recognised."""
     data = session.data
-    given = data.inputs if isinstance(data, StaticMaps) else data.variables
-    return FlowVariables(tuple(given), session.velocity)
+    inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
+    return FlowVariables(tuple(inputs), session.velocity)
 
 
-def num_carriers(session: Session) -> int:
-    """Returns how many particles can carry: those of a site, of every layer that transports."""
+def num_particles(session: Session) -> int:
+    """Returns the number of moving particles per site, over all transport layers."""
     model = session.operator
     if not has_moving_particles(model):
-        raise ValueError(f"Particles of {session.model_name} do not move; those of --model gpo do.")
+        raise ValueError(
+            f"The particles of {session.model_name} do not move. Open a run of --model gpo."
+        )
     return len(transporting_layers(model)) * model.config.num_gaussians
 
 
 def _other_frames(session: Session, number: int) -> list[np.ndarray]:
-    """Returns what other test examples were given last, on the same sites; of other series first."""
+    """Returns the last input frames of other examples on the same sites, of other trajectories first."""
     if len(session.data.geometries) > 1:
         return []
-    mine = owner(session.members[number])
+    trajectory = owner(session.members[number])
     numbers = [n for n in range(len(session.members)) if n != number]
-    apart = [n for n in numbers if owner(session.members[n]) != mine] or numbers
-    chosen = evenly(apart, NUM_OTHERS) if apart else []
-    return [session.example(n).fields[0, -1].numpy() for n in chosen]
+    others = [n for n in numbers if owner(session.members[n]) != trajectory] or numbers
+    controls = evenly(others, NUM_CONTROLS) if others else []
+    return [session.example(n).fields[0, -1].numpy() for n in controls]

@@ -1,70 +1,67 @@
-"""The particles of the site next to the asked point, layer by layer: centers, displacements or scales, weights."""
+"""The particles of the site nearest to a queried point: centers, displacements or scales, weights."""
 
 import numpy as np
 import torch
 
-from gpo.interpretation.motion import displacements, has_moving_particles
-from gpo.model.field import GaussianField
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo_explore.arrays import Packet
 from gpo_explore.requests import PointRequest
 from gpo_explore.session import Session
 
 NO_SCALE = (
-    "This variant learns no scale: a particle reads at its center and carries that to the site."
+    "This variant has no learned scales: a particle samples the field at its center, for its site."
 )
 
 
 def nearby(session: Session, request: PointRequest) -> Packet:
-    """Returns the particles that one site owns, of every layer that has some.
+    """Returns the particles of one site, for every layer that has particles.
 
     Args:
         session: The run.
-        request: The point; its nearest site that counts is taken, and its variable does not matter.
+        request: The point, whose nearest active site is used; the variable is ignored.
     """
     example, plane = session.example(request.example), session.plane(request.example)
     site = plane.nearest_site(request.point)
-    held = _held(session, request)
-    domain, at = plane.geometry.domain, slice(site, site + 1)
-    centers = plane.flat(torch.stack([one.centers[0, site] for one in held]).double().numpy())
-    arrays = {
-        "centers": centers,
-        "weights": torch.stack([one.weights[0, site] for one in held]).numpy(),
-    }
+    layers = _particles_by_layer(session, request)
+    domain, own = plane.geometry.domain, slice(site, site + 1)
+    centers = torch.stack([particles.centers[0, site] for particles in layers])
+    weights = torch.stack([particles.weights[0, site] for particles in layers])
+    drawn_centers = plane.flat(centers.double().numpy())
+    arrays = {"centers": drawn_centers, "weights": weights.numpy()}
     is_moving = has_moving_particles(session.forecaster.model)
     if is_moving:
-        own = [Particles(one.centers[:, at], one.scales[:, at], one.weights[:, at]) for one in held]
-        ways = np.stack(
-            [displacements(o, example.coords[:, at], domain)[0, 0].numpy() for o in own]
-        )
-        arrays["displacements"] = np.rad2deg(ways) if domain.is_sphere else ways
+        at_site = [
+            Particles(layer.centers[:, own], layer.scales[:, own], layer.weights[:, own])
+            for layer in layers
+        ]
+        moved = [
+            displacements(particles, example.coords[:, own], domain)[0, 0] for particles in at_site
+        ]
+        arrays["displacements"] = torch.stack(moved).numpy()
+        if domain.is_sphere:
+            arrays["displacements"] = np.rad2deg(arrays["displacements"])
     else:
-        scales = torch.stack([one.scales[0, site] for one in held]).double().numpy()
-        arrays["scales"] = plane.flat_scales(scales, centers)
+        scales = torch.stack([particles.scales[0, site] for particles in layers])
+        arrays["scales"] = plane.flat_scales(scales.double().numpy(), drawn_centers)
     metadata = {
         "site": site,
         "place": plane.positions[site].tolist(),
-        "layers": _layers(session, len(held)) if is_moving else [],
+        "layers": _layers(session, len(layers)) if is_moving else [],
         "no_scale": NO_SCALE if is_moving else None,
     }
     return Packet(arrays, metadata)
 
 
-def _held(session: Session, request: PointRequest) -> list[Particles]:
-    model = session.forecaster.model
-    if isinstance(model, GaussianField):
-        example = session.example(request.example)
-        values = session.forecaster.normalised_input(example.frames)
-        with torch.no_grad():
-            return [model.particles(values, example.coords, weights=example.site_weights)]
+def _particles_by_layer(session: Session, request: PointRequest) -> list[Particles]:
     trace = session.trace(request.example, request.ablation)
-    held = [one for one in trace.particles if isinstance(one, Particles)]
-    if not held:
-        raise ValueError("This run is the ablation without particles.")
-    return held
+    layers = list(trace.gaussians)
+    if not layers:
+        raise ValueError("The model of this run has no particles.")
+    return layers
 
 
 def _layers(session: Session, count: int) -> list[int]:
-    """Returns the numbers of the layers that transport, which are the last ones."""
+    """Returns the indices of the transport layers, which are the last ones."""
     last = session.operator.config.num_layers
     return list(range(last - count, last))

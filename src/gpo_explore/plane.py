@@ -1,7 +1,7 @@
-"""Where sites and particles are drawn: as they lie in a box, by longitude and latitude on a sphere.
+"""Drawn coordinates of sites and particles: domain coordinates, or longitude and latitude on a sphere.
 
-Grids are drawn cell by cell along their axes, meshes by their triangles, and scattered points by
-the nearest of them. Of three dimensions the page shows slices.
+Grids are drawn cell by cell along their axes, meshes by their triangles, and unstructured points by
+nearest neighbour. Three-dimensional fields are drawn as slices.
 """
 
 from dataclasses import dataclass
@@ -19,59 +19,59 @@ from gpo_explore.arrays import Packet
 
 @dataclass(frozen=True)
 class Plane:
-    """The drawn coordinates of a geometry: one, two or three of them."""
+    """The drawn coordinates of a geometry, in one to three dimensions."""
 
     geometry: Geometry
 
     @property
     def num_axes(self) -> int:
-        """How many coordinates are drawn."""
+        """Number of drawn coordinates."""
         return self.geometry.domain.dim - self.geometry.domain.is_sphere
 
     @property
     def file_axes(self) -> list[int]:
-        """For every drawn axis the axis of the grid; latitude comes first in files."""
+        """Grid axis of every drawn axis; in files, latitude comes before longitude."""
         return [1, 0] if self.geometry.domain.is_sphere else list(range(self.num_axes))
 
     @cached_property
     def positions(self) -> np.ndarray:
-        """Where the sites are drawn, points by axes."""
+        """Drawn coordinates of the sites, points by axes."""
         return self.flat(self.geometry.coords)
 
     def flat(self, coords: np.ndarray) -> np.ndarray:
-        """Returns where points of the domain are drawn; periodic axes are wrapped."""
+        """Returns the drawn coordinates of points of the domain; periodic axes are wrapped."""
         domain = self.geometry.domain
         points = torch.from_numpy(np.asarray(coords, dtype=np.float64))
         if not domain.is_sphere:
             return domain.wrap(points).numpy()
-        longitude, latitude = (part.numpy() for part in longitude_latitude(points))
-        east = (longitude - self._middle + 180) % 360 - 180
-        return np.stack([self._middle + east, latitude], -1)
+        longitude, latitude = (angle.numpy() for angle in longitude_latitude(points))
+        east = (longitude - self._central_longitude + 180) % 360 - 180
+        return np.stack([self._central_longitude + east, latitude], -1)
 
     def flat_scales(self, scales: np.ndarray, centers: np.ndarray) -> np.ndarray:
-        """Returns how far particles reach along the drawn axes.
+        """Returns the scales of particles along the drawn axes.
 
         Args:
             scales: Standard deviations along the axes of the domain.
-            centers: Where the particles are drawn.
+            centers: Drawn coordinates of the particles.
         """
         if not self.geometry.domain.is_sphere:
             return scales
         return map_degrees(scales, centers[..., 0], centers[..., 1])
 
     def coords_of(self, point: tuple[float, ...]) -> np.ndarray:
-        """Returns the point of the domain that is drawn at a place."""
+        """Returns the point of the domain with these drawn coordinates."""
         if len(point) != self.num_axes:
             raise ValueError(f"`point` must have {self.num_axes} coordinates, got {len(point)}.")
         if not self.geometry.domain.is_sphere:
             return np.array(point)
-        longitude, latitude = (torch.tensor(part, dtype=torch.double) for part in point)
+        longitude, latitude = (torch.tensor(angle, dtype=torch.double) for angle in point)
         if abs(point[1]) > 90:
             raise ValueError(f"`point` must have a latitude from -90 to 90, got {point[1]:g}.")
         return unit_vectors(longitude, latitude).numpy()
 
     def nearest_site(self, point: tuple[float, ...]) -> int:
-        """Returns the number of the site that counts and is nearest to a drawn place."""
+        """Returns the index of the active site nearest to a drawn point."""
         geometry = self.geometry
         offset = geometry.domain.offset(
             torch.from_numpy(geometry.coords), torch.from_numpy(self.coords_of(point))
@@ -81,14 +81,14 @@ class Plane:
 
     @property
     def kind(self) -> str:
-        """How sites are drawn: axes, cells or points."""
+        """How sites are drawn: "axes", "cells" or "points"."""
         if self.geometry.axes:
             return "axes"
         return "points" if self.cells is None else "cells"
 
     @cached_property
     def cells(self) -> np.ndarray | None:
-        """Corners of triangles in the plane, as site numbers; None where there are none."""
+        """Triangles of the plane, as indices of their corner sites; None if there are none."""
         geometry = self.geometry
         if self.num_axes != 2 or geometry.axes:
             return None
@@ -98,25 +98,28 @@ class Plane:
         if triangles is None or triangles.shape[1] != 3:
             return None
         if geometry.domain.is_sphere:
-            # A cell across the seam of the map would be drawn all over it.
+            # A cell across the edge of the map would be drawn over its whole width.
             spans = np.ptp(self.positions[triangles][..., 0], axis=1)
             triangles = triangles[spans < 180]
         return triangles
 
-    def packet(self, is_known: np.ndarray) -> Packet:
-        """Returns positions, axes, cells and limits: what drawing fields on these sites needs.
+    def packet(self, is_active: np.ndarray) -> Packet:
+        """Returns the coordinates, axes, cells and limits that are needed to draw fields.
 
         Args:
-            is_known: False where sites hold nothing.
+            is_active: False at masked sites.
         """
         geometry, domain = self.geometry, self.geometry.domain
         lower, upper = self._box()
         home = np.stack([lower, upper])
         if self.kind == "cells" and not domain.is_sphere:
             home = focus_box(geometry)
-        arrays: dict[str, np.ndarray] = {"positions": self.positions, "known": is_known.astype(int)}
-        for axis, numbers in enumerate(geometry.axes):
-            arrays[f"axis{axis}"] = numbers
+        arrays: dict[str, np.ndarray] = {
+            "positions": self.positions,
+            "known": is_active.astype(int),
+        }
+        for axis, values in enumerate(geometry.axes):
+            arrays[f"axis{axis}"] = values
         if self.cells is not None:
             arrays["cells"] = self.cells
         if self.kind == "points":
@@ -133,8 +136,8 @@ class Plane:
         return Packet(arrays, metadata)
 
     @cached_property
-    def _middle(self) -> float:
-        """The longitude around which a sphere is drawn."""
+    def _central_longitude(self) -> float:
+        """The longitude at the center of the map."""
         if self.geometry.axes:
             longitude = self.geometry.axes[1]
             return float(longitude.min() + longitude.max()) / 2
@@ -144,17 +147,17 @@ class Plane:
         return float(np.rad2deg(np.arctan2(mean[1], mean[0])))
 
     def _box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the corners of what is drawn: the outer edges of cells, inside the domain."""
+        """Returns the corners of the drawn box: the outer edges of cells, inside the domain."""
         geometry, domain = self.geometry, self.geometry.domain
         if geometry.axes:
-            low, high = np.array([_ends(geometry.axes[axis]) for axis in self.file_axes]).T
-            # A cell at an open end, or at a pole, has no other half.
-            least, most = (
+            low, high = np.array([_outer_edges(geometry.axes[axis]) for axis in self.file_axes]).T
+            # Cells at a boundary or at a pole are cut in half.
+            lower, upper = (
                 ((-np.inf, -90), (np.inf, 90)) if domain.is_sphere else (domain.lower, domain.upper)
             )
             is_open = ~np.array(domain.periodic[: self.num_axes])
-            low = np.where(is_open, np.maximum(low, least), low)
-            return low, np.where(is_open, np.minimum(high, most), high)
+            low = np.where(is_open, np.maximum(low, lower), low)
+            return low, np.where(is_open, np.minimum(high, upper), high)
         if domain.is_sphere:
             low, high = self.positions.min(0), self.positions.max(0)
             margin = 0.02 * np.maximum(high - low, 1e-6)
@@ -167,11 +170,11 @@ class Plane:
             return ["longitude", "latitude"], ["°", "°"]
         names = [*geometry.axis_names, "x", "y", "z"][: self.num_axes]
         units = [*geometry.axis_units, "", "", ""][: self.num_axes]
-        return names, [readable(part) for part in units]
+        return names, [readable(unit) for unit in units]
 
 
-def _ends(axis: np.ndarray) -> tuple[float, float]:
-    """Returns how far the outer cells of an axis reach."""
+def _outer_edges(axis: np.ndarray) -> tuple[float, float]:
+    """Returns the outer edges of the first and the last cell along an axis."""
     ordered = np.sort(axis)
     if len(ordered) == 1:
         return float(ordered[0]) - 0.5, float(ordered[0]) + 0.5
@@ -180,7 +183,7 @@ def _ends(axis: np.ndarray) -> tuple[float, float]:
 
 
 def _halved_quadrilaterals(shape: tuple[int, ...]) -> np.ndarray:
-    """Returns two triangles for every cell of a structured grid in the plane."""
+    """Returns two triangles for every cell of a two-dimensional curvilinear grid."""
     numbers = np.arange(shape[0] * shape[1]).reshape(shape)
     first, right = numbers[:-1, :-1].ravel(), numbers[1:, :-1].ravel()
     above, across = numbers[:-1, 1:].ravel(), numbers[1:, 1:].ravel()
@@ -189,14 +192,14 @@ def _halved_quadrilaterals(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def map_degrees(scales: np.ndarray, longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
-    """Returns how far ellipsoids with axes along x, y, z reach in longitude and latitude.
+    """Returns the scales in degrees of longitude and latitude of ellipsoids on the sphere.
 
     Args:
-        scales: Half axes along x, y, z, last axis of length three.
-        longitude: Where they are, in degrees.
-        latitude: The same.
+        scales: Half axes along x, y and z, on the last axis.
+        longitude: Longitude of the centers, in degrees.
+        latitude: Latitude of the centers, in degrees.
     """
-    places = unit_vectors(torch.from_numpy(longitude), torch.from_numpy(latitude))
-    reach = np.linalg.norm(scales[..., None, :] * tangent_frame(places).numpy(), axis=-1)
-    reach[..., 0] *= longitude_stretch(latitude)
-    return np.rad2deg(reach)
+    centers = unit_vectors(torch.from_numpy(longitude), torch.from_numpy(latitude))
+    extent = np.linalg.norm(scales[..., None, :] * tangent_frame(centers).numpy(), axis=-1)
+    extent[..., 0] *= longitude_stretch(latitude)
+    return np.rad2deg(extent)

@@ -1,4 +1,4 @@
-"""Registers the command `gpo explore`; an entry point names this module."""
+"""Registers the command `gpo explore`; the entry point of the plug-in names this module."""
 
 from gpo.cli.registry import COMMANDS, Command
 

@@ -1,17 +1,21 @@
-"""The requests of the page: each is validated here, and nowhere else."""
+"""The requests of the page as dataclasses, and `read_request`, which validates them.
+
+The type of a field decides how its value is read, so that other packages can define requests:
+whole numbers are `int`, flags `bool`, choices `Literal`, points `tuple[float, ...]`.
+"""
 
 import json
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gpo.model.ablation import Ablation
 
-LARGEST = 2**31 - 1
-"""Upper bound of the numbers of examples, modes and sites."""
+MAX_INTEGER = 2**31 - 1
+"""Largest index of an example, mode or site."""
 MAX_POINTS = 64
-"""Points that are followed at a time."""
+"""Largest number of tracers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +27,14 @@ class ExampleRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class AblationRequest(ExampleRequest):
-    """A request about one example, with components of the model switched off."""
+    """A request about one example, with parts of the model ablated."""
 
     ablation: Ablation = field(default=Ablation())
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowRequest(ExampleRequest):
-    """A request for one window of a layer; modes count through all heads."""
+    """A request for one window of a layer; modes are numbered across heads."""
 
     layer: int
     mode: int
@@ -38,47 +42,42 @@ class WindowRequest(ExampleRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class VariableRequest(AblationRequest):
-    """A request about one variable that is predicted."""
+    """A request about one predicted variable."""
 
     variable: int = 0
 
     def check(self, count: int) -> None:
-        """Raises a `ValueError` where there are fewer variables."""
+        """Raises a `ValueError` if the variable is not one of `count`."""
         if self.variable >= count:
             raise ValueError(f"`variable` must be from 0 to {count - 1}, got {self.variable}.")
 
 
-FIELDS = ("given", "predicted", "truth")
-"""Fields that can be written as Gaussians."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MixtureRequest(VariableRequest):
-    """A request for one variable of a field as Gaussians."""
+    """A request for the Gaussian mixture that approximates one variable of a field."""
 
-    field: str = "predicted"
+    field: Literal["given", "predicted", "truth"] = "predicted"
     frame: int = 0
-    """Which of the given frames."""
+    """Index of the input frame, for the field "given"."""
     count: int = 50
-    """How many Gaussians."""
+    """Number of Gaussians."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingRequest(ExampleRequest):
-    """A request for what matters over the test split."""
+    """A request for the importance of the model's parts over the test split."""
 
     computes: bool = False
-    """Whether test examples that were not read yet are read."""
+    """Whether to process further test examples."""
     is_whole: bool = False
-    """Whether all of them are, however long it takes."""
+    """Whether to process all of them, without a time limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointRequest(AblationRequest):
-    """A request about a point of the drawn plane or space: longitude and latitude on the sphere."""
+class PointRequest(VariableRequest):
+    """A request about a point in drawn coordinates: longitude and latitude on the sphere."""
 
     point: tuple[float, ...]
-    variable: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +89,9 @@ class RolloutRequest(AblationRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class FlowRequest(AblationRequest):
-    """A request about what one particle moves in a step of a rollout.
+    """A request about the displacements of one particle in a step of a rollout.
 
-    Particles count through all layers that transport.
+    Particles are numbered across all transport layers.
     """
 
     carrier: int = 0
@@ -101,40 +100,51 @@ class FlowRequest(AblationRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class TracerRequest(FlowRequest):
-    """A request for the ways of points that a particle carries, in all steps of a rollout."""
+    """A request for the paths of tracers that a particle advects, over all steps of a rollout."""
 
     points: tuple[tuple[float, ...], ...]
 
 
-Kind = TypeVar("Kind", bound=ExampleRequest)
+RequestType = TypeVar("RequestType", bound=ExampleRequest)
 
 
-def read_request(kind: type[Kind], body: bytes) -> Kind:
+def read_request(kind: type[RequestType], body: bytes) -> RequestType:
     """Parses the body of a request; raises a `ValueError` that states what was expected."""
     try:
-        stored = json.loads(body or b"{}", parse_constant=_no_constant)
+        values = json.loads(body or b"{}", parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"The request must be JSON, got {error}.") from error
-    if not isinstance(stored, dict):
-        raise ValueError(f"The request must be a JSON object, got {type(stored).__name__}.")
-    known = {part.name: part for part in fields(kind)}
-    strange = sorted(set(stored) - set(known))
-    if strange:
-        raise ValueError(f"The request may have {', '.join(known)}, got `{strange[0]}`.")
-    missing = [name for name, part in known.items()
-               if part.default is MISSING and name not in stored]  # fmt: skip
+    if not isinstance(values, dict):
+        raise ValueError(f"The request must be a JSON object, got {type(values).__name__}.")
+    types = get_type_hints(kind)
+    unknown = sorted(set(values) - set(types))
+    if unknown:
+        raise ValueError(f"The request may have {', '.join(types)}, got `{unknown[0]}`.")
+    required = [part.name for part in fields(kind) if part.default is MISSING]
+    missing = [name for name in required if name not in values]
     if missing:
         raise ValueError(f"The request must have `{missing[0]}`.")
-    return kind(**{name: READERS[name](name, value) for name, value in stored.items()})
+    return kind(**{name: _read(types[name], name, value) for name, value in values.items()})
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name}, which is no number")
+def _read(kind: Any, name: str, value: Any) -> Any:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(get_args(kind))
+            raise ValueError(f"`{name}` must be one of {choices}, got {_short(value)}.")
+        return value
+    if kind not in READERS:
+        raise TypeError(f"`{name}` must be a Literal or of a type in READERS, got {kind}.")
+    return READERS[kind](name, value)
 
 
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
-        raise ValueError(f"`{name}` must be a whole number, zero or more, got {_short(value)}.")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name}, which is not a JSON number")
+
+
+def _integer(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
+        raise ValueError(f"`{name}` must be a non-negative integer, got {_short(value)}.")
     return value
 
 
@@ -144,16 +154,10 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-def _field(name: str, value: Any) -> str:
-    if value not in FIELDS:
-        raise ValueError(f"`{name}` must be one of {', '.join(FIELDS)}, got {_short(value)}.")
-    return value
-
-
-def _wholes(name: str, value: Any) -> frozenset[int]:
+def _integers(name: str, value: Any) -> frozenset[int]:
     if not isinstance(value, list):
-        raise ValueError(f"`{name}` must be a list of whole numbers, got {_short(value)}.")
-    return frozenset(_whole(name, part) for part in value)
+        raise ValueError(f"`{name}` must be a list of integers, got {_short(value)}.")
+    return frozenset(_integer(name, item) for item in value)
 
 
 def _pairs(name: str, value: Any) -> frozenset[tuple[int, int]]:
@@ -161,12 +165,12 @@ def _pairs(name: str, value: Any) -> frozenset[tuple[int, int]]:
         isinstance(pair, list) and len(pair) == 2 for pair in value
     ):
         raise ValueError(f"`{name}` must be a list of pairs [layer, mode], got {_short(value)}.")
-    return frozenset((_whole(name, layer), _whole(name, mode)) for layer, mode in value)
+    return frozenset((_integer(name, layer), _integer(name, mode)) for layer, mode in value)
 
 
 def _ablation(name: str, value: Any) -> Ablation:
     readers: dict[str, Callable[[str, Any], Any]] = {
-        "modes": _pairs, "layers": _wholes, "sites": _wholes,
+        "modes": _pairs, "layers": _integers, "sites": _integers,
     }  # fmt: skip
     if not isinstance(value, dict) or set(value) - set(readers):
         raise ValueError(f"`{name}` may have {', '.join(readers)}, got {_short(value)}.")
@@ -175,9 +179,9 @@ def _ablation(name: str, value: Any) -> Ablation:
 
 def _point(name: str, value: Any) -> tuple[float, ...]:
     is_list = isinstance(value, list) and 1 <= len(value) <= 3
-    if not is_list or not all(_is_number(part) for part in value):
+    if not is_list or not all(_is_number(item) for item in value):
         raise ValueError(f"`{name}` must be one to three finite numbers, got {_short(value)}.")
-    return tuple(float(part) for part in value)
+    return tuple(float(item) for item in value)
 
 
 def _points(name: str, value: Any) -> tuple[tuple[float, ...], ...]:
@@ -185,7 +189,7 @@ def _points(name: str, value: Any) -> tuple[tuple[float, ...], ...]:
         raise ValueError(
             f"`{name}` must be a list of 1 to {MAX_POINTS} points, got {_short(value)}."
         )
-    return tuple(_point(name, part) for part in value)
+    return tuple(_point(name, item) for item in value)
 
 
 def _is_number(value: Any) -> bool:
@@ -199,21 +203,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-READERS: dict[str, Callable[[str, Any], Any]] = {
-    "example": _whole,
-    "ablation": _ablation,
-    "field": _field,
-    "frame": _whole,
-    "count": _whole,
-    "computes": _flag,
-    "is_whole": _flag,
-    "layer": _whole,
-    "mode": _whole,
-    "point": _point,
-    "variable": _whole,
-    "steps": _whole,
-    "carrier": _whole,
-    "step": _whole,
-    "points": _points,
+READERS: dict[Any, Callable[[str, Any], Any]] = {
+    int: _integer,
+    bool: _flag,
+    Ablation: _ablation,
+    tuple[float, ...]: _point,
+    tuple[tuple[float, ...], ...]: _points,
 }
-"""The reader of every field of a request."""
+"""Readers by the type of a field; `Literal` fields take one of their choices."""

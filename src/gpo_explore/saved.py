@@ -1,4 +1,4 @@
-"""An example as a NetCDF file that says what it is of: the run, the example, the parts that were off."""
+"""NetCDF files of an example, with the run, the example and the ablation in their attributes."""
 
 import json
 import tempfile
@@ -11,17 +11,16 @@ from gpo.data.dataset import Trajectories, Variable
 from gpo.data.splits import TimeSlice
 from gpo.data.writers.netcdf import write_forecast
 from gpo.model.ablation import Ablation
-from gpo.model.config import PaperConfig
 from gpo.optional import require
 from gpo_explore.requests import AblationRequest
 from gpo_explore.session import Session
 
 
 def netcdf(session: Session, request: AblationRequest) -> bytes:
-    """Returns input, truth, prediction and error of an example as a NetCDF file; NaN where masked.
+    """Returns input, truth, prediction and error of an example as a NetCDF file; NaN at masked sites.
 
-    Global attributes name the run, the example and the parts that were off. Where sites were off,
-    the variable `is_off` is one there.
+    Global attributes name the run, the example and the ablated parts. If sites are ablated, the
+    variable `is_off` is one at these sites.
     """
     netcdf4 = require("netCDF4", "data", "Writing NetCDF")
     example, task = session.example(request.example), session.forecaster.task
@@ -29,12 +28,12 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
     truth = example.target[0]
     columns: list[tuple[Variable, np.ndarray]] = []
     for number, (name, units) in enumerate(zip(task.outputs, task.units, strict=True)):
-        parts = {"truth": truth, "predicted": whole, "error": whole - truth}
+        fields = {"truth": truth, "predicted": whole, "error": whole - truth}
         if request.ablation != Ablation():
-            parts["ablated"] = session.prediction(request.example, request.ablation)
+            fields["ablated"] = session.prediction(request.example, request.ablation)
         columns += [
-            (Variable(f"{name}_{part}", units), values[:, number].numpy())
-            for part, values in parts.items()
+            (Variable(f"{name}_{kind}", units), values[:, number].numpy())
+            for kind, values in fields.items()
         ]
     data = session.data
     inputs = data.variables if isinstance(data, Trajectories) else data.inputs
@@ -45,15 +44,15 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
     if request.ablation.sites:
         is_off = np.isin(np.arange(len(truth)), sorted(request.ablation.sites))
         columns.append((Variable("is_off", "1"), is_off.astype(np.float32)))
-    is_known = example.weights[0].numpy() > 0
-    rows = np.stack([np.where(is_known, values, np.nan) for _, values in columns], -1)
+    is_active = example.weights[0].numpy() > 0
+    rows = np.stack([np.where(is_active, values, np.nan) for _, values in columns], -1)
     variables = [variable for variable, _ in columns]
     geometry = session.plane(request.example).geometry
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "view.nc"
-        member = session.members[request.example]
-        if isinstance(member, TimeSlice) and isinstance(data, Trajectories):
-            number = member.last if task.lead == 0 else member.target
+        sample = session.members[request.example]
+        if isinstance(sample, TimeSlice) and isinstance(data, Trajectories):
+            number = sample.last if session.reconstructs else sample.target
             times = data.time[number : number + 1]
             write_forecast(
                 path, rows[None, None], geometry, variables, times, data.time_units, data.origin
@@ -66,7 +65,7 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
 
 
 def _attributes(session: Session, request: AblationRequest) -> dict[str, str]:
-    """Returns what the file is of; parts both in words and as JSON, as a request would name them."""
+    """Returns the global attributes; ablated parts both as text and as the JSON of a request."""
     off = request.ablation
     parts = {
         "modes": sorted(map(list, off.modes)),
@@ -77,30 +76,29 @@ def _attributes(session: Session, request: AblationRequest) -> dict[str, str]:
         "run": session.name,
         "model": session.model_name,
         "example": f"{request.example} of the test split of {session.data.source.name}",
-        "ablation": ablation_in_words(session, off),
+        "ablation": describe_ablation(session, off),
         "ablation_json": json.dumps(parts),
     }
 
 
-def ablation_in_words(session: Session, ablation: Ablation) -> str:
-    """Returns the parts that are off: layers and modes count from 1, waves by their numbers."""
+def describe_ablation(session: Session, ablation: Ablation) -> str:
+    """Returns the ablated parts as text: layers and modes from 1, waves by their wavenumbers."""
     if ablation == Ablation():
-        return "nothing is off"
+        return "none"
     parts = [f"layer {layer + 1}" for layer in sorted(ablation.layers)]
     for layer in sorted({layer for layer, _ in ablation.modes}):
-        names = ", ".join(mode_name(session, mode) for mode in ablation.modes_of(layer))
+        names = ", ".join(mode_name(session, mode) for mode in ablation.modes_in(layer))
         parts.append(f"layer {layer + 1}: {names}")
     if ablation.sites:
         parts.append(f"{len(ablation.sites)} sites, where is_off is 1")
-    return f"off, in the variables that end in _ablated: {'; '.join(parts)}"
+    return f"ablated in the variables *_ablated: {'; '.join(parts)}"
 
 
 def mode_name(session: Session, mode: int) -> str:
-    """Returns a mode as the page names it: a wave by its numbers, or a mode of a head."""
+    """Returns the name of a mode on the page: a wave by its wavenumbers, or a mode of a head."""
     model = session.operator
     if model.waves is not None:
         numbers = torch.cartesian_prod(*model.waves.numbers).reshape(model.num_modes, -1)
         return f"wave ({', '.join(str(int(number)) for number in numbers[mode])})"
-    assert isinstance(model.config, PaperConfig)
     head, number = divmod(mode, model.num_modes // model.config.num_heads)
     return f"head {head + 1}, mode {number + 1}"

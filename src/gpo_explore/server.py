@@ -1,4 +1,4 @@
-"""The server of the page, from the first socket to Ctrl-C."""
+"""The HTTP server of the page, from opening the socket to Ctrl-C."""
 
 import asyncio
 import logging
@@ -14,93 +14,92 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpo.model.ablation import Ablation
-from gpo.model.operator import GaussianParticleOperator
 from gpo_explore.app import make_app
 from gpo_explore.security import HEADERS, is_loopback, new_token
 from gpo_explore.session import Session
 
-SECONDS_FOR_HEAD = 10.0
-"""How long the lines before the body of a request may take to arrive."""
-SECONDS_TO_END = 3
-"""How long Ctrl-C waits for answers that are under way."""
+HEAD_TIMEOUT = 10.0
+"""Seconds within which the head of a request (all lines before the body) must arrive."""
+SHUTDOWN_TIMEOUT = 3
+"""Seconds that Ctrl-C waits for pending answers."""
 
 
 def serve(
-    session: Session, host: str, port: int, *, opens_browser: bool, say: Callable[[str], None]
+    session: Session, host: str, port: int, *, opens_browser: bool, log: Callable[[str], None]
 ) -> None:
     """Serves the page until Ctrl-C.
 
     Args:
         session: The run.
-        host: Address to listen on; other than the loopback ones, a token is needed.
-        port: Port; 0 takes any that is free.
-        opens_browser: Whether the address is opened too.
-        say: Takes what to tell whoever started it.
+        host: Address to listen on; addresses other than the loopback ones require a token.
+        port: Port to listen on; 0 chooses a free one.
+        opens_browser: Whether to open the page in a browser.
+        log: Prints a line.
     """
-    with listening(host, port) as listener:
+    with listen(host, port) as listener:
         port = listener.getsockname()[1]
         token = None if is_loopback(host) else new_token()
-        say(time_of_a_prediction(session))
-        say(f"explore: {address(host, port, token)}  (Ctrl-C ends it)")
+        log(prediction_time(session))
+        log(f"explore: {address(host, port, token)}  (Ctrl-C to stop)")
         app = make_app(session, token=token, cookie=f"gpo-explore-{port}")
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, ws="none",
-            http=SafeProtocol, timeout_graceful_shutdown=SECONDS_TO_END,
+            http=SafeProtocol, timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         )  # fmt: skip
         if opens_browser:
             webbrowser.open(address(host, port, token))
-        with suppress(KeyboardInterrupt), _quiet_end(session):
+        with suppress(KeyboardInterrupt), _without_shutdown_errors(session):
             Server(config, session).run(sockets=[listener])
-    say("stopped")
+    log("stopped")
 
 
 class SafeProtocol(H11Protocol):
-    """HTTP whose refusals of what is no request carry our headers too, and which waits for none."""
+    """HTTP/1.1 with a timeout for request heads, and security headers on its own error responses."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait for the head of a request."""
+        """Starts the timeout."""
         super().connection_made(transport)
-        self._wait_for_head()
+        self._start_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Waits no more."""
-        self._stop_waiting()
+        """Cancels the timeout."""
+        self._cancel_timeout()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Waits for the rest of a head; its bodies have a limit of their own."""
+        """Stops the timeout at the end of the head; bodies have a timeout of their own."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop_waiting()
+            self._cancel_timeout()
         elif self._timer is None:
-            self._wait_for_head()
+            self._start_timeout()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no HTTP, and hangs up."""
-        self._refuse(400, b"Bad Request", msg)
+        """Responds to invalid HTTP, and closes the connection."""
+        self._reject(400, b"Bad Request", msg)
 
-    def _wait_for_head(self) -> None:
-        self._timer = self.loop.call_later(SECONDS_FOR_HEAD, self._give_up)
+    def _start_timeout(self) -> None:
+        self._timer = self.loop.call_later(HEAD_TIMEOUT, self._time_out)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_timeout(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         if self.conn.trailing_data[0]:
-            self._refuse(408, b"Request Timeout", "The request did not arrive.")
+            self._reject(408, b"Request Timeout", "The request did not arrive in time.")
         else:
-            # Browsers open connections in advance: nothing was asked.
+            # Browsers open connections in advance, without sending a request.
             self.transport.close()
 
-    def _refuse(self, status: int, reason: bytes, message: str) -> None:
-        named = {"content-type": "text/plain; charset=utf-8", "connection": "close", **HEADERS}
-        headers = [(name.encode(), value.encode()) for name, value in named.items()]
+    def _reject(self, status: int, reason: bytes, message: str) -> None:
+        fields = {"content-type": "text/plain; charset=utf-8", "connection": "close", **HEADERS}
+        headers = [(name.encode(), value.encode()) for name, value in fields.items()]
         if self.cycle is not None:
-            # Whatever is still made for this connection has nobody to go to.
+            # A pending answer can no longer be sent on this connection.
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             for event in (
@@ -113,10 +112,10 @@ class SafeProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that gives up what is under way when it ends.
+    """A uvicorn server that abandons pending computations when it stops.
 
     Args:
-        config: How it serves.
+        config: Settings of uvicorn.
         session: The run.
     """
 
@@ -125,28 +124,28 @@ class Server(uvicorn.Server):
         self._session = session
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Takes Ctrl-C and SIGTERM."""
-        self._session.ending.set()
+        """Handles Ctrl-C and SIGTERM."""
+        self._session.stop_requested.set()
         super().handle_exit(sig, frame)
 
 
 @contextmanager
-def _quiet_end(session: Session) -> Iterator[None]:
-    """Keeps what is given up at the end from being logged as failures, with tracebacks."""
+def _without_shutdown_errors(session: Session) -> Iterator[None]:
+    """Suppresses the tracebacks of answers that are abandoned at shutdown."""
     logger = logging.getLogger("uvicorn.error")
 
-    def is_kept(record: logging.LogRecord) -> bool:
-        return not session.ending.is_set()
+    def is_logged(record: logging.LogRecord) -> bool:
+        return not session.stop_requested.is_set()
 
-    logger.addFilter(is_kept)
+    logger.addFilter(is_logged)
     try:
         yield
     finally:
-        logger.removeFilter(is_kept)
+        logger.removeFilter(is_logged)
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens; raises an error that says what to do where it cannot."""
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a listening socket; raises a `ValueError` if the address is not available."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
@@ -157,26 +156,27 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def address(host: str, port: int, token: str | None) -> str:
-    """Returns what to type into a browser."""
+    """Returns the URL of the page."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/{'' if token is None else f'?token={token}'}"
 
 
-def time_of_a_prediction(session: Session) -> str:
-    """Returns the time of a prediction with one mode ablated, in words; warms up as well.
+def prediction_time(session: Session) -> str:
+    """Returns a sentence with the time of a prediction with one mode ablated; also warms up.
 
-    It is the least of a few, as on the page once all is in memory.
+    It is the shortest of a few, as on the page once everything is in memory.
     """
     model = session.forecaster.model
     ablations = [Ablation()]
-    if isinstance(model, GaussianParticleOperator) and model.config.num_layers:
-        ablations = [Ablation(frozenset({(0, mode)})) for mode in range(min(5, model.num_modes))]
+    if model.operator is not None and model.operator.applied_layers:
+        modes = range(min(5, model.operator.num_modes))
+        ablations = [Ablation(frozenset({(0, mode)})) for mode in modes]
     session.prediction(0)
     times = []
     for ablation in ablations:
         start = time.perf_counter()
         session.prediction(0, ablation)
         times.append(time.perf_counter() - start)
-    taken = 1000 * min(times)
+    milliseconds = 1000 * min(times)
     sites = session.example(0).frames.shape[2]
-    return f"{session.name}: {sites:,} sites; a prediction under ablation takes {taken:.0f} ms"
+    return f"{session.name}: {sites:,} sites; an ablated prediction takes {milliseconds:.0f} ms"

@@ -1,4 +1,4 @@
-"""A trained run on the page: its model, its test examples, and a cache of forward passes."""
+"""The session of a page: a trained run, its test examples, and caches of recent results."""
 
 import copy
 import threading
@@ -21,110 +21,112 @@ from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.registered import RegisteredModel
 from gpo.model.trace import Trace
 from gpo_explore.arrays import Packet
 from gpo_explore.plane import Plane
 
 MAX_EXAMPLES = 2000
-"""Examples that can be chosen; of more, evenly spaced ones."""
+"""Largest number of test examples on the page; larger splits are subsampled evenly."""
 
-MAX_AVERAGED = 2**28
-"""Training values of which a climatology is made; more would keep the page waiting."""
+MAX_CLIMATOLOGY_VALUES = 2**28
+"""Largest number of training values that are averaged for the climatology while the page waits."""
 
-Kept = TypeVar("Kept")
+Result = TypeVar("Result")
 
 
 class AbandonedError(Exception):
-    """Nobody waits for an answer any more: whoever asked is gone, or the server ends."""
+    """The client has disconnected or the server is stopping, so an answer is not needed any more."""
 
 
-class Recent(Generic[Kept]):
-    """A cache of the last few results.
+class RecentCache(Generic[Result]):
+    """A cache of the most recently used results.
 
     Args:
-        most: How many are kept.
-        is_small: False for results that are too large to keep.
+        max_size: Largest number of results.
+        is_small: False for results that are too large to cache.
     """
 
-    def __init__(self, most: int, is_small: Callable[[Kept], bool] = lambda kept: True) -> None:
-        self._most, self._is_small = most, is_small
-        self._kept = OrderedDict[Hashable, Kept]()
+    def __init__(
+        self, max_size: int, is_small: Callable[[Result], bool] = lambda result: True
+    ) -> None:
+        self._max_size, self._is_small = max_size, is_small
+        self._results = OrderedDict[Hashable, Result]()
 
-    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """Returns the cached result of a key, or makes it."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        made = make()
-        if self._is_small(made):
-            self._kept[key] = made
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return made
+    def get(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """Returns the cached result of a key, or computes it."""
+        if key in self._results:
+            self._results.move_to_end(key)
+            return self._results[key]
+        result = compute()
+        if self._is_small(result):
+            self._results[key] = result
+            if len(self._results) > self._max_size:
+                self._results.popitem(last=False)
+        return result
 
 
 @dataclass
 class Session:
-    """One run on one page. Whoever computes holds the lock: models are for one thread at a time."""
+    """The run that a page shows. Models are not thread-safe: hold `lock` while computing."""
 
     name: str
     forecaster: Forecaster
     data: Trajectories | StaticMaps
     members: Sequence[Any]
-    """The test split: windows of time series, or numbers of static maps."""
+    """The test split: time slices of trajectories, or indices of static maps."""
     training: Sequence[Any] = ()
-    """The training split, whose mean is the climatology; there is none without it."""
+    """The training split, whose mean is the climatology; without it there is none."""
     velocity: tuple[str, ...] = ()
-    """Names of the variables that are the components of the velocity; found where none are given."""
+    """Names of the velocity variables, one per axis; recognised by name if empty."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     rollout_lock: threading.Lock = field(default_factory=threading.Lock)
-    """For the model that rolls out: it takes long, and nothing else shall wait for it."""
-    ending: threading.Event = field(default_factory=threading.Event)
-    """Set when the server ends; what is under way is given up."""
+    """For `rollout_forecaster`, a copy of the model, so that predictions do not wait for rollouts."""
+    stop_requested: threading.Event = field(default_factory=threading.Event)
+    """Set when the server stops; pending computations are then abandoned."""
     folder: Path | None = None
-    """The run folder, which may hold what `gpo interpret` wrote."""
+    """The run folder, which may contain the results of `gpo interpret`."""
     other: "Session | None" = None
-    """A second run of the same task, which is compared."""
+    """A second run of the same task, to compare."""
     other_numbers: Mapping[int, int] = field(default_factory=dict)
-    """Numbers of its examples, by those of this run."""
+    """Index of the same example in the other run, by the index in this run."""
     progress: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    """What is under way: how much of it is done, of how much, and its name."""
+    """Progress of long computations by panel: number of steps done, total, description."""
     scores: np.ndarray | None = None
-    """Errors of test examples, once they are known."""
+    """Errors of the test examples, once they are computed."""
     ranking: Any = None
-    """What matters over the test split, as far as it was computed."""
+    """State of the ranking of model parts over the test split."""
 
     def __post_init__(self) -> None:
-        """Chooses the examples and makes room for what is computed."""
+        """Subsamples the examples and creates the caches."""
         self.forecaster.eval()
         self.members = evenly(self.members, MAX_EXAMPLES)
-        reconstructs = isinstance(self.data, Trajectories) and self.forecaster.task.lead == 0
         self.rollout_forecaster = copy.deepcopy(self.forecaster)
-        self._examples = make_examples(self.data, self.members, reconstructs=reconstructs)
-        self._recent_examples = Recent[Example](8)
-        self._recent_traces = Recent[tuple[Trace, float]](2)
-        self._recent_answers = Recent[tuple[Tensor, float]](4)
-        self.recent_motion, self.recent_rollouts = Recent[Any](1), Recent[Any](3)
-        self._recent_planes = Recent[Plane](4)
-        self.recent_mixtures = Recent[Packet](16)
+        self._examples = make_examples(self.data, self.members, reconstructs=self.reconstructs)
+        self._recent_examples = RecentCache[Example](8)
+        self._recent_traces = RecentCache[tuple[Trace, float]](2)
+        self._recent_predictions = RecentCache[tuple[Tensor, float]](4)
+        self.recent_motion, self.recent_rollouts = RecentCache[Any](1), RecentCache[Any](3)
+        self._recent_planes = RecentCache[Plane](4)
+        self.recent_mixtures = RecentCache[Packet](16)
         self._climatology: Climatology | None = None
 
     @property
+    def reconstructs(self) -> bool:
+        """Whether the run reconstructs the frames of a time series instead of forecasting."""
+        return isinstance(self.data, Trajectories) and self.forecaster.task.lead == 0
+
+    @property
     def model_name(self) -> str:
-        """The model as people call it."""
-        model = self.forecaster.model
-        if isinstance(model, GaussianParticleOperator):
-            return "gpo" if model.waves is not None else "gpo-paper"
-        return type(model.network if isinstance(model, RegisteredModel) else model).__name__
+        """Name of the model, as the page shows it."""
+        return self.forecaster.model.name
 
     @property
     def operator(self) -> GaussianParticleOperator:
-        """The model gpo; raises an error with the reason where it is another one."""
-        model = self.forecaster.model
-        if not isinstance(model, GaussianParticleOperator):
+        """The model, if it is a Gaussian Particle Operator; else raises a `ValueError`."""
+        model = self.forecaster.model.operator
+        if model is None or self.forecaster.reconstructs:
             raise ValueError(
-                f"{self.model_name} has no layers of windows and modes; a run of gpo has."
+                f"{self.model_name} has no modes to inspect. Open a run of --model gpo."
             )
         return model
 
@@ -133,38 +135,38 @@ class Session:
         self.check_example(number)
         return self._recent_examples.get(number, lambda: self._examples[number])
 
-    def example_anew(self, number: int) -> Example:
-        """Returns one example, and keeps it not: who reads all of them leaves the recent ones."""
+    def uncached_example(self, number: int) -> Example:
+        """Returns one example without caching it, for loops over the test split."""
         return self._examples[number]
 
+    def active_sites(self, number: int, max_sites: int) -> np.ndarray:
+        """Returns the indices of unmasked sites; of more than `max_sites`, a fixed random sample."""
+        active = np.flatnonzero(self.example(number).weights[0].numpy() > 0)
+        return np.sort(np.random.default_rng(0).permutation(active)[:max_sites])
+
     def check_example(self, number: int) -> None:
-        """Raises a `ValueError` where there is no such example."""
+        """Raises a `ValueError` if there is no such example."""
         if number >= len(self.members):
             raise ValueError(f"`example` must be from 0 to {len(self.members) - 1}, got {number}.")
 
     def plane(self, number: int) -> Plane:
-        """Returns where the sites of an example are drawn."""
-        self.example(number)
-        which = owner(self.members[number]) if len(self.data.geometries) > 1 else 0
-        return self._recent_planes.get(which, lambda: Plane(self.data.geometry(which)))
+        """Returns the drawn coordinates of an example's sites."""
+        self.check_example(number)
+        index = owner(self.members[number]) if len(self.data.geometries) > 1 else 0
+        return self._recent_planes.get(index, lambda: Plane(self.data.geometry(index)))
 
     def climatology(self) -> Climatology | None:
-        """Returns the mean of the training frames; None where there are none, or far too many."""
+        """Returns the mean of the training frames; None if there are none, or too many to average."""
         data = self.data
-        if not isinstance(data, Trajectories) or not self.is_averaged:
+        if not isinstance(data, Trajectories) or len(data.geometries) > 1:
+            return None
+        num_frames = sum(map(len, touched_frames(self.training).values()))
+        size = num_frames * data.geometry().num_points * len(data.variables)
+        if not 0 < size <= MAX_CLIMATOLOGY_VALUES:
             return None
         if self._climatology is None:
             self._climatology = Climatology.of(data, self.training)
         return self._climatology
-
-    @property
-    def is_averaged(self) -> bool:
-        """Whether the training frames are few enough to average while a page waits."""
-        data = self.data
-        if not isinstance(data, Trajectories) or len(data.geometries) > 1:
-            return False
-        frames = sum(map(len, touched_frames(self.training).values()))
-        return 0 < frames * data.geometry().num_points * len(data.variables) <= MAX_AVERAGED
 
     def trace(self, number: int, ablation: Ablation = Ablation()) -> Trace:
         """Returns all intermediate activations of a forward pass."""
@@ -173,30 +175,29 @@ class Session:
     def prediction(
         self, number: int, ablation: Ablation = Ablation()
     ) -> Float[Tensor, "points outputs"]:
-        """Returns the predicted frame in the units of the data."""
+        """Returns the predicted frame, in the units of the data."""
         return self.timed_prediction(number, ablation)[0]
 
     def timed_prediction(
         self, number: int, ablation: Ablation = Ablation()
     ) -> tuple[Float[Tensor, "points outputs"], float]:
-        """Returns the predicted frame, and the seconds its forward pass took when it was made."""
+        """Returns the predicted frame, and the seconds that its forward pass took."""
         example, forecaster = self.example(number), self.forecaster
-        if isinstance(forecaster.model, GaussianParticleOperator):
+        if forecaster.model.operator is not None:
             values = forecaster.normalised_input(example.frames)
             trace, seconds = self._timed_trace(number, ablation)
             changed = forecaster.apply_increment(trace.output, values)
             return forecaster.denormalised(changed)[0], seconds
 
         def predict() -> tuple[Tensor, float]:
-            given = None if ablation == Ablation() else ablation
             start = time.perf_counter()
-            with torch.no_grad():
+            with torch.no_grad(), ablation.applied(forecaster.model.operator):
                 predicted = forecaster(
-                    example.frames, example.coords, weights=example.site_weights, ablation=given
+                    example.frames, example.coords, weights=example.site_weights
                 )[0]
             return predicted, time.perf_counter() - start
 
-        return self._recent_answers.get((number, ablation), predict)
+        return self._recent_predictions.get((number, ablation), predict)
 
     def _timed_trace(self, number: int, ablation: Ablation) -> tuple[Trace, float]:
         def trace() -> tuple[Trace, float]:
@@ -208,7 +209,6 @@ class Session:
     def _trace(self, number: int, ablation: Ablation) -> Trace:
         example = self.example(number)
         values = self.forecaster.normalised_input(example.frames)
-        with torch.no_grad():
-            return self.operator.trace(
-                values, example.coords, weights=example.site_weights, ablation=ablation
-            )
+        operator = self.forecaster.operator
+        with torch.no_grad(), ablation.applied(operator):
+            return operator.trace(values, example.coords, weights=example.site_weights)

@@ -1,4 +1,4 @@
-"""The error by scale: spectra of truth, prediction, error and persistence of one example."""
+"""Error spectra: variance of truth, prediction, error and persistence by wavenumber."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from gpo_explore.session import Session
 
 
 def spectrum(session: Session, request: VariableRequest) -> Packet:
-    """Returns the variance by wave number, or by degree; where there is none, `reason` says why.
+    """Returns the variance by wavenumber, or by degree on a sphere; else the `reason` for none.
 
-    With parts off, the prediction is that without them, and `whole` has the error of all of it.
+    With an ablation, the prediction is the ablated one, and `whole` is the error of the full model.
     """
     task, example = session.forecaster.task, session.example(request.example)
     request.check(len(task.outputs))
@@ -21,8 +21,8 @@ def spectrum(session: Session, request: VariableRequest) -> Packet:
     if not bool((example.weights[0] > 0).all()):
         return Packet({}, {"reason": "masked sites"})
 
-    def column(rows: np.ndarray) -> np.ndarray:
-        return rows[None, :, request.variable].astype(np.float64)
+    def column(values: np.ndarray) -> np.ndarray:
+        return values[None, :, request.variable].astype(np.float64)
 
     truth = column(example.target[0].numpy())
     predicted = column(session.prediction(request.example, request.ablation).numpy())
@@ -32,20 +32,20 @@ def spectrum(session: Session, request: VariableRequest) -> Packet:
     if isinstance(session.data, Trajectories) and task.lead > 0:
         fields["persistence"] = column(example.fields[0, -1].numpy()) - truth
     try:
-        found = {name: spectra(field, geometry) for name, field in fields.items()}
+        by_field = {name: spectra(field, geometry) for name, field in fields.items()}
         bands = _bands(truth, predicted, session, request)
     except NoSpectrumError as error:
         return Packet({}, {"reason": str(error)})
-    # The mean has no wave number on a logarithmic axis.
-    arrays = {name: one.power[1:] for name, one in found.items()}
-    arrays["wavenumbers"] = found["truth"].wavenumbers[1:]
-    return Packet(arrays, {"label": found["truth"].label, "bands": bands})
+    # Wavenumber zero, the mean, is not on a logarithmic axis.
+    arrays = {name: spectrum.power[1:] for name, spectrum in by_field.items()}
+    arrays["wavenumbers"] = by_field["truth"].wavenumbers[1:]
+    return Packet(arrays, {"label": by_field["truth"].label, "bands": bands})
 
 
 def _bands(
     truth: np.ndarray, predicted: np.ndarray, session: Session, request: VariableRequest
 ) -> dict[str, float] | None:
-    """Returns relative errors at low, middle and high wave numbers; None where there are too few."""
+    """Returns relative errors at low, middle and high wavenumbers; None if there are too few."""
     try:
         return spectral_errors(truth, predicted, session.plane(request.example).geometry)
     except NoSpectrumError:

@@ -1,4 +1,4 @@
-"""`gpo represent`: a field as few Gaussians, which can be drawn, saved and followed in time."""
+"""`gpo represent`: fits Gaussians to fields of a file, saves, exports and draws them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,140 +9,85 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from gpo.cli.console import PlainConsole, say
-from gpo.cli.data import Reading
+from gpo.cli.data import Reading, open_file
 
 if TYPE_CHECKING:
     from gpo.data.dataset import StaticMaps, Trajectories, Variable
     from gpo.data.geometry import Geometry
-    from gpo_mixture.represented import RepresentedField
     from gpo_mixture.series import MixtureSeries
+    from gpo_mixture.structure import RepresentedField
 
 SAVED, EXPORTED, DRAWN = (".nc", ".zarr"), (".vtp", ".ply"), (".png", ".pdf", ".svg")
 
 
 @dataclass(frozen=True)
 class RepresentCommand:
-    """Writes the fields of a file as Gaussians with full covariance, and draws them."""
+    """Fits Gaussians with full covariance to fields of a file, saves and draws them."""
 
     file: Positional[tuple[Path, ...]]
-    """File or folder in any layout we read, a pattern, or several files."""
+    """File or folder in any supported layout, a pattern, or several files."""
     particles: int = 100
-    """Gaussians for every frame."""
+    """Number of Gaussians in every frame."""
     out: Annotated[
         tuple[Path, ...],
         arg(metavar="FILE", help_behavior_hint="(default: NAME-gaussians.nc NAME-gaussians.png)"),
     ] = ()
-    """What to write, by its ending: .nc or .zarr to load again, .vtp or .ply for other programs, .png, .pdf or .svg for a picture."""
+    """Files to write: .nc or .zarr to load again, .vtp or .ply to export, .png, .pdf or .svg for a figure."""
     trajectory: int = 0
-    """Trajectory or sample of the file, counted from 0."""
-    frame: Annotated[
-        int | None, arg(help_behavior_hint="(default: so that the last one is in)")
-    ] = None
-    """Frame to represent, the first of several, counted from 0, or from the end if negative."""
+    """Index of the trajectory or sample in the file, from 0."""
+    frame: Annotated[int | None, arg(help_behavior_hint="(default: ends at the last frame)")] = None
+    """Index of the first frame, from 0; negative counts from the end."""
     frames: int = 1
-    """Frames to follow in time: each fit begins with the one before, so that particles keep their names."""
+    """Number of consecutive frames; each fit starts from the previous one, so Gaussians keep their labels."""
     covariance: Literal["full", "diagonal"] = "full"
-    """Ellipses of any direction, or along the axes."""
+    """Ellipses of any orientation, or axis-aligned."""
     steps: int = 20
-    """Steps of every round of the fit; more are slower and closer."""
+    """Optimiser steps in every round of the fit; more are slower and more accurate."""
     reading: Reading = field(default_factory=Reading)
 
     def run(self) -> None:
-        """Fits, prints error and numbers stored, and writes the files."""
+        """Fits, prints the error and the number of stored values, and writes the files."""
         from gpo.atomic_files import new_file
-        from gpo.cli.describe import open_file
-        from gpo_mixture.represented import RepresentedField
+        from gpo_mixture.structure import RepresentedField
 
         paths = self.out or tuple(
-            Path(f"{self.file[0].stem}-gaussians{ending}") for ending in (".nc", ".png")
+            Path(f"{self.file[0].stem}-gaussians{suffix}") for suffix in (".nc", ".png")
         )
         for path in paths:
             new_file(path, (*SAVED, *EXPORTED, *DRAWN))
         data = open_file(self.file, self.reading)
-        chosen = choose_frames(data, self.trajectory, self.frame, self.frames)
-        series = self._fit(chosen)
-        self._print(series, chosen)
-        units = tuple(one.units for one in chosen.variables)
+        frames = select_frames(data, self.trajectory, self.frame, self.frames)
+        series = self._fit(frames)
+        _print_errors(series, frames)
+        units = tuple(variable.units for variable in frames.variables)
+        rows = zip(frames.labels, series.mixtures, frames.values, strict=True)
         fields = {
-            label: RepresentedField(mixture, chosen.geometry, values, units)
-            for label, mixture, values in zip(
-                chosen.labels, series.mixtures, chosen.values, strict=True
-            )
+            label: RepresentedField(mixture, frames.geometry, values, units)
+            for label, mixture, values in rows
         }
-        self._write(paths, series, fields, getattr(data, "time_units", ""))
+        _write(paths, series, fields, getattr(data, "time_units", ""))
 
-    def _fit(self, chosen: "ChosenFrames") -> "MixtureSeries":
+    def _fit(self, frames: "SelectedFrames") -> "MixtureSeries":
         import torch
         from rich.progress import Progress
 
-        from gpo_mixture.series import MixtureSeries
+        from gpo_mixture.fitting import fit_series
 
-        geometry, frames = chosen.geometry, chosen.values
+        geometry, values = frames.geometry, torch.from_numpy(frames.values)
         coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
         with Progress(console=PlainConsole(), transient=True) as progress:
-            task = progress.add_task("Fitting", total=len(frames))
-            return MixtureSeries.fit(
-                torch.from_numpy(frames), coords, weights, self.particles,
+            task = progress.add_task("Fitting", total=len(values))
+            return fit_series(
+                values, coords, weights, self.particles,
                 domain=geometry.domain, covariance=self.covariance, num_steps=self.steps,
-                variables=[one.name for one in chosen.variables], times=chosen.times,
+                variables=[variable.name for variable in frames.variables], times=frames.times,
                 progress=lambda done: progress.update(task, completed=done),
             )  # fmt: skip
 
-    def _print(self, series: "MixtureSeries", chosen: "ChosenFrames") -> None:
-        import torch
-
-        from gpo.numerics.norms import vrmse
-
-        geometry, frames = chosen.geometry, chosen.values
-        coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
-        for label, mixture, values in zip(chosen.labels, series.mixtures, frames, strict=True):
-            field = torch.from_numpy(values)
-            relative = mixture.error(field, coords, weights)
-            spread = float(vrmse(mixture(coords)[None], field[None], weights[None]))
-            which = f"{label}: " if label else ""
-            say(f"{which}relative L2 {relative:.4g}, error over standard deviation {spread:.4g}")
-        counted = int((geometry.weights > 0).sum()) * frames.shape[-1]
-        stored = series[0].num_numbers
-        say(f"numbers stored: {stored} in place of {counted} ({counted / stored:.1f} times fewer)")
-        if len(series) > 1:
-            kept = np.isin(series[0].labels, series[len(series) - 1].labels).mean()
-            say(f"particles of the first frame that are left in the last: {kept:.0%}")
-
-    def _write(
-        self,
-        paths: tuple[Path, ...],
-        series: "MixtureSeries",
-        fields: Mapping[str, "RepresentedField"],
-        time_units: str,
-    ) -> None:
-        geometry = next(iter(fields.values())).geometry
-        units = geometry.axis_units[0] if len(set(geometry.axis_units)) == 1 else ""
-        units = "1" if geometry.domain.is_sphere else units or "1"
-        for path in paths:
-            if path.suffix in SAVED:
-                series.save(path, length_units=units, time_units=time_units)
-            elif path.suffix in EXPORTED:
-                series.export(path)
-            else:
-                _draw(path, fields)
-            say(f"written: {path}")
-
-
-def _draw(path: Path, fields: Mapping[str, "RepresentedField"]) -> None:
-    """Draws the first and the last frame."""
-    from gpo.optional import require
-
-    shown = {label: fields[label] for label in (next(iter(fields)), list(fields)[-1])}
-    rows = {
-        f"{field.mixture.variables[0]}, {label}".rstrip(", "): field
-        for label, field in shown.items()
-    }
-    require("gpo_mixture.pictures", "report", "Drawing Gaussians").save_mixtures_figure(path, rows)
-
 
 @dataclass(frozen=True)
-class ChosenFrames:
-    """Some frames of a file; sites where any of them has no value are masked."""
+class SelectedFrames:
+    """Frames of a file; sites where any of them has a missing value are masked."""
 
     geometry: "Geometry"
     values: np.ndarray
@@ -151,44 +96,44 @@ class ChosenFrames:
     times: list[float]
     """Empty for static maps."""
     labels: list[str]
-    """Number and time of every frame; a static map has none."""
+    """Index and time of every frame; an empty string for a static map."""
 
 
-def choose_frames(
+def select_frames(
     data: "Trajectories | StaticMaps", trajectory: int, frame: int | None, count: int
-) -> ChosenFrames:
-    """Returns consecutive frames of one trajectory, or one static map.
+) -> SelectedFrames:
+    """Returns consecutive frames of a trajectory, or a single static map.
 
     Args:
-        data: What a file holds.
-        trajectory: Number of the trajectory or sample.
-        frame: The first frame, from the end if negative; the last frames when not given.
-        count: How many frames.
+        data: Content of the file.
+        trajectory: Index of the trajectory or sample.
+        frame: Index of the first frame, from the end if negative; the last frames if None.
+        count: Number of frames.
     """
     from gpo.data.dataset import StaticMaps
 
-    count_of = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
-    _check_number("trajectory", trajectory, 0, count_of)
+    num_samples = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
+    _check_range("trajectory", trajectory, 0, num_samples)
     num_frames = 1 if isinstance(data, StaticMaps) else len(data.time)
     first = num_frames - max(1, count) if frame is None else frame
-    _check_number("frame", first, -num_frames, num_frames)
+    _check_range("frame", first, -num_frames, num_frames)
     start = first % num_frames
     if count < 1 or start + count > num_frames:
         raise ValueError(
-            f"`frames` must be from 1 to {num_frames - start}, those from frame {start} to the "
-            f"end, got {count}."
+            f"`frames` must be from 1 to {num_frames - start}, the number of frames from frame "
+            f"{start} to the end, got {count}."
         )
     if isinstance(data, StaticMaps):
         values = np.concatenate(data.sample(trajectory), -1)[None]
         variables, times, labels = (*data.inputs, *data.outputs), [], [""]
     else:
-        numbers = range(start, start + count)
+        indices = range(start, start + count)
         values = data.frames(trajectory, slice(start, start + count))
         variables, times = data.variables, data.time[start : start + count].tolist()
-        labels = [f"frame {number}" for number in numbers]
+        labels = [f"frame {index}" for index in indices]
         if data.time_units:
-            shown = data.time_labels(numbers)
-            labels = [f"{label} ({time})" for label, time in zip(labels, shown, strict=True)]
+            dates = data.time_labels(indices)
+            labels = [f"{label} ({date})" for label, date in zip(labels, dates, strict=True)]
     values = values.astype(np.float64)
     is_missing = np.logical_not(np.isfinite(values).all(axis=(0, 2)))
     geometry = data.geometry(trajectory)
@@ -198,9 +143,64 @@ def choose_frames(
         raise ValueError(
             f"{data.source}: {error} in these frames: choose others with --frame."
         ) from error
-    return ChosenFrames(geometry, values, tuple(variables), times, labels)
+    return SelectedFrames(geometry, values, tuple(variables), times, labels)
 
 
-def _check_number(name: str, number: int, low: int, end: int) -> None:
-    if not low <= number < end:
-        raise ValueError(f"`{name}` must be from {low} to {end - 1}, got {number}.")
+def _check_range(name: str, index: int, low: int, end: int) -> None:
+    if not low <= index < end:
+        raise ValueError(f"`{name}` must be from {low} to {end - 1}, got {index}.")
+
+
+def _print_errors(series: "MixtureSeries", frames: SelectedFrames) -> None:
+    import torch
+
+    from gpo.numerics.norms import vrmse
+
+    geometry = frames.geometry
+    coords, weights = torch.from_numpy(geometry.coords), torch.from_numpy(geometry.weights)
+    for label, mixture, frame in zip(frames.labels, series.mixtures, frames.values, strict=True):
+        values = torch.from_numpy(frame)
+        relative = mixture.error(values, coords, weights)
+        scaled = float(vrmse(mixture(coords)[None], values[None], weights[None]))
+        prefix = f"{label}: " if label else ""
+        say(f"{prefix}relative L2 {relative:.4g}, error over standard deviation {scaled:.4g}")
+    num_values = int((geometry.weights > 0).sum()) * frames.values.shape[-1]
+    stored = series[0].num_parameters
+    ratio = num_values / stored
+    say(f"numbers stored: {stored} in place of {num_values} ({ratio:.1f} times fewer)")
+    if len(series) > 1:
+        kept = np.isin(series[0].labels, series[len(series) - 1].labels).mean()
+        say(f"Gaussians of the first frame that are still present in the last: {kept:.0%}")
+
+
+def _write(
+    paths: tuple[Path, ...],
+    series: "MixtureSeries",
+    fields: Mapping[str, "RepresentedField"],
+    time_units: str,
+) -> None:
+    from gpo_mixture.exports import export
+    from gpo_mixture.files import save
+
+    geometry = next(iter(fields.values())).geometry
+    units = geometry.axis_units[0] if len(set(geometry.axis_units)) == 1 else ""
+    units = "1" if geometry.domain.is_sphere else units or "1"
+    for path in paths:
+        if path.suffix in SAVED:
+            save(series, path, length_units=units, time_units=time_units)
+        elif path.suffix in EXPORTED:
+            export(series, path)
+        else:
+            _draw(path, fields)
+        say(f"written: {path}")
+
+
+def _draw(path: Path, fields: Mapping[str, "RepresentedField"]) -> None:
+    """Draws the first and the last frame."""
+    from gpo.optional import require
+
+    rows = {
+        f"{fields[label].mixture.variables[0]}, {label}".rstrip(", "): fields[label]
+        for label in (next(iter(fields)), list(fields)[-1])
+    }
+    require("gpo_mixture.pictures", "report", "Drawing Gaussians").save_mixtures_figure(path, rows)

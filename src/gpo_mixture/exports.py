@@ -1,39 +1,41 @@
-"""Gaussians for other programs: VTK's XML points (`.vtp`) and point clouds (`.ply`)."""
+"""Exports Gaussians as VTK points (`.vtp`) or as a PLY point cloud (`.ply`)."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from gpo.inspect.vtk import export_points, in_space
+from gpo.inspect.vtk import export_points, pad_to_3d
 from gpo_mixture.mixture import GaussianMixture
+from gpo_mixture.series import MixtureSeries, as_series
 
 
-def export_mixtures(mixtures: Sequence[GaussianMixture], path: str | Path, is_text: bool) -> None:
-    """Writes the Gaussians of one frame or several to a new file, in the format of its ending.
+def export(
+    mixture: GaussianMixture | MixtureSeries, path: str | Path, *, is_text: bool = False
+) -> None:
+    """Writes a new `.vtp` or `.ply` file.
 
-    Amplitudes are called after their variables; `footprint` has the ellipse of one standard
-    deviation.
+    Amplitudes are named after their variables; in `.vtp` files the array `footprint` holds the
+    ellipse of one standard deviation.
+
+    Args:
+        mixture: A mixture, or all frames of a series.
+        path: The file; it is written completely or not at all.
+        is_text: Whether to write text instead of binary numbers.
     """
-    first = mixtures[0]
+    series = as_series(mixture)
+    first = series[0]
     names = first.variables or tuple(str(number) for number in range(len(first.offset)))
-    amplitudes = torch.cat([one.amplitudes for one in mixtures])
-    frames = [torch.full_like(one.labels, number) for number, one in enumerate(mixtures)]
+    # A PLY header splits names at spaces.
+    names = [re.sub(r"\W+", "_", name) for name in names]
     columns = {
-        f"amplitude_{_word(name)}": numbers
-        for name, numbers in zip(names, amplitudes.unbind(-1), strict=True)
+        f"amplitude_{name}": values
+        for name, values in zip(names, series.column("amplitudes").unbind(-1), strict=True)
     }
     columns |= {
-        "scale": in_space(torch.cat([one.scales for one in mixtures])),
-        "label": torch.cat([one.labels for one in mixtures]).to(torch.int32),
-        "frame": torch.cat(frames).to(torch.int32),
+        "scale": pad_to_3d(series.column("scales")),
+        "label": series.column("labels").to(torch.int32),
+        "frame": series.frame_indices.to(torch.int32),
     }
-    centers = torch.cat([one.centers for one in mixtures])
-    footprints = torch.cat([one.footprints().tensors for one in mixtures])
-    export_points(path, centers, columns, footprints, is_text)
-
-
-def _word(name: str) -> str:
-    """Returns a name without signs that end a word in a header."""
-    return re.sub(r"\W+", "_", name)
+    footprints = torch.cat([frame.footprints().tensors for frame in series.mixtures])
+    export_points(path, series.column("centers"), columns, footprints, is_text)

@@ -1,4 +1,4 @@
-"""The control of a mixture: as many round Gaussians on an even lattice, of which only amplitudes are fitted."""
+"""The control of a mixture: isotropic Gaussians on a regular lattice, of which only amplitudes are fitted."""
 
 import math
 
@@ -7,16 +7,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.numerics.domain import Domain
-from gpo_mixture.fit import finished
+from gpo_mixture.fitting import to_mixture
 from gpo_mixture.mixture import GaussianMixture
 from gpo_mixture.projection import solve
-from gpo_mixture.shapes import shapes_of
+from gpo_mixture.shapes import make_shapes
 from gpo_mixture.target import Target
 
 WIDTHS = (0.6, 0.8, 1.1)
-"""Half widths of the Gaussians, in distances between nodes: the best one counts."""
-NUM_TRIES, NEAR_ENOUGH = 12, 0.93
-"""Lattices that are tried, until this fraction of the wanted nodes lies where sites are."""
+"""Standard deviations in units of the node spacing; the best fit is returned."""
+NUM_TRIES, MIN_FRACTION = 12, 0.93
+"""Lattices to try until this fraction of the requested nodes lies near sites."""
 
 
 def fit_lattice(
@@ -26,47 +26,44 @@ def fit_lattice(
     num_particles: int,
     domain: Domain,
 ) -> GaussianMixture:
-    """Returns a field as round Gaussians on an even lattice.
+    """Fits isotropic Gaussians on a regular lattice to a field.
 
     Args:
         values: The field at its sites.
-        coords: The sites; unit vectors on the sphere.
+        coords: Coordinates of the sites; unit vectors on the sphere.
         weights: Quadrature weights; 0 masks a site.
-        num_particles: How many Gaussians; where sites fill little of the domain, a few less.
-        domain: Where the sites lie.
+        num_particles: Number of Gaussians; slightly fewer if sites fill little of the domain.
+        domain: Domain of the field.
     """
     target = Target.of(values, coords, weights, domain)
-    centers, distance = _nodes(coords[weights > 0].double(), domain, num_particles)
-    solved = []
+    centers, spacing = _nodes(coords[weights > 0].double(), domain, num_particles)
+    solutions = []
     for width in WIDTHS:
-        square = (width * distance) ** 2 * torch.eye(coords.shape[1], dtype=torch.float64)
-        if domain.is_sphere:
-            shapes = shapes_of(centers, square.expand(len(centers), 3, 3), domain)
-        else:
-            scaled = (square / target.units**2).expand(len(centers), -1, -1)
-            shapes = shapes_of(centers / target.units, scaled, target.domain)
-        solved.append(solve(shapes, target))
-    best = min(solved, key=lambda one: one.loss)
-    return finished(best, target, torch.arange(len(centers)), domain, ())
+        covariance = (width * spacing) ** 2 * torch.eye(coords.shape[1], dtype=torch.float64)
+        covariances = (covariance / target.units**2).expand(len(centers), -1, -1)
+        shapes = make_shapes(centers / target.units, covariances, target.domain)
+        solutions.append(solve(shapes, target))
+    best = min(solutions, key=lambda solution: solution.loss)
+    return to_mixture(best, target, torch.arange(len(centers)))
 
 
 def _nodes(
     sites: Float[Tensor, "points dim"], domain: Domain, count: int
 ) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, " dim"]]:
-    """Returns about `count` even nodes where there are sites, and how far apart they are."""
-    many, tries = count, 0
+    """Returns about `count` regular nodes near sites, and their spacing."""
+    size, tries = count, 0
     while True:
-        nodes, distance = _spiral(many) if domain.is_sphere else _grid(domain, many)
-        near = torch.stack([domain.offset(sites, node).norm(dim=-1).min() for node in nodes])
-        nodes, tries = nodes[near < distance.max()], tries + 1
-        if len(nodes) >= NEAR_ENOUGH * count or tries == NUM_TRIES:
-            some = torch.linspace(0, len(nodes) - 1, min(count, len(nodes))).long()
-            return nodes[some], distance
-        many = max(many + 1, int(many * max(1.05, count / max(1, len(nodes)))))
+        nodes, spacing = _fibonacci_sphere(size) if domain.is_sphere else _grid(domain, size)
+        distances = torch.stack([domain.offset(sites, node).norm(dim=-1).min() for node in nodes])
+        nodes, tries = nodes[distances < spacing.max()], tries + 1
+        if len(nodes) >= MIN_FRACTION * count or tries == NUM_TRIES:
+            selected = torch.linspace(0, len(nodes) - 1, min(count, len(nodes))).long()
+            return nodes[selected], spacing
+        size = max(size + 1, int(size * max(1.05, count / max(1, len(nodes)))))
 
 
-def _spiral(count: int) -> tuple[Float[Tensor, "nodes 3"], Float[Tensor, " 3"]]:
-    """Returns even points of the whole sphere, along a spiral of the golden angle."""
+def _fibonacci_sphere(count: int) -> tuple[Float[Tensor, "nodes 3"], Float[Tensor, " 3"]]:
+    """Returns nearly uniform points on the sphere, along a spiral of the golden angle."""
     number = torch.arange(count, dtype=torch.float64)
     height, angle = 1 - (2 * number + 1) / count, number * math.pi * (3 - math.sqrt(5))
     radius = (1 - height**2).sqrt()
@@ -75,7 +72,7 @@ def _spiral(count: int) -> tuple[Float[Tensor, "nodes 3"], Float[Tensor, " 3"]]:
 
 
 def _grid(domain: Domain, count: int) -> tuple[Float[Tensor, "nodes dim"], Float[Tensor, " dim"]]:
-    """Returns the middles of about equal cells of a box."""
+    """Returns the centers of about `count` nearly cubic cells of a box."""
     lower = torch.tensor(domain.lower, dtype=torch.float64)
     lengths = torch.tensor(domain.upper, dtype=torch.float64) - lower
     side = float((lengths.prod() / count) ** (1 / domain.dim))

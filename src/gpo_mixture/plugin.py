@@ -6,6 +6,6 @@ COMMANDS.register(
     "represent",
     Command(
         "gpo_mixture.command:RepresentCommand",
-        "Writes fields of a file as Gaussians with full covariance, and draws them.",
+        "Fits Gaussians with full covariance to fields of a file, saves and draws them.",
     ),
 )

@@ -1,4 +1,4 @@
-"""What becomes of particles from frame to frame."""
+"""Displacements and changes of particles from frame to frame."""
 
 from dataclasses import dataclass
 
@@ -11,44 +11,44 @@ from gpo.inspect.cloud import ParticleCloud
 
 @dataclass(frozen=True)
 class Tracks:
-    """One row per particle and step in time: where it was, and how it changed.
+    """Changes of particles between consecutive frames, one row per particle and pair of frames.
 
-    The same Gaussian of the same site is the same particle. One that is missing in either of two
-    consecutive frames, because it was left out as too light, has no row there.
+    Particles are identified by site and Gaussian. A particle that is absent from either frame, for
+    instance because it was not selected, has no row.
     """
 
     frames: Int64[Tensor, " steps"]
-    """The earlier frame of the step."""
+    """The earlier frame."""
     next_frames: Int64[Tensor, " steps"]
-    """The later one."""
+    """The later frame."""
     sites: Int64[Tensor, " steps"]
     gaussians: Int64[Tensor, " steps"]
     centers: Float[Tensor, "steps dim"]
-    """Where the particle was in the earlier frame."""
+    """Center in the earlier frame."""
     displacements: Float[Tensor, "steps dim"]
-    """How far it went: the shortest way on periodic axes, the chord on the sphere."""
+    """Displacement of the center: minimum image on periodic axes, the chord on the sphere."""
     scale_changes: Float[Tensor, "steps dim"]
-    """The later scale minus the earlier, in domain units."""
+    """Later minus earlier scale, in domain units."""
     weight_changes: Float[Tensor, " steps"]
-    """The later weight minus the earlier."""
+    """Later minus earlier weight."""
 
     @classmethod
     def of(cls, cloud: ParticleCloud) -> "Tracks":
-        """Returns the steps of all particles of a cloud whose samples are frames of one series."""
+        """Returns the tracks of a cloud whose samples are frames of a series."""
         frames, order_in_time = cloud.samples.unique(return_inverse=True)
         if len(frames) < 2:
             raise ValueError(
                 f"A cloud must hold at least two frames to be tracked, got {len(frames)}: "
                 "encode the frames of a series as one batch."
             )
-        # Every particle has a number per frame; the same one is next found `stride` farther on.
+        # Keys are unique; the key of the same particle in the next frame is larger by `stride`.
         per_site = int(cloud.gaussians.max()) + 1
         stride = (int(cloud.sites.max()) + 1) * per_site
         key = order_in_time * stride + cloud.sites * per_site + cloud.gaussians
-        known, row = key.sort()
-        place = torch.searchsorted(known, known + stride).clamp(max=len(known) - 1)
-        is_found = known[place] == known + stride
-        earlier, later = row[is_found], row[place[is_found]]
+        keys, rows = key.sort()
+        candidates = torch.searchsorted(keys, keys + stride).clamp(max=len(keys) - 1)
+        is_match = keys[candidates] == keys + stride
+        earlier, later = rows[is_match], rows[candidates[is_match]]
         return cls(
             cloud.samples[earlier],
             cloud.samples[later],

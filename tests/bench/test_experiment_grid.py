@@ -1,4 +1,4 @@
-"""Experiments are made once, killed ones go on, failed ones are reported; shown without training."""
+"""Experiments run once, resume after a kill and report failures; tested without training."""
 
 import json
 from collections import Counter
@@ -11,8 +11,10 @@ from filelock import FileLock
 
 from gpo.cli import main
 from gpo.evaluation.results import Results
+from gpo.model.losses import LossWeights
+from gpo.model.problem import Problem
 from gpo.training.config import RunConfig
-from gpo.training.models import build_model, loss_weights
+from gpo.training.setup import new_model
 from gpo_bench import experiment as experiment_module
 from gpo_bench import protocol
 from gpo_bench.ablation import ROWS, ablation_experiments, ablation_table
@@ -42,11 +44,11 @@ ERRORS = {"gpo": 0.02, "fno": 0.03, "lno": 0.5}
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Stands in for `gpo`: writes what a run would leave, and remembers what was asked for."""
-    made = []
+    """Replaces `gpo` by a function that writes the files of a run; returns the list of its calls."""
+    calls = []
 
     def call(command, settings, out, threads):
-        made.append((command, settings))
+        calls.append((command, settings))
         model, rate = settings["model"], settings["learning_rate"]
         if model == "cno":
             raise ExperimentError("cno cannot take these sites: needs a grid")
@@ -72,7 +74,7 @@ def calls(monkeypatch):
             ).save(out)  # fmt: skip
 
     monkeypatch.setattr(experiment_module, "run_gpo", call)
-    return made
+    return calls
 
 
 def make(tmp_path, models=("gpo", "fno", "cno")):
@@ -82,12 +84,12 @@ def make(tmp_path, models=("gpo", "fno", "cno")):
     return experiments, missing, grid
 
 
-def test_every_model_gets_the_same_rules(tmp_path, calls):
+def test_every_model_has_the_same_protocol(tmp_path, calls):
     make(tmp_path)
     runs = [settings for command, settings in calls if command == "run"]
     assert {settings["model"] for settings in runs} == {"gpo", "fno"}
-    strange = {"model", "seed", "learning_rate"}
-    rules = [{k: v for k, v in settings.items() if k not in strange} for settings in runs]
+    varying = {"model", "seed", "learning_rate"}
+    rules = [{k: v for k, v in settings.items() if k not in varying} for settings in runs]
     assert all(rule == rules[0] for rule in rules)
     assert rules[0]["budget_cpu"] == 60
     tuning = [settings for command, settings in calls if command == "train"]
@@ -101,7 +103,7 @@ def test_every_model_gets_the_same_rules(tmp_path, calls):
     assert {settings["learning_rate"] for settings in runs} == {LEARNING_RATES[1]}
 
 
-def test_a_finished_experiment_is_not_made_again(tmp_path, calls):
+def test_a_finished_experiment_is_not_repeated(tmp_path, calls):
     make(tmp_path)
     before = len([command for command, settings in calls if settings["model"] != "cno"])
     make(tmp_path)
@@ -123,10 +125,10 @@ def test_an_experiment_tries_what_was_added_to_the_learning_rates(
     assert {outcome.learning_rate for outcome in grid.outcomes["gpo", "ns2d"]} == {best}
 
 
-def test_what_a_table_has_no_use_for_is_scored_when_it_is_asked_for(tmp_path, calls, monkeypatch):
+def test_missing_scores_are_computed_when_they_are_needed(tmp_path, calls, monkeypatch):
     experiments, _, _ = make(tmp_path, ["gpo"])
     root, scored = tmp_path / "runs", []
-    path = experiments[0].run(root).results_file
+    path = experiments[0].run_folder(root).results_file
     whole = Results.load(path)
     replace(whole, rollout={}, scope="one-step").save(path.parent)
 
@@ -140,13 +142,13 @@ def test_what_a_table_has_no_use_for_is_scored_when_it_is_asked_for(tmp_path, ca
     assert scored == [(path.parent, 1)]
 
 
-def test_two_grids_do_not_make_the_same_experiment(tmp_path, calls):
+def test_two_grids_do_not_run_the_same_experiment(tmp_path, calls):
     experiments, _ = table1_experiments(["gpo"], ["ns2d"], PROTOCOL, tmp_path, [0])
     folder = experiments[0].folder(tmp_path / "runs")
     folder.mkdir(parents=True)
     with FileLock(folder / "experiment.lock"):
         _, _, grid = make(tmp_path, ["gpo"])
-    assert "another gpo bench is at work on it" in grid.failures["gpo", "ns2d"]
+    assert "another gpo bench is running this experiment" in grid.failures["gpo", "ns2d"]
     assert {settings["seed"] for command, settings in calls if command == "run"} == {1}
 
 
@@ -181,7 +183,7 @@ def test_outcomes_and_failures_are_stored(tmp_path, calls):
     assert stored["failures"][0]["reason"] == "cno cannot take these sites: needs a grid"
 
 
-def test_rows_that_are_not_made_come_from_an_earlier_grid(tmp_path, calls):
+def test_missing_rows_come_from_an_earlier_grid(tmp_path, calls):
     make(tmp_path)[2].save(tmp_path / "experiments.json")
     _, missing, grid = make(tmp_path, ["gpo"])
     grid.take_earlier(tmp_path / "experiments.json")
@@ -191,12 +193,12 @@ def test_rows_that_are_not_made_come_from_an_earlier_grid(tmp_path, calls):
     assert "| cno | - (needs a grid) |" in text
     (tmp_path / "experiments.json").write_text("{}")
     with pytest.raises(
-        ValueError, match=r"experiments.json: must be experiments of gpo bench table1"
+        ValueError, match=r"experiments.json: must be an experiments.json of gpo bench table1"
     ):
         grid.take_earlier(tmp_path / "experiments.json")
 
 
-def test_experiments_that_were_made_under_other_rules_stay_marked(tmp_path, calls):
+def test_experiments_with_another_protocol_stay_marked(tmp_path, calls):
     _, missing, before = make(tmp_path)
     before.rules = "half the learning rates"
     before.save(tmp_path / "experiments.json")
@@ -209,7 +211,7 @@ def test_experiments_that_were_made_under_other_rules_stay_marked(tmp_path, call
         text = table1(marked, ("gpo", "fno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()
         assert "| gpo | **0.02 ± 0 (42)** |" in text
         assert "| fno | *0.03 ± 0 (42, other rules)* |" in text
-        assert "Marked other rules: half the learning rates." in text
+        assert "Protocol of entries marked other rules: half the learning rates." in text
 
 
 def test_experiments_of_a_column_that_has_other_settings_now_are_marked(
@@ -227,15 +229,15 @@ def test_experiments_of_a_column_that_has_other_settings_now_are_marked(
     assert "Settings of columns: ns2d history=3." in text
 
 
-def test_a_table_of_what_is_finished_makes_nothing(tmp_path, calls):
+def test_a_table_of_finished_experiments_runs_nothing(tmp_path, calls):
     make(tmp_path, ["gpo"])
     num_calls = len(calls)
     experiments, _ = table1_experiments(["gpo", "fno"], ["ns2d"], PROTOCOL, tmp_path, (0, 1))
-    grid = GridOptions(amount=60.0, runs=tmp_path / "runs", finished=True).make(experiments)
+    grid = GridOptions(amount=60.0, runs=tmp_path / "runs", finished=True).run(experiments)
     assert list(grid.outcomes) == [("gpo", "ns2d")]
     assert len(calls) == num_calls
-    with pytest.raises(ValueError, match="has none of these experiments"):
-        GridOptions(amount=60.0, runs=tmp_path / "empty", finished=True).make(experiments)
+    with pytest.raises(ValueError, match="needs finished experiments in"):
+        GridOptions(amount=60.0, runs=tmp_path / "empty", finished=True).run(experiments)
 
 
 def test_curves_end_where_a_model_diverges(tmp_path, calls):
@@ -281,8 +283,8 @@ def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
     with pytest.raises(NoDataError, match=r"no era5-temp.\* in the folder of --files"):
         COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
     (tmp_path / "era5-temp.nc").write_bytes(b"")
-    found = COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
-    assert found == {"data": str(tmp_path / "era5-temp.nc"), "var": ("t2m",)}
+    source = COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
+    assert source == {"data": str(tmp_path / "era5-temp.nc"), "var": ("t2m",)}
     with pytest.raises(NoDataError, match="no cylinder_channel in the folder of --files"):
         COLUMNS["channel"].source("channel", tmp_path, "quick")
 
@@ -295,14 +297,14 @@ def test_only_repeated_rows_get_all_seeds(tmp_path):
     assert [(experiment.row, experiment.settings["seed"]) for experiment in experiments] == [
         ("gpo", 3), ("fno", 3), ("lno", 3), ("gpo", 4), ("fno", 4), ("gpo", 5), ("fno", 5)
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="--repeated must be of gpo, gpo-paper, fno"):
+    with pytest.raises(ValueError, match="--repeated must be among gpo, gpo-paper, fno"):
         table1_experiments(rows, ("ns2d",), PROTOCOL, tmp_path, (0,), ("fnn",))
 
 
 def test_unknown_models_and_columns_are_named(tmp_path):
-    with pytest.raises(ValueError, match="--models must be of gpo, gpo-paper, fno"):
+    with pytest.raises(ValueError, match="--models must be among gpo, gpo-paper, fno"):
         table1_experiments(("fnn",), ("ns2d",), PROTOCOL, tmp_path, (0,))
-    with pytest.raises(ValueError, match="--benchmarks must be of ns2d"):
+    with pytest.raises(ValueError, match="--benchmarks must be among ns2d"):
         table1_experiments(("fno",), ("ns4d",), PROTOCOL, tmp_path, (0,))
 
 
@@ -314,11 +316,9 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
     sizes = {}
     for experiment in ablation_experiments(model, "ns2d", PROTOCOL, tmp_path, (0,)):
         config = RunConfig.of(**{**experiment.settings, "coarsen": 1})
-        built = build_model(
-            config, in_channels=1, out_channels=1, domain=torus, grid_shape=(32, 32)
-        )
+        built = new_model(config, Problem(1, 1, torus, (32, 32)))
         sizes[experiment.row] = sum(p.numel() for p in built.parameters())
-        loss_weights(config)
+        LossWeights.of(config.model.config)
     if model == "gpo-paper":
         assert sizes["shared layers"] < 0.5 * sizes[model]
         # The paper's rows are brought to the size of the full model.

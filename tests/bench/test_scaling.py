@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from matplotlib import pyplot as plt
 
-from gpo.model.presets import change_config
 from gpo_bench.cost import Cost, measure_cost
 from gpo_bench.figures import draw_scaling
 from gpo_bench.scaling import (
@@ -26,7 +25,7 @@ def test_the_fit_recovers_an_exponent_from_the_larger_half():
     assert fit_exponent(places, hidden) == pytest.approx(1.0)
 
 
-def test_the_fit_leaves_out_what_was_not_measured():
+def test_the_fit_omits_missing_measurements():
     assert fit_exponent([1, 2, 4, 8], [1.0, 4.0, 16.0, None]) == pytest.approx(2.0)
     assert fit_exponent([1, 2], [1.0, None]) is None
     assert fit_exponent([], []) is None
@@ -37,7 +36,7 @@ def measured():
     return measure_scaling(("gpo-paper", "transolver"), min_sites=64, max_sites=300, sweeps={})
 
 
-def test_every_place_is_measured(measured):
+def test_every_point_is_measured(measured):
     tables, rows = measured
     assert [row["value"] for row in rows] == [64, 256, 64, 256]
     for row in rows:
@@ -62,17 +61,17 @@ def test_figures_name_the_exponent(measured):
         draw_scaling(rows, "depth")
 
 
-def test_tables_can_be_made_of_stored_rows(measured):
+def test_tables_can_be_computed_from_stored_rows(measured):
     tables, rows = measured
     again = scaling_tables(json.loads(json.dumps(rows)))
     assert [table.markdown() for table in again] == [table.markdown() for table in tables]
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """A site takes a megabyte in inference and ten in training; keeps what was measured.
+def measured_workloads(monkeypatch):
+    """Replaces measurements: a site takes a megabyte in inference and ten in training.
 
-    An allocator that keeps memory would take ten times as much, and one that returns it the time.
+    Peaks with the allocator that keeps memory, and times with the other one, are far too large.
     """
     workloads = []
 
@@ -95,12 +94,12 @@ def asked(monkeypatch):
     return workloads
 
 
-def test_gpo_is_varied_one_field_at_a_time(asked):
-    told, sweeps = [], {"num_gaussians": (8, 16), "num_layers": (1, 2)}
-    tables, rows = measure_scaling((), sweeps=sweeps, memory_limit=1e3, on_progress=told.append)
-    assert told[1] == "round 1 of 1: gpo-paper, Gaussians G = 16"
-    built = [workload.build().config for workload in asked]
-    assert built == [change_config(SMALL, **{row["against"]: row["value"]}) for row in rows]
+def test_gpo_is_varied_one_field_at_a_time(measured_workloads):
+    messages, sweeps = [], {"num_gaussians": (8, 16), "num_layers": (1, 2)}
+    tables, rows = measure_scaling((), sweeps=sweeps, memory_limit=1e3, on_progress=messages.append)
+    assert messages[1] == "round 1 of 1: gpo-paper, Gaussians G = 16"
+    built = [workload.build().config for workload in measured_workloads]
+    assert built == [replace(SMALL, **{row["against"]: row["value"]}) for row in rows]
     assert [list(table.rows) for table in tables] == [
         ["8", "16", "exponent"],
         ["1", "2", "exponent"],
@@ -109,12 +108,12 @@ def test_gpo_is_varied_one_field_at_a_time(asked):
     plt.close(draw_scaling(rows, "num_layers"))
 
 
-def test_what_memory_does_not_allow_is_left_out_and_said(asked):
+def test_steps_that_exceed_memory_are_omitted_and_noted(measured_workloads):
     tables, rows = measure_scaling(
         ("gpo",), min_sites=4, max_sites=4**6, sweeps={}, memory_limit=2.0, repeats=2
     )
     # Kept memory is twice as much: 64 sites fit in training and 1,024 in inference.
-    places = [(workload.grid_shape[0] ** 2, workload.trains) for workload in asked]
+    places = [(workload.grid_shape[0] ** 2, workload.trains) for workload in measured_workloads]
     assert places == 2 * [(4, True), (16, True), (64, True), (256, False), (1024, False)]
     assert rows[3]["note"] == "training at sites N = 256 would take about 5 GB"
     assert rows[3]["inference_seconds"] == 1.0

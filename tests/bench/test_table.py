@@ -5,13 +5,13 @@ from gpo_bench.table import Entry, Table
 
 @pytest.fixture
 def table():
-    made = Table("Errors", "model", ("ns2d", "ns2d (paper)"), unranked=frozenset(("persistence", "ns2d (paper)")))  # fmt: skip
-    made.add("gpo", [Entry(0.02, 0.001, "1,000"), Entry(0.03)])
-    made.add("fno", [Entry(0.03), Entry(0.01)])
-    made.add("c_no", [Entry(note="needs a grid"), Entry()])
-    made.add("persistence", [Entry(0.01), Entry()])
-    made.notes.append("Below 5 % of it.")
-    return made
+    result = Table("Errors", "model", ("ns2d", "ns2d (paper)"), unranked=frozenset(("persistence", "ns2d (paper)")))  # fmt: skip
+    result.add("gpo", [Entry(0.02, 0.001, "1,000"), Entry(0.03)])
+    result.add("fno", [Entry(0.03), Entry(0.01)])
+    result.add("c_no", [Entry(note="needs a grid"), Entry()])
+    result.add("persistence", [Entry(0.01), Entry()])
+    result.notes.append("Below 5 % of it.")
+    return result
 
 
 def test_best_and_second_are_marked_among_models_only(table):
@@ -43,7 +43,9 @@ def test_html_marks_and_escapes(table):
 
 
 def test_a_row_of_the_wrong_length_is_refused(table):
-    with pytest.raises(ValueError, match="`entries` must be one for each of 2 columns, got 1"):
+    with pytest.raises(
+        ValueError, match="`entries` must have one entry for each of 2 columns, got 1"
+    ):
         table.add("lno", [Entry()])
 
 

@@ -1,4 +1,4 @@
-"""One small field in every container that it may come in, with checksums where there are any."""
+"""A small field in each container format, with checksums if the format has them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ random = np.random.default_rng(2)
 
 
 def weather(num_times: int = 4) -> Any:
-    """A field that is no simple pattern, so that no two blocks are the same."""
+    """A random field, so that no two blocks are the same."""
     data = grid(latitude=range(40, 48), longitude=range(10), time=range(num_times))
     return data.assign(t2m=data.t2m.copy(data=random.normal(280, 5, data.t2m.shape)))
 
@@ -38,7 +38,7 @@ def checked_netcdf(folder: Path) -> Path:
 
 
 def checked_hdf5(folder: Path) -> Path:
-    """Checksums of the structure, which new files of HDF5 have, and of all values."""
+    """Checksums of the structure, as in new HDF5 files, and of all values."""
     path = folder / "checked.h5"
     with h5py.File(path, "w", libver="latest") as file:
         content = {"x": np.arange(8.0), "t": np.arange(5.0), "u": random.normal(size=(5, 8))}

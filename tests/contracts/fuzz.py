@@ -1,8 +1,8 @@
-"""Damages files of every layout in many ways, reads each, and says what came of it.
+"""Fuzzes the readers: damages files of all layouts in many ways and records the outcomes.
 
-Only two outcomes are good: a refusal (`DataError`), or the very data of the whole file. Files are
-read in a forked process with little memory, so that a crash or a hang of a file library is seen
-and not suffered; it goes on with the next file then. Every damage comes from the seed.
+A good outcome is a `DataError`, or the same data as of the intact file. Files are read in a forked
+process with limited memory, so that a crash or a hang of a file library ends only that process; the
+next file is read in a new one. All damage is determined by the seed.
 
     python -m tests.contracts.fuzz 300 0 FOLDER
 """
@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections import Counter
@@ -30,21 +31,22 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.limits import MAX_BYTES
 from tests.contracts.stored_numbers import changes_outside, number_ranges
+from tests.processes import LIMIT
 
 MEMORY = 3 * 2**30
-"""Bytes that the reading process may map beyond what it has."""
+"""Additional bytes of address space of the reading process."""
 ALLOWED = 2**28
-"""Bytes that a file may take at once, by our own limit."""
+"""Bytes that a file may load at once (GPO_MAX_BYTES)."""
 PATIENCE = 20
-"""Seconds after which a file that is still read is called a hang."""
+"""CPU seconds after which reading a file counts as a hang: those do not depend on other processes."""
 DIFFERENCES = ("shape", "names", "sites", "values")
-"""In what data may differ, the gravest first."""
+"""Parts in which data may differ, most serious first."""
 GOOD = ("refused", "same")
 CHECKED = ("arrays", "arrays of MATLAB 5, compressed", "a grid, save_npz", "npz, compressed", "NetCDF 4, checksums",
            "HDF5, checksums", "Zarr 2, checksums", "Zarr 3, checksums")  # fmt: skip
-"""Layouts whose numbers all have checksums."""
+"""Layouts in which all values have checksums."""
 SAME_LENGTH = ("flip", "zero", "swap", "head")
-"""Damage that leaves a file as long as it was."""
+"""Kinds of damage that keep the length of a file."""
 METADATA = (".zattrs", ".zarray", ".zgroup", "zarr.json")
 REASONS = {
     "numbers": "a number of an array changed in place where the container keeps it without a "
@@ -59,20 +61,20 @@ REASONS = {
     "lost": "a file was lost from a folder of `.npy` files, and nothing lists them.",
     "library": "HDF5, netCDF or ecCodes ended the process, or kept it busy for more than 20 s. All "
     "files are read in one process, so memory that an earlier one spoilt may end a later one. "
-    "Readers run in this process: files of strangers belong into a container (SECURITY.md).",
+    "Readers run in this process: untrusted files belong into a container (SECURITY.md).",
 }
-"""Why a damaged file may be neither refused nor the same."""
+"""Explanations for damaged files that are neither refused nor the same."""
 MET = {
     "numbers": "all bytes that changed are stored numbers of an array",
     "numbers, unread": "stored numbers changed, and others by which alone all data stay the same",
     "declared": "others changed the data, alone or beside numbers",
 }
-"""What damage met that left the length of a file, by the offsets of `stored_numbers.py`."""
+"""Bytes changed by damage that kept the length, by the ranges of `stored_numbers.py`."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one damaged file."""
+    """The outcome of reading a damaged file."""
 
     layout: str
     number: int
@@ -80,13 +82,13 @@ class Finding:
     file: str
     outcome: str
     """refused, same, one of `DIFFERENCES`, error, memory, hang or crash."""
-    said: str = ""
+    message: str = ""
     met: str = ""
-    """Which of `MET` the damage is, where numbers explain it and it was looked up."""
+    """Key of `MET`, if the changed bytes were examined."""
 
     @property
     def reason(self) -> str | None:
-        """Which of `REASONS` explains it; None where nothing does."""
+        """Key of `REASONS` that explains the outcome; None if unexplained."""
         if self.outcome in ("hang", "crash"):
             return "library"
         if self.outcome not in DIFFERENCES:
@@ -103,13 +105,13 @@ class Finding:
 
 
 class Damage:
-    """Ways to damage the content of a file, each by its name."""
+    """Kinds of damage to the content of a file, by name."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def apply(self, content: bytes) -> tuple[str, bytes]:
-        """Returns the name of a way and what it makes of a content, which is never empty."""
+        """Returns the name of a kind of damage and the damaged content."""
         while True:
             name = self._chance.choice(self.NAMES)
             changed = getattr(self, f"_{name}")(bytearray(content))
@@ -171,7 +173,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Victim:
-    """A whole file or folder, how it is read, and what it holds."""
+    """An intact file or folder, the options to read it, and its content."""
 
     layout: str
     path: Path
@@ -179,26 +181,26 @@ class Victim:
     content: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, layout: str, made: Any) -> "Victim":
-        """Reads what a maker of `layouts.py` returned."""
-        path, select = made if isinstance(made, tuple) else (made, {})
+    def of(cls, layout: str, sample: Any) -> "Victim":
+        """Reads a sample of `layouts.py`."""
+        path, select = sample if isinstance(sample, tuple) else (sample, {})
         options = ReadOptions(select=select)
         return cls(layout, path, options, content_of(path, options))
 
     def damage(self, number: int, seed: int) -> tuple[str, Path, bytes | None]:
-        """Returns the way of damage, the file it meets, and its content then; None where it is lost."""
+        """Returns the kind of damage, the damaged file, and its content; None if it is deleted."""
         chance = random.Random(f"{seed} {self.layout} {number}")
         files = [self.path]
         if self.path.is_dir():
             files = sorted(file for file in self.path.rglob("*") if file.is_file())
-        file = chance.choice([one for one in files if one.stat().st_size])
+        file = chance.choice([part for part in files if part.stat().st_size])
         if self.path.is_dir() and chance.random() < 0.05:
             return "lost file", file, None
         name, changed = Damage(chance).apply(file.read_bytes())
         return name, file, changed
 
     def copy(self, file: Path, content: bytes | None, work: Path) -> Path:
-        """Returns a copy of all, in which one file has another content, or is not there."""
+        """Returns a copy in which one file has other content, or is deleted."""
         copy = work / self.path.name
         if self.path.is_dir():
             shutil.rmtree(copy, ignore_errors=True)
@@ -211,7 +213,7 @@ class Victim:
         return copy
 
     def damaged(self, number: int, seed: int, work: Path) -> Iterator[Finding]:
-        """Yields what is known of a damaged copy before it is read, and then what came of it."""
+        """Yields a preliminary finding before a damaged copy is read, and then its outcome."""
         name, file, content = self.damage(number, seed)
         copy = self.copy(file, content, work)
         begun = Finding(self.layout, number, name, file.name, "crash")
@@ -219,10 +221,10 @@ class Victim:
         yield replace(begun, **_read(copy, self))
 
     def met(self, finding: Finding, seed: int, work: Path) -> str:
-        """Returns which of `MET` a damage is that changed the data and left the length."""
+        """Returns the key of `MET` for damage that changed the data but not the length."""
         name, file, content = self.damage(finding.number, seed)
         if (name, file.name) != (finding.damage, finding.file) or content is None:
-            raise ValueError(f"{finding} does not come again from the seed {seed}.")
+            raise ValueError(f"{finding} is not reproduced by the seed {seed}.")
         outside = changes_outside(file.read_bytes(), content, number_ranges(file))
         if outside is None:
             return "numbers"
@@ -230,13 +232,13 @@ class Victim:
         try:
             is_same = content_of(copy, self.options) == self.content
         except DataError:
-            # By themselves these are refused: what they break, the numbers mended.
+            # These changes alone are refused; the changed values compensated for them.
             return "declared"
         return "numbers, unread" if is_same else "declared"
 
 
 def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:
-    """Returns all that a file holds, as bytes to compare."""
+    """Returns the whole content of a file as bytes for comparison."""
     data = open_data(path, options)
     sites = [np.ascontiguousarray(part).tobytes() for geometry in data.geometries
              for part in (geometry.coords, geometry.weights)]  # fmt: skip
@@ -251,38 +253,41 @@ def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:
     shapes = [geometry.coords.shape for geometry in data.geometries]
     return {
         "shape": f"{data.layout} {count} {len(variables)} {shapes}".encode(),
-        "names": str([(one.name, one.units) for one in variables]).encode(),
+        "names": str([(variable.name, variable.units) for variable in variables]).encode(),
         "sites": b"".join([times, *sites]),
         "values": b"".join(np.ascontiguousarray(part).tobytes() for part in values),
     }
 
 
 def _read(path: Path, victim: Victim) -> dict[str, str]:
-    """Returns outcome and words of a reading."""
-    signal.alarm(PATIENCE // 2)
+    """Returns outcome and message of reading a file."""
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE / 2)
+    # Loops in a library, where Python handles no signal, end the process.
+    limit = int(time.process_time()) + PATIENCE
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
     try:
-        found = content_of(path, victim.options)
+        content = content_of(path, victim.options)
     except DataError as error:
         causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
         for kind, name in ((MemoryError, "memory"), (TimeoutError, "hang")):
             if any(isinstance(cause, kind) for cause in causes):
-                return {"outcome": name, "said": str(error)}
+                return {"outcome": name, "message": str(error)}
         return {"outcome": "refused"}
     except (MemoryError, TimeoutError) as error:
         return {"outcome": "memory" if isinstance(error, MemoryError) else "hang"}
     except Exception:
-        return {"outcome": "error", "said": traceback.format_exc()[-1500:]}
+        return {"outcome": "error", "message": traceback.format_exc()[-1500:]}
     finally:
-        signal.alarm(0)
-    differing = [part for part in DIFFERENCES if found[part] != victim.content[part]]
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    differing = [part for part in DIFFERENCES if content[part] != victim.content[part]]
     if not differing:
         return {"outcome": "same"}
-    shown = found[differing[0]][:200].decode(errors="replace") if differing[0] != "values" else ""
-    return {"outcome": differing[0], "said": shown}
+    shown = content[differing[0]][:200].decode(errors="replace") if differing[0] != "values" else ""
+    return {"outcome": differing[0], "message": shown}
 
 
 def fuzz(victims: Sequence[Victim], count: int, seed: int, work: Path) -> list[Finding]:
-    """Returns what came of so many damaged files, the same number of each layout."""
+    """Returns the outcomes of `count` damaged files, equally many of each layout."""
     tasks = [(victim, number) for number in range(-(-count // len(victims))) for victim in victims]
     findings: list[Finding] = []
     while len(findings) < len(tasks):
@@ -291,7 +296,7 @@ def fuzz(victims: Sequence[Victim], count: int, seed: int, work: Path) -> list[F
 
 
 def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -> list[Finding]:
-    """Reads in a new process; returns the findings up to a crash or hang, and that one."""
+    """Reads in a new process; returns the findings up to and including a crash or hang."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -302,7 +307,7 @@ def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -
     os.close(writing)
     findings, rest, is_hanging = [], b"", False
     while True:
-        ready, _, _ = select.select([reading], [], [], PATIENCE)
+        ready, _, _ = select.select([reading], [], [], LIMIT)
         if not ready:
             os.kill(child, signal.SIGKILL)
             is_hanging = True
@@ -317,14 +322,15 @@ def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -
             findings.append(finding)
     os.close(reading)
     _, status = os.waitpid(child, 0)
+    is_hanging = is_hanging or os.waitstatus_to_exitcode(status) == -signal.SIGXCPU
     if findings and findings[-1].outcome == "crash":
         outcome = "hang" if is_hanging else "crash"
-        findings[-1] = replace(findings[-1], outcome=outcome, said=f"status {status}")
+        findings[-1] = replace(findings[-1], outcome=outcome, message=f"status {status}")
     return findings
 
 
 def _work(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path, writing: int) -> None:
-    """Damages and reads one file after the other, and tells of each before and after."""
+    """Damages and reads files, and reports each before and after reading."""
     warnings.simplefilter("ignore")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 2)
@@ -337,14 +343,14 @@ def _work(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path, writing: i
     def too_long(*_: object) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGPROF, too_long)
     for victim, number in tasks:
         for finding in victim.damaged(number, seed, work):
             os.write(writing, json.dumps(vars(finding)).encode() + b"\n")
 
 
 def whole_files(folder: Path) -> list[Victim]:
-    """Returns one whole file of every layout."""
+    """Returns an intact file of each layout."""
     from tests.contracts.containers import CONTAINERS
     from tests.contracts.layouts import LAYOUTS
 
@@ -357,7 +363,7 @@ def whole_files(folder: Path) -> list[Victim]:
 
 
 def main(count: int, seed: int, folder: Path) -> None:
-    """Prints how often everything happened, and before it what nothing of ours explains."""
+    """Prints unexplained findings, then the counts of all outcomes."""
     work = folder / "damaged"
     work.mkdir()
     findings = fuzz(whole_files(folder / "whole"), count, seed, work)

@@ -1,4 +1,4 @@
-"""Further files beside `samples.py`: the ways in which one layout may keep its sites."""
+"""Further files in addition to `samples.py`: variants of how layouts store their sites."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""One small valid file of every layout, for the contract that all readers keep."""
+"""A small valid file of each layout, for the contract of all readers."""
 
 from collections.abc import Callable
 from pathlib import Path

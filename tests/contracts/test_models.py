@@ -152,7 +152,7 @@ def test_a_model_from_outside_is_registered_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS, "pointwise", MODELS["fno"])
     del MODELS["pointwise"]
     register_model("pointwise", Pointwise)
-    with pytest.raises(ValueError, match="The model 'pointwise' is registered already"):
+    with pytest.raises(ValueError, match="The model 'pointwise' is already registered"):
         register_model("pointwise", Pointwise)
     model = build_model("pointwise", SITES["points"])
     values, coords, _ = field_on(SITES["points"])
@@ -203,7 +203,7 @@ def test_sizes_are_saved_and_kept_on_another_grid(tmp_path):
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_setting_has_a_default_and_an_unknown_one_is_refused(name):
     assert RunConfig.of(model=name).model.config == MODELS[name].config()
-    with pytest.raises(ValueError, match=f"`depth` is no setting of a run of {name}"):
+    with pytest.raises(ValueError, match=f"`depth` is not a setting of a run of {name}"):
         RunConfig.of(model=name, depth=3)
 
 

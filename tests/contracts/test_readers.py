@@ -1,4 +1,4 @@
-"""What every reader must keep; a newcomer is tested by being listed in `samples.py`."""
+"""The contract of all readers; a new reader is tested once `samples.py` has a file of it."""
 
 import json
 import sys
@@ -39,13 +39,13 @@ def test_every_reader_is_registered_by_its_name():
     assert [load_reader(name).name for name in READERS] == list(READERS)
 
 
-def test_a_file_finds_its_reader_by_its_content(sample):
+def test_the_reader_of_a_file_is_recognised_by_its_content(sample):
     reader, path = sample
     assert open_data(path).layout == reader
     assert open_data(path, reader=reader).layout == reader
 
 
-def test_sites_weights_and_times_make_sense(sample):
+def test_sites_weights_and_times_are_valid(sample):
     data = open_data(sample[1])
     for geometry in data.geometries:
         assert geometry.weights.sum() == pytest.approx(1)
@@ -67,11 +67,11 @@ def test_sites_weights_and_times_make_sense(sample):
 
 def test_reading_twice_gives_the_same_numbers(sample):
     first, second = all_values(open_data(sample[1])), all_values(open_data(sample[1]))
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for before, after in zip(first, second, strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
-def test_part_of_the_frames_is_that_part_of_all(sample):
+def test_reading_a_slice_of_frames_equals_slicing_all_frames(sample):
     data = open_data(sample[1])
     if isinstance(data, StaticMaps):
         pytest.skip("maps have no time")
@@ -90,7 +90,8 @@ def test_one_variable_can_be_chosen_and_a_missing_one_is_refused_by_name(sample)
         np.testing.assert_array_equal(chosen.frames(0)[..., 0], data.frames(0)[..., -1])
 
 
-def test_it_can_be_described_and_drawn(sample, tmp_path):
+@pytest.mark.thorough
+def test_data_can_be_described_and_plotted(sample, tmp_path):
     data = open_data(sample[1])
     labels = [label for label, _ in describe(data)]
     assert {"file", "layout", "sites", "domain", "weights", "training"} <= set(labels)
@@ -100,12 +101,12 @@ def test_it_can_be_described_and_drawn(sample, tmp_path):
     assert picture.stat().st_size > 5_000
 
 
-def test_a_file_that_is_not_there_or_nothing_we_know_is_refused(tmp_path):
+def test_missing_files_and_unknown_layouts_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"nowhere.nc: `file` does not exist"):
         open_data(tmp_path / "nowhere.nc")
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear reader")
-    with pytest.raises(DataError, match=r"has no layout we know.*Known layouts: ns2d \("):
+    with pytest.raises(DataError, match=r"has an unknown layout.*Known layouts: ns2d \("):
         open_data(letter)
     with pytest.raises(DataError, match=r"`reader` must be one of ns2d, .*, got 'cdf'"):
         open_data(letter, reader="cdf")
@@ -113,11 +114,11 @@ def test_a_file_that_is_not_there_or_nothing_we_know_is_refused(tmp_path):
 
 @pytest.mark.thorough
 def test_damaged_files_of_every_layout_are_refused_or_read_as_they_were(tmp_path):
-    """`benchmarks/results/fuzz` has thousands, and says what no reader can see."""
+    """`benchmarks/results/fuzz` has thousands, and explains undetectable damage."""
     command = [sys.executable, "-m", "tests.contracts.fuzz", "300", "7", str(tmp_path)]
-    *told, last = finish(command, cwd=PROJECT).splitlines()
+    *unexplained, last = finish(command, cwd=PROJECT).splitlines()
     outcomes = json.loads(last)
     assert sum(outcomes.values()) >= 300
     assert outcomes["refused"] > 150
-    # Numbers without a checksum may change in place; nothing else may happen.
-    assert told == []
+    # Values without a checksum may change in place; all other damage must be detected.
+    assert unexplained == []

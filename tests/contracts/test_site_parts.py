@@ -1,4 +1,4 @@
-"""A part of the sites is that part of all, whatever the layout; `layouts.py` adds to samples."""
+"""Ranges of sites are read correctly in all layouts of `layouts.py`."""
 
 import pickle
 
@@ -17,13 +17,13 @@ from tests.contracts.layouts import LAYOUTS
 
 @pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS.keys())
 def data(request, tmp_path):
-    found = request.param(tmp_path)
-    path, select = found if isinstance(found, tuple) else (found, {})
+    sample = request.param(tmp_path)
+    path, select = sample if isinstance(sample, tuple) else (sample, {})
     return open_data(path, ReadOptions(select=select))
 
 
 def parts(num_points):
-    """Ranges that begin and end within rows, cover a row, one site, none, and all."""
+    """Slices that begin and end within rows, cover a row, one site, none, and all."""
     middle = num_points // 2
     return [
         slice(0, middle), slice(middle, None), slice(1, num_points - 1), slice(middle, middle + 1),
@@ -31,7 +31,7 @@ def parts(num_points):
     ]  # fmt: skip
 
 
-def test_a_part_of_the_sites_is_that_part_of_all(data):
+def test_reading_a_range_of_sites_equals_slicing_all_sites(data):
     if isinstance(data, StaticMaps):
         pytest.skip("a map is read as a whole")
     last = data.num_trajectories - 1
@@ -43,22 +43,22 @@ def test_a_part_of_the_sites_is_that_part_of_all(data):
                 np.testing.assert_array_equal(part, whole[:, sites])
 
 
-def test_examples_of_parts_together_are_the_example_of_all(data):
-    members = [0] if isinstance(data, StaticMaps) else [TimeSlice(0, 0, 0, 1)]
-    whole = make_examples(data, members)[0]
+def test_examples_of_all_parts_concatenate_to_the_whole_example(data):
+    examples = [0] if isinstance(data, StaticMaps) else [TimeSlice(0, 0, 0, 1)]
+    whole = make_examples(data, examples)[0]
     pieces = [
-        make_examples(data, members, partition=SitePartition(part, 3))[0] for part in range(3)
+        make_examples(data, examples, partition=SitePartition(part, 3))[0] for part in range(3)
     ]
     for name, axis in (("frames", 2), ("targets", 2), ("coords", 1), ("weights", 1)):
         joined = np.concatenate([getattr(piece, name).numpy() for piece in pieces], axis)
         np.testing.assert_array_equal(joined, getattr(whole, name).numpy())
 
 
-def test_another_process_can_be_told_what_to_read(data):
+def test_data_can_be_pickled_and_read_in_another_process(data):
     again = pickle.loads(pickle.dumps(data))
     if isinstance(data, StaticMaps):
-        for one, other in zip(again.sample(0), data.sample(0), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for copy, other in zip(again.sample(0), data.sample(0), strict=True):
+            np.testing.assert_array_equal(copy, other)
     else:
         sites = slice(1, 4)
         np.testing.assert_array_equal(
@@ -71,5 +71,5 @@ def test_another_process_can_be_told_what_to_read(data):
 def test_steps_between_sites_are_refused(data):
     if isinstance(data, StaticMaps):
         pytest.skip("a map is read as a whole")
-    with pytest.raises(ValueError, match="`sites` must be a range without steps, got slice"):
+    with pytest.raises(ValueError, match="`sites` must be a slice with step 1, got slice"):
         data.frames(0, slice(None), slice(None, None, 2))

@@ -1,4 +1,4 @@
-"""The places of numbers in files, by which the fuzzer explains what no reader can see."""
+"""Byte ranges of values in files, by which the fuzzer explains undetectable damage."""
 
 from dataclasses import replace
 
@@ -46,15 +46,15 @@ def matlab_5(folder):
 
 
 @pytest.mark.parametrize("save", [hdf5, classic, records, npy, matlab_5])
-def test_the_places_of_numbers_hold_all_numbers_and_nothing_else(tmp_path, save):
+def test_value_ranges_contain_all_values_and_nothing_else(tmp_path, save):
     path, kind = save(tmp_path)
     content = path.read_bytes()
-    found = b"".join(content[start:stop] for start, stop in number_ranges(path))
-    stored = np.frombuffer(found, kind)
+    values_in_ranges = b"".join(content[start:stop] for start, stop in number_ranges(path))
+    stored = np.frombuffer(values_in_ranges, kind)
     np.testing.assert_array_equal(np.sort(stored), np.sort(np.r_[U.ravel(), V.ravel()]))
 
 
-def test_the_places_of_numbers_of_grib_are_the_ends_of_its_messages(tmp_path):
+def test_value_ranges_of_grib_are_the_ends_of_its_messages(tmp_path):
     hours = [("2t", "heightAboveGround", 2, hour, 280 + hour) for hour in (0, 1)]
     path = write_grib(tmp_path / "a.grib2", hours)
     content = path.read_bytes()
@@ -62,17 +62,17 @@ def test_the_places_of_numbers_of_grib_are_the_ends_of_its_messages(tmp_path):
     ranges = number_ranges(path)
     assert [stop for _, stop in ranges] == ends
     for start, stop in ranges:
-        # Before the numbers stand the length of the section and its number, 7.
+        # The values follow the length of the section and its number, 7.
         assert content[start - 5 : start] == (stop - start + 5).to_bytes(4, "big") + b"\7"
 
 
-def test_metadata_of_zarr_are_no_numbers_and_chunks_are_but_for_their_header(tmp_path):
+def test_value_ranges_of_zarr_are_chunks_without_their_header(tmp_path):
     for name, expected in ((".zarray", []), ("zarr.json", []), ("0.0", [(16, 40)])):
         (tmp_path / name).write_bytes(bytes(40))
         assert number_ranges(tmp_path / name) == expected
 
 
-def test_changes_outside_of_numbers_are_told_from_those_inside():
+def test_changes_outside_of_values_are_distinguished_from_those_inside():
     assert changes_outside(b"head1234tail", b"head9999tail", [(4, 8)]) is None
     assert changes_outside(b"head1234tail", b"HeaD9999tail", [(4, 8)]) == b"HeaD1234tail"
 
@@ -80,7 +80,7 @@ def test_changes_outside_of_numbers_are_told_from_those_inside():
 @pytest.mark.parametrize(
     ("place", "met"), [("number", "numbers"), ("name", "declared"), ("both", "declared")]
 )
-def test_a_damage_is_looked_up_by_its_bytes(tmp_path, monkeypatch, place, met):
+def test_damage_is_classified_by_its_bytes(tmp_path, monkeypatch, place, met):
     path = tmp_path / "a.nc"
     axes = {"lat": [50.0, 51, 52], "lon": [1.0, 2, 3, 4]}
     series = np.stack([U, V])
@@ -102,5 +102,5 @@ def test_a_damage_is_looked_up_by_its_bytes(tmp_path, monkeypatch, place, met):
     finding = Finding("a grid", 0, "flip", "a.nc", "values")
     assert victim.met(finding, 0, tmp_path / "work") == met
     assert replace(finding, met=met).reason == met
-    with pytest.raises(ValueError, match="does not come again from the seed 0"):
+    with pytest.raises(ValueError, match="is not reproduced by the seed 0"):
         victim.met(Finding("a grid", 0, "zero", "a.nc", "values"), 0, tmp_path / "work")

@@ -24,7 +24,7 @@ def test_presets_prints_every_count(capsys):
     printed = capsys.readouterr().out
     for name in ("ns2d", "ns3d", "era5-temp", "era5-wind", "carra", "airfoil", "turbulent", "planetswe"):  # fmt: skip
         assert name in printed
-        assert f"{count_parameters(preset(name)):,}" in printed
+        assert f"{count_parameters(*preset(name)):,}" in printed
 
 
 def test_an_unknown_command_lists_the_known(capsys):
@@ -72,7 +72,7 @@ def test_missing_values_masks_and_selected_variables_are_told(tmp_path, capsys):
     ("arguments", "message"),
     [
         (("data", "make", "ns4d"), "error: `name` must be one of ns2d"),
-        (("data", "make", "carra"), "carra cannot be made here"),
+        (("data", "make", "carra"), "carra has no solver"),
         (("data", "make", "ns2d", "--set", "viscosity"), "--set takes name=value, got 'viscosity'"),
         (("data", "make", "ns2d", "--set", "size=7"), "`size` must be even"),
         (("data", "info", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
@@ -104,6 +104,7 @@ def test_the_module_is_the_command():
     assert b"presets" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_run_goes_from_a_file_to_a_report(tmp_path, capsys):
     folder = tmp_path / "run"
     path = ns2d(tmp_path)
@@ -122,16 +123,17 @@ def test_a_run_goes_from_a_file_to_a_report(tmp_path, capsys):
     main(command)
     code, message = failure(capsys, *command, "--seed", "1")
     assert code == 1
-    assert "holds a run of another configuration" in message
+    assert "has a run of another configuration" in message
 
 
+@pytest.mark.thorough
 def test_training_scoring_reporting_and_forecasting_are_commands_of_their_own(tmp_path, capsys):
     folder, path = tmp_path / "run", ns2d(tmp_path)
     main(["train", "--data", str(path), "--epochs", "1", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip
     assert not (folder / "results.json").exists()
     code, message = failure(capsys, "report", str(folder))
     assert code == 1
-    assert f"has no results yet: gpo evaluate {folder}" in message
+    assert f"has no results yet. Evaluate it: gpo evaluate {folder}" in message
     main(["evaluate", str(folder)])
     main(["report", str(folder)])
     assert (folder / "report.html").is_file()
@@ -150,7 +152,7 @@ def test_training_scoring_reporting_and_forecasting_are_commands_of_their_own(tm
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     code, message = failure(capsys, "evaluate", str(tmp_path))
     assert code == 1
-    assert "is no run: it has no config.yaml" in message
+    assert "is not a run folder: it has no config.yaml" in message
 
 
 def test_a_run_on_unreadable_data_leaves_no_folder(tmp_path, capsys):
@@ -181,6 +183,7 @@ def test_a_reader_that_stops_listening_is_no_error():
     assert b"error" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_an_interrupted_training_says_how_to_go_on(tmp_path):
     command = ["run", "--data", str(ns2d(tmp_path)), "--epochs", "100000", "--patience", "100000",
                "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")]  # fmt: skip
@@ -188,4 +191,4 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path):
         running.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
         running.interrupt()
         assert running.end() == 130
-        assert "the same command goes on from here" in running.said
+        assert "run the same command again to resume" in running.said

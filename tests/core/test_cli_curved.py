@@ -45,6 +45,7 @@ def write(path, axes, latitude, longitude, shape, dims=None):
     dataset.assign_coords({name: (name, axis) for name, axis in axes.items()}).to_netcdf(path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".nc", ".zarr"])
 @pytest.mark.parametrize("factor", [1, 2])
 @pytest.mark.parametrize("make", [rotated, carra, roms])

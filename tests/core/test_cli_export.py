@@ -39,6 +39,7 @@ def loaded(path):
     return program.module(), json.loads(extra["gpo.json"])
 
 
+@pytest.mark.thorough
 def test_a_file_predicts_on_the_sites_of_the_run_and_says_what_it_needs(runs, capsys):
     path = runs / "programs" / "model.pt2"
     main(["export", str(runs / "run"), "--output", str(path)])
@@ -77,13 +78,13 @@ def test_queries_are_in_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere", "--output", "x.pt2"), "nowhere is no run: it has no config.yaml. gpo run makes one."),
+        (("nowhere", "--output", "x.pt2"), "nowhere is not a run folder: it has no config.yaml. Create one with gpo run."),
         (("run", "--output", "x.pth"), "must end in .pt2 or .onnx, got 'x.pth'"),
         (("run", "--output", "there.pt2"), "there.pt2 exists. Choose another name, or delete it."),
         (("run", "--output", "x.pt2", "--sample", "99"), "`sample` must be from 0 to"),
         (("run", "--output", "x.pt2", "--grid", "4", "4", "4"), "--grid takes 2 counts"),
         (("run", "--output", "x.pt2", "--queries", "a", "--grid", "4", "4"), "Give either --queries or --grid"),
-        (("fno", "--output", "x.pt2"), "Sites can be fixed for a model gpo, got RegisteredModel"),
+        (("fno", "--output", "x.pt2"), "The model must be gpo or gpo-paper, got fno"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )  # fmt: skip

@@ -30,6 +30,7 @@ finally:
     return done.stdout, done.stderr.split()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [(), ("data",), ("data", "make"), ("run",), ("train",),
                                    ("run", "--model", "gpo-paper"), ("evaluate",)], ids=" ".join)  # fmt: skip
 def test_help_imports_nothing_heavy(words):
@@ -48,6 +49,7 @@ def test_help_of_a_run_fits_two_screens_and_never_says_none(model):
     assert "(default: found by a range test)" in printed
 
 
+@pytest.mark.thorough
 def test_help_of_a_run_has_the_daily_flags_and_those_of_its_model_alone():
     ours, published, theirs = (help_of("run", "--model", name)[0] for name in ("gpo", "gpo-paper", "fno"))  # fmt: skip
     for flag in ("--data PATH", "--var VAR", "--lead INT", "--history INT", "--model NAME", "--budget-cpu SECONDS", "--out FOLDER"):  # fmt: skip
@@ -58,11 +60,12 @@ def test_help_of_a_run_has_the_daily_flags_and_those_of_its_model_alone():
     assert "--num-gaussians" not in theirs
 
 
+@pytest.mark.thorough
 def test_help_of_the_paper_preset_has_the_papers_sizes():
     printed, _ = help_of("run", "ns2d", "--preset", "paper")
     plain = " ".join(re.sub(r"[│\s]+", " ", printed).split())
     assert "all heads together. (default: 128)" in plain
-    assert "absolute, or displacement from the site. (default: absolute)" in plain
+    assert "absolute, or displacement from the point. (default: absolute)" in plain
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -15,6 +15,7 @@ SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2",
          "--epochs", "1", "--quiet"]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_run_with_inputs_beside_the_state_predicts_and_says_what_is_missing(tmp_path, capsys):
     path, run = driven(tmp_path / "driven.nc", num_times=40), tmp_path / "run"
     given = ["--data", str(path), "--static", "depth", "same", "--forcing", "inflow", "flux"]
@@ -32,6 +33,7 @@ def test_a_run_with_inputs_beside_the_state_predicts_and_says_what_is_missing(tm
         np.testing.assert_allclose(np.ravel(forecast["time"])[-1], 39 * 6)
 
 
+@pytest.mark.thorough
 def test_a_run_from_parameters_to_a_field_predicts_for_new_parameters(tmp_path):
     path, run = as_arrays(tmp_path / "maps.npz"), tmp_path / "run"
     main(["run", "--data", str(path), "--inputs", "mu", "re", "--var", "u", *SIZES, "--out", str(run)])  # fmt: skip
@@ -45,6 +47,6 @@ def test_a_run_from_parameters_to_a_field_predicts_for_new_parameters(tmp_path):
 def test_data_info_lists_what_may_be_an_input_and_its_flag(tmp_path, capsys):
     main(["data", "info", str(driven(tmp_path / "driven.nc", num_times=40))])
     printed = capsys.readouterr().out
-    assert "depth: a field without a time axis (--static depth gives it to a model)" in printed
-    assert "inflow: one number per time (--forcing inflow gives it to a model)" in printed
-    assert "--time-features day year gives a model the time" in printed
+    assert "depth: a field without a time axis (--static depth adds it as an input)" in printed
+    assert "inflow: one value per time (--forcing inflow adds it as an input)" in printed
+    assert "--time-features day year adds the time as an input" in printed

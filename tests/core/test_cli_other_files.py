@@ -252,11 +252,11 @@ def test_other_units_are_converted_and_that_is_told(sea, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"step": 6}, "`time` must advance by 24 h a frame, as in training, got 6 h. Write every 4th frame"),
-        ({"step": 48}, "`time` must advance by 24 h a frame, as in training, got 48 h. Train a run on this file: gpo run --data"),
+        ({"step": 6}, "`time` must have a step of 24 h, as in training, got 6 h. Write every 4th frame"),
+        ({"step": 48}, "`time` must have a step of 24 h, as in training, got 48 h. Train a run on this file: gpo run --data"),
         ({"calendar": "noleap"}, "must be in the 360_day calendar, as in training, got noleap"),
-        ({"longitude": (110.0, 120.0)}, "`longitude` must go from 10 to 20 degrees_east, the region of training, got 110 to 120 degrees_east."),
-        ({"units": "m s-1"}, "`sst` must be in K, as in training, got m s-1, which we cannot convert."),
+        ({"longitude": (110.0, 120.0)}, "`longitude` must range from 10 to 20 degrees_east, as in training, got 110 to 120 degrees_east."),
+        ({"units": "m s-1"}, "`sst` must be in K, as in training, got m s-1, which cannot be converted."),
     ],
     ids=["finer step", "coarser step", "calendar", "region", "units"],
 )  # fmt: skip
@@ -280,7 +280,7 @@ def test_another_level_is_refused_and_the_answer_tells_its_own(tmp_path, capsys)
     path = write_sea(tmp_path / "other.nc", level=850.0)
     code, message = failure(capsys, "predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "a.nc"))  # fmt: skip
     assert code == 1
-    assert "`level` must be 500, the level of training, got 850." in message
+    assert "`level` must be 500, as in training, got 850." in message
 
 
 def test_a_single_frame_is_followed_after_the_step_of_training(sea, tmp_path):
@@ -315,7 +315,7 @@ def test_another_resolution_of_a_region_is_welcome_and_other_lengths_are_not():
     series = decaying_waves()
     trained = TrainedOn.of(replace(series, geometries=(coarse,)))
     as_trained(replace(series, geometries=(fine,)), trained)
-    with pytest.raises(DataError, match="must go from 0 to 1 km, the region of training, got 0 to 1000 m"):  # fmt: skip
+    with pytest.raises(DataError, match="must range from 0 to 1 km, as in training, got 0 to 1000 m"):  # fmt: skip
         as_trained(replace(series, geometries=(long,)), trained)
 
 

@@ -41,23 +41,23 @@ def trained(tmp_path_factory):
         (("run", "ns2d", "--data", "x.nc"), "Name either a benchmark"),
         (("run", "ns2d", "--devices", "-1"), "`devices` must be at least 1, got -1"),
         (("run", "ns5d"), "`name` must be one of ns2d"),
-        (("run", "carra"), "carra cannot be made here: it is read from its published files"),
+        (("run", "carra"), "carra has no solver: download its published files"),
         (("run", "--data", "nowhere.nc"), "nowhere.nc: `file` does not exist"),
         (("run", "--data", "{file}", "--var", "wind"), "`wind` is not in the file, which has vorticity"),
         (("run", "--data", "{file}", "--select", "level"), "--select takes name=value, got 'level'"),
         (("run", "--data", "{file}", "--time-features", "day"), "`time` has no dates, such as hours since"),
         (("run", "--data", "{file}", "--lead", "9"), "Choose a shorter history or lead"),
-        (("run", "--data", "{file}", "--coarsen", "3"), "an axis of 8 sites cannot be taken in steps of 3"),
+        (("run", "--data", "{file}", "--coarsen", "3"), "an axis of 8 sites cannot be coarsened by 3"),
         (("run", "--data", "{file}", "--model", "fnn"), "`model` must be one of gpo, gpo-paper, fno, geo-fno"),
         (("run", "--data", "{file}", "--rollout", "9"), "`rollout` must fit into the training series, got 9"),
         (("run", "--data", "{file}", "--batch-size", "3", "--devices", "2", "--out", "odd"), "multiple of the 2 processes, got 3"),
         (("run", "--data", "{file}", "--config", "nowhere.yaml"), "nowhere.yaml"),
         (("run", "--data", "{file}", "--out", "{file}/run"), "Not a directory"),
-        (("train", "--data", "{file}", "--model", "gpo-paper", "--init", "nowhere", "--out", "begun"), "nowhere holds no trained model: gpo train makes one"),
-        (("train", "--data", "{file}", "--init", "nowhere", "--out", "begun"), "nowhere holds no trained model"),
-        (("evaluate", "nowhere"), "nowhere is no run: it has no config.yaml"),
-        (("report", "nowhere"), "nowhere is no run: it has no config.yaml"),
-        (("predict", "nowhere", "--input", "{file}", "--output", "x.nc"), "nowhere holds no trained model: gpo train makes one"),
+        (("train", "--data", "{file}", "--model", "gpo-paper", "--init", "nowhere", "--out", "begun"), "nowhere has no trained model: train one with gpo train"),
+        (("train", "--data", "{file}", "--init", "nowhere", "--out", "begun"), "nowhere has no trained model"),
+        (("evaluate", "nowhere"), "nowhere is not a run folder: it has no config.yaml"),
+        (("report", "nowhere"), "nowhere is not a run folder: it has no config.yaml"),
+        (("predict", "nowhere", "--input", "{file}", "--output", "x.nc"), "nowhere has no trained model: train one with gpo train"),
         (("predict", "{run}", "--input", "nowhere.mat", "--output", "x.nc"), "nowhere.mat: `file` does not exist"),
         (("predict", "{run}", "--input", "{file}", "--output", "x.nc", "--steps", "0"), "--steps must be at least 1, got 0"),
         (("predict", "{run}", "--input", "{file}", "--output", "x.nc", "--grid", "4", "4", "4"), "--grid takes 2 counts of at least 2, got (4, 4, 4)"),
@@ -87,7 +87,7 @@ def test_what_is_wrong_is_said_in_one_line(trained, arguments, message, capsys, 
         (("run", "--schedule", "sometimes"), "one-cycle"),
         (("run", "--preset", "huge"), "paper"),
         (("run", "--colour", "red"), "colour"),
-        (("run", "ns2d", "--hidden-dim", "0"), "`hidden_dim` must be at least 1, got 0"),
+        (("run", "ns2d", "--hidden-dim", "0"), "`hidden_dim` must be a whole number, at least 1"),
         (("run", "ns2d", "--var", "u", "u"), "once"),
         (("predict", "somewhere", "--output", "x.nc"), "--input"),
     ],
@@ -103,7 +103,7 @@ def test_flags_go_before_the_file_and_the_file_before_the_preset(tmp_path):
     (tmp_path / "run.yaml").write_text(f"data: {{data: {path}, preset: quick}}\noptimizer: {{seed: 7}}\nbudget: {{epochs: 3}}\nmodel: {{hidden_dim: 16}}\n")  # fmt: skip
     main(["train", "--config", str(tmp_path / "run.yaml"), "--epochs", "1", "--num-layers", "1", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
     stored = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert (stored.optimizer.seed, stored.model.settings.hidden_dim) == (7, 16)
+    assert (stored.optimizer.seed, stored.model.config.hidden_dim) == (7, 16)
     assert (stored.budget.epochs, stored.budget.budget_cpu) == (1, 240)
     # What was resolved is a whole configuration, from which the same run can be made.
     resolved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
@@ -183,6 +183,7 @@ def test_static_maps_are_predicted_sample_by_sample(tmp_path):
         assert np.isfinite(written["mach"].values).all()
 
 
+@pytest.mark.thorough
 def test_a_baseline_runs_from_data_to_report_and_refuses_free_queries(tmp_path, capsys):
     path = ns2d(tmp_path)
     main(["run", "--data", str(path), "--model", "fno", "--epochs", "1", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
@@ -193,7 +194,7 @@ def test_a_baseline_runs_from_data_to_report_and_refuses_free_queries(tmp_path, 
         "--output", str(tmp_path / "x.nc"),
     )  # fmt: skip
     assert code == 1
-    assert "answers at its sites only and has no parts to switch off" in printed
+    assert "predicts at its input points only and has no ablations" in printed
 
 
 def test_a_baseline_that_cannot_take_the_sites_says_why_and_leaves_no_model(tmp_path, capsys):
@@ -212,12 +213,13 @@ def test_training_on_coarse_sites_is_scored_on_the_finer_ones(tmp_path, capsys):
     main(["train", "--data", str(path), "--coarsen", "2", *SIZES, "--out", str(tmp_path / "run")])
     main(["evaluate", str(tmp_path / "run")])
     printed = capsys.readouterr().out
-    assert ": 16 sites" in printed
+    assert ": 16 points" in printed
     assert f"verdict: {Results.load(tmp_path / 'run' / 'results.json').verdict}\n" in printed
     text = (tmp_path / "run" / "results.csv").read_text()
     assert "resolution,2x,model," in text
 
 
+@pytest.mark.thorough
 def test_one_step_is_scored_alone_and_the_rest_later(tmp_path):
     folder = tmp_path / "run"
     command = ["run", "--data", str(ns2d(tmp_path)), *SIZES, "--out", str(folder)]
@@ -262,23 +264,24 @@ main({["train", "--data", str(path), *SIZES[:-3], "--epochs", "9", "--quiet", "-
     assert (folder / "model" / "model.safetensors").is_file()
 
 
+@pytest.mark.thorough
 def test_the_field_phase_says_that_it_forecasts_nothing(trained, tmp_path, capsys):
     path = trained / "ns.mat"
     main(["run", "--data", str(path), "--phase", "field", *SIZES, "--out", str(tmp_path / "run")])
-    assert "reconstructed through particles, nothing is forecast" in capsys.readouterr().out
+    assert "reconstructed from particles, no forecast" in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").is_file()
     code, printed = failure(
         capsys, "predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "x.nc")
     )  # fmt: skip
     assert code == 1
-    assert "does not forecast: there is nothing to continue" in printed
+    assert "holds a reconstruction (lead 0), which cannot forecast" in printed
 
 
 def test_a_run_whose_training_has_not_ended_is_not_scored(trained, tmp_path, capsys):
     (tmp_path / "config.yaml").write_text((trained / "run" / "config.yaml").read_text())
     code, printed = failure(capsys, "evaluate", str(tmp_path))
     assert code == 1
-    assert f"{tmp_path} holds no trained model: gpo train makes one" in printed
+    assert f"{tmp_path} has no trained model: train one with gpo train" in printed
 
 
 def test_tensorboard_gets_the_losses_when_asked(tmp_path):
@@ -316,11 +319,11 @@ def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp
     assert "<title>gpo: run</title>" in report.read_text()
     capsys.readouterr()
     main(command)
-    assert "finished: nothing to do; more with --budget-cpu" in capsys.readouterr().out
+    assert "finished: nothing to do; continue with --budget-cpu" in capsys.readouterr().out
     assert report.stat().st_mtime_ns == written
     main([*command, "--epochs", "2"])
-    assert "goes on after epoch 1" in capsys.readouterr().out
-    assert "goes on after epoch 1" in report.read_text()
+    assert "continues after epoch 1" in capsys.readouterr().out
+    assert "continues after epoch 1" in report.read_text()
     assert "ended: 2 epochs are done" in report.read_text()
 
 
@@ -338,7 +341,7 @@ def test_a_task_that_the_model_did_not_learn_is_not_scored(trained, tmp_path, ca
     path.write_text(path.read_text().replace("lead: 1", "lead: 2"))
     code, printed = failure(capsys, "evaluate", str(tmp_path / "run"))
     assert code == 1
-    assert "field `task.lead` is 2, but the model learned 1" in printed
+    assert "field `task.lead` must be 1, as in the trained model, got 2" in printed
 
 
 def test_settings_in_a_file_may_be_spelled_as_flags(trained, tmp_path):
@@ -349,9 +352,9 @@ def test_settings_in_a_file_may_be_spelled_as_flags(trained, tmp_path):
 
 def test_fine_tuning_follows_the_sizes_of_the_run_it_starts_from(trained, tmp_path, capsys):
     main(["train", "--data", str(trained / "ns.mat"), "--init", str(trained / "run"), "--epochs", "1", "--coarsen", "2", "--quiet", "--out", str(tmp_path / "run")])  # fmt: skip
-    assert "begins with" in capsys.readouterr().out
+    assert "initialised" in capsys.readouterr().out
     config = RunConfig.load(tmp_path / "run" / "config.yaml")
-    assert config.model.settings.hidden_dim == 16
+    assert config.model.config.hidden_dim == 16
 
 
 @pytest.mark.parametrize(("hours", "is_offered"), [(6, True), (24, False), (730, False)])

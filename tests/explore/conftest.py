@@ -12,9 +12,19 @@ from gpo.data.readers.registry import open_data
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
+from gpo_explore import mixtures, ranking
 from tests.explore.pages import ADDRESS, CHROMIUM, FLAGS, PATIENCE, address_of, opened_at
 from tests.explore.sessions import SIZES, lively, make_session
-from tests.processes import Running
+from tests.processes import LIMIT, Running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_server():
+    """Lets fits and rankings take as long as they need: a busy machine must not cut them short."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (mixtures, ranking):
+            patch.setattr(module, "MAX_SECONDS", float(LIMIT))
+        yield
 
 
 def make_run(folder):

@@ -77,8 +77,8 @@ def flowing(place, *, is_planted=True):
 
 def plant(forecaster, geometry, way):
     """Lets the second particle of every site look a way back, whatever it is given."""
-    transport = forecaster.model.layers[-1].transport
+    transport = forecaster.model.layers[-1]
     lengths = 1.0 if geometry.domain.is_sphere else geometry.domain.unit_lengths(way)
     moved = torch.zeros(geometry.num_points, 1, transport.num_gaussians, transport.num_axes)
     moved[:, 0, CARRIER] = (way / lengths).float()
-    transport.read = lambda state, _: moved.expand(-1, state.shape[1], -1, -1)
+    transport.displacement = lambda state, *_: moved.expand(-1, state.shape[1], -1, -1)

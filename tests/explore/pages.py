@@ -10,7 +10,8 @@ import uvicorn
 from playwright import sync_api as playwright
 
 from gpo_explore.app import make_app
-from gpo_explore.server import listening
+from gpo_explore.server import listen
+from tests.processes import LIMIT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 NEEDS_BROWSER = [
@@ -22,7 +23,7 @@ NEEDS_BROWSER = [
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 ADDRESS = re.compile(r"^explore: (http://127\.0\.0\.1:\d+/) .*\n", re.MULTILINE)
-PATIENCE = 60_000
+PATIENCE = 1000 * LIMIT
 """Milliseconds after which an element that is waited for is called missing; ends hangs only."""
 playwright.expect.set_options(timeout=PATIENCE)
 
@@ -30,7 +31,7 @@ playwright.expect.set_options(timeout=PATIENCE)
 @contextmanager
 def address_of(session):
     """Serves a session in a thread of this process, until the block ends however it may."""
-    listener = listening("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(session), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -14,7 +14,7 @@ import pytest
 
 from gpo_explore import answers, app
 from gpo_explore.answers import rollout
-from gpo_explore.app import ANSWERS, Answer
+from gpo_explore.panels import PANELS, Panel
 from gpo_explore.requests import RolloutRequest
 from gpo_explore.security import HEADERS
 from gpo_explore.server import Server, serve
@@ -40,7 +40,7 @@ class Serving:
         self._thread = threading.Thread(target=self._serve)
 
     def _serve(self):
-        serve(self.session, "127.0.0.1", 0, opens_browser=False, say=self.said.append)
+        serve(self.session, "127.0.0.1", 0, opens_browser=False, log=self.said.append)
 
     def __enter__(self):
         self._thread.start()
@@ -94,7 +94,7 @@ class EndlessRollout:
 @pytest.fixture
 def endless(monkeypatch):
     work = EndlessRollout()
-    monkeypatch.setitem(ANSWERS, "rollout", Answer(RolloutRequest, work, is_long=True))
+    monkeypatch.setitem(PANELS, "rollout", Panel(RolloutRequest, work, "rollout"))
     return work
 
 
@@ -107,7 +107,7 @@ def test_a_rollout_ends_after_the_step_in_which_the_visitor_leaves(monkeypatch):
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(session.rollout_forecaster, "forward", counted)
-    monkeypatch.setattr(answers, "series", long_series(answers.series))
+    monkeypatch.setattr(answers, "rollout_start", long_series(answers.rollout_start))
     with pytest.raises(AbandonedError):
         rollout(session, RolloutRequest(steps=5), is_abandoned=lambda: len(steps) == 2)
     assert len(steps) == 2
@@ -140,7 +140,7 @@ def test_a_hundred_visitors_who_left_keep_nobody_waiting(monkeypatch, endless):
         for connection in connections:
             connection.close()
         assert endless.has_ended.wait(LIMIT)
-        monkeypatch.setitem(ANSWERS, "rollout", Answer(RolloutRequest, rollout, is_long=True))
+        monkeypatch.setitem(PANELS, "rollout", Panel(RolloutRequest, rollout, "rollout"))
         assert serving.ask("rollout", steps=1)[0] == 200
     assert endless.num_begun < 100
 
@@ -161,7 +161,7 @@ def test_the_end_gives_up_what_is_under_way_and_says_nothing_but_that(
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(app, "SECONDS_FOR_BODY", 0.2)
+    monkeypatch.setattr(app, "BODY_TIMEOUT", 0.2)
     head = b"POST /api/frames HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with Serving(monkeypatch, make_session("grid")) as serving, serving.connect() as connection:
         connection.sendall(head + b"Content-Length: 100\r\n\r\n{")

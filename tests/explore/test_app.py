@@ -13,10 +13,11 @@ from starlette.testclient import TestClient
 from gpo import Ablation
 from gpo.data.dates import TimeOrigin
 from gpo.evaluation.references import Climatology
+from gpo.model.taps import active_taps
 from gpo_explore.app import make_app
 from gpo_explore.arrays import Packet, pack, unpack
 from gpo_explore.metadata import run_metadata
-from gpo_explore.session import Recent
+from gpo_explore.session import RecentCache
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
 VARIANTS = ("geometric", "paper")
@@ -44,9 +45,9 @@ def grid(request):
     return session, client_of(session)
 
 
-def predicted(session, number=0, **settings):
+def predicted(session, number=0, ablation=Ablation(), **settings):
     example = session.example(number)
-    with torch.no_grad():
+    with torch.no_grad(), ablation.applied(session.forecaster.model.operator):
         return session.forecaster(
             example.frames, example.coords, weights=example.weights, **settings
         )[0].numpy()
@@ -102,12 +103,12 @@ def test_static_maps_have_sites_of_their_own_and_no_next_step(variant):
     client = client_of(make_map_session(variant))
     run = client.get("/api/run").json()
     assert run["sites_vary"]
-    moves = {} if variant == "geometric" else {"flow": "Particles of gpo-paper do not move."}
-    assert run["reasons"] == {"rollout": "Static maps have no next step.", **moves}
+    moves = {} if variant == "geometric" else {"flow": "The particles of gpo-paper do not move."}
+    assert run["reasons"] == {"rollout": "Static maps have no time steps.", **moves}
     sites = len(ask(client, "sites", example=1).arrays["known"])
     assert ask(client, "frames", example=1).arrays["truth"].shape == (sites, 2)
     assert sites != len(ask(client, "sites", example=0).arrays["known"])
-    assert "Only a forecast of a time series" in complaint(client, "rollout", example=0)
+    assert "A rollout needs a model that forecasts" in complaint(client, "rollout", example=0)
     assert ask(client, "dependence", point=[0.5, 0.5]).metadata["of"] == "value"
 
 
@@ -180,8 +181,8 @@ def test_a_rollout_is_fed_with_itself_under_ablation(grid):
     np.testing.assert_allclose(first, predicted(session, ablation=off), rtol=1e-4, atol=1e-4)
     fed = torch.cat([frames[:, 1:], torch.tensor(first)[None, None]], 1)
     example = session.example(0)
-    with torch.no_grad():
-        after = session.forecaster(fed, example.coords, weights=example.weights, ablation=off)[0]
+    with torch.no_grad(), off.applied(session.forecaster.operator):
+        after = session.forecaster(fed, example.coords, weights=example.weights)[0]
     np.testing.assert_allclose(second, after.numpy(), rtol=1e-4, atol=1e-4)
 
 
@@ -221,7 +222,7 @@ def test_a_saved_file_says_which_parts_were_off(variant, mode, name):
         stored = json.loads(file.attrs["ablation_json"])
         assert stored == {"modes": [[1, mode]], "layers": [0], "num_sites": 2}
     with _opened(client.post("/api/netcdf", json={}).content) as file:
-        assert file.attrs["ablation"] == "nothing is off"
+        assert file.attrs["ablation"] == "none"
         assert "is_off" not in file
 
 
@@ -260,8 +261,8 @@ def test_a_kept_prediction_tells_how_long_the_model_took_when_it_ran():
 
 def test_a_baseline_is_called_by_its_name_and_units_as_people_write_them():
     run = run_metadata(make_session("grid", model="fno"))
-    assert run["model"] == "FNO"
-    assert run["reasons"]["modes"] == "FNO has no layers of windows and modes."
+    assert run["model"] == "fno"
+    assert run["reasons"]["modes"] == "fno has no modes to inspect."
     assert [output["units"] for output in run["outputs"]] == ["K", ""]
 
 
@@ -298,16 +299,16 @@ def _opened(content):
     ("what", "body", "message"),
     [
         ("frames", {"example": 99}, "`example` must be from 0 to"),
-        ("frames", {"example": -1}, "`example` must be a whole number, zero or more, got -1"),
-        ("frames", {"example": True}, "`example` must be a whole number"),
-        ("frames", {"example": 1e99}, "`example` must be a whole number"),
+        ("frames", {"example": -1}, "`example` must be a non-negative integer, got -1"),
+        ("frames", {"example": True}, "`example` must be a non-negative integer"),
+        ("frames", {"example": 1e99}, "`example` must be a non-negative integer"),
         ("frames", {"exampel": 1}, "The request may have example, got `exampel`"),
         ("prediction", {"ablation": {"modes": [[0, 10**6]]}}, "`ablation.modes` must be from 0 to"),
         ("prediction", {"ablation": {"layers": [2]}}, "`ablation.layers` must be from 0 to 1, got 2"),
         ("prediction", {"ablation": {"sites": [80]}}, "`ablation.sites` must be from 0 to 79, got 80"),
         ("prediction", {"ablation": {"heads": [0]}}, "`ablation` may have modes, layers, sites"),
         ("prediction", {"ablation": {"modes": [3]}}, "must be a list of pairs [layer, mode]"),
-        ("prediction", {"ablation": {"layers": 3}}, "must be a list of whole numbers"),
+        ("prediction", {"ablation": {"layers": 3}}, "must be a list of integers"),
         ("prediction", {"ablation": []}, "`ablation` may have modes, layers, sites"),
         ("window", {"layer": 0}, "The request must have `mode`"),
         ("window", {"layer": 9, "mode": 0}, "`layer` must be from 0 to 1, got 9"),
@@ -333,8 +334,8 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
     client = client_of(make_session("grid", model="fno"))
     run = client.get("/api/run").json()
     assert run["operator"] is None
-    assert "has no layers of windows and modes" in run["reasons"]["modes"]
-    assert "no layers of windows and modes" in complaint(client, "internals")
+    assert "has no modes to inspect" in run["reasons"]["modes"]
+    assert "has no ablations" in complaint(client, "internals")
     assert "no parts to switch off" in complaint(client, "prediction", ablation={"layers": [0]})
     ask(client, "prediction")
     found = ask(client, "dependence", point=[0.5, 0.5])
@@ -345,7 +346,7 @@ def test_a_baseline_shows_fields_and_says_why_there_is_nothing_inside():
 def test_a_field_that_is_only_reconstructed_shows_its_particles():
     client = client_of(make_session("grid", "paper", phase="field", history=1))
     run = client.get("/api/run").json()
-    assert run["reasons"]["rollout"] == "This run reconstructs fields and forecasts nothing."
+    assert run["reasons"]["rollout"] == "This run reconstructs fields and does not forecast."
     assert ask(client, "particles").arrays["centers"].shape == (80, 4, 2)
     frames = ask(client, "frames").arrays
     np.testing.assert_array_equal(frames["given"][0], frames["truth"])
@@ -358,8 +359,8 @@ def test_a_field_that_is_only_reconstructed_shows_its_particles():
 def test_without_particles_the_page_says_so(variant, changes):
     client = client_of(make_session("grid", variant, **changes))
     run = client.get("/api/run").json()
-    assert run["reasons"]["particles"] == "This run is the ablation without particles."
-    assert "without particles" in complaint(client, "particles")
+    assert run["reasons"]["particles"] == "The model of this run has no particles."
+    assert "has no particles" in complaint(client, "particles")
     assert ask(client, "internals").arrays["activation"].shape == (3, 80)
 
 
@@ -397,7 +398,7 @@ def test_the_same_question_is_computed_once(monkeypatch):
 
 def test_only_the_last_few_results_are_kept():
     made = []
-    recent = Recent[int](2, is_small=lambda number: number < 9)
+    recent = RecentCache[int](2, is_small=lambda number: number < 9)
 
     def number(key):
         return recent.get(key, lambda: made.append(key) or key)
@@ -422,14 +423,14 @@ def test_an_ablation_costs_one_forward_pass_and_the_intact_one_is_kept(variant, 
     session = make_session(variant=variant)
     client = client_of(session)
     ask(client, "frames")
-    ablations, trace = [], type(session.forecaster.model).trace
+    passes, trace = [], type(session.forecaster.model).trace
 
-    def counted(model, *fields, ablation, **settings):
-        ablations.append(ablation)
-        return trace(model, *fields, ablation=ablation, **settings)
+    def counted(model, *fields, **settings):
+        passes.append(active_taps())
+        return trace(model, *fields, **settings)
 
     monkeypatch.setattr(type(session.forecaster.model), "trace", counted)
     for mode in range(4):
         ask(client, "prediction", ablation={"modes": [[0, mode]]})
         ask(client, "internals", ablation={"modes": [[0, mode]]})
-    assert ablations == [Ablation(frozenset({(0, mode)})) for mode in range(4)]
+    assert [[tap.name for tap in taps.taps] for taps in passes] == 4 * [["modes"]]

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from gpo_explore.app import ANSWERS, Answer
+from gpo_explore.panels import PANELS, Panel
 from gpo_explore.requests import AblationRequest
 from gpo_explore.security import HEADERS
 from tests.explore.attacks import all_attacks, request, without_token
@@ -136,7 +136,7 @@ class OneAtATime:
 
 def test_two_hundred_clients_at_once_are_all_answered_by_one_thread(serving, monkeypatch):
     work = OneAtATime()
-    monkeypatch.setitem(ANSWERS, "prediction", Answer(AblationRequest, work))
+    monkeypatch.setitem(PANELS, "prediction", Panel(AblationRequest, work))
     num_threads = threading.active_count()
     connections = [serving.begin("prediction", ablation={"sites": [n]}) for n in range(200)]
     # Attacks in between neither wait for a turn nor take one.
@@ -153,10 +153,10 @@ def test_two_hundred_clients_at_once_are_all_answered_by_one_thread(serving, mon
     assert (work.num_made, work.most) == (200, 1)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_REQUESTS", 3), ("MOST_HELD", 3 * 2000)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_REQUESTS", 3), ("MAX_PENDING_BYTES", 3 * 2000)])
 def test_those_who_wait_take_a_bounded_part_of_the_memory(serving, monkeypatch, limit, most):
     work = OneAtATime()
-    monkeypatch.setitem(ANSWERS, "prediction", Answer(AblationRequest, work))
+    monkeypatch.setitem(PANELS, "prediction", Panel(AblationRequest, work))
     monkeypatch.setattr(f"gpo_explore.app.{limit}", most)
     # Answers are kept, so nobody asks what someone else asked before.
     long = [most, *range(400)]
@@ -173,7 +173,7 @@ def test_those_who_wait_take_a_bounded_part_of_the_memory(serving, monkeypatch, 
             answer = http.client.HTTPResponse(connection)
             answer.begin()
             statuses[answer.status] += 1
-            assert answer.status == 200 or b"Ask again later" in answer.read()
+            assert answer.status == 200 or b"Try again later" in answer.read()
             assert {name: answer.headers[name] for name in HEADERS} == HEADERS
             answer.close()
     assert statuses == {200: 3, 503: 6}
@@ -184,7 +184,7 @@ def test_those_who_wait_take_a_bounded_part_of_the_memory(serving, monkeypatch, 
 
 def test_what_two_hundred_clients_left_behind_is_not_made(serving, monkeypatch):
     work = OneAtATime()
-    monkeypatch.setitem(ANSWERS, "prediction", Answer(AblationRequest, work))
+    monkeypatch.setitem(PANELS, "prediction", Panel(AblationRequest, work))
     connections = [serving.begin("prediction", ablation={"sites": [300 + n]}) for n in range(200)]
     # The server has read every request once it answers one that came after them.
     assert serving.ask("window", layer=0)[0] == 400
@@ -198,7 +198,7 @@ def test_what_two_hundred_clients_left_behind_is_not_made(serving, monkeypatch):
 
 
 def test_a_head_that_does_not_arrive_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("gpo_explore.server.SECONDS_FOR_HEAD", 1.0)
+    monkeypatch.setattr("gpo_explore.server.HEAD_TIMEOUT", 1.0)
     with Serving(monkeypatch, make_session("grid")) as serving:
         for begun in (b"", b"GET / HTTP/1.1\r\nHost: localh"):
             with serving.connect() as connection:

@@ -58,7 +58,7 @@ def test_the_share_of_a_mode_is_how_much_its_token_matters_when_it_grows(variant
     model = forecaster.model
     layer = model.layers[1]
     # A token is filtered twice where a layer transports: for the gate, and for its particles.
-    couplings = [layer.coupling] if variant == "paper" else [layer.filter, layer.transport.filter]
+    couplings = [layer.coupling] if variant == "paper" else [layer.filter, layer.waves.filter]
     originals = [coupling.forward for coupling in couplings]
     mode = int(found.modes[1].abs().argmax())
     changes = []

@@ -24,7 +24,7 @@ pytestmark = NEEDS_BROWSER
 
 
 def test_the_command_says_how_long_an_answer_takes_and_where_the_page_is(served):
-    assert re.search(r"192 sites; a prediction under ablation takes \d+ ms", served[1])
+    assert re.search(r"192 sites; an ablated prediction takes \d+ ms", served[1])
 
 
 def test_the_page_asks_nothing_of_other_servers(page, served):
@@ -43,7 +43,7 @@ def test_a_mode_that_is_off_changes_the_prediction_and_back_again(page):
     page.click("#all-on")
     settle(page)
     assert pixels(page, "field") == before
-    assert "with everything on" in text(page, "effect")
+    assert "of the full model" in text(page, "effect")
 
 
 def test_a_ring_of_waves_and_a_layer_can_be_off_together(page):
@@ -84,7 +84,7 @@ def test_a_cell_of_the_coupling_shows_both_windows(tab, served, paper_address, v
     assert {first, second} <= colours_in(page, "field")
     page.click("#shown [data-value=window]")
     settle(page)
-    assert text(page, "field-seen").startswith("The chosen window")
+    assert text(page, "field-seen").startswith("The window of the selected mode")
     page.uncheck("#show-windows")
     settle(page)
     assert not {first, second} & colours_in(page, "field")
@@ -118,7 +118,7 @@ def test_a_clicked_point_tells_its_value_and_on_what_it_depends(page):
     assert pixels(page, "modes") != energy
     page.click("#contributions button >> nth=0")
     settle(page)
-    assert "adds to the prediction" in text(page, "modes-seen")
+    assert "to the prediction at the queried point" in text(page, "modes-seen")
 
 
 def test_a_painted_region_is_off_until_it_is_erased(page):
@@ -130,7 +130,7 @@ def test_a_painted_region_is_off_until_it_is_erased(page):
     page.keyboard.down("Shift")
     click_in(page, "field", 0.3, 0.3)
     page.keyboard.up("Shift")
-    assert text(page, "parts") == "Nothing is off."
+    assert text(page, "parts") == "No part is ablated."
 
 
 def test_a_rollout_is_there_on_load_beside_the_truth_step_by_step(page):

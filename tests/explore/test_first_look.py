@@ -72,10 +72,10 @@ def test_colours_fit_the_field_until_one_scale_for_all_times_is_wanted(page):
 
 
 def test_the_error_by_step_has_references_and_the_model_without_what_is_off(page):
-    until(page, "curve", r"the model [\d.]+.*persistence [\d.]+.*climatology [\d.]+")
-    assert text(page, "curve-legend").split("\n") == ["the model", "persistence", "climatology"]
+    until(page, "curve", r"model [\d.]+.*persistence [\d.]+.*climatology [\d.]+")
+    assert text(page, "curve-legend").split("\n") == ["model", "persistence", "climatology"]
     page.click("#off-layer")
-    until(page, "curve", r"without what is off .*, the whole model .*, persistence")
+    until(page, "curve", r"ablated model .*, full model .*, persistence")
 
 
 def test_a_window_is_shown_also_where_windows_are_hidden(page):
@@ -87,7 +87,7 @@ def test_a_window_is_shown_also_where_windows_are_hidden(page):
     page.check("#show-windows")
     settle(page)
     assert FIRST in colours_in(page, "field")
-    assert "cosine, where it is zero" in text(page, "legend")
+    assert "zeros of the cosine" in text(page, "legend")
 
 
 def test_keys_in_the_map_of_modes_start_at_the_chosen_wave(page):
@@ -105,8 +105,8 @@ def test_keys_in_the_map_of_modes_start_at_the_chosen_wave(page):
 
 def test_a_value_between_sites_is_told_beside_the_interpolated_prediction(page):
     click_in(page, "field", 0.4, 0.4)
-    assert "interpolating the prediction at the sites" in text(page, "point")
-    assert "runs its layers at the point itself" in text(page, "point")
+    assert "interpolated from the prediction at the sites" in text(page, "point")
+    assert "evaluates its layers at the point" in text(page, "point")
 
 
 def test_interpolation_is_exact_for_what_is_linear_and_goes_around_periodic_axes(tab):
@@ -115,10 +115,10 @@ def test_interpolation_is_exact_for_what_is_linear_and_goes_around_periodic_axes
             """async () => {
             const { interpolatedAt } = await import('/static/interpolation.js');
             const { Geometry } = await import('/static/geometry.js');
-            const { ask } = await import('/static/wire.js');
-            const geometry = new Geometry(await ask('sites', { example: 0 }));
+            const { post } = await import('/static/requests.js');
+            const geometry = new Geometry(await post('sites', { example: 0 }));
             const at = (n, axis) => geometry.positions[2 * n + axis];
-            const values = Float32Array.from(geometry.known, (_, n) => 2 * at(n, 0) + at(n, 1));
+            const values = Float32Array.from(geometry.active, (_, n) => 2 * at(n, 0) + at(n, 1));
             return [[0.31, 0.47], [1 - 0.5 / 8, 0.5]].map((point) => interpolatedAt(geometry, values, point)); }"""
         )
     # Half way from the last line of sites, at 7/8, to the first, which comes again at one.
@@ -183,7 +183,7 @@ def test_an_address_that_makes_no_sense_opens_the_page_as_it_is_at_first(page, b
     settle(other)
     assert pixels(other, "field") == wanted
     assert other.locator("#problem").is_hidden()
-    assert text(other, "parts") == "Nothing is off."
+    assert text(other, "parts") == "No part is ablated."
     other.close()
 
 
@@ -228,7 +228,9 @@ def test_coastlines_lie_over_the_earth_and_can_be_left_out(tab):
         page = opened_at(tab, address)
         assert page.is_checked("#show-coast")
         playwright.expect(page.locator("#time-text")).to_have_text(re.compile("2019-03-01"))
-        page.wait_for_load_state("networkidle")
+        page.evaluate(
+            "import('/static/coast.js').then(async (coast) => { await coast.coastlines(); })"
+        )
         settle(page)
         before = [pixels(page, name) for name in PICTURES]
         page.uncheck("#show-coast")

@@ -61,9 +61,9 @@ def test_streaks_move_on_both_sides_on_every_kind_of_geometry(tab, place):
         page = shown(opened_at(tab, f"{address}#carrier={CARRIER}"))
         assert moves(page, "flow-streaks")
         assert moves(page, "flow-true-streaks")
-        assert "Of three dimensions" in text(page, "flow-seen") or place != "cube"
+        assert "projected onto the slice" in text(page, "flow-seen") or place != "cube"
         assert re.search(r"true velocity: −?(1\.00|0\.9\d)", text(page, "flow-words"))
-        assert re.search(r"with that of \d other examples", text(page, "flow-words"))
+        assert re.search(r"with the velocity of \d other examples", text(page, "flow-words"))
         click_in(page, "flow", 0.5, 0.4)
         playwright.expect(page.locator("#tracer-words")).to_contain_text("after 5 steps")
         assert page.problems == []
@@ -116,7 +116,9 @@ def test_another_particle_is_streamed_when_its_row_is_chosen(tab, grid_address):
     page = shown(opened_at(tab, grid_address))
     assert page.get_attribute(f"#carriers [data-carrier='{CARRIER}']", "aria-pressed") == "true"
     page.click("#carriers [data-carrier='0']")
-    playwright.expect(page.locator("#flow-words")).to_have_text("This particle stands still here.")
+    playwright.expect(page.locator("#flow-words")).to_have_text(
+        "This particle has zero displacement here."
+    )
     playwright.expect(page.locator("#flow-caption")).to_contain_text("particle 1")
     assert page.problems == []
 
@@ -180,8 +182,8 @@ def test_masked_sites_carry_no_streaks(tab):
 def test_a_line_is_drawn_in_time_and_says_that_nothing_streams(tab):
     with address_of(make_session("line")) as address:
         page = shown(opened_at(tab, address))
-        assert "On a line nothing streams" in text(page, "flow-seen")
-        playwright.expect(page.locator("#flow-legend")).to_contain_text("carried by the model")
+        assert "there are no streaks" in text(page, "flow-seen")
+        playwright.expect(page.locator("#flow-legend")).to_contain_text("tracers of the model")
         settle(page)
         orange = page.evaluate(
             """(() => { const c = document.getElementById("flow");
@@ -223,11 +225,11 @@ def test_at_390_pixels_the_flow_fits_and_its_labels_lie_beside_the_sliders(brows
 def test_a_streak_goes_around_a_periodic_end_and_ends_where_nothing_is_known(tab, grid_address):
     found = opened_at(tab, grid_address).evaluate(
         """import('/static/streaks.js').then(({ Streaks }) => {
-        const made = (closes, right) => ({ key: "", geometry: 0, width: 90, height: 30, columns: 3, rows: 1, closes,
-          right: Float32Array.of(...right), down: new Float32Array(3), known: Int32Array.of(0, 1),
+        const raster = (periodic, right) => ({ key: "", geometry: 0, width: 90, height: 30, columns: 3, rows: 1, periodic,
+          right: Float32Array.of(...right), down: new Float32Array(3), valid: Int32Array.of(0, 1),
           cellAt: (x, y) => (x >= 0 && x < 90 && y >= 0 && y < 30 ? Math.floor(x / 30) : -1) });
         return [[[true, true], [9, 9, 9]], [[false, false], [9, 9, 9]], [[true, true], [9, 9, NaN]]].map((how) => {
-          const streaks = new Streaks(); streaks.follow(made(...how));
+          const streaks = new Streaks(); streaks.follow(raster(...how));
           streaks.left.fill(100);
           for (let n = 0; n < 40; n++) streaks.advance(0.045, 10);
           return [Math.max(...streaks.x), streaks.left.filter((left) => left > 0).length === streaks.count]; }); })"""

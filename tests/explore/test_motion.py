@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from gpo_explore.app import make_app
 from gpo_explore.arrays import unpack
-from gpo_explore.motion import tracers_in_words, velocity_in_words
+from gpo_explore.motion import describe_correlation, describe_tracers
 from gpo_explore.plane import Plane
 from tests.explore.flows import CARRIER, FRAMES, PLACES, displacement, flowing, velocity
 from tests.explore.sessions import make_map_session, make_session
@@ -55,29 +55,29 @@ def test_the_control_is_the_velocity_of_other_series():
     assert found["own"] == pytest.approx(1, abs=0.02)
     # All others are of the series in which everything flows the other way.
     assert found["others"] == pytest.approx([-1] * len(found["others"]), abs=0.02)
-    assert "moves with this field, more than with any other" in found["words"]
+    assert "Higher than for any other example: the displacement follows" in found["words"]
     odd = next(n for n, one in enumerate(session.members) if one.trajectory % 2 == 1)
-    assert "moves against this field" in ask(session, "flow", example=odd, carrier=CARRIER).metadata["words"]  # fmt: skip
+    assert "the displacement opposes the velocity" in ask(session, "flow", example=odd, carrier=CARRIER).metadata["words"]  # fmt: skip
 
 
 def test_a_particle_that_stands_still_is_not_the_motion_of_the_field():
     found = ask(flowing("grid"), "flow", carrier=0).metadata
     assert found["rms"]["model"] < 1e-6
-    assert found["words"] == "This particle stands still here."
+    assert found["words"] == "This particle has zero displacement here."
 
 
 @pytest.mark.parametrize(("own", "others", "verdict"), [
-    (0.9, [0.1, 0.5], "It moves with this field"),
-    (0.5, [0.1, 0.6], "Nothing says"),
-    (-0.46, [-0.47, -0.47], "Nothing says"),
-    (-0.9, [-0.2, 0.3], "It moves against this field"),
-    (0.501, [0.499], "Nothing says"),
-    (0.1, [0.07, 0.09], "but weakly"),
-    (-0.1, [0.07, 0.09], "goes against this field"),
+    (0.9, [0.1, 0.5], "follows the velocity of this field"),
+    (0.5, [0.1, 0.6], "no evidence"),
+    (-0.46, [-0.47, -0.47], "no evidence"),
+    (-0.9, [-0.2, 0.3], "opposes the velocity of this field"),
+    (0.501, [0.499], "no evidence"),
+    (0.1, [0.07, 0.09], "Higher than for any other example, but weak"),
+    (-0.1, [0.07, 0.09], "More negative than for any other example, but weak"),
     (0.9, [], "There is no other example"),
 ])  # fmt: skip
 def test_words_claim_only_what_other_examples_do_not_show_as_well(own, others, verdict):
-    assert verdict in velocity_in_words(own, others)
+    assert verdict in describe_correlation(own, others)
 
 
 @pytest.mark.parametrize("place", ["grid", "globe", "mesh"])
@@ -136,7 +136,7 @@ def test_a_velocity_that_is_named_is_the_true_flow():
     session = replace(make_session("grid"), velocity=("t2m", "b"))
     assert ask(session, "flow").metadata["known_by"] == "t2m, b (--velocity)"
     # Kelvin are no lengths per time.
-    assert "Units do not tell" in ask(session, "flow").metadata["scaled"]
+    assert "The units do not determine" in ask(session, "flow").metadata["scaled"]
 
 
 def test_what_is_off_changes_the_motion_of_later_steps():
@@ -182,6 +182,6 @@ def test_particles_of_the_papers_variant_do_not_move():
 def test_words_of_tracers_name_the_last_step_at_which_they_are_still_inside():
     plane = Plane(PLACES["grid"])
     rows = {"model": [0.0, 0.1, None], "other": [0.0, 0.3, None], "stay": [0.0, 0.2, None]}
-    said = tracers_in_words(rows, 1, plane)
+    said = describe_tracers(rows, 1, plane)
     assert "0.1 from the true one after 1 step;" in said
     assert "another example: 0.3" in said

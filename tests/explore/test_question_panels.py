@@ -56,7 +56,7 @@ def test_gaussians_lie_over_the_field_beside_their_control(tab, kind):
         )
         assert found, told
         assert int(found[3]) <= int(found[1]) == (15 if kind == "line" else 20)
-        assert ("that the slice cuts" in told) == (kind == "cube")
+        assert ("that intersect the slice" in told) == (kind == "cube")
         after = [pixels(page, name) for name in ("field", "field-truth")]
         assert after[0] != before[0]
         assert after[1] == before[1]
@@ -100,10 +100,10 @@ def test_a_fit_can_be_stopped_and_the_next_one_ends_it(page):
 
 def test_an_ellipse_is_the_cut_of_its_ellipsoid_by_the_slice(tab, served):
     cut = module_page(tab, served).evaluate(
-        """import('/static/ellipses.js').then(({ cut }) => {
+        """import('/static/ellipses.js').then(({ planeEllipse }) => {
         const geometry = { numAxes: 3, plane: [0, 1], slice: { axis: 2, at: 0.5 } };
         const covariance = [4, 1, 1, 1, 3, 0.5, 1, 0.5, 2];
-        return [cut(geometry, [1, 2, 0], covariance), cut(geometry, [1, 2, 3], covariance)]; })"""
+        return [[1, 2, 0], [1, 2, 3]].map((center) => planeEllipse(geometry, center, covariance)); })"""
     )
     covariance = np.array([[4, 1, 1], [1, 3, 0.5], [1, 0.5, 2]])
     assert cut[1] is None
@@ -129,10 +129,10 @@ def test_the_particles_of_the_asked_point_are_listed_and_drawn(tab, kind, varian
         seen = text(page, "nearby-seen")
         if variant == "paper":
             assert "scale σ" in head
-            assert "the scale is learned" in seen
+            assert "the learned scale" in seen
         else:
             assert "displacement" in head
-            assert "learns no scale" in seen
+            assert "no learned scales" in seen
         weights = page.locator("#nearby-rows td.barred").all_inner_texts()
         assert sum(map(float, weights)) == pytest.approx(1, abs=2e-3)
         still(page)
@@ -164,7 +164,7 @@ def test_what_matters_is_computed_on_request_with_progress_and_can_be_stopped(al
     expect(page.locator("#ranking-seen")).to_contain_text("Stopped")
     page.unroute_all()
     page.click("#ranking-compute")
-    expect(page.locator("#ranking-seen")).to_contain_text("How much predictions change")
+    expect(page.locator("#ranking-seen")).to_contain_text("Relative change of predictions")
     values = page.locator("#ranking b").all_inner_texts()
     numbers = [float(value.split()[0]) for value in values]
     assert numbers == sorted(numbers, reverse=True)
@@ -175,7 +175,7 @@ def test_what_matters_is_computed_on_request_with_progress_and_can_be_stopped(al
     assert page.get_attribute("#ranking button >> nth=0", "aria-pressed") == "true"
     page.click("#ranking button >> nth=0")
     settle(page)
-    assert text(page, "parts") == "Nothing is off."
+    assert text(page, "parts") == "No part is ablated."
 
 
 def test_the_standing_of_an_example_is_told_and_leads_to_the_hardest(page):
@@ -186,13 +186,13 @@ def test_the_standing_of_an_example_is_told_and_leads_to_the_hardest(page):
     page.click("#typical-easiest")
     expect(page.locator("#typical-seen")).to_contain_text("larger than in no other test example")
     assert float(re.search(r"RMS error ([\d.]+)", text(page, "typical-seen"))[1]) < hardest
-    assert "Persistence errs by" in text(page, "typical-beside")
+    assert "Error of persistence:" in text(page, "typical-beside")
 
 
 def test_the_standing_counts_smaller_errors_of_others(tab, served):
     found = module_page(tab, served).evaluate(
-        """import('/static/typicalpanel.js').then(({ standing }) => [
-        standing([1, 2, 3, 4, 5], 4), standing([1, 2, 3], 1), standing(Array.from({ length: 101 }, (_, n) => n), 25)])"""
+        """import('/static/typicalpanel.js').then(({ rankOf }) => [
+        rankOf([1, 2, 3, 4, 5], 4), rankOf([1, 2, 3], 1), rankOf(Array.from({ length: 101 }, (_, n) => n), 25)])"""
     )
     assert found[0] == {"rank": 75, "text": "3 of 4 other test examples"}
     assert found[1] == {"rank": 0, "text": "no other test example"}
@@ -204,7 +204,7 @@ def test_the_error_by_scale_is_told_or_why_there_is_none(tab, page):
     labels = text(page, "spectrum-legend").split("\n")
     assert labels == ["truth", "prediction", "error", "error of persistence"]
     page.click("#off-layer")
-    expect(page.locator("#spectrum-legend")).to_contain_text("error of the whole model")
+    expect(page.locator("#spectrum-legend")).to_contain_text("error of the full model")
     with address_of(make_session("mesh")) as address:
         other = opened_at(tab, address)
         expect(other.locator("#spectrum-seen")).to_have_text(re.compile(r"^No spectrum: mesh\."))
@@ -219,10 +219,12 @@ def test_two_runs_stand_side_by_side(tab, kind):
         page = opened_at(tab, address)
         expect(page.locator("#compare-legend")).to_contain_text("second")
         assert text(page, "compare-legend").split("\n")[:3] == ["waves", "second", "persistence"]
-        assert re.search(r"waves \(gpo\) .*, second \(gpo\) .* errs? ", text(page, "compare-seen"))
+        assert re.search(
+            r"waves \(gpo\) .*, second \(gpo\) .* The errors? ", text(page, "compare-seen")
+        )
         shown = [pixels(page, f"compare-{name}") for name in ("first", "second", "first-error", "second-error")]  # fmt: skip
         assert len(set(shown)) == 4
-        expect(page.locator("#typical-beside")).to_contain_text("second errs less in")
+        expect(page.locator("#typical-beside")).to_contain_text("The error of second is smaller in")
         page.focus("#time")
         page.keyboard.press("ArrowRight")
         told = text(page, "compare-seen")

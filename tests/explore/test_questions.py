@@ -13,8 +13,8 @@ from gpo import Ablation
 from gpo.evaluation.spectrum import spectral_errors
 from gpo.interpretation.ablations import part_effects
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.components import make_components
 from gpo.interpretation.effects import Effects
+from gpo.interpretation.modes import make_components
 from gpo.interpretation.results import Interpretation
 from gpo_explore import mixtures, typical
 from gpo_explore import ranking as rankings
@@ -25,9 +25,10 @@ from gpo_explore.mixtures import mixture
 from gpo_explore.ranking import ranking
 from gpo_explore.requests import ExampleRequest, MixtureRequest, RankingRequest
 from gpo_explore.session import AbandonedError
-from gpo_mixture import GaussianMixture
+from gpo_mixture import GaussianMixture, fit
 from gpo_mixture.lattice import fit_lattice
 from tests.explore.sessions import KINDS, make_map_session, make_session
+from tests.processes import LIMIT
 
 VARIANTS = ("geometric", "paper")
 
@@ -69,7 +70,7 @@ def test_what_is_drawn_is_the_fit_and_its_errors_are_those_of_the_field():
     found = ask(client_of(session), "mixture", field="given", frame=1, variable=0, count=5)
     example, domain = session.example(0), session.plane(0).geometry.domain
     values, coords, weights = example.fields[0, 1, :, 0], example.coords[0], example.weights[0]
-    fitted = GaussianMixture.fit(values, coords, weights, 5, domain=domain)
+    fitted = fit(values, coords, weights, 5, domain=domain)
     np.testing.assert_allclose(found.arrays["centers"], fitted.centers, rtol=1e-5)
     np.testing.assert_allclose(found.arrays["covariances"], fitted.covariances, rtol=1e-5)
     np.testing.assert_allclose(found.arrays["amplitudes"], fitted.amplitudes[:, 0], rtol=1e-5)
@@ -113,8 +114,7 @@ def test_a_fit_that_nobody_waits_for_ends_and_keeps_nothing(monkeypatch):
         mixture(session, MixtureRequest(count=8), is_abandoned)
     assert len(asked) == 4
     fits = []
-    fit = GaussianMixture.fit
-    monkeypatch.setattr(GaussianMixture, "fit", lambda *a, **k: fits.append(1) or fit(*a, **k))
+    monkeypatch.setattr(mixtures, "fit", lambda *a, **k: fits.append(1) or fit(*a, **k))
     first, second = (mixture(session, MixtureRequest(count=8)) for _ in range(2))
     assert first is second
     assert len(fits) == 1
@@ -123,7 +123,7 @@ def test_a_fit_that_nobody_waits_for_ends_and_keeps_nothing(monkeypatch):
 def test_a_fit_that_takes_too_long_ends_with_what_it_has_and_says_so(monkeypatch):
     session = make_session("grid")
     whole = mixture(session, MixtureRequest(count=8))
-    monkeypatch.setattr(mixtures, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(mixtures, "MAX_SECONDS", -1.0)
     cut = mixture(replace(session), MixtureRequest(count=8))
     assert cut.metadata["is_cut"]
     assert cut.metadata["fitted"]["count"] == 8
@@ -159,13 +159,13 @@ def test_the_particles_of_a_point_are_those_that_are_drawn_at_its_site(kind, var
         assert found.metadata["no_scale"] is None
         assert (found.arrays["scales"] > 0).all()
     else:
-        assert "learns no scale" in found.metadata["no_scale"]
+        assert "no learned scales" in found.metadata["no_scale"]
         assert found.metadata["layers"] == [1]
 
 
 def test_a_run_without_particles_says_so_at_a_point_too():
     client = client_of(make_session("grid", num_transports=0))
-    assert "without particles" in complaint(client, "nearby", point=[0.5, 0.5])
+    assert "has no particles" in complaint(client, "nearby", point=[0.5, 0.5])
 
 
 def test_spectra_of_the_page_are_those_of_the_scores():
@@ -271,8 +271,8 @@ def test_a_ranking_of_a_part_says_so_and_goes_on_to_the_whole_split(monkeypatch)
     assert total > 3
     whole = ranking(at_once, RankingRequest(computes=True)).metadata
     assert whole["num_read"] == whole["num_examples"] == total
-    monkeypatch.setattr(rankings, "MAX_GROUP", 2)
-    monkeypatch.setattr(rankings, "SECONDS", 0.0)
+    monkeypatch.setattr(rankings, "GROUP_SIZE", 2)
+    monkeypatch.setattr(rankings, "MAX_SECONDS", 0.0)
     part = ranking(session, RankingRequest(computes=True)).metadata
     assert (part["num_read"], part["num_examples"]) == (2, total)
     # What is read before nobody waits any more stays known.
@@ -291,7 +291,7 @@ def test_a_ranking_of_a_part_says_so_and_goes_on_to_the_whole_split(monkeypatch)
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64])
 def test_the_order_of_reading_has_every_example_once_and_spreads_its_beginning(count):
-    order = rankings.spread_order(count)
+    order = rankings.bit_reversed_order(count)
     assert sorted(order) == list(range(count))
     if count == 64:
         for size in (2, 4, 8, 16):
@@ -300,7 +300,7 @@ def test_the_order_of_reading_has_every_example_once_and_spreads_its_beginning(c
 
 def test_a_baseline_has_no_parts_to_rank():
     found = ask(client_of(make_session("grid", model="fno")), "ranking", computes=True).metadata
-    assert found["reason"].startswith("FNO: the model has no layers")
+    assert found["reason"].startswith("fno: the model has no layers")
     assert not found["can_compute"]
 
 
@@ -308,7 +308,7 @@ def test_two_runs_answer_about_the_same_example():
     session, other = make_session("grid"), make_session("grid", model="fno", history=1)
     compare(session, other)
     client = client_of(session)
-    assert client.get("/api/run").json()["compared"]["model"] == "FNO"
+    assert client.get("/api/run").json()["compared"]["model"] == "fno"
     found = ask(client, "other", example=1)
     number = session.other_numbers[1]
     np.testing.assert_allclose(
@@ -378,13 +378,13 @@ def test_what_takes_long_waits_for_its_own_kind_alone(monkeypatch):
 
     def endless(*args, **kwargs):
         begun.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(LIMIT)
         raise AbandonedError
 
-    monkeypatch.setattr(GaussianMixture, "fit", endless)
+    monkeypatch.setattr(mixtures, "fit", endless)
     thread = threading.Thread(target=lambda: client.post("/api/mixture", json={}))
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(LIMIT)
     assert client.post("/api/rollout", json={"steps": 1}).status_code == 200
     assert client.post("/api/frames", json={}).status_code == 200
     goes_on.set()

@@ -6,10 +6,11 @@ from importlib.resources import files
 import pytest
 from starlette.testclient import TestClient
 
-from gpo_explore.app import ANSWERS, Answer, make_app
+from gpo_explore.app import make_app
+from gpo_explore.panels import PANELS, Panel
 from gpo_explore.requests import ExampleRequest
-from gpo_explore.security import MOST_BYTES, is_loopback, new_token
-from gpo_explore.server import address, listening
+from gpo_explore.security import MAX_BODY_BYTES, is_loopback, new_token
+from gpo_explore.server import address, listen
 from tests.explore.sessions import make_session
 
 HERE = "http://127.0.0.1:8760"
@@ -62,7 +63,7 @@ def test_names_of_this_machine_are_let_in(client, host):
 def test_another_page_may_not_ask(client, headers):
     response = client.post("/api/frames", json={}, headers=headers)
     assert response.status_code == 403
-    assert "Only the page itself may ask" in response.json()["error"]
+    assert "Only the page itself may send requests" in response.json()["error"]
 
 
 def test_the_page_itself_may_ask(client):
@@ -88,24 +89,24 @@ def test_no_path_leads_out_of_the_folder(client, path):
 def test_what_is_not_there_is_named_with_what_is(client):
     response = client.post("/api/secrets", json={})
     assert response.status_code == 404
-    assert "One can ask for sites, frames, prediction" in response.json()["error"]
+    assert "`panel` must be one of sites, frames, prediction" in response.json()["error"]
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
 def test_other_methods_are_refused(client, method):
     response = client.request(method, "/api/frames")
     assert response.status_code == 405
-    assert response.json()["error"] == f"{method} is not answered here."
+    assert response.json()["error"] == f"{method} is not allowed here."
 
 
 def test_a_form_of_another_page_has_the_wrong_type(client):
     response = client.post("/api/frames", content=b"{}", headers={"content-type": "text/plain"})
     assert response.status_code == 415
-    assert response.json()["error"] == "The request must be application/json."
+    assert response.json()["error"] == "The content type must be application/json."
 
 
 def test_a_body_that_is_too_long_is_refused_whether_its_length_is_told_or_not(client):
-    long = b" " * (MOST_BYTES + 1)
+    long = b" " * (MAX_BODY_BYTES + 1)
     assert client.post("/api/frames", content=long, headers=JSON).status_code == 413
     pieces = (b" " * 2**20 for _ in range(6))
     response = client.post("/api/frames", content=pieces, headers=JSON)
@@ -135,11 +136,11 @@ def test_a_failure_of_our_own_shows_no_stack(session, monkeypatch):
     def fail(session, request):
         raise RuntimeError("secret place in the code")
 
-    monkeypatch.setitem(ANSWERS, "frames", Answer(ExampleRequest, fail))
+    monkeypatch.setitem(PANELS, "frames", Panel(ExampleRequest, fail))
     client = TestClient(make_app(session), base_url=HERE, raise_server_exceptions=False)
     response = client.post("/api/frames", json={})
     assert response.status_code == 500
-    assert response.json() == {"error": "The server failed; its terminal shows where."}
+    assert response.json() == {"error": "Internal error: see the terminal of gpo explore."}
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/run", "/nowhere"])
@@ -257,12 +258,12 @@ def test_addresses_of_this_machine_need_no_token():
 
 
 def test_a_port_that_is_taken_is_said():
-    with listening("127.0.0.1", 0) as first:
+    with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(
             ValueError, match=rf"Cannot listen on 127.0.0.1:{port} .*another --port"
         ):
-            listening("127.0.0.1", port)
+            listen("127.0.0.1", port)
 
 
 def test_errors_are_json_that_any_client_reads(client):

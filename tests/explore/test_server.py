@@ -11,7 +11,7 @@ import uvicorn
 
 from gpo.cli import main
 from gpo_explore.command import distinct_names
-from gpo_explore.server import serve, time_of_a_prediction
+from gpo_explore.server import prediction_time, serve
 from tests.core.test_cli import failure
 from tests.explore.conftest import make_run
 from tests.explore.sessions import make_session
@@ -32,7 +32,7 @@ def test_without_the_extra_it_says_what_to_type(name, monkeypatch, capsys, tmp_p
 def test_a_folder_that_is_no_run_is_said(tmp_path, capsys):
     code, printed = failure(capsys, "explore", str(tmp_path))
     assert code == 1
-    assert f"{tmp_path} is no run" in printed
+    assert f"{tmp_path} is not a run folder" in printed
 
 
 def test_the_help_names_every_flag(capsys):
@@ -63,12 +63,12 @@ def test_a_second_run_that_is_none_is_said(tmp_path, capsys):
     folder = make_run(tmp_path)
     code, printed = failure(capsys, "explore", str(folder), "--compare", str(tmp_path))
     assert code == 1
-    assert f"{tmp_path} is no run" in printed
+    assert f"{tmp_path} is not a run folder" in printed
 
 
 def test_a_baseline_is_timed_without_switching_anything_off():
-    said = time_of_a_prediction(make_session("grid", model="fno"))
-    assert said.startswith("waves: 80 sites; a prediction under ablation takes")
+    said = prediction_time(make_session("grid", model="fno"))
+    assert said.startswith("waves: 80 sites; an ablated prediction takes")
 
 
 def test_bound_to_all_addresses_the_printed_one_has_a_token_that_opens_it(monkeypatch):
@@ -90,7 +90,7 @@ def test_bound_to_all_addresses_the_printed_one_has_a_token_that_opens_it(monkey
     monkeypatch.setattr(uvicorn.Server, "run", run_until_visited)
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    serve(make_session("grid"), "0.0.0.0", 0, opens_browser=True, say=said.append)
+    serve(make_session("grid"), "0.0.0.0", 0, opens_browser=True, log=said.append)
     assert "?token=" in said[1]
     assert opened[0] in said[1]
     assert said[-1] == "stopped"

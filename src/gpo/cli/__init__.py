@@ -1,6 +1,6 @@
-"""The command line: one file per command, one typed configuration each.
+"""Command line: one file and one typed configuration per command.
 
-Only the file of the command that is asked for is imported, so that help answers at once.
+Only the module of the requested command is imported, so that `--help` is fast.
 """
 
 import os
@@ -18,59 +18,59 @@ from gpo.registry import resolve
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command that the arguments name.
+    """Runs the command line.
 
-    Exit codes: 0 done, 1 the input or the data is at fault (the message says how), 2 the
-    arguments make no sense, 130 interrupted.
+    Exit codes: 0 success, 1 invalid input or data (with a message), 2 invalid arguments,
+    130 interrupted.
     """
     try:
         parse(sys.argv[1:] if arguments is None else arguments).run()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough; what is left goes nowhere.
+        # The reader of our output (such as `head`) has closed the pipe: discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, MissingPackageError) as error:
         PlainConsole(stderr=True).print(f"error: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
-        PlainConsole(stderr=True).print("interrupted: the same command goes on from here.")
+        PlainConsole(stderr=True).print("interrupted: run the same command again to resume.")
         sys.exit(130)
 
 
 def parse(arguments: list[str]) -> Any:
-    """Returns the command; flags that are not given follow the model, the preset and --config."""
-    chosen = arguments[0] if arguments else ""
-    if chosen not in ("run", "train"):
+    """Returns the parsed command; defaults depend on the model, the preset and --config."""
+    name = arguments[0] if arguments else ""
+    if name not in ("run", "train"):
         return _parse_onto(None, arguments)
     from gpo.cli.run import defaults, settings_of
 
-    command = _parse_onto(defaults(chosen, arguments), arguments)
+    command = _parse_onto(defaults(name, arguments), arguments)
     data = settings_of(command).data
     if data.preset == "paper" and data.benchmark is not None:
-        command = _parse_onto(defaults(chosen, arguments, data.benchmark), arguments)
+        command = _parse_onto(defaults(name, arguments, data.benchmark), arguments)
     return command
 
 
 def _parse_onto(defaults: Any, arguments: list[str]) -> Any:
-    """Returns the command that arguments make of its defaults, if it has any.
+    """Parses arguments onto the defaults of a command, if any.
 
-    Commands that are not asked for stand in the help with their name alone.
+    Other commands appear in the help by name only.
     """
     members = []
     for name, entry in COMMANDS.items():
-        known: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if arguments[:1] == [name]:
             kind = resolve(entry.target)
-            known = {} if defaults is None else {"default": defaults}
+            options = {} if defaults is None else {"default": defaults}
         else:
             kind = make_dataclass(entry.target.split(":")[1], [])
-        members.append(Annotated[kind, subcommand(name, description=entry.help, **known)])
+        members.append(Annotated[kind, subcommand(name, description=entry.help, **options)])
     union = members[0]
     for member in members[1:]:
         union = union | member
     return tyro.cli(
         OmitSubcommandPrefixes[OmitArgPrefixes[union]],  # type: ignore[valid-type]
         prog="gpo",
-        description="Gaussian Particle Operator: PDE fields as particles that can be drawn.",
+        description="Gaussian Particle Operator: a neural operator for PDE fields.",
         args=arguments,
     )

@@ -1,4 +1,4 @@
-"""What commands print: names from files are shown as they are, and nothing in them is obeyed."""
+"""Safe printing: text from files cannot contain markup or escape sequences."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from gpo.visible_text import visible
 
 
 class PlainConsole(Console):
-    """A terminal to which text is text: neither markup nor emoji codes nor escape sequences.
+    """A console without markup, emoji codes and escape sequences.
 
     Args:
-        wraps: Whether long lines are broken at the width of the terminal, as in tables.
-        **settings: Of `rich.console.Console`.
+        wraps: Whether to wrap long lines at the width of the terminal, as in tables.
+        **settings: Arguments of `rich.console.Console`.
     """
 
     def __init__(self, *, wraps: bool = False, **settings: Any) -> None:
@@ -22,10 +22,10 @@ class PlainConsole(Console):
         )
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Returns text to print, its control characters spelled out."""
+        """Returns printable text, with control characters escaped."""
         return super().render_str(visible(text), **settings)
 
 
 def say(text: str) -> None:
-    """Prints a line as it is, however long."""
+    """Prints a line without wrapping."""
     PlainConsole().print(text)

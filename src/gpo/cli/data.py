@@ -1,36 +1,43 @@
-"""`gpo data make | info | plot`.
+"""The commands `gpo data make`, `gpo data info` and `gpo data plot`.
 
-The work is imported where it is done: help needs the flags alone.
+Heavy modules are imported inside functions, so that `--help` is fast.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg, subcommand
 
 from gpo.assignments import assignments
 from gpo.cli.console import PlainConsole, say
+from gpo.data.forcing_config import NAMES
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+if TYPE_CHECKING:
+    from gpo.data.dataset import StaticMaps, Trajectories
+
+NO_CHANGES: Mapping[str, str] = MappingProxyType({})
+Files = Positional[Annotated[tuple[Path, ...], arg(metavar="PATH [...]", help_behavior_hint="")]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What to take from a file."""
+    """Which data to read from a file."""
 
-    var: tuple[str, ...] = ()
-    """Variables to read; all that belong together when not given."""
-    inputs: tuple[str, ...] = ()
-    """What static maps start from: fields, or one number per sample."""
-    select: tuple[str, ...] = ()
-    """One value of an extra dimension, level=500; or axes=time,y,x."""
-    coords: tuple[str, ...] = ()
-    """Coordinates of sites, where names do not tell: node_x node_y."""
-    periodic: tuple[str, ...] = ()
-    """Axes that close on themselves, where the file does not tell: x y."""
+    var: Annotated[
+        tuple[str, ...], arg(metavar="NAME [...]", help_behavior_hint="(default: all compatible)")
+    ] = ()
+    """Variables to read."""
+    inputs: Annotated[tuple[str, ...], NAMES] = ()
+    """Inputs of static maps: fields, or one value per sample."""
+    select: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE [...]", help_behavior_hint="")] = ()
+    """Value of an extra dimension, such as level=500; or axes=time,y,x."""
+    coords: Annotated[tuple[str, ...], NAMES] = ()
+    """Coordinates of sites if not recognised, such as node_x node_y."""
+    periodic: Annotated[tuple[str, ...], NAMES] = ()
+    """Periodic axes if the file does not state them, such as x y."""
     reader: Annotated[
         str | None, arg(metavar="LAYOUT", help_behavior_hint="(default: as recognised)")
     ] = None
@@ -39,28 +46,28 @@ class Reading:
 
 @dataclass(frozen=True)
 class DataMake:
-    """Makes the data of a simulated benchmark in its published layout."""
+    """Generates the data of a simulated benchmark in its published layout."""
 
-    name: Positional[str]
-    """Benchmark, such as ns2d."""
+    name: Annotated[Positional[str], arg(metavar="NAME", help_behavior_hint="")]
+    """Name of the benchmark, such as ns2d."""
     preset: Literal["quick", "default", "paper"] = "default"
     """Size of the data set."""
     out: Annotated[
         Path | None, arg(metavar="FILE", help_behavior_hint="(default: in the folder $GPO_CACHE)")
     ] = None
-    """File to make."""
-    set: tuple[str, ...] = ()
-    """Single numbers of the solver, such as viscosity=1e-3 num_trajectories=8."""
+    """File to write."""
+    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE [...]", help_behavior_hint="")] = ()
+    """Parameters of the solver, such as viscosity=1e-3 num_trajectories=8."""
 
     def run(self) -> None:
-        """Makes the file, with progress; an interrupted run goes on where it was."""
+        """Generates the file with a progress bar; an interrupted run is resumed."""
         make_data(self.name, self.preset, self.out, assignments("set", self.set))
 
 
 def make_data(
-    name: str, preset: str, out: Path | None = None, changes: Mapping[str, str] = NOTHING
+    name: str, preset: str, out: Path | None = None, changes: Mapping[str, str] = NO_CHANGES
 ) -> Path:
-    """Makes the data of a benchmark unless it is there, with progress; returns its file."""
+    """Generates the data of a benchmark unless they exist, with a progress bar; returns the file."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -84,52 +91,71 @@ def make_data(
     return path
 
 
+def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | StaticMaps":
+    """Returns the data of a file.
+
+    Args:
+        paths: Files, folders or patterns, in any supported layout.
+        reading: What to read from them.
+    """
+    from gpo.data.readers.base import ReadOptions
+    from gpo.data.readers.registry import open_data
+
+    options = ReadOptions(
+        variables=reading.var,
+        inputs=reading.inputs,
+        select=assignments("select", reading.select),
+        coords=reading.coords,
+        periodic=reading.periodic,
+    )
+    return open_data(paths, options, reading.reader)
+
+
 @dataclass(frozen=True)
 class DataInfo:
-    """Tells what a file holds and what would be trained on."""
+    """Describes the content of a file and the examples for training."""
 
-    file: Positional[tuple[Path, ...]]
-    """File or folder in any layout we read, a pattern, or several files."""
+    file: Files
+    """File or folder of any known layout, a pattern, or several files."""
     reading: Reading = Reading()
 
     def run(self) -> None:
         """Prints variables, ranges, missing values, domain, weights and splits."""
-        from gpo.cli.describe import open_file, print_description
+        from gpo.cli.describe import print_description
 
         print_description(open_file(self.file, self.reading))
 
 
 @dataclass(frozen=True)
 class DataPlot:
-    """Draws a contact sheet of a file."""
+    """Plots an overview (contact sheet) of a file."""
 
-    file: Positional[tuple[Path, ...]]
-    """File or folder in any layout we read, a pattern, or several files."""
-    out: Annotated[
-        Path | None, arg(metavar="PICTURE", help_behavior_hint="(default: ./NAME.png)")
-    ] = None
-    """Picture to write."""
+    file: Files
+    """File or folder of any known layout, a pattern, or several files."""
+    out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: ./NAME.png)")] = (
+        None
+    )
+    """Image file to write."""
     reading: Reading = Reading()
 
     def run(self) -> None:
-        """Writes the picture."""
-        from gpo.cli.describe import open_file
+        """Writes the image."""
         from gpo.report.contact_sheet import draw_contact_sheet
 
         data = open_file(self.file, self.reading)
-        path = draw_contact_sheet(data, self.out or _picture(self.file))
+        path = draw_contact_sheet(data, self.out or _image_path(self.file))
         say(f"picture: {path}")
 
 
-def _picture(files: tuple[Path, ...]) -> Path:
-    """Returns the name of a picture of some files, without signs of patterns."""
+def _image_path(files: tuple[Path, ...]) -> Path:
+    """Returns the default name of the image, without wildcards of a pattern."""
     stem = files[0].stem.strip("*?[]_-. ") if files else ""
     return Path(f"{stem or 'data'}.png")
 
 
 @dataclass(frozen=True)
 class Data:
-    """Makes, describes and draws data files."""
+    """Generates, describes and plots data files."""
 
     action: (
         Annotated[DataMake, subcommand("make")]
@@ -138,5 +164,5 @@ class Data:
     )
 
     def run(self) -> None:
-        """Runs the chosen action."""
+        """Runs the selected action."""
         self.action.run()

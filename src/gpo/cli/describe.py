@@ -1,49 +1,26 @@
-"""A data set in words and a table: what `gpo data info` prints."""
-
-from pathlib import Path
+"""The description of a data set that `gpo data info` prints."""
 
 import numpy as np
 from rich.table import Table
 
-from gpo.assignments import assignments
 from gpo.cli.console import PlainConsole
-from gpo.cli.data import Reading
 from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
-from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
 from gpo.data.splits import split_time_slices
 from gpo.data.steps import even_steps, spell_step
 from gpo.data.summary import summarise
 
 CANDIDATES = {
     "static": ("a field without a time axis", "static"),
-    "series": ("one number per time", "forcing"),
+    "series": ("one value per time", "forcing"),
 }
-"""What may be an input beside the variables, and the flag that makes it one."""
-
-
-def open_file(paths: tuple[Path, ...], reading: Reading) -> Trajectories | StaticMaps:
-    """Returns the data of a file.
-
-    Args:
-        paths: File or folder in any layout we read, a pattern, or several files.
-        reading: What to take from it.
-    """
-    options = ReadOptions(
-        variables=reading.var,
-        inputs=reading.inputs,
-        select=assignments("select", reading.select),
-        coords=reading.coords,
-        periodic=reading.periodic,
-    )
-    return open_data(paths, options, reading.reader)
+"""Description of each kind of possible input, and the flag that adds it."""
 
 
 def print_description(data: Trajectories | StaticMaps) -> None:
-    """Prints what the data is and what would be trained on."""
+    """Prints a description of the data and ranges of all variables."""
     console = PlainConsole()
     for label, text in describe(data):
         console.print(f"{label:<9} {text}")
@@ -55,11 +32,11 @@ def print_description(data: Trajectories | StaticMaps) -> None:
         numbers = (f"{value:.5g}" for value in (row.minimum, row.mean, row.maximum))
         table.add_row(row.name, row.units or "-", *numbers, f"{row.missing:.1%}")
     console.print(table)
-    console.print(f"ranges over {summary.looked_at}")
+    console.print(f"ranges over {summary.coverage}")
 
 
 def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
-    """Returns label and text of every line before the table."""
+    """Returns label and text of each line before the table."""
     lines = [("file", str(data.source)), ("layout", data.layout)]
     geometry = data.geometry()
     if isinstance(data, Trajectories):
@@ -67,9 +44,9 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
         if data.files is not None:
             lines.append(("joined", _files(data.files)))
     else:
-        given = ", ".join(variable.name for variable in data.inputs)
-        wanted = ", ".join(variable.name for variable in data.outputs)
-        lines.append(("samples", f"{data.num_samples} maps from {given} to {wanted}"))
+        inputs = ", ".join(variable.name for variable in data.inputs)
+        outputs = ", ".join(variable.name for variable in data.outputs)
+        lines.append(("samples", f"{data.num_samples} maps from {inputs} to {outputs}"))
     lines += [
         ("sites", _sites(data, geometry)),
         ("domain", describe_domain(geometry)),
@@ -78,22 +55,22 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     ]
     names = looks_periodic(data)
     if names:
-        hint = f"{' and '.join(names)} may be periodic: fields go on across the ends."
+        hint = f"{' and '.join(names)} may be periodic: fields are smooth across the ends."
         lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
     lines += [("note", f"{note}.") for note in precision_notes(data)]
     for name, values in data.parameters.items():
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"
-        advice = f" (--parameters {name} gives it to a model)" if np.ptp(values) > 0 else ""
+        advice = f" (--parameters {name} adds it as an input)" if np.ptp(values) > 0 else ""
         lines.append(("constant", text + advice))
-    for one in data.candidates if isinstance(data, Trajectories) else ():
-        kind, flag = CANDIDATES[one.kind]
-        name = one.variable.name
-        lines.append(("input", f"{name}: {kind} (--{flag} {name} gives it to a model)"))
+    for candidate in data.candidates if isinstance(data, Trajectories) else ():
+        kind, flag = CANDIDATES[candidate.kind]
+        name = candidate.variable.name
+        lines.append(("input", f"{name}: {kind} (--{flag} {name} adds it as an input)"))
     return lines
 
 
 def describe_domain(geometry: Geometry) -> str:
-    """Returns the domain in words."""
+    """Returns a description of the domain."""
     domain = geometry.domain
     if domain.is_sphere:
         if domain.lower == (-1.0,) * 3:
@@ -131,20 +108,20 @@ def _series(data: Trajectories) -> str:
         text += f", one every {spell_step(data.time_step, data.time_units)}"
         uneven = int((~even_steps(data.time, data.origin)).sum())
         if uneven:
-            text += f"; {uneven} steps of another length are left out of training"
+            text += f"; {uneven} steps of another length are not used for training"
     if data.origin is not None:
         first, last = data.time_labels([0, len(data.time) - 1])
         text += f"; from {first} to {last} ({data.origin.calendar} calendar)"
     if data.first_hour is not None:
-        text += f"; dated, the first at {data.first_hour:g} h"
+        text += f"; first frame at {data.first_hour:g} h"
         features = _time_features(data)
-        text += f" (--time-features {features} gives a model the time)" if features else ""
+        text += f" (--time-features {features} adds the time as an input)" if features else ""
     return text
 
 
 def _time_features(data: Trajectories) -> str:
-    """Returns the time features that these frames can have, as they are typed."""
-    # Frames a day or a month apart have no time of day to tell.
+    """Returns the time features that these frames can have, as on the command line."""
+    # Frames that are a day or more apart have a constant time of day.
     day = ["day"] if data.time_step < 24 else []
     year = ["year"] if data.origin is not None else []
     solar = ["solar"] if data.geometry().true_degrees() is not None and year else []
@@ -154,40 +131,40 @@ def _time_features(data: Trajectories) -> str:
 def _files(files: JoinedFiles) -> str:
     count = len(files.starts)
     if files.kind == "series":
-        return f"{count} files, one after the other in time, as one series"
-    return f"{count} files with the same times, each a trajectory of its own"
+        return f"{count} files, concatenated in time"
+    return f"{count} files with the same times, each with its own trajectories"
 
 
 def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:
     count = f"{geometry.num_points:,}"
     if len(data.geometries) > 1:
-        counts = [each.num_points for each in data.geometries]
+        counts = [geometry.num_points for geometry in data.geometries]
         low, high = min(counts), max(counts)
         count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        count += " in each sample, placed differently"
+        count += " in each sample, at different coordinates"
     if geometry.grid_shape:
         kind = "grid" if geometry.axes else "curvilinear grid"
         return f"{count} on a {kind} of {' x '.join(str(n) for n in geometry.grid_shape)}"
     if geometry.triangles is not None:
         return f"{count} on a mesh of {len(geometry.triangles):,} cells"
-    return f"{count} scattered"
+    return f"{count} unstructured points"
 
 
 def _weights(geometry: Geometry) -> str:
-    counted = geometry.weights[geometry.weights > 0] * geometry.num_points
+    relative = geometry.weights[geometry.weights > 0] * geometry.num_points
     masked = float(geometry.is_masked.mean())
-    text = "all equal" if np.ptp(counted) < 1e-6 * counted.max() else (
-        f"from {counted.min():.3g} to {counted.max():.3g} times the mean"
-    )  # fmt: skip
+    text = f"from {relative.min():.3g} to {relative.max():.3g} times the mean"
+    if np.ptp(relative) < 1e-6 * relative.max():
+        text = "all equal"
     return f"{text}; {masked:.1%} of the sites masked"
 
 
 def _training(data: Trajectories | StaticMaps) -> str:
     if isinstance(data, StaticMaps):
-        return "every sample is an example; splits by sample"
+        return "each sample is an example; split by sample"
     try:
         split = split_time_slices(data)
     except ValueError:
-        return "too few frames to train, validate and test on"
+        return "too few frames for training, validation and test"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
     return f"one step ahead: {sizes} examples to train / validate / test, split by {split.kind}"

@@ -1,4 +1,4 @@
-"""`gpo export`: a trained run as one file that runs without gpo."""
+"""`gpo export`: writes a trained model as one file that runs without gpo."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,41 +7,39 @@ from tyro.conf import Positional
 
 from gpo.atomic_files import unwinds_on_sigterm
 from gpo.cli.console import PlainConsole, say
+from gpo.cli.query_flags import QueryFile, QueryGrid, check_query_flags, read_query_flags
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportCommand:
-    """Writes a trained run on its sites as a program: .pt2 runs with torch, .onnx with onnxruntime."""
+    """Exports a trained model on fixed points: .pt2 runs with torch, .onnx with onnxruntime."""
 
     folder: Positional[Path]
-    """A run folder of a model gpo."""
+    """Run folder of a model gpo or gpo-paper."""
     output: Path
-    """File to write, .pt2 or .onnx; one that is there is not overwritten."""
+    """New file, .pt2 or .onnx; existing files are not overwritten."""
     sample: int = 0
-    """Trajectory or static map of the run's data whose sites are taken, where they differ."""
-    queries: Path | None = None
-    """Points to predict at, one per row: x y z, or longitude latitude; text or .npy."""
-    grid: tuple[int, ...] = ()
-    """Sites along each axis of a regular grid to predict at, such as 128 256."""
+    """Index of the sample (or trajectory) whose points are used, if they differ."""
+    queries: QueryFile = None
+    """Query points, one per row (x y z, or longitude latitude), as text or .npy."""
+    grid: QueryGrid = ()
+    """Points per axis of a regular grid of queries, such as 128 256."""
 
     def run(self) -> None:
-        """Fixes the sites, traces, writes."""
-        from gpo.data.query_points import read_query_points, regular_query_points
+        """Traces the model and writes the file."""
         from gpo.exporting.export import export
         from gpo.exporting.program import check_output
         from gpo.runs import open_run
 
         check_output(self.output)
-        if self.queries and self.grid:
-            raise ValueError("Give either --queries or --grid, not both.")
+        check_query_flags(self.queries, self.grid)
         run = open_run(self.folder)
         queries = None
-        if self.queries:
-            queries = read_query_points(self.queries, run.data.geometry(self.sample))
-        elif self.grid:
-            queries = regular_query_points(self.grid, run.data.geometry(self.sample))
-        given = run.forecaster(), run.data, self.output
+        if self.queries or self.grid:
+            geometry = run.data.geometry(self.sample)
+            queries = read_query_flags(self.queries, self.grid, geometry)
+        forecaster = run.forecaster()
         with unwinds_on_sigterm(), PlainConsole().status("tracing"):
-            export(*given, sample=self.sample, queries=queries)
+            export(forecaster, run.data, self.output, sample=self.sample, queries=queries)
         megabytes = self.output.stat().st_size / 2**20
         say(f"program: {self.output} ({megabytes:.1f} MB)")

@@ -1,4 +1,4 @@
-"""`gpo interpret`: what a trained run can be seen to do, in numbers."""
+"""`gpo interpret`: measures what the particles, windows and modes of a trained run do."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,55 +27,55 @@ from gpo.training.setup import split_of
 
 @dataclass(frozen=True)
 class InterpretCommand:
-    """Tells what particles, windows and modes of a trained gpo do: writes interpret.json."""
+    """Measures what particles, windows and modes of a trained gpo do; writes interpret.json."""
 
     folder: Positional[Path]
     """A run folder."""
     examples: int = 8
-    """Test examples to look at, evenly chosen; time grows with them."""
+    """Number of test examples, evenly chosen; the run time is proportional to it."""
     other: Path | None = None
-    """Data of the same variables but another kind, such as another viscosity: how far do particles drift?"""
+    """Other data of the same variables, such as another viscosity, to measure the drift of particles."""
     same_as: tuple[Path, ...] = ()
-    """Runs of the same configuration but seed: do they rely on the same parts?"""
+    """Runs with the same configuration and other seeds, to compare what they depend on."""
     velocity: tuple[str, ...] = ()
-    """Variables that are the velocity along x, y, z, or to the east and north; found by their names where not given."""
+    """Variables of the velocity along x, y, z, or eastward and northward (default: identified by name)."""
     quiet: bool = False
-    """Without progress bars, for logs."""
+    """No progress bars, for logs."""
 
     def run(self) -> None:
-        """Looks into the model, writes the file and prints what matters most."""
+        """Interprets the run, writes the file and prints a summary."""
         if self.examples < 1:
             raise ValueError(f"--examples must be at least 1, got {self.examples}.")
         run = open_run(self.folder)
         forecaster = _trained(self.folder)
-        same = {str(path): _of_other_seed(path, run.config) for path in self.same_as}
+        same = {str(path): _same_but_seed(path, run.config) for path in self.same_as}
         other = None
         if self.other is not None:
             data = _other(self.other, run.config, forecaster)
             split = split_of(data, run.config)
             other = data, (*split.training, *split.validation, *split.test)
 
-        def tracked(items: Sequence[Any], what: str) -> Iterable[Any]:
-            return items if self.quiet else track(items, what, transient=True)
+        def tracked(items: Sequence[Any], label: str) -> Iterable[Any]:
+            return items if self.quiet else track(items, label, transient=True)
 
-        found = interpret(
+        result = interpret(
             forecaster, run.data, run.split.test, num_examples=self.examples, other=other,
             same=same, velocity=self.velocity, track=tracked,
         )  # fmt: skip
-        path = found.save(self.folder)
+        path = result.save(self.folder)
         if other is not None:
             sets = {"test split": (run.data, run.split.test), "other data": other}
             reconstructs = forecaster.task.lead == 0 and isinstance(run.data, Trajectories)
-            rows = {name: _last(*some, reconstructs=reconstructs) for name, some in sets.items()}
+            rows = {name: _last(*pair, reconstructs=reconstructs) for name, pair in sets.items()}
             save_other_data(forecaster, rows, self.folder / "figures")
-        PlainConsole(wraps=True).print(_table(found))
+        PlainConsole(wraps=True).print(_table(result))
         say(f"numbers: {path}; gpo report {self.folder} draws them")
 
 
 def _last(
     data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool
 ) -> tuple[Example, Geometry]:
-    """Returns the last example and where it lies."""
+    """Returns the last example and its geometry."""
     example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
     return example, data.geometry(owner(members[-1]))
 
@@ -85,42 +85,42 @@ def _trained(folder: Path) -> Forecaster:
     if forecaster.model.operator is None:
         raise ValueError(
             f"{folder} is a run of {Run(folder).config().model.name}, which has no "
-            "particles, windows or modes to look at. Train gpo on the same data: gpo run ... "
+            "particles, windows or modes to interpret. Train gpo on the same data: gpo run ... "
             "--model gpo"
         )
     return forecaster
 
 
-def _of_other_seed(folder: Path, config: RunConfig) -> Forecaster:
-    """Returns the model of a run that differs in its seed alone."""
+def _same_but_seed(folder: Path, config: RunConfig) -> Forecaster:
+    """Returns the model of a run that differs in its seed only."""
     run = Run(folder)
     if not run.config_file.exists():
-        raise ValueError(f"{folder} is no run: it has no {run.config_file.name}. --same-as takes run folders.")  # fmt: skip
+        raise ValueError(f"{folder} is not a run folder: it has no {run.config_file.name}. --same-as takes run folders.")  # fmt: skip
     other = RunConfig.load(run.config_file)
     names = [name for name in config.differences(other) if name != "seed"]
     if names:
         raise ValueError(
-            f"{folder} must differ in its seed alone, got other settings of {', '.join(names)}. "
-            "Train one with the same flags and another --seed."
+            f"{folder} must differ in its seed only, got other settings of {', '.join(names)}. "
+            "Train a run with the same flags and another --seed."
         )
     return _trained(folder)
 
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
     data = coarsen(open_like(path, config, forecaster.task), config.data.coarsen)
-    dim, expected = data.geometry().domain.dim, forecaster.model.config.domain.dim  # type: ignore[union-attr]
+    dim, expected = data.geometry().domain.dim, forecaster.model.problem.domain.dim
     if dim != expected:
         raise ValueError(
-            f"{path}: --other must have sites of {expected} coordinates as the run, got {dim}."
+            f"{path}: --other must have {expected} coordinates like the run, got {dim}."
         )
     return data
 
 
-def _table(found: Interpretation) -> Table:
-    table = Table(title=f"{found.num_examples} test examples, variant {found.variant}")
+def _table(result: Interpretation) -> Table:
+    table = Table(title=f"{result.num_examples} test examples, variant {result.variant}")
     table.add_column("question")
     table.add_column("number", justify="right")
     table.add_column("compare with", justify="right")
-    for row in found.summary():
+    for row in result.summary():
         table.add_row(*row)
     return table

@@ -1,28 +1,23 @@
-"""`gpo predict`: forecasts from the last frames of a file, or static maps, anywhere."""
+"""`gpo predict`: forecasts a time series, or applies static maps, at sites or query points."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from rich.progress import track
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from gpo.atomic_files import unwinds_on_sigterm
 from gpo.cli.console import say
+from gpo.cli.query_flags import QueryFile, QueryGrid, check_query_flags, read_query_flags
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.geometry import Geometry
 from gpo.data.precision import precision_notes
-from gpo.data.query_points import (
-    QueryPoints,
-    block_shape,
-    blocks,
-    read_query_points,
-    regular_query_points,
-)
+from gpo.data.query_points import QueryPoints, block_shape, blocks
 from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.table import new_table
@@ -39,34 +34,33 @@ SUFFIXES = (".nc", ".nc4", ".cdf", ".csv", ".zarr")
 
 @dataclass(frozen=True, kw_only=True)
 class PredictCommand:
-    """Continues a time series, or maps fields, with a trained run; writes NetCDF, Zarr or CSV."""
+    """Forecasts a time series, or maps fields, with a trained run; writes NetCDF, Zarr or CSV."""
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
     input: Path
-    """File with the variables of the run; a time series ends where the forecast shall begin."""
+    """File with the input variables; forecasts start from its last frame."""
     output: Path
-    """NetCDF file NAME.nc, table NAME.csv, or Zarr store NAME.zarr, which the same command continues after a kill; one that is there is not overwritten."""
+    """New file: NetCDF .nc, table .csv, or Zarr store .zarr, which resumes after an interruption."""
     steps: int = 1
-    """Forecasts to make, each a lead after the one before."""
-    start: str | None = None
-    """Date of the frame to start from, such as 2019-03-01T06:00, or its time where frames have no dates; the last frame when not given."""
-    queries: Path | None = None
-    """Points to predict at, one per row: x y z, or longitude latitude; text or .npy."""
-    grid: tuple[int, ...] = ()
-    """Sites along each axis of a regular grid to predict at, such as 128 256."""
+    """Number of autoregressive steps, each of the trained lead time."""
+    start: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="(default: last)")] = None
+    """Date (or time) of the frame to start from, such as 2019-03-01T06:00."""
+    queries: QueryFile = None
+    """Query points, one per row (x y z, or longitude latitude), as text or .npy."""
+    grid: QueryGrid = ()
+    """Points per axis of a regular grid of queries, such as 128 256."""
     chunk_size: int = MAX_QUERIES
-    """Points that are answered and written at a time; less needs less memory."""
+    """Number of points predicted at a time; fewer need less memory."""
 
     def run(self) -> None:
-        """Reads, predicts, writes."""
+        """Reads the input, predicts and writes the forecast."""
         if self.output.exists():
             raise ValueError(f"{self.output} exists. Choose another --output.")
         for name, value in (("steps", self.steps), ("chunk-size", self.chunk_size)):
             if value < 1:
                 raise ValueError(f"--{name} must be at least 1, got {value}.")
-        if self.queries and self.grid:
-            raise ValueError("Give either --queries or --grid, not both.")
+        check_query_flags(self.queries, self.grid)
         if self.output.suffix not in SUFFIXES:
             raise ValueError(
                 f"--output must be NetCDF, a table or Zarr, named {', '.join(SUFFIXES)}, got "
@@ -77,8 +71,11 @@ class PredictCommand:
             self._store(forecasts)
         else:
             new_file = new_table if self.output.suffix == ".csv" else new_forecast_file
-            with unwinds_on_sigterm(), new_file(self.output, forecasts.layout) as writer:
-                self._write(forecasts, writer)
+            with (
+                unwinds_on_sigterm() as check_signal,
+                new_file(self.output, forecasts.layout) as writer,
+            ):
+                self._write(forecasts, writer, check_signal)
         say(f"forecast: {self.output}")
 
     def _forecasts(self, run: Run) -> Forecasts:
@@ -89,54 +86,56 @@ class PredictCommand:
             say(note)
         check_task(run, trained_on, data, task)
         data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
-        places = self._places(data.geometry())
+        queries = read_query_flags(self.queries, self.grid, data.geometry())
         if isinstance(data, StaticMaps):
             if self.start is not None:
                 raise ValueError(f"--start needs a time series; {self.input} holds static maps.")
-            return Forecasts(forecaster, data, 1, places)
+            return Forecasts(forecaster, data, 1, queries)
         if task.lead == 0:
-            raise ValueError(f"{self.folder} does not forecast: there is nothing to continue.")
+            raise ValueError(
+                f"{self.folder} holds a reconstruction (lead 0), which cannot forecast."
+            )
         start = -1 if self.start is None else frame_at(data, self.start)
-        return Forecasts(forecaster, data, self.steps, places, start)
-
-    def _places(self, geometry: Geometry) -> QueryPoints | None:
-        if self.queries:
-            return read_query_points(self.queries, geometry)
-        return regular_query_points(self.grid, geometry) if self.grid else None
+        return Forecasts(forecaster, data, self.steps, queries, start)
 
     def _block(self, forecasts: Forecasts) -> tuple[int, ...]:
         return block_shape(forecasts.layout.points.shape, self.chunk_size)
 
-    def _write(self, forecasts: Forecasts, writer: AbstractForecastWriter) -> None:
+    def _write(
+        self,
+        forecasts: Forecasts,
+        writer: AbstractForecastWriter,
+        check_signal: Callable[[], None],
+    ) -> None:
         layout = forecasts.layout
         parts = blocks(layout.points.shape, self._block(forecasts))
         total = layout.num_cases * layout.num_steps * len(parts) - writer.num_done
         for _ in track(forecasts.write(writer, parts), "predicting", total=total, transient=True):
-            pass
+            check_signal()
 
     def _settings(self, forecasts: Forecasts) -> dict[str, Any]:
-        """Returns all that decides the numbers of a forecast."""
+        """Returns everything that determines the forecast; a store resumes only if it is equal."""
         return {
             "run": _digest([*sorted(self.folder.glob("model/*")), self.folder / "config.yaml"]),
             "input": _identity(self.input),
             "steps": forecasts.num_steps,
             "start": forecasts.start,
-            "places": _digest_places(forecasts.places),
+            "places": _digest_queries(forecasts.places),
             "chunk size": list(self._block(forecasts)),
             "version of gpo": version("gpo"),
         }
 
     def _store(self, forecasts: Forecasts) -> None:
         block, settings = self._block(forecasts), self._settings(forecasts)
-        with unwinds_on_sigterm():
+        with unwinds_on_sigterm() as check_signal:
             store = ForecastStore(self.output, forecasts.layout, block, settings)
             if store.num_done:
-                say(f"goes on in {store.folder}, where {store.num_done} chunks are done")
+                say(f"resuming in {store.folder}: {store.num_done} chunks are finished")
             try:
-                self._write(forecasts, store)
+                self._write(forecasts, store, check_signal)
             except (KeyboardInterrupt, SystemExit):
                 done = f"{store.num_done} finished chunks are kept in {store.folder}"
-                say(f"interrupted: {done}; the same command goes on from there")
+                say(f"interrupted: {done}; run the same command again to resume")
                 raise
             store.finish()
 
@@ -144,12 +143,12 @@ class PredictCommand:
 def with_sites_of_training(
     data: Trajectories | StaticMaps, forecaster: Forecaster, factor: int
 ) -> Trajectories | StaticMaps:
-    """Returns data on every n-th site, as in training, where the model takes that grid only.
+    """Returns data on every n-th point, as in training, if the model needs that grid.
 
     Args:
-        data: What the file holds.
+        data: The data of the file.
         forecaster: The trained model.
-        factor: Every how many sites along each axis were trained on.
+        factor: `coarsen` of the training data.
     """
     shape = forecaster.model.fixed_shape
     if factor == 1 or not shape or data.geometry().grid_shape == shape:
@@ -167,18 +166,18 @@ def _digest(paths: list[Path]) -> str:
 
 
 def _identity(path: Path) -> list[Any]:
-    """Returns what tells an input file from another, or from itself before it was changed."""
+    """Returns path, size and time of change, which identify the version of an input file."""
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-    found = [file.stat() for file in files]
-    size, changed = sum(one.st_size for one in found), max(one.st_mtime_ns for one in found)
+    stats = [file.stat() for file in files]
+    size, changed = sum(s.st_size for s in stats), max(s.st_mtime_ns for s in stats)
     return [str(path.resolve()), size, changed]
 
 
-def _digest_places(places: QueryPoints | None) -> str:
-    if places is None:
+def _digest_queries(queries: QueryPoints | None) -> str:
+    if queries is None:
         return "sites"
-    digest = hashlib.sha256(repr((places.dims, places.shape)).encode())
-    for numbers in places.numbers:
+    digest = hashlib.sha256(repr((queries.dims, queries.shape)).encode())
+    for numbers in queries.numbers:
         for (part,) in blocks(numbers.shape, (2**20,)):
             digest.update(np.ascontiguousarray(numbers[part]).tobytes())
     return digest.hexdigest()

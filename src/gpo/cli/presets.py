@@ -13,7 +13,7 @@ class Presets:
     """Lists the paper's configurations and their parameter counts."""
 
     def run(self) -> None:
-        """Prints one row per benchmark of the paper."""
+        """Prints a row per benchmark of the paper."""
         table = Table(title="Gaussian Particle Operator: the paper's configurations")
         for column in ("preset", "channels", "domain", "hidden / layers / heads / gaussians"):
             table.add_column(column)

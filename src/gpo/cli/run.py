@@ -1,6 +1,6 @@
-"""`gpo run | train | evaluate | report`: from data to a scored, illustrated model.
+"""`gpo run | train | evaluate | report`: flags of training, evaluation and reports.
 
-The work is imported where it is done: help needs the flags alone.
+Heavy modules are imported inside functions, so that `--help` stays fast.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from gpo.evaluation.results import Scope
-from gpo.training.config import RunConfig, read_parts, starting_point
+from gpo.training.config import RunConfig, default_config, read_parts
 from gpo.training.parts import Phase, Preset
 
 if TYPE_CHECKING:
@@ -23,28 +23,26 @@ class TrainCommand:
 
     settings: Annotated[RunConfig, arg(name="")]
     config: Annotated[Path | None, arg(metavar="YAML", help_behavior_hint="")] = None
-    """File with settings that differ from the preset; flags go before it."""
+    """File of settings that override the preset; flags override it."""
     out: Annotated[
         Path | None, arg(metavar="FOLDER", help_behavior_hint="(default: runs/NAME)")
     ] = None
-    """Run folder, in which the same command resumes."""
+    """Run folder; the same command resumes there."""
     devices: int = 1
-    """Processes or GPUs that train together; torchrun works too."""
+    """Number of processes or GPUs; torchrun works too."""
     space_shards: int = 1
-    """How many of them share the sites of a sample."""
+    """Number of processes that share the points of a sample."""
     tensorboard: FlagCreatePairsOff[bool] = False
-    """Logs for TensorBoard, too."""
+    """Also log to TensorBoard."""
     quiet: FlagCreatePairsOff[bool] = False
-    """Without progress bars, for logs."""
-    auto: Annotated[
-        bool, arg(help_behavior_hint="(default: for a file without settings of its training)")
-    ] = False
-    """Tries settings that are not given on validation data first, in a third of the budget."""
+    """Hide progress bars."""
+    auto: Annotated[bool, arg(help_behavior_hint="(default: on if only --data is set)")] = False
+    """First tune unset settings on validation data, in a third of the budget."""
     given: Suppress[frozenset[str]] = frozenset()
-    """Names of the settings that are given."""
+    """Names of the settings that the user set."""
 
     def __post_init__(self) -> None:
-        """Refuses counts of processes that there cannot be."""
+        """Checks that counts of processes are positive."""
         for name in ("devices", "space_shards"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
@@ -65,7 +63,7 @@ class TrainCommand:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes train: they would choose differently."""
+        """Whether several processes train; each would tune differently."""
         from gpo.parallel.processes import world_size
 
         return world_size(self.devices) > 1
@@ -73,14 +71,14 @@ class TrainCommand:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Trains on a benchmark or a file, scores the model and writes a report."""
+    """Trains on a benchmark or a file, evaluates the model and writes a report."""
 
     training: Annotated[TrainCommand, arg(name="")]
     scope: Annotated[Scope, arg(metavar="NAME")] = "all"
-    """all, or one-step: scores that alone, writes no report."""
+    """Evaluation: all, or one-step (no rollouts, no report)."""
 
     def run(self) -> None:
-        """Does everything that is not done yet."""
+        """Runs every stage that is not finished yet."""
         from gpo.cli.work import evaluate_run, is_evaluated, report_run
         from gpo.parallel.processes import global_rank
 
@@ -95,20 +93,20 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Scores a trained run on its test split, beside a reference that learns nothing.
+    """Evaluates a trained run and an untrained reference on the test split.
 
-    Processes that `torchrun` starts share the sites.
+    Processes started by `torchrun` share the points.
     """
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
     data: Annotated[
         Path | None, arg(metavar="FILE", help_behavior_hint="(default: the test split)")
     ] = None
-    """Scores on all of another file with the same variables; results go to on-NAME."""
+    """Other file with the same variables to evaluate on; writes to on-NAME/."""
 
     def run(self) -> None:
-        """Writes results.json and prints it as a table."""
+        """Writes results.json and prints the scores."""
         from gpo.cli.work import evaluate_folder
 
         evaluate_folder(self.folder, self.data)
@@ -119,10 +117,10 @@ class ReportCommand:
     """Draws the figures of an evaluated run and writes report.html."""
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
 
     def run(self) -> None:
-        """Writes the page."""
+        """Writes the report."""
         from gpo.cli.work import report_run
         from gpo.runs import open_run
 
@@ -130,16 +128,16 @@ class ReportCommand:
 
 
 def defaults(command: str, arguments: list[str], benchmark: str | None = None) -> Any:
-    """Returns the command that arguments are parsed onto.
+    """Returns the default command, onto which arguments are parsed.
 
-    Which flags there are depends on the model, and their defaults on the preset, the phase and the
-    file of `--config`: these are looked for in the arguments first.
+    The set of flags depends on the model, and their defaults on preset, phase and `--config`, so
+    these are read from the arguments first.
 
     Args:
         command: run or train.
-        arguments: All of them.
-        benchmark: The benchmark among them, for which the preset paper has sizes; looked for in
-            front, where people write it, when not given.
+        arguments: All arguments.
+        benchmark: The benchmark, for the sizes of the preset paper (None: the first argument, if
+            it is not a flag).
     """
     if benchmark is None and arguments[1:2] and not arguments[1].startswith("-"):
         benchmark = arguments[1]
@@ -149,23 +147,23 @@ def defaults(command: str, arguments: list[str], benchmark: str | None = None) -
     preset = _value(arguments, "preset") or data.get("preset", "default")
     phase = _value(arguments, "phase") or task.get("phase", "operator")
     name = _value(arguments, "model") or model.get("name")
-    settings = starting_point(
-        # What is no choice here is refused when all arguments are parsed.
+    settings = default_config(
+        # Invalid choices raise an error when all arguments are parsed.
         preset if preset in get_args(Preset) else "default",
         name,
         phase if phase in get_args(Phase) else "operator",
         benchmark or data.get("benchmark"),
     )
-    settings = _following(settings, _value(arguments, "init"), name)
+    settings = _like_origin(settings, _value(arguments, "init"), name)
     if path:
-        settings = settings.changed_by(Path(path), model=name)
-    given = _given(arguments) | {key for part in stored.values() for key in part}
-    training = TrainCommand(settings, auto=_is_plain_file(settings, given), given=given)
+        settings = settings.updated_from_file(Path(path), model=name)
+    names = _flag_names(arguments) | {key for part in stored.values() for key in part}
+    training = TrainCommand(settings, auto=_tunes_by_default(settings, names), given=names)
     return RunCommand(training) if command == "run" else training
 
 
-def _following(settings: RunConfig, init: str | None, model: str | None) -> RunConfig:
-    """Returns settings whose model is that of the run to start from, unless another is given."""
+def _like_origin(settings: RunConfig, init: str | None, model: str | None) -> RunConfig:
+    """Returns settings with the model of the run in `--init`, unless another is set."""
     from gpo.training.run_folder import Run
 
     if init is None or not Run(Path(init)).config_file.exists():
@@ -177,30 +175,30 @@ def _following(settings: RunConfig, init: str | None, model: str | None) -> RunC
     return replace(settings, model=origin.model, task=task)
 
 
-def _given(arguments: list[str]) -> frozenset[str]:
-    """Returns the names of all settings among the arguments."""
+def _flag_names(arguments: list[str]) -> frozenset[str]:
+    """Returns the names of all flags among the arguments."""
     flags = (word[2:].split("=")[0] for word in arguments if word.startswith("--"))
     return frozenset(flag.replace("-", "_") for flag in flags)
 
 
-def _is_plain_file(settings: RunConfig, given: frozenset[str]) -> bool:
-    """Tells whether a file is all that a user knows: nothing is set of model and training."""
+def _tunes_by_default(settings: RunConfig, names: frozenset[str]) -> bool:
+    """Returns whether the user set a file, and nothing of model and training."""
     parts = settings.names()
-    known = {"model", *parts["model"], *parts["optimizer"]} - {"seed", "batch_size"}
-    return "data" in given and not given & {*known, "preset", "phase", "epochs", "steps"}
+    tunable = {"model", *parts["model"], *parts["optimizer"]} - {"seed", "batch_size"}
+    return "data" in names and not names & {*tunable, "preset", "phase", "epochs", "steps"}
 
 
 def settings_of(command: RunCommand | TrainCommand) -> RunConfig:
-    """Returns what a command trains with."""
+    """Returns the configuration of a command."""
     return (command.training if isinstance(command, RunCommand) else command).settings
 
 
 def _value(arguments: list[str], flag: str) -> str | None:
-    """Returns what is given for a flag, None where it is not."""
-    found = None
+    """Returns the value of a flag, None if it is not set."""
+    value = None
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if word == f"--{flag}":
-            found = following
+            value = following
         elif word.startswith(f"--{flag}="):
-            found = word.split("=", 1)[1]
-    return found
+            value = word.split("=", 1)[1]
+    return value

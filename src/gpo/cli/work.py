@@ -1,4 +1,4 @@
-"""What the commands of a run do: train, evaluate and report, with words for a terminal."""
+"""Training, evaluation and reports of a run, with messages for a terminal."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import global_rank, num_processes, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
-from gpo.runs import OpenRun, from_anywhere, open_run, read_data, read_other
+from gpo.runs import OpenRun, open_run, read_data, read_other, with_absolute_paths
 from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import SCORE, Run, read_log
@@ -39,8 +39,8 @@ from gpo.training.setup import split_of, training_memory
 if TYPE_CHECKING:
     from gpo.training.choice import Choice
 
-SAID_BYTES = 2**30
-"""Memory of a training step from which on it is told beforehand."""
+REPORTED_BYTES = 2**30
+"""Memory of a training step above which it is printed before training."""
 
 
 def train_run(
@@ -57,41 +57,41 @@ def train_run(
     """Trains, or resumes training, and returns the run.
 
     Args:
-        config: Everything that decides the outcome.
-        out: The run folder; under `runs/` when not given.
-        devices: Processes that train together.
-        space_shards: How many of them share the sites of a sample.
-        is_quiet: Without a progress bar.
-        logs_tensorboard: Whether TensorBoard gets the losses too.
-        chooses: Whether settings that the user did not set are chosen on validation data.
-        given: Names of those that the user set.
+        config: The configuration.
+        out: The run folder (None: a folder in `runs/`).
+        devices: Number of processes or GPUs.
+        space_shards: Number of processes that share the points of a sample.
+        is_quiet: Whether to hide the progress bar.
+        logs_tensorboard: Whether to log to TensorBoard as well.
+        chooses: Whether to tune unset settings on validation data.
+        given: Names of the settings that the user set.
     """
-    # Lightning takes seconds to import; the other commands do without.
+    # Importing Lightning takes seconds, and other commands do not need it.
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
-    config = from_anywhere(config)
+    config = with_absolute_paths(config)
     if config.data.benchmark is not None and global_rank() == 0:
         make_data(config.data.benchmark, config.data.preset)
-    # Only what can be read and split gets a folder.
+    # Read and split before the folder is created.
     data = read_data(config)
     needed = training_memory(data, config, space_shards=space_shards)
-    if needed > SAID_BYTES and global_rank() == 0:
-        say(f"a step on {data.geometry().num_points:,} sites takes about {spell_bytes(needed)}")
-    # Before a search for settings, which takes long.
+    if needed > REPORTED_BYTES and global_rank() == 0:
+        say(f"a step on {data.geometry().num_points:,} points takes about {spell_bytes(needed)}")
+    # Check before tuning, which takes long.
     num_processes(devices, space_shards)
     SitePartition.of(data.geometry().num_points, data.geometry().grid_shape, 0, space_shards)
-    asked, choice = config, None
+    requested, choice = config, None
     if chooses:
-        choice = _choose(data, asked, given, folder)
+        choice = _choose(data, requested, given, folder)
     if choice is not None:
-        config = choice.applied(asked)
+        config = choice.applied(requested)
     run = OpenRun(folder, config, data, split_of(data, config))
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
         folder.check(config)
-        more = 10 * (asked.budget.budget_cpu or 60)
-        done = f"finished: nothing to do; more with --budget-cpu {more:g}"
+        more = 10 * (requested.budget.budget_cpu or 60)
+        done = f"finished: nothing to do; continue with --budget-cpu {more:g}"
         say(done if is_finished else _summary(run))
         for note in (*notes(data), *precision_notes(data)):
             say(f"note: {note}")
@@ -115,35 +115,37 @@ def _choose(
     given: frozenset[str],
     run: Run,
 ) -> "Choice | None":
-    """Returns what was chosen for a run, now or when it was begun; None where there is no time."""
-    from gpo.training.choice import LEAST, Choice, Search, asked_settings, take_over
+    """Returns the tuned settings of a run, tuning them now if it is new; None without time for it."""
+    from gpo.training.choice import MIN_BUDGET, Choice, Search, adopt_trial, requested_settings
 
     choice, seconds = Choice.load(run.folder), config.budget.budget_cpu
-    if choice is None and (run.config_file.exists() or (seconds is not None and seconds < LEAST)):
+    if choice is None and (
+        run.config_file.exists() or (seconds is not None and seconds < MIN_BUDGET)
+    ):
         return None
     if choice is None:
         run.check(config)
-        say("choosing settings on validation data (--no-auto trains at once) ...")
+        say("tuning settings on validation data (skip with --no-auto) ...")
         choice = Search(data, config, given, run).choose()
         choice.save(run.folder)
         PlainConsole(wraps=True).print(_choice_table(choice))
-    elif choice.asked != asked_settings(config):
+    elif choice.asked != requested_settings(config):
         raise ValueError(
-            f"{run.folder} holds a run that was asked for with other settings: {choice.asked} there "
-            f"and {asked_settings(config)} here. Choose another --out, or delete it."
+            f"{run.folder} has a run with other settings: {choice.asked} there and "
+            f"{requested_settings(config)} here. Choose another --out, or delete it."
         )
     if not run.config_file.exists():
         choice.applied(config).save(run.config_file)
-    take_over(run, choice)
+    adopt_trial(run, choice)
     return choice
 
 
 def evaluate_folder(path: Path, other: Path | None = None) -> None:
-    """Scores the run in a folder; processes that `torchrun` starts share the sites.
+    """Evaluates the run in a folder; processes started by `torchrun` share the points.
 
     Args:
         path: The run folder.
-        other: A file to score on, all of it, in place of the test split.
+        other: File to evaluate on, instead of the test split.
     """
     run = open_run(path)
     if other is not None:
@@ -157,7 +159,7 @@ def evaluate_folder(path: Path, other: Path | None = None) -> None:
 
 
 def evaluate_on(run: OpenRun, path: Path) -> None:
-    """Scores a trained run on all of another file; writes `on-NAME/results.json` in its folder."""
+    """Evaluates a trained run on another file; writes `on-NAME/results.json` in its folder."""
     forecaster = run.forecaster()
     task = forecaster.task
     data, converted = as_trained(read_other(path, run.config, task), task.trained_on)
@@ -178,7 +180,7 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
 
 
 def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | StaticMaps) -> None:
-    """Refuses static maps for a time series, and the other way round; other variables, too."""
+    """Raises an error if the kind of data or their variables differ from training."""
     kinds = [
         "static maps" if isinstance(each, StaticMaps) else "a time series"
         for each in (trained_on, data)
@@ -189,14 +191,14 @@ def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | Stat
         )
     if isinstance(data, StaticMaps) and isinstance(trained_on, StaticMaps):
         for side in ("inputs", "outputs"):
-            wanted, got = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
-            if wanted != got:
-                problem = f"must be {', '.join(wanted)}, as in training, got {', '.join(got)}."
+            expected, names = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
+            if expected != names:
+                problem = f"must be {', '.join(expected)}, as in training, got {', '.join(names)}."
                 raise DataError(data.source, side, problem)
 
 
 def is_evaluated(run: OpenRun, scope: Scope) -> bool:
-    """Tells whether there are results of as much as a command asks for."""
+    """Returns whether there are results of at least this scope."""
     path = run.folder.results_file
     return path.exists() and Results.load(path).scope in ("all", scope)
 
@@ -208,13 +210,13 @@ def evaluate_run(
     scope: Scope = "all",
     is_quiet: bool = False,
 ) -> None:
-    """Scores a trained run, writes `results.json` and prints a table.
+    """Evaluates a trained run, writes `results.json` and prints a table.
 
     Args:
         run: The run.
-        shards: Processes that share the sites; this one alone when not given.
-        scope: How much is scored.
-        is_quiet: Without a progress bar.
+        shards: The processes that share the points (None: this process only).
+        scope: Which scores to compute.
+        is_quiet: Whether to hide the progress bar.
     """
     coarsen, finer = run.config.data.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
@@ -231,14 +233,14 @@ def evaluate_run(
     if shards is None and scope == "all":
         example = last_example(forecaster, run.data, run.split.test)
         ShownExample.of(forecaster, example).save(run.folder.folder)
-    # The last file: a kill before it scores again.
+    # Written last, so that an interrupted evaluation is repeated.
     results.save(run.folder.folder)
     print_results(results)
     say(f"results: {run.folder.results_file}")
 
 
 def _curve(run: Run) -> TrainingCurve | None:
-    """Returns how training went, None where nothing tells of it."""
+    """Returns the validation scores of training, None without a record."""
     record = run.record()
     if record is None:
         return None
@@ -250,7 +252,7 @@ def print_results(results: Results) -> None:
     """Prints the errors of every variable and, last, the verdict."""
     PlainConsole(wraps=True).print(_table(results))
     if results.num_unknown:
-        say(f"{results.num_unknown} more test examples have no value at any site")
+        say(f"{results.num_unknown} more test examples have no values")
     if results.diverged_at:
         say(told_divergence(results))
     say(f"verdict: {results.verdict}")
@@ -264,19 +266,19 @@ def report_run(run: OpenRun) -> None:
     """Draws the figures of an evaluated run and writes `report.html`."""
     path, results = run.folder.folder, run.folder.results_file
     if not results.exists():
-        raise ValueError(f"{path} has no results yet: gpo evaluate {path}")
+        raise ValueError(f"{path} has no results yet. Evaluate it: gpo evaluate {path}")
     forecaster, members = run.forecaster().eval(), run.split.test
     if (path / FILE_NAME).exists():
         shown = ShownExample.load(path)
     else:
-        # One step alone was scored, or several processes shared the sites.
+        # Evaluations of one step, or by several processes, store no example.
         shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
     inputs = ReportInputs(
         name=path.resolve().name,
         settings=read_yaml(run.folder.config_file),
         log=read_log(run.folder),
         events=_events(run),
-        choice=_chosen(run),
+        choice=_trials(run),
         results=Results.load(results),
         data=run.data,
         members=members,
@@ -286,13 +288,13 @@ def report_run(run: OpenRun) -> None:
 
 
 def _events(run: OpenRun) -> tuple[str, ...]:
-    """Returns what happened in training, in sentences."""
+    """Returns the events of training, as sentences."""
     record = run.folder.record()
     return () if record is None else (*record.events, f"ended: {record.reason}")
 
 
-def _chosen(run: OpenRun) -> dict[str, dict[str, float]]:
-    """Returns the table of what was tried before training; nothing where nothing was."""
+def _trials(run: OpenRun) -> dict[str, dict[str, float]]:
+    """Returns the table of tuning trials; empty if settings were not tuned."""
     if not (run.folder.folder / "auto.json").exists():
         return {}
     from gpo.training.choice import Choice
@@ -304,18 +306,18 @@ def _chosen(run: OpenRun) -> dict[str, dict[str, float]]:
 def _summary(run: OpenRun) -> str:
     data, split, task = run.data, run.split, run.config.task
     if isinstance(data, StaticMaps):
-        given, wanted = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
-        what = f"{wanted} from {given}"
+        inputs, outputs = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+        what = f"{outputs} from {inputs}"
     else:
         names = ", ".join(variable.name for variable in data.variables)
-        told = "".join(f" and {one.name}" for one in data.forcings)
-        step = f"{task.history} frame(s){told} predict the one {task.lead} step(s) later"
+        forcings = "".join(f" and {variable.name}" for variable in data.forcings)
+        step = f"{task.history} frame(s){forcings} predict the one {task.lead} step(s) later"
         what = f"{names}; {step} (as {task.predict})"
         if task.phase == "field":
-            what = f"{names}; reconstructed through particles, nothing is forecast"
+            what = f"{names}; reconstructed from particles, no forecast"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
     return (
-        f"{data.source}: {data.geometry().num_points:,} sites; {what}; "
+        f"{data.source}: {data.geometry().num_points:,} points; {what}; "
         f"{sizes} examples to train / validate / test, split by {split.kind}; "
         f"model {run.config.model.name}"
     )
@@ -323,7 +325,7 @@ def _summary(run: OpenRun) -> str:
 
 def _choice_table(choice: "Choice") -> Table:
     rows = choice.rows()
-    table = Table(title="tried on validation data (relative L2), best last")
+    table = Table(title="trials on validation data (relative L2), best last")
     table.add_column("")
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
     for name in columns:

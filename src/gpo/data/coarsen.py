@@ -1,4 +1,4 @@
-"""Data on a subset of its sites: every n-th one along each axis, or a random fraction."""
+"""Data on a subset of the sites: every n-th site along each axis, or a random fraction."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +14,8 @@ def coarsen(data: Trajectories | StaticMaps, factor: int) -> Trajectories | Stat
     """Returns the data on every n-th site along each axis.
 
     Args:
-        data: Fields on a structured grid.
-        factor: 1 keeps all sites, 2 every second one.
+        data: Fields on any sites; unstructured points are thinned by the same ratio.
+        factor: 1 keeps all sites, 2 every second site along each axis.
     """
     if factor == 1:
         return data
@@ -28,49 +28,48 @@ def coarsen(data: Trajectories | StaticMaps, factor: int) -> Trajectories | Stat
 def sampled(
     data: Trajectories | StaticMaps, fraction: float, seed: int = 0
 ) -> Trajectories | StaticMaps:
-    """Returns the data on a random subset of its sites, as scattered points.
+    """Returns the data on a random subset of its sites, as unstructured points.
 
     Args:
         data: Fields on any sites.
-        fraction: Fraction of the sites that is kept, from 0 to 1.
-        seed: Seed of the choice.
+        fraction: Fraction of the sites to keep, from 0 to 1.
+        seed: Random seed.
     """
     generator = np.random.default_rng(seed)
     parts = []
     for geometry in data.geometries:
         count = max(1, round(fraction * geometry.num_points))
-        numbers = np.sort(generator.permutation(geometry.num_points)[:count])
-        parts.append((geometry.chosen(numbers), numbers))
+        indices = np.sort(generator.permutation(geometry.num_points)[:count])
+        parts.append((geometry.chosen(indices), indices))
     return _restrict(parts, data)
 
 
 def _restrict(
     parts: Sequence[tuple[Geometry, np.ndarray]], data: Trajectories | StaticMaps
 ) -> Trajectories | StaticMaps:
-    """Returns data on a subset of its sites, given as a geometry and site numbers each."""
+    """Returns data on a subset of its sites: geometry and site indices of each part."""
     geometries = tuple(geometry for geometry, _ in parts)
-    numbers = [kept for _, kept in parts]
+    indices = [kept for _, kept in parts]
     if isinstance(data, StaticMaps):
-        return replace(data, geometries=geometries, fetch=partial(_map_at, data, numbers))
-    known = tuple(forcing.on(partial(_chosen_sites, numbers)) for forcing in data.known)
-    fetch = partial(_frames_at, data, numbers)
-    return replace(data, geometries=geometries, fetch=fetch, known=known)
+        return replace(data, geometries=geometries, fetch=partial(_map_at, data, indices))
+    forcings = tuple(forcing.on(partial(_select_sites, indices)) for forcing in data.known)
+    fetch = partial(_frames_at, data, indices)
+    return replace(data, geometries=geometries, fetch=fetch, known=forcings)
 
 
 def _map_at(
-    data: StaticMaps, numbers: Sequence[np.ndarray], sample: int
+    data: StaticMaps, indices: Sequence[np.ndarray], sample: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    kept = numbers[sample if len(numbers) > 1 else 0]
-    given, wanted = data.sample(sample)
-    return given[kept], wanted[kept]
+    kept = indices[sample if len(indices) > 1 else 0]
+    inputs, outputs = data.sample(sample)
+    return inputs[kept], outputs[kept]
 
 
 def _frames_at(
-    data: Trajectories, numbers: Sequence[np.ndarray], trajectory: int, times: slice
+    data: Trajectories, indices: Sequence[np.ndarray], trajectory: int, times: slice
 ) -> np.ndarray:
-    kept = numbers[trajectory if len(numbers) > 1 else 0]
-    return data.frames(trajectory, times)[:, kept]
+    return _select_sites(indices, trajectory, data.frames(trajectory, times))
 
 
-def _chosen_sites(numbers: Sequence[np.ndarray], trajectory: int, values: np.ndarray) -> np.ndarray:
-    return values[:, numbers[trajectory if len(numbers) > 1 else 0]]
+def _select_sites(indices: Sequence[np.ndarray], trajectory: int, values: np.ndarray) -> np.ndarray:
+    return values[:, indices[trajectory if len(indices) > 1 else 0]]

@@ -1,4 +1,4 @@
-"""The data model: every reader returns `Trajectories` or `StaticMaps`, or raises a `DataError`."""
+"""The data model: readers return `Trajectories` or `StaticMaps`, or raise a `DataError`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from gpo.data.steps import later_times, usual_step
 
 
 class DataError(ValueError):
-    """Data that cannot be used; the message names the file, the field and what is wrong."""
+    """Unusable data; the message names the file, the field and the problem."""
 
     def __init__(self, path: str | Path, field: str, problem: str) -> None:
         super().__init__(f"{path}: `{field}` {problem}")
@@ -35,60 +35,60 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class InputCandidate:
-    """A variable of a file that is no time series of fields, but may be an input beside them."""
+    """A variable that is not a time series of fields but can be an additional input."""
 
     variable: Variable
     kind: Literal["static", "series"]
-    """A field without a time axis, or one number per time."""
+    """A field without a time axis, or a time series of one value per frame."""
     read: Callable[[], np.ndarray]
-    """Reads it: points, or times."""
+    """Reads the values: one per point, or one per frame."""
 
 
 @dataclass(frozen=True)
 class JoinedFiles:
-    """How the frames or trajectories of several files follow each other."""
+    """How several files are combined into one data set."""
 
     kind: Literal["series", "trajectories"]
-    """One long series, or every file some trajectories of its own."""
+    """Files concatenated in time, or each file with trajectories of its own."""
     starts: tuple[int, ...]
-    """Number of the first frame, or of the first trajectory, of every file."""
+    """Index of the first frame, or the first trajectory, of each file."""
 
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Time series of fields on sites; values are read on request."""
+    """Time series of fields on sites; values are read lazily."""
 
     layout: str
-    """Name of the reader that understood the file."""
+    """Name of the reader that opened the file."""
     source: Path
     variables: tuple[Variable, ...]
     geometries: tuple[Geometry, ...]
-    """One for all trajectories, or one each."""
+    """One geometry shared by all trajectories, or one per trajectory."""
     time: np.ndarray
     """Times of the frames, increasing, in `time_units`."""
     time_units: str
-    """s, h, d and so on; empty where frames are only numbered."""
+    """Units such as s, h or d; empty if the file has no times."""
     num_trajectories: int
     fetch: Callable[[int, slice], np.ndarray]
-    """Reads frames of one trajectory: times by points by variables, NaN where missing. A
-    `RowReader` reads a part of the sites without the others."""
+    """Reads frames of one trajectory as (times, points, variables), NaN where missing. A
+    `RowReader` can read a range of sites only."""
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Constants of every trajectory, such as a viscosity; one number each."""
+    """Scalar parameters such as a viscosity, one value per trajectory."""
     first_hour: float | None = None
-    """Time of day of the first frame, where frames have dates; times are hours then."""
+    """Hour of day of the first frame if frames have dates; times are then in hours."""
     origin: TimeOrigin | None = None
-    """The date of time zero, where frames have dates; times are hours then."""
+    """Date of time zero if frames have dates; times are then in hours."""
     levels: Mapping[str, str] = field(default_factory=dict)
-    """The one value that was read of a vertical axis, by name: 500 of level, say."""
+    """Selected value of each vertical axis by name, such as 500 for level."""
     candidates: tuple[InputCandidate, ...] = ()
-    """What the file holds beside time series of fields and parameters, and may be an input."""
+    """Other variables of the file that can be used as inputs."""
     known: tuple[AbstractForcing, ...] = ()
-    """Forcings, which `input_frames` puts before the variables."""
+    """Forcings, which `input_frames` lists before the variables."""
     files: "JoinedFiles | None" = None
-    """How several files make up the data; none where it is one."""
+    """How several files are combined; None for a single file."""
 
     def __post_init__(self) -> None:
-        """Refuses empty or unsorted times, and missing samples, variables or geometries."""
+        """Raises a `DataError` for empty or unsorted times and for missing content."""
         if len(self.time) == 0:
             raise DataError(self.source, "time", "has length zero: there are no frames.")
         if np.any(np.diff(self.time) <= 0):
@@ -102,16 +102,16 @@ class Trajectories:
     def frames(
         self, trajectory: int, times: slice = slice(None), sites: slice = slice(None)
     ) -> np.ndarray:
-        """Returns frames of one trajectory, times by points by variables; NaN where missing.
+        """Returns frames of one trajectory as (times, points, variables); NaN where missing.
 
         Args:
-            trajectory: Its number.
-            times: Range of frames.
-            sites: Range of site numbers, without steps.
+            trajectory: Index of the trajectory.
+            times: Slice of frame indices.
+            sites: Slice of site indices with step one.
         """
         start, stop, step = sites.indices(self.geometry(trajectory).num_points)
         if step != 1:
-            raise ValueError(f"`sites` must be a range without steps, got {sites}.")
+            raise ValueError(f"`sites` must be a slice with step 1, got {sites}.")
         stop = max(start, stop)
         try:
             values = np.asarray(self._read(trajectory, times, slice(start, stop)))
@@ -125,100 +125,108 @@ class Trajectories:
             raise DataError(self.source, "values", f"must have shape {shape}, got {values.shape}.")
         return values
 
-    def time_labels(self, numbers: Sequence[int]) -> list[str]:
-        """Returns the times of some frames as they are shown: dates where the file has them."""
-        times = self.time[list(numbers)]
+    def time_labels(self, frames: Sequence[int]) -> list[str]:
+        """Returns the times of frames as text: dates if the file has them."""
+        times = self.time[list(frames)]
         if self.origin is not None:
             return self.origin.labels(times)
         units = f" {self.time_units}" if self.time_units else ""
         return [f"{time:g}{units}" for time in times]
 
     def time_of(self, text: str) -> float:
-        """Returns the time that a text names: a date, or a number where frames have no dates."""
+        """Parses a time: a date, or a number if frames have no dates."""
         if self.origin is not None:
             return self.origin.hours(text)
         try:
             return float(text)
         except ValueError:
             raise ValueError(
-                f"must be a number, as times here are, since frames have no dates, got {text!r}."
+                f"must be a number, because the frames have no dates, got {text!r}."
             ) from None
 
     @cached_property
     def number_type(self) -> np.dtype:
-        """The precision of the values: single or double."""
+        """The dtype of the values, at least single precision."""
         return np.result_type(self.frames(0, slice(0, 1), slice(0, 1)).dtype, np.float32)
 
     @property
     def time_step(self) -> float:
-        """The usual time from frame to frame, `MONTH` for months; one where there is a single frame."""
+        """The most frequent time step; `MONTH` for calendar months, 1 for a single frame."""
         return usual_step(self.time, self.origin)
 
     def with_time_features(self, features: Sequence[TimeFeature]) -> "Trajectories":
-        """Returns a copy with these forcings, too; refuses where frames have no dates.
+        """Returns a copy with time features as additional forcings.
 
         Args:
-            features: day and year, the time of each as cosine and sine; solar, the cosine of the
-                solar zenith angle at every site, which must be on a sphere.
+            features: `day` and `year` are cosine and sine of the time of day and of year; `solar`
+                is the cosine of the solar zenith angle, which needs sites on the sphere.
+
+        Raises:
+            DataError: If frames have no dates, or sites no longitudes and latitudes.
         """
         if features and self.first_hour is None:
             problem = "has no dates, such as hours since 2019-03-01, which time features need."
             raise DataError(self.source, "time", f"{problem} Train without --time-features.")
-        found: list[AbstractForcing] = []
+        forcings: list[AbstractForcing] = []
         for feature in features:
             if feature == "day":
-                found.append(DayCycle(float(self.first_hour or 0.0) - float(self.time[0])))
+                forcings.append(DayCycle(float(self.first_hour or 0.0) - float(self.time[0])))
                 continue
             if self.origin is None:
-                problem = f"has no year, which the time feature {feature} needs."
+                problem = (
+                    f"must have years for the time feature {feature}, but has only hours of day."
+                )
                 raise DataError(self.source, "time", f"{problem} Train with --time-features day.")
             if feature == "solar" and self.geometry().true_degrees() is None:
-                problem = "are not on a sphere: the time feature solar needs latitudes and"
-                raise DataError(self.source, "coords", f"{problem} longitudes. Leave it out.")
-            made = YearCycle if feature == "year" else SolarZenith
-            found.append(made(self.origin))
-        return replace(self, known=(*self.known, *found))
+                problem = (
+                    "must be longitudes and latitudes for the time feature solar. Leave it out."
+                )
+                raise DataError(self.source, "coords", problem)
+            forcing = YearCycle if feature == "year" else SolarZenith
+            forcings.append(forcing(self.origin))
+        return replace(self, known=(*self.known, *forcings))
 
     @property
     def forcings(self) -> tuple[Variable, ...]:
-        """Inputs that are known in advance, listed before the variables."""
+        """Variables of the forcings, which precede the state variables in the inputs."""
         return tuple(variable for forcing in self.known for variable in forcing.variables)
 
     def input_frames(self, trajectory: int, times: slice, lead: int) -> np.ndarray:
-        """Returns frames as a model reads them: times by points by forcings and variables.
+        """Returns model inputs as (times, points, forcings and variables).
 
         Args:
-            trajectory: Its number.
-            times: Range of frames.
-            lead: Steps from a frame to the one that it predicts, whose forcings it begins with.
+            trajectory: Index of the trajectory.
+            times: Slice of frame indices.
+            lead: Steps from an input frame to its target; forcings are those of the target.
         """
         frames = self.frames(trajectory, times)
-        numbers = np.arange(*times.indices(len(self.time))) + lead
-        return np.concatenate([self.forcing_frames(trajectory, numbers), frames], -1)
+        targets = np.arange(*times.indices(len(self.time))) + lead
+        return np.concatenate([self.forcing_frames(trajectory, targets), frames], -1)
 
     def forcing_frames(
         self, trajectory: int, numbers: np.ndarray, sites: slice = slice(None)
     ) -> np.ndarray:
-        """Returns the forcings of some frames: times by points by forcings.
+        """Returns the forcings of frames as (times, points, forcings).
 
         Args:
-            trajectory: Its number.
-            numbers: Numbers of the frames; beyond the end of the file time goes on evenly.
-            sites: Range of site numbers.
+            trajectory: Index of the trajectory.
+            numbers: Frame indices; beyond the last frame, time continues at `time_step`.
+            sites: Slice of site indices.
         """
         geometry, last = self.geometry(trajectory), len(self.time) - 1
         if not self.known:
             return np.zeros((len(numbers), len(range(geometry.num_points)[sites]), 0))
         for forcing in self.known:
-            self._check_known(forcing, int(np.max(numbers, initial=0)))
+            self._check_available(forcing, int(np.max(numbers, initial=0)))
         times = self.time[np.minimum(numbers, last)].astype(np.float64)
         beyond = np.asarray(numbers) > last
         ahead = np.asarray(numbers)[beyond] - last
         times[beyond] = later_times(self.time[-1], ahead, self.time_step, self.origin)
-        asked = Frames(trajectory, np.asarray(numbers), times, geometry)
-        return stack_forcings(self.known, asked)[:, sites].astype(np.float64)
+        frames = Frames(trajectory, np.asarray(numbers), times, geometry)
+        return stack_forcings(self.known, frames)[:, sites].astype(np.float64)
 
-    def _check_known(self, forcing: AbstractForcing, number: int) -> None:
+    def _check_available(self, forcing: AbstractForcing, number: int) -> None:
+        """Raises a `DataError` if a forcing ends before the frame of this index."""
         count = forcing.num_frames()
         if count is None or number < count:
             return
@@ -226,8 +234,8 @@ class Trajectories:
         until, end = later_times(self.time[-1], ahead, self.time_step, self.origin)
         units = f" {self.time_units}" if self.time_units else ""
         problem = (
-            f"must be known until {until:g}{units}, {number + 1} frames in all; the file ends at "
-            f"{end:g}{units}. Add the frames that are missing: forcings with their values, all "
+            f"must be known until {until:g}{units}, {number + 1} frames in all, but the file ends "
+            f"at {end:g}{units}. Add the missing frames to it: forcings with their values, all "
             "other variables as NaN."
         )
         raise DataError(self.source, forcing.variables[0].name, problem)
@@ -242,23 +250,23 @@ class Trajectories:
 
 @dataclass(frozen=True)
 class StaticMaps:
-    """Static maps, such as from a shape to the flow around it; values are read on request."""
+    """Static maps, such as from a shape to the flow around it; values are read lazily."""
 
     layout: str
-    """Name of the reader that understood the file."""
+    """Name of the reader that opened the file."""
     source: Path
     inputs: tuple[Variable, ...]
     outputs: tuple[Variable, ...]
     geometries: tuple[Geometry, ...]
-    """One for all samples, or one each."""
+    """One geometry shared by all samples, or one per sample."""
     num_samples: int
     fetch: Callable[[int], tuple[np.ndarray, np.ndarray]]
-    """Reads one sample: points by inputs, and points by outputs."""
+    """Reads one sample as (points, inputs) and (points, outputs)."""
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Constants of every sample; one number each."""
+    """Scalar parameters, one value per sample."""
 
     def __post_init__(self) -> None:
-        """Refuses missing samples, variables or geometries."""
+        """Raises a `DataError` for missing samples, variables or geometries."""
         _check_common(self.source, self.num_samples, self.geometries, self.inputs)
         _check_common(self.source, self.num_samples, self.geometries, self.outputs)
 
@@ -268,61 +276,60 @@ class StaticMaps:
 
     @cached_property
     def number_type(self) -> np.dtype:
-        """The precision of the values that are given: single or double."""
+        """The dtype of the inputs, at least single precision."""
         return np.result_type(self.sample(0)[0].dtype, np.float32)
 
     def sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns input and output of one sample, points by variables; NaN where missing."""
+        """Returns input and output of one sample as (points, variables); NaN where missing."""
         try:
-            given, wanted = (np.asarray(part) for part in self.fetch(index))
+            inputs, outputs = (np.asarray(part) for part in self.fetch(index))
         except DataError:
             raise
         except Exception as error:
             raise DataError(self.source, "values", f"cannot be read: {error}") from error
         points = self.geometry(index).num_points
-        for values, variables in ((given, self.inputs), (wanted, self.outputs)):
+        for values, variables in ((inputs, self.inputs), (outputs, self.outputs)):
             shape = (points, len(variables))
             if values.shape != shape:
                 problem = f"must have shape {shape}, got {values.shape}."
                 raise DataError(self.source, variables[0].name, problem)
-        return given, wanted
+        return inputs, outputs
 
 
-def with_numbers(
-    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]], values: np.ndarray, number: int
+def fetch_with_scalars(
+    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]], scalars: np.ndarray, sample: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns input and output of a static map with numbers of the sample before the input.
+    """Returns input and output of a sample, with its scalars as the first input channels.
 
     Args:
         fetch: Reads a sample.
-        values: Samples by numbers.
-        number: Which sample.
+        scalars: Values of shape (samples, channels).
+        sample: Index of the sample.
     """
-    given, wanted = fetch(number)
-    more = np.broadcast_to(values[number], (len(wanted), values.shape[1]))
-    return np.concatenate([more, given], -1), wanted
+    inputs, outputs = fetch(sample)
+    constants = np.broadcast_to(scalars[sample], (len(outputs), scalars.shape[1]))
+    return np.concatenate([constants, inputs], -1), outputs
 
 
 @dataclass(frozen=True)
 class RowReader:
     """Reads frames at a range of sites in grid order.
 
-    Worker processes get a copy: `read` must be an object that can be pickled, and open its file
-    anew every time.
+    Worker processes receive a copy, so `read` must be picklable and reopen its file on each call.
     """
 
     read: Callable[[int, slice, slice], np.ndarray]
-    """Reads frames of one trajectory at some rows: times by points of these rows by variables."""
+    """Reads frames of a trajectory at a slice of rows as (times, points, variables)."""
     row_size: int = 1
-    """Sites in one entry along the first axis of a grid; 1 for scattered points."""
+    """Sites per row, an index along the first grid axis; 1 for unstructured points."""
 
     def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
-        """Returns times by points by variables.
+        """Returns frames as (times, points, variables).
 
         Args:
-            trajectory: Its number.
-            times: Range of frames.
-            sites: All sites, or a range of their numbers.
+            trajectory: Index of the trajectory.
+            times: Slice of frame indices.
+            sites: Slice of site indices.
         """
         if sites == slice(None):
             return self.read(trajectory, times, sites)
@@ -337,17 +344,21 @@ def _check_common(
     source: Path, count: int, geometries: tuple[Geometry, ...], variables: tuple[Variable, ...]
 ) -> None:
     if count < 1:
-        raise DataError(source, "values", "hold no sample.")
+        raise DataError(source, "values", "are empty: there is no sample.")
     if not variables:
-        raise DataError(source, "variables", "are none: there is nothing to learn from.")
+        raise DataError(
+            source, "variables", "are none: the file must have at least one field to predict."
+        )
     if len(geometries) not in (1, count):
         raise DataError(
-            source, "coords", f"must be one set or {count}, one per sample, got {len(geometries)}."
+            source,
+            "coords",
+            f"must be shared or one set for each of {count} samples, got {len(geometries)}.",
         )
 
 
-MAX_NUMBERS = 2**23
-"""Largest number of values that are read at a time; a single frame may have more."""
+MAX_CHUNK_VALUES = 2**23
+"""Maximum number of values read at once; a single frame may have more."""
 
 
 @dataclass(frozen=True)
@@ -358,21 +369,21 @@ class FrameChunk:
     frames: range
 
     def read(self, data: Trajectories, sites: slice = slice(None)) -> np.ndarray:
-        """Returns the values of these frames: times by points by variables."""
+        """Returns the values of these frames as (times, points, variables)."""
         return data.frames(self.trajectory, slice(self.frames.start, self.frames.stop), sites)
 
 
 def frame_chunks(
-    data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_NUMBERS
+    data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_CHUNK_VALUES
 ) -> list[FrameChunk]:
     """Groups frames into chunks of consecutive frames that are small enough to read at once.
 
     Args:
         data: The time series.
-        frames: Increasing numbers of frames, by trajectory.
-        most: Largest number of values in a chunk; a single frame may have more.
+        frames: Increasing frame indices by trajectory.
+        most: Maximum number of values in a chunk; a single frame may have more.
     """
-    found: list[FrameChunk] = []
+    chunks: list[FrameChunk] = []
     for trajectory, numbers in frames.items():
         size = data.geometry(trajectory).num_points * len(data.variables)
         length = max(1, most // size)
@@ -382,8 +393,8 @@ def frame_chunks(
                 run = range(run.start, number + 1)
                 continue
             if run:
-                found.append(FrameChunk(trajectory, run))
+                chunks.append(FrameChunk(trajectory, run))
             run = range(number, number + 1)
         if run:
-            found.append(FrameChunk(trajectory, run))
-    return found
+            chunks.append(FrameChunk(trajectory, run))
+    return chunks

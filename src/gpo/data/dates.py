@@ -1,4 +1,4 @@
-"""Dates of frames in the calendar of their file: standard, noleap, 360_day and the others of CF."""
+"""Dates of frames in a CF calendar such as standard, noleap or 360_day."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimeOrigin:
-    """The date at which the times of a series, in hours, are zero."""
+    """The reference date of times in hours."""
 
     date: str
-    """Such as 1987-05-01 12:00:00."""
+    """A date such as 1987-05-01 12:00:00."""
     calendar: str = "standard"
     """A calendar of the CF conventions, such as 360_day."""
 
@@ -27,22 +27,22 @@ class TimeOrigin:
         return f"hours since {self.date}"
 
     def labels(self, hours: np.ndarray) -> list[str]:
-        """Returns dates to show; without a time of day where all of them are midnights."""
+        """Returns dates as text, without a time of day if all of them are at midnight."""
         dates = [_to_minute(date) for date in self._dates(hours)]
         is_daily = all((date.hour, date.minute) == (0, 0) for date in dates)
         return [date.strftime("%Y-%m-%d" if is_daily else "%Y-%m-%d %H:%M") for date in dates]
 
     def texts(self, hours: np.ndarray) -> list[str]:
-        """Returns dates with seconds, such as 1987-02-30T12:00:00."""
-        # To the nearest second: hours in floating point miss it by a little.
+        """Returns dates as text with seconds, such as 1987-02-30T12:00:00."""
+        # Round to the nearest second: hours in floating point are not exact.
         dates = [date + timedelta(milliseconds=500) for date in self._dates(hours)]
         return [date.strftime("%Y-%m-%dT%H:%M:%S") for date in dates]
 
     def hours(self, text: str) -> float:
-        """Returns the time of a date; raises a `ValueError` where it is none of the calendar.
+        """Returns the time of a date; raises a `ValueError` if the calendar does not have it.
 
         Args:
-            text: Such as 1987-05-30, 1987-05-30T06:00 or 1987-05-30 06:00:00.
+            text: A date such as 1987-05-30, 1987-05-30T06:00 or 1987-05-30 06:00:00.
         """
         cftime = require("cftime", "data", "Reading dates")
         day, _, clock = text.strip().replace("T", " ").rstrip("Z").partition(" ")
@@ -59,7 +59,7 @@ class TimeOrigin:
         return float(cftime.date2num(date, self.units, self.calendar))
 
     def months_later(self, hours: float, counts: np.ndarray) -> np.ndarray:
-        """Returns the times of the same day so many months later; the last day stays the last."""
+        """Returns times that are whole months later; the last day of a month stays the last."""
         cftime = require("cftime", "data", "Counting months")
         date = _to_minute(self._dates(np.array([hours]))[0])
         is_last, later = date.day == date.daysinmonth, []
@@ -71,16 +71,16 @@ class TimeOrigin:
         return np.atleast_1d(cftime.date2num(later, self.units, self.calendar)).astype(float)
 
     def months(self, hours: np.ndarray) -> np.ndarray:
-        """Returns the months of some times, from 0 to 11."""
+        """Returns the month of each time, from 0 to 11."""
         return np.array([date.month - 1 for date in self._dates(hours)])
 
     def year_fraction(self, hours: np.ndarray) -> np.ndarray:
-        """Returns which part of its year is over at some times, from 0 to 1."""
+        """Returns the elapsed fraction of the year at each time, from 0 to 1."""
         cftime = require("cftime", "data", "Reading dates")
         dates, starts = self._dates(hours), {}
         for year in {date.year for date in dates}:
             first, last = (
-                cftime.datetime(number, 1, 1, calendar=self.calendar) for number in (year, year + 1)
+                cftime.datetime(start, 1, 1, calendar=self.calendar) for start in (year, year + 1)
             )
             starts[year] = (first, (last - first).total_seconds())
         return np.array(
@@ -88,7 +88,7 @@ class TimeOrigin:
         )
 
     def day_hours(self, hours: np.ndarray) -> np.ndarray:
-        """Returns the time of day at some times, in hours since a midnight."""
+        """Returns the time of day at each time, in hours since midnight."""
         clock = self.date.split(" ")[1].split(":")
         first = sum(float(part) / 60**power for power, part in enumerate(clock))
         return (first + hours) % 24
@@ -99,6 +99,6 @@ class TimeOrigin:
 
 
 def _to_minute(date: "cftime.datetime") -> "cftime.datetime":
-    """Returns the nearest minute: hours in floating point miss it by a little."""
+    """Rounds to the nearest minute: hours in floating point are not exact."""
     later = date + timedelta(seconds=30)
     return later.replace(second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""Which inputs a model gets beside the state. Importing this imports nothing heavy."""
+"""Configuration of additional model inputs. Importing it imports nothing heavy."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -10,32 +10,31 @@ NAMES = arg(metavar="NAME [...]", help_behavior_hint="")
 
 @dataclass(frozen=True, kw_only=True)
 class ForcingConfig:
-    """What is given beside the state: known in advance, never predicted."""
+    """Additional inputs: known in advance, not predicted."""
 
     static: Annotated[tuple[str, ...], NAMES] = ()
-    """Fields that do not change in time, such as an orography."""
+    """Static input fields, such as the orography."""
     static_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """Another file that holds these, at the sites of the data or more."""
+    """File with the static fields at the sites of the data."""
     forcing: Annotated[tuple[str, ...], NAMES] = ()
-    """What is prescribed at every time: fields, or one number each."""
+    """Input variables prescribed at every time: fields, or scalar series."""
     parameters: Annotated[tuple[str, ...], NAMES] = ()
-    """Constants of every trajectory or sample, such as a viscosity."""
+    """Scalar parameters of each trajectory or sample, such as a viscosity."""
     time_features: Annotated[
         tuple[Literal["day", "year", "solar"], ...],
         arg(metavar="X [...]", help_behavior_hint=""),
     ] = ()
-    """day, year: the time of each; solar: height of the sun."""
+    """Time of day, time of year, solar zenith angle (solar)."""
 
     def __post_init__(self) -> None:
-        """Refuses a name twice, and a file without names of what to take from it."""
-        names = (*self.static, *self.forcing, *self.parameters, *self.time_features)
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise ValueError(f"{name} is an input twice: name it once.")
+        """Raises a `ValueError` for repeated names, and for `static_from` without `static`."""
+        for index, name in enumerate(self.names):
+            if name in self.names[:index]:
+                raise ValueError(f"Each input must be named once, got {name} twice.")
         if self.static_from is not None and not self.static:
-            raise ValueError("--static-from needs --static: the names of the fields to take.")
+            raise ValueError("--static-from needs --static with the names of the fields to read.")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All inputs, as they are asked for."""
+        """Names of all additional inputs."""
         return (*self.static, *self.forcing, *self.parameters, *self.time_features)

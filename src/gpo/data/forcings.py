@@ -1,10 +1,9 @@
-r"""Forcings: inputs beside the state, known in advance and never predicted.
+r"""Forcings: inputs that are known in advance and not predicted.
 
-Static fields, prescribed series, parameters of a trajectory, and time features, which follow from
-the date: $(\cos\varphi,\sin\varphi)$ of the time of day and of the year, and the cosine of the
-solar zenith angle. A frame begins with the forcings of the time that it predicts: what is
-prescribed there decides the answer there, while earlier values have left their trace in the state.
-With two frames of history a model has both ends of the step.
+These are static fields, prescribed series, parameters of a trajectory, and time features:
+$(\cos\varphi,\sin\varphi)$ of the time of day and of the year, and the cosine of the solar zenith
+angle. Each input frame has the forcings of its target time, since the state already reflects
+earlier forcings. With two input frames, a model has the forcings at both ends of the step.
 """
 
 import math
@@ -21,7 +20,7 @@ from gpo.data.geometry import Geometry
 TimeFeature = Literal["day", "year", "solar"]
 
 SiteTransform = Callable[[int, np.ndarray], np.ndarray]
-"""Takes a trajectory and its values, times by points by variables, to other sites."""
+"""Maps values of a trajectory, (times, points, variables), to other sites."""
 
 
 @dataclass(frozen=True)
@@ -30,52 +29,52 @@ class Variable:
 
     name: str
     units: str = ""
-    """Units as the file has them; empty where it has none."""
+    """Units as in the file; empty if it has none."""
     long_name: str = field(default="", compare=False)
-    """What the file calls it, for people; empty where it does not."""
+    """Descriptive name in the file; empty if it has none."""
     standard_name: str = field(default="", compare=False)
-    """Its name in the CF conventions; empty where the file has none."""
+    """CF standard name; empty if the file has none."""
 
     @property
     def attributes(self) -> dict[str, str]:
-        """CF attributes of the variable, as far as they are known."""
+        """The non-empty CF attributes of the variable."""
         names = ("units", "long_name", "standard_name")
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Some frames of a trajectory, for which forcings are asked."""
+    """Frames of a trajectory at which forcings are evaluated."""
 
     trajectory: int
     numbers: np.ndarray
-    """Numbers of the frames; they may lie beyond the end of the file."""
+    """Frame indices, which may lie beyond the end of the file."""
     times: np.ndarray
-    """Their times, as the file counts them."""
+    """Times of the frames, in the units of the file."""
     geometry: Geometry
 
 
 class AbstractForcing(ABC):
-    """Some inputs that belong together."""
+    """A forcing of one or several variables."""
 
     variables: tuple[Variable, ...]
     is_constant: bool = False
-    """Whether they are the same at all times."""
+    """Whether the values are the same at all times."""
     is_scaled: bool = True
-    """Whether they are normalised; the hand of a clock has length one and is left as it is."""
+    """Whether the values are normalised; cosines and sines are not."""
     note: str = ""
-    """What a user should know, such as where missing values were filled."""
+    """A note for the user, such as how missing values were filled."""
 
     @abstractmethod
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns times by points by variables; one entry stands for all times, or all points."""
+        """Returns (times, points, variables), with length one along axes of constant values."""
 
     def num_frames(self) -> int | None:
-        """Returns at how many frames they are known; None where at any."""
+        """Returns the number of frames with values; None if unlimited."""
         return None
 
     def on(self, transform: SiteTransform) -> "AbstractForcing":
-        """Returns the same at other sites."""
+        """Returns the forcing at other sites."""
         return self
 
 
@@ -89,33 +88,33 @@ class DayCycle(AbstractForcing):
     is_scaled = False
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns them for the hours of the frames."""
+        """Returns cosine and sine at the times of the frames."""
         return cycle((self.hour + frames.times) / 24)[:, None]
 
 
 @dataclass(frozen=True)
 class YearCycle(AbstractForcing):
-    """Cosine and sine of the time of year, whose length is that of the calendar."""
+    """Cosine and sine of the time of year, by the calendar of the file."""
 
     origin: TimeOrigin
     variables = (Variable("year_cos", "1"), Variable("year_sin", "1"))
     is_scaled = False
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns them for the dates of the frames."""
+        """Returns cosine and sine at the dates of the frames."""
         return cycle(self.origin.year_fraction(frames.times))[:, None]
 
 
 @dataclass(frozen=True)
 class SolarZenith(AbstractForcing):
-    """Cosine of the solar zenith angle at every site; 0 at night."""
+    """Cosine of the solar zenith angle at each site; 0 at night."""
 
     origin: TimeOrigin
     variables = (Variable("solar_zenith_cos", "1"),)
     is_scaled = False
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns it for the dates of the frames."""
+        """Returns the cosine at the dates of the frames."""
         degrees = frames.geometry.true_degrees()
         assert degrees is not None
         longitude, latitude = np.deg2rad(degrees).T
@@ -130,74 +129,74 @@ class SolarZenith(AbstractForcing):
 
 @dataclass(frozen=True)
 class StaticFields(AbstractForcing):
-    """Fields that do not change in time, such as an orography."""
+    """Fields that do not change in time, such as the orography."""
 
     variables: tuple[Variable, ...]
     values: tuple[np.ndarray, ...]
-    """Points by variables, for all trajectories or for each."""
+    """Values of shape (points, variables), shared or one array per trajectory."""
     note: str = ""
     is_constant = True
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns the fields once, for all times."""
+        """Returns the fields with a time axis of length one."""
         return self.values[frames.trajectory if len(self.values) > 1 else 0][None]
 
     def on(self, transform: SiteTransform) -> "StaticFields":
         """Returns the fields at other sites."""
-        moved = (transform(number, part[None])[0] for number, part in enumerate(self.values))
-        return replace(self, values=tuple(moved))
+        values = (transform(number, part[None])[0] for number, part in enumerate(self.values))
+        return replace(self, values=tuple(values))
 
 
 @dataclass(frozen=True)
 class Parameters(AbstractForcing):
-    """Constants of every trajectory, such as a viscosity."""
+    """Scalar parameters of each trajectory, such as a viscosity."""
 
     variables: tuple[Variable, ...]
     values: np.ndarray
-    """Trajectories by variables."""
+    """Values of shape (trajectories, variables)."""
     is_constant = True
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns the numbers once, for all times and sites."""
+        """Returns the parameters with time and point axes of length one."""
         return self.values[frames.trajectory][None, None]
 
 
 @dataclass(frozen=True)
 class SeriesForcing(AbstractForcing):
-    """One number per time, such as the inflow into a channel."""
+    """A scalar time series, such as the inflow into a channel."""
 
     variables: tuple[Variable, ...]
     values: np.ndarray
-    """Trajectories by frames by variables; one trajectory stands for all."""
+    """Values of shape (trajectories, frames, variables); a single trajectory is shared."""
 
     def num_frames(self) -> int | None:
-        """Returns how many frames there are."""
+        """Returns the number of frames."""
         return self.values.shape[1]
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns the numbers once, for all sites."""
-        own = self.values[frames.trajectory if len(self.values) > 1 else 0]
-        return own[frames.numbers][:, None]
+        """Returns the values with a point axis of length one."""
+        series = self.values[frames.trajectory if len(self.values) > 1 else 0]
+        return series[frames.numbers][:, None]
 
 
 @dataclass(frozen=True)
 class FieldForcing(AbstractForcing):
-    """Fields that are prescribed at every time, such as a sea surface temperature."""
+    """Fields that are prescribed at every time, such as the sea surface temperature."""
 
     variables: tuple[Variable, ...]
     read: Callable[[int, np.ndarray], np.ndarray]
-    """Reads frames of a trajectory by their numbers: times by points by variables."""
+    """Reads frames of a trajectory by index as (times, points, variables)."""
     length: int
-    """Frames of the file."""
+    """Number of frames in the file."""
     transforms: tuple[SiteTransform, ...] = ()
     note: str = ""
 
     def num_frames(self) -> int | None:
-        """Returns how many frames there are."""
+        """Returns the number of frames."""
         return self.length
 
     def at(self, frames: Frames) -> np.ndarray:
-        """Returns the fields."""
+        """Returns the fields of the frames."""
         values = self.read(frames.trajectory, frames.numbers)
         for transform in self.transforms:
             values = transform(frames.trajectory, values)
@@ -209,14 +208,14 @@ class FieldForcing(AbstractForcing):
 
 
 def stack_forcings(forcings: Sequence[AbstractForcing], frames: Frames) -> np.ndarray:
-    """Returns all forcings side by side: times by points by variables."""
+    """Returns all forcings, concatenated as (times, points, variables)."""
     shape = (len(frames.numbers), frames.geometry.num_points)
     parts = (forcing.at(frames) for forcing in forcings)
     return np.concatenate([np.broadcast_to(p, (*shape, p.shape[-1])) for p in parts], -1)
 
 
 def cycle(fractions: np.ndarray) -> np.ndarray:
-    """Returns cosine and sine of an angle that goes round once as a fraction goes from 0 to 1."""
+    """Returns cosine and sine of 2 pi times each fraction."""
     angles = 2 * math.pi * fractions
     return np.stack([np.cos(angles), np.sin(angles)], -1)
 
@@ -224,16 +223,16 @@ def cycle(fractions: np.ndarray) -> np.ndarray:
 def solar_zenith_cosine(
     latitude: np.ndarray, longitude: np.ndarray, year_fraction: np.ndarray, hours: np.ndarray
 ) -> np.ndarray:
-    r"""Returns $\max(0, \sin\varphi\sin\delta + \cos\varphi\cos\delta\cos h)$, the height of the sun.
+    r"""Returns $\max(0, \sin\varphi\sin\delta + \cos\varphi\cos\delta\cos h)$.
 
-    Declination $\delta$ and the equation of time, which is part of the hour angle $h$, are
-    Spencer's Fourier series (1971) in the time of year; of other calendars, of the same fraction.
+    The declination $\delta$ and the equation of time, which is part of the hour angle $h$, are
+    Spencer's Fourier series (1971) in the elapsed fraction of the year.
 
     Args:
         latitude: $\varphi$ in radians.
-        longitude: In radians, to the east.
-        year_fraction: Part of the year that is over.
-        hours: Time of day in universal time.
+        longitude: In radians, positive to the east.
+        year_fraction: Elapsed fraction of the year.
+        hours: Time of day (UTC).
     """
     angle = 2 * math.pi * year_fraction
     declination = (
@@ -241,12 +240,12 @@ def solar_zenith_cosine(
         - 0.006758 * np.cos(2 * angle) + 0.000907 * np.sin(2 * angle)
         - 0.002697 * np.cos(3 * angle) + 0.00148 * np.sin(3 * angle)
     )  # fmt: skip
-    # In radians: the sun is up to a quarter of an hour early or late.
+    # Equation of time in radians: solar noon is up to a quarter of an hour early or late.
     equation = (
         0.000075 + 0.001868 * np.cos(angle) - 0.032077 * np.sin(angle)
         - 0.014615 * np.cos(2 * angle) - 0.040849 * np.sin(2 * angle)
     )  # fmt: skip
     hour_angle = 2 * math.pi * (hours - 12) / 24 + longitude + equation
-    height = np.sin(latitude) * np.sin(declination)
-    height = height + np.cos(latitude) * np.cos(declination) * np.cos(hour_angle)
-    return np.maximum(height, 0.0)
+    cosine = np.sin(latitude) * np.sin(declination)
+    cosine = cosine + np.cos(latitude) * np.cos(declination) * np.cos(hour_angle)
+    return np.maximum(cosine, 0.0)

@@ -1,9 +1,8 @@
-"""Values that are missing in some frames only: filled in for a model, never for a score.
+"""Fills values that are missing in some frames, such as under clouds, for the model inputs.
 
-Every frame has gaps of its own where clouds or broken instruments hide sites. A model whose sites
-changed with every frame would have to be fitted to them every time. So a gap is filled with the mean
-of the known sites around it, from its edge inwards, and what is missing has no weight in losses and
-scores. Sites that are masked in all frames stay masked.
+A model computes its transform once for fixed sites, so the sites must not change from frame to
+frame. A gap is therefore filled with the mean of the finite values around it, from its edge inwards;
+missing values have no weight in losses and scores. Sites masked in all frames stay masked.
 """
 
 import numpy as np
@@ -17,36 +16,36 @@ def fill_gaps(
     geometry: Geometry,
     sites: slice = slice(None),
 ) -> Float[np.ndarray, "times points variables"]:
-    """Returns frames without missing values at sites that are not masked.
+    """Returns frames without missing values at unmasked sites.
 
-    A variable that is missing at all of them stays so.
+    A variable that is missing at all sites of a frame stays missing.
 
     Args:
-        frames: What is known; NaN elsewhere.
+        frames: Values, NaN where missing.
         geometry: All sites.
-        sites: Which of them the frames hold.
+        sites: Slice of the sites in `frames`.
     """
-    is_counted = ~geometry.is_masked[sites]
-    is_missing = ~np.isfinite(frames) & is_counted[:, None]
+    is_active = ~geometry.is_masked[sites]
+    is_missing = ~np.isfinite(frames) & is_active[:, None]
     if not is_missing.any():
         return frames
-    neighbours = _held(geometry.nearest_sites[sites], sites.indices(geometry.num_points)[:2])
+    neighbours = _within(geometry.nearest_sites[sites], sites.indices(geometry.num_points)[:2])
     filled = frames.copy()
     for time, variable in np.argwhere(is_missing.any(1)):
         values = filled[time, :, variable]
-        _fill(values, np.flatnonzero(is_missing[time, :, variable]), is_counted, neighbours)
+        _fill(values, np.flatnonzero(is_missing[time, :, variable]), is_active, neighbours)
     return filled
 
 
 def carry_known(
     frames: Float[np.ndarray, "times points variables"],
 ) -> Float[np.ndarray, "times points variables"]:
-    """Returns frames whose gaps have what their site had in the frame before, else in the one after.
+    """Fills gaps with the value of the same site in the previous frame, else in the next.
 
-    So a gap in one of the frames that predict is no change. What no frame knows stays missing.
+    A gap in an input frame then is not a change in time. Values missing in all frames stay missing.
 
     Args:
-        frames: What is known, in order of time; NaN elsewhere.
+        frames: Values in order of time, NaN where missing.
     """
     if len(frames) == 1 or not np.isnan(frames).any():
         return frames
@@ -58,26 +57,26 @@ def carry_known(
     return filled
 
 
-def _held(nearest: np.ndarray, held: tuple[int, int]) -> np.ndarray:
-    """Returns neighbours numbered from the first site that is held; itself in place of those that are not."""
-    first, end = held
+def _within(nearest: np.ndarray, bounds: tuple[int, int]) -> np.ndarray:
+    """Returns neighbours as indices in a range of sites; the site itself replaces others."""
+    first, end = bounds
     own = np.arange(first, end)[:, None]
     return np.where((nearest >= first) & (nearest < end), nearest, own) - first
 
 
 def _fill(
-    values: np.ndarray, missing: np.ndarray, is_counted: np.ndarray, neighbours: np.ndarray
+    values: np.ndarray, missing: np.ndarray, is_active: np.ndarray, neighbours: np.ndarray
 ) -> None:
     """Fills one variable of one frame in place."""
     while len(missing):
         around = values[neighbours[missing]]
-        is_known = np.isfinite(around)
-        counts = is_known.sum(1)
+        is_finite = np.isfinite(around)
+        counts = is_finite.sum(1)
         is_edge = counts > 0
         if not is_edge.any():
-            known = values[is_counted & np.isfinite(values)]
-            values[missing] = known.mean() if len(known) else np.nan
+            finite = values[is_active & np.isfinite(values)]
+            values[missing] = finite.mean() if len(finite) else np.nan
             return
-        sums = np.where(is_known, around, 0.0).sum(1)
+        sums = np.where(is_finite, around, 0.0).sum(1)
         values[missing[is_edge]] = sums[is_edge] / counts[is_edge]
         missing = missing[~is_edge]

@@ -1,8 +1,8 @@
-"""Makes a data file in portions; an interrupted run can be resumed.
+"""Generates a data file in portions; an interrupted run can be resumed.
 
-Finished portions are kept in a folder beside the file. The file is assembled from them and then
-moved to its name, so it is complete or absent, and a resumed run gives the same bytes as an
-uninterrupted one.
+Finished portions are stored in a folder next to the file. The file is assembled from them and then
+renamed, so it is complete or absent, and a resumed run produces the same bytes as an uninterrupted
+run.
 """
 
 import hashlib
@@ -25,26 +25,26 @@ from gpo.data.solvers.base import AbstractSolver, Portion
 def generate(
     solver: AbstractSolver, path: Path, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> bool:
-    """Makes the file unless it exists; returns whether it was made.
+    """Generates the file unless it exists; returns whether it was generated.
 
     Args:
-        solver: The equation and all its numbers.
-        path: The file to make. One made from other numbers is refused, never overwritten.
-        on_progress: Called with trajectories done and in all, first with those found done; while
-            another process makes the file, with what that has done.
+        solver: The solver with all its parameters.
+        path: The file to write. A file generated with other parameters is never overwritten.
+        on_progress: Called with the numbers of finished and of all trajectories, also while
+            another process generates the file.
     """
     recipe = _recipe(solver)
     note = path.with_name(path.name + ".made.json")
     if path.exists():
-        _check_made(path, note, recipe)
+        _check_recipe(path, note, recipe)
         on_progress(solver.num_trajectories, solver.num_trajectories)
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     parts = path.with_name(f".{path.name}.{digest}.parts")
-    with _alone(parts.with_suffix(".lock"), lambda: on_progress(*_progress(solver, parts))):
+    with _locked(parts.with_suffix(".lock"), lambda: on_progress(*_progress(solver, parts))):
         if path.exists():
-            # Another process made it in the meantime.
+            # Another process generated it in the meantime.
             return generate(solver, path, on_progress)
         parts.mkdir(exist_ok=True)
         files = _solve_missing(solver, parts, on_progress)
@@ -58,18 +58,17 @@ def generate(
     return True
 
 
-def _check_made(path: Path, note: Path, recipe: str) -> None:
+def _check_recipe(path: Path, note: Path, recipe: str) -> None:
     if not note.exists() or note.read_text(encoding="utf-8") != recipe:
-        raise DataError(
-            path, "file", "exists and was made from something else. Choose another --out."
-        )
+        problem = "exists and was generated with other parameters. Choose another --out."
+        raise DataError(path, "file", problem)
 
 
 @contextmanager
-def _alone(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Keeps other processes out until the block ends; the lock goes with what it was for.
+def _locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Holds a lock file, which is removed when the block succeeds.
 
-    Whoever held the lock's file open when it was removed finds the work done.
+    A process that waited on a removed lock file finds the generated data file.
     """
     lock = FileLock(path)
     while not lock.is_locked:
@@ -85,8 +84,8 @@ def _alone(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _recipe(solver: AbstractSolver) -> str:
-    numbers = {"solver": type(solver).__name__, **asdict(solver)}  # type: ignore[call-overload]
-    return json.dumps(numbers, indent=2, sort_keys=True) + "\n"
+    parameters = {"solver": type(solver).__name__, **asdict(solver)}  # type: ignore[call-overload]
+    return json.dumps(parameters, indent=2, sort_keys=True) + "\n"
 
 
 def _solve_missing(
@@ -94,10 +93,10 @@ def _solve_missing(
 ) -> list[Path]:
     portions = _portions(solver, parts)
     on_progress(*_progress(solver, parts))
-    for numbers, file in portions.items():
+    for trajectories, file in portions.items():
         if file.exists():
             continue
-        portion = solver.solve(numbers)
+        portion = solver.solve(trajectories)
         with whole_file(file) as partial:
             np.savez(partial, **portion)  # type: ignore[arg-type]
         on_progress(*_progress(solver, parts))
@@ -105,7 +104,7 @@ def _solve_missing(
 
 
 def _portions(solver: AbstractSolver, parts: Path) -> dict[range, Path]:
-    """Returns which trajectories are in which file."""
+    """Returns the file of each range of trajectories."""
     total = solver.num_trajectories
     starts = range(0, total, solver.portion_size)
     return {
@@ -115,9 +114,10 @@ def _portions(solver: AbstractSolver, parts: Path) -> dict[range, Path]:
 
 
 def _progress(solver: AbstractSolver, parts: Path) -> tuple[int, int]:
-    """Returns how many trajectories are solved, and of how many."""
-    solved = [len(numbers) for numbers, file in _portions(solver, parts).items() if file.exists()]
-    return sum(solved), solver.num_trajectories
+    """Returns the number of solved trajectories, and of all."""
+    portions = _portions(solver, parts).items()
+    num_solved = sum(len(trajectories) for trajectories, file in portions if file.exists())
+    return num_solved, solver.num_trajectories
 
 
 def _load(files: list[Path]) -> Iterator[Portion]:

@@ -1,8 +1,8 @@
-"""The sites of a data set: coordinates, quadrature weights, and the box to show first."""
+"""The sites of a data set: coordinates, quadrature weights, and the region to draw first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import torch
@@ -11,44 +11,44 @@ from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 
 NUM_NEIGHBOURS = 9
-"""Sites around a site that a gap is filled from: itself and, on a plane grid, those next to it."""
+"""Neighbours used to fill a gap: the site itself and, on a 2D grid, the 8 around it."""
 
 FOCUS_EXTENT = 0.2
-"""The focus is used where it covers at most this fraction of every axis."""
+"""Largest extent of the focus box, as a fraction of each axis."""
 
 UPWARDS = ("y", "lat", "rlat", "grid_lat", "north", "projection_y")
-"""How names of axes begin that point north, or upwards."""
+"""Prefixes of the names of axes that point north or upwards."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sites in the order in which values are listed; grids are flattened, last axis fastest."""
+    """Sites in the order of the values; grids are flattened with the last axis fastest."""
 
     coords: np.ndarray
-    """Points by dim, in domain coordinates; unit vectors on the sphere."""
+    """Coordinates of shape (points, dim) in the domain; unit vectors on the sphere."""
     weights: np.ndarray
-    """Quadrature weights, which sum to one; 0 where a site is masked."""
+    """Quadrature weights, which sum to one; 0 at masked sites."""
     domain: Domain
     axis_names: tuple[str, ...]
-    """Names of the grid axes, or of the coordinates of scattered points."""
+    """Names of the grid axes, or of the coordinates of unstructured points."""
     axis_units: tuple[str, ...]
-    """Units of these; empty where unknown."""
+    """Units of the axes; empty if unknown."""
     axes: tuple[np.ndarray, ...] = ()
-    """Coordinates along every axis of a rectilinear grid, as in the file; else empty."""
+    """Coordinates along each axis of a rectilinear grid, as in the file; else empty."""
     grid_shape: tuple[int, ...] = ()
-    """Sites along every axis of a structured grid; empty for scattered points."""
+    """Sites along each axis of a structured grid; empty for unstructured points."""
     triangles: np.ndarray | None = None
-    """Corners of mesh cells as site numbers, cells by 3 (or 4, tetrahedra)."""
+    """Site indices of the corners of mesh cells, (cells, 3), or (cells, 4) for tetrahedra."""
     axis_attributes: tuple[Mapping[str, str], ...] = ()
-    """CF attributes of every axis beside its units, such as a standard name; empty where unknown."""
+    """CF attributes of each axis except its units, such as a standard name."""
     pole: RotatedPole | None = None
-    """The pole of a rotated grid, whose `coords` are unit vectors in the grid's own frame."""
+    """Pole of a rotated grid, whose `coords` are unit vectors in the rotated frame."""
     projected_from: np.ndarray | None = None
-    """Points by 2: true longitude and latitude of sites in a projected plane, where known."""
+    """Longitude and latitude of sites on a map projection, (points, 2), if known."""
 
     @property
     def num_points(self) -> int:
-        """Number of sites, masked ones included."""
+        """Number of sites, including masked ones."""
         return len(self.coords)
 
     @property
@@ -58,22 +58,22 @@ class Geometry:
 
     @cached_property
     def nearest_sites(self) -> np.ndarray:
-        """Points by neighbours: the sites around every site, none of them masked."""
+        """Indices of the nearest unmasked sites of each site, (points, neighbours)."""
         from scipy.spatial import KDTree
 
-        counted, coords, periods = np.flatnonzero(~self.is_masked), self.coords, None
+        active, coords, periods = np.flatnonzero(~self.is_masked), self.coords, None
         if not self.domain.is_sphere:
             lower, upper = np.array(self.domain.lower), np.array(self.domain.upper)
             wraps = np.array(self.domain.periodic)
             periods = np.where(wraps, upper - lower, 0.0)
             coords = coords - lower
             coords = np.where(wraps, coords % np.where(wraps, periods, 1.0), coords)
-        count = min(NUM_NEIGHBOURS, len(counted))
-        found = KDTree(coords[counted], boxsize=periods).query(coords, k=count)[1]
-        return counted[np.reshape(found, (self.num_points, count))]
+        count = min(NUM_NEIGHBOURS, len(active))
+        nearest = KDTree(coords[active], boxsize=periods).query(coords, k=count)[1]
+        return active[np.reshape(nearest, (self.num_points, count))]
 
     def true_degrees(self) -> np.ndarray | None:
-        """Returns points by true longitude and latitude; None where these are not known."""
+        """Returns geographic longitude and latitude, (points, 2); None if unknown."""
         if not self.domain.is_sphere:
             return self.projected_from
         coords = self.coords if self.pole is None else self.pole.to_true(self.coords)
@@ -81,35 +81,35 @@ class Geometry:
 
     @property
     def drawn_axes(self) -> tuple[int, int]:
-        """The coordinates to draw across and upwards; grids of the plane may list y first."""
+        """Indices of the horizontal and the vertical plot axis; a file may list y before x."""
         first, second = (name.lower() for name in (*self.axis_names, "", "")[:2])
-        is_turned = first.startswith(UPWARDS) and not second.startswith(UPWARDS)
-        return (1, 0) if is_turned and bool(second) else (0, 1)
+        is_y_first = first.startswith(UPWARDS) and not second.startswith(UPWARDS)
+        return (1, 0) if is_y_first and bool(second) else (0, 1)
 
     def masked(self, is_missing: np.ndarray) -> "Geometry":
-        """Returns the sites with some of them masked; refuses to mask all."""
+        """Returns the geometry with some sites masked; raises a `ValueError` if all would be."""
         weights = np.where(is_missing, 0.0, self.weights)
         if not weights.any():
             raise ValueError("every site is missing")
         return replace(self, weights=weights / weights.sum())
 
     def with_weights(self, weights: np.ndarray) -> "Geometry":
-        """Returns the sites with other quadrature weights, which are made to sum to one."""
+        """Returns the geometry with other quadrature weights, normalised to sum to one."""
         return replace(self, weights=weights / weights.sum())
 
     def coarsen(self, factor: int) -> tuple["Geometry", np.ndarray]:
-        """Returns every n-th site along each axis of a grid, and the numbers of these sites.
+        """Returns every n-th site along each grid axis, and the indices of these sites.
 
-        Of scattered points as many are left as of a grid, dense where they were dense; each
-        takes over the weight of the dropped sites it is nearest to. Raises a `ValueError` where
-        a periodic axis does not divide.
+        Unstructured points are thinned by the same ratio, in proportion to their density; each
+        remaining point receives the weights of the removed points nearest to it. Raises a
+        `ValueError` if the length of a periodic axis is not a multiple of `factor`.
         """
         if not self.grid_shape:
             return self._coarsen_points(factor)
         wraps = self.wraps()
         for size, is_periodic in zip(self.grid_shape, wraps, strict=True):
             if (is_periodic and size % factor) or size < 2 * factor:
-                raise ValueError(f"an axis of {size} sites cannot be taken in steps of {factor}")
+                raise ValueError(f"an axis of {size} sites cannot be coarsened by {factor}")
         steps = (slice(None, None, factor),) * len(self.grid_shape)
         numbers = np.arange(self.num_points).reshape(self.grid_shape)[steps]
         axes = [axis[::factor] for axis in self.axes]
@@ -128,7 +128,7 @@ class Geometry:
         return coarse.masked(self.is_masked[numbers]), numbers
 
     def chosen(self, numbers: np.ndarray) -> "Geometry":
-        """Returns a subset of the sites as scattered points of this domain."""
+        """Returns a subset of the sites as unstructured points of this domain."""
         weights = self.weights[numbers]
         return Geometry(
             self.coords[numbers],
@@ -144,17 +144,17 @@ class Geometry:
         from scipy.spatial import KDTree
 
         dim = self.domain.dim - self.domain.is_sphere
-        # Neighbours in space are neighbours in the order of a tree.
+        # The order of the leaves of a tree keeps neighbours in space together.
         numbers = np.sort(KDTree(self.coords, leafsize=1).indices[:: factor**dim])
-        heirs = numbers[~self.is_masked[numbers]]
-        if not len(heirs):
-            raise ValueError(f"all of the {len(numbers)} sites that would be left are masked")
-        nearest = heirs[KDTree(self.coords[heirs]).query(self.coords)[1]]
+        active = numbers[~self.is_masked[numbers]]
+        if not len(active):
+            raise ValueError(f"all {len(numbers)} remaining sites are masked")
+        nearest = active[KDTree(self.coords[active]).query(self.coords)[1]]
         weights = np.bincount(nearest, self.weights, minlength=self.num_points)
         return replace(self.chosen(numbers), weights=weights[numbers]), numbers
 
     def wraps(self) -> list[bool]:
-        """Returns, for every axis of the grid, whether it is periodic."""
+        """Returns whether each grid axis is periodic."""
         if not self.domain.is_sphere:
             return list(self.domain.periodic) if self.axes else [False] * len(self.grid_shape)
         return [False, bool(self.axes) and covers_circle(self.axes[1])]
@@ -173,11 +173,11 @@ class Geometry:
 
         Args:
             axes: Coordinates along each axis; spacing may vary.
-            periodic: Which axes close on themselves. Without `bounds` their period is
-                the span of the points plus one spacing.
+            periodic: Which axes are periodic. Without `bounds`, their period is the extent of
+                the points plus one spacing.
             names: Names of the axes; x, y, z when empty.
             units: Units of the axes.
-            bounds: Lower and upper end of each axis where the file states them.
+            bounds: Lower and upper bound of each axis, if the file has them.
         """
         axes = [np.asarray(axis, dtype=np.float64) for axis in axes]
         is_periodic = [periodic] * len(axes) if isinstance(periodic, bool) else list(periodic)
@@ -189,7 +189,7 @@ class Geometry:
             cell_lengths(axis, high - low if wraps else None)
             for axis, wraps, (low, high) in zip(axes, is_periodic, bounds, strict=True)
         ]
-        weights = _outer(lengths)
+        weights = reduce(np.multiply.outer, lengths).ravel()
         return cls(
             coords,
             weights / weights.sum(),
@@ -209,26 +209,27 @@ class Geometry:
         pole: RotatedPole | None = None,
         names: tuple[str, str] = ("latitude", "longitude"),
     ) -> "Geometry":
-        """Builds a global or regional grid on the sphere from degrees along both axes.
+        """Builds a global or regional grid on the sphere from latitudes and longitudes.
 
-        A site's weight is the exact area of its cell: from halfway to its neighbours, cut at
-        the poles. Latitudes may ascend or descend; longitudes may cross any meridian.
+        The weight of a site is the exact area of its cell, whose edges lie midway between
+        neighbours and end at the poles. Latitudes may ascend or descend; longitudes may cross
+        any meridian.
 
         Args:
-            latitude: Along the first axis.
-            longitude: Along the second axis.
-            pole: The pole of a rotated grid; its sites stay in the grid's own frame.
+            latitude: Degrees along the first axis.
+            longitude: Degrees along the second axis.
+            pole: Pole of a rotated grid; its coordinates stay in the rotated frame.
             names: Names of the axes.
         """
         latitude = np.asarray(latitude, dtype=np.float64)
         longitude = np.asarray(longitude, dtype=np.float64)
-        up, along = (part.ravel() for part in np.meshgrid(latitude, longitude, indexing="ij"))
-        coords = _unit_vectors(along, up)
+        rows, columns = (part.ravel() for part in np.meshgrid(latitude, longitude, indexing="ij"))
+        coords = sphere_coords(columns, rows)
         edges = np.deg2rad(_edges(latitude).clip(-90, 90))
         area = np.abs(np.diff(np.sin(edges)))
         is_global = covers_circle(longitude)
         widths = cell_lengths(longitude, 360.0) if is_global else np.abs(np.diff(_edges(longitude)))
-        weights = _outer([area, widths])
+        weights = np.multiply.outer(area, widths).ravel()
         return cls(
             coords,
             weights / weights.sum(),
@@ -243,7 +244,7 @@ class Geometry:
     @classmethod
     def curvilinear_sphere(cls, latitude: np.ndarray, longitude: np.ndarray) -> "Geometry":
         """Builds a structured grid on the sphere from two-dimensional latitudes and longitudes."""
-        coords = _unit_vectors(np.ravel(longitude), np.ravel(latitude))
+        coords = sphere_coords(np.ravel(longitude), np.ravel(latitude))
         shape = tuple(np.shape(latitude))
         weights = _quadrilateral_weights(coords.reshape(*shape, 3))
         names, units = ("y", "x"), ("", "")
@@ -253,15 +254,15 @@ class Geometry:
     def on_sphere(
         cls, longitude: np.ndarray, latitude: np.ndarray, domain: Domain | None = None
     ) -> "Geometry":
-        """Builds scattered points on the sphere from degrees, all of equal weight."""
-        coords = _unit_vectors(longitude, latitude)
+        """Builds unstructured points of equal weight on the sphere from degrees."""
+        coords = sphere_coords(longitude, latitude)
         weights = np.full(len(coords), 1 / len(coords))
         domain = domain or sphere_domain(coords)
         return cls(coords, weights, domain, ("x", "y", "z"), ("", "", ""))
 
     @classmethod
     def curvilinear(cls, x: np.ndarray, y: np.ndarray) -> "Geometry":
-        """Builds a body-fitted structured grid in the plane from its two coordinate arrays."""
+        """Builds a curvilinear (body-fitted) grid in the plane from 2D coordinate arrays."""
         points = np.stack([x, y], -1).astype(np.float64)
         coords = points.reshape(-1, 2)
         weights = _quadrilateral_weights(points)
@@ -277,7 +278,7 @@ class Geometry:
         domain: Domain | None = None,
         units: Sequence[str] = (),
     ) -> "Geometry":
-        """Builds a point cloud; with triangles weights are lumped cell areas."""
+        """Builds unstructured points; with triangles, the weights are lumped cell areas."""
         coords = np.asarray(coords, dtype=np.float64)
         dim = coords.shape[1]
         weights = np.full(len(coords), 1 / len(coords))
@@ -290,18 +291,18 @@ class Geometry:
 
 
 def focus_box(geometry: Geometry) -> np.ndarray:
-    """Returns the lower and upper corner of the part of the plane to show first.
+    """Returns the lower and upper corner of the region of the plane to draw first.
 
-    A mesh fitted to a body may extend to many times its length, so that the body would be drawn
-    as a dot. Where the denser half of the sites lies in a small part of the domain, the box is
-    that part with a margin; else it contains all sites.
+    A body-fitted mesh may extend to many times the length of the body, which would then be drawn
+    as a dot. If the denser half of the sites lies in a small part of the domain, the box is that
+    part with a margin; otherwise it contains all sites.
     """
     from scipy.spatial import KDTree
 
     coords = geometry.coords[:, :2]
     everything = np.stack([coords.min(axis=0), coords.max(axis=0)])
-    reach = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
-    denser = coords[np.argsort(reach, kind="stable")[: (len(coords) + 1) // 2]]
+    distances = KDTree(coords).query(coords, k=min(8, len(coords)))[0][..., -1]
+    denser = coords[np.argsort(distances, kind="stable")[: (len(coords) + 1) // 2]]
     focus = np.quantile(denser, [0.05, 0.95], axis=0)
     extent = np.ptp(focus, axis=0)
     if (extent > FOCUS_EXTENT * np.ptp(everything, axis=0)).any():
@@ -318,55 +319,48 @@ def covers_circle(longitude: np.ndarray) -> bool:
 
 
 def cell_lengths(axis: np.ndarray, period: float | None = None) -> np.ndarray:
-    """Returns the length from halfway to halfway between neighbours; half a cell at open ends."""
+    """Returns cell lengths between midpoints of neighbours; half a cell at open ends."""
     if len(axis) == 1:
         return np.ones(1)
     gaps = np.abs(np.diff(axis))
     if period is None:
         return (np.append(gaps, 0.0) + np.insert(gaps, 0, 0.0)) / 2
-    closing = period - gaps.sum()
-    return (np.append(gaps, closing) + np.insert(gaps, 0, closing)) / 2
+    last = period - gaps.sum()
+    return (np.append(gaps, last) + np.insert(gaps, 0, last)) / 2
 
 
 def sphere_domain(coords: np.ndarray) -> Domain:
-    """Returns the whole sphere where points lie all around it, else the patch that holds them."""
+    """Returns the whole sphere if points surround it, else a patch around the points."""
     mean = coords.mean(0)
     is_global = float(np.linalg.norm(mean)) < 0.3 and float(np.ptp(coords, axis=0).min()) > 1.8
     return Domain.sphere() if is_global else Domain.sphere(torch.from_numpy(coords))
 
 
-def _unit_vectors(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
-    along = torch.from_numpy(np.ascontiguousarray(longitude, dtype=np.float64))
-    up = torch.from_numpy(np.ascontiguousarray(latitude, dtype=np.float64))
-    return unit_vectors(along, up).numpy()
+def sphere_coords(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
+    """Returns unit vectors from longitudes and latitudes in degrees."""
+    degrees = (np.ascontiguousarray(part, dtype=np.float64) for part in (longitude, latitude))
+    return unit_vectors(*map(torch.from_numpy, degrees)).numpy()
 
 
 def _bounds(axis: np.ndarray, is_periodic: bool) -> tuple[float, float]:
     if len(axis) == 1:
         return float(axis[0]), float(axis[0]) + 1
-    closing = float(np.abs(np.diff(axis)).mean()) if is_periodic else 0.0
-    return float(axis.min()), float(axis.max()) + closing
+    spacing = float(np.abs(np.diff(axis)).mean()) if is_periodic else 0.0
+    return float(axis.min()), float(axis.max()) + spacing
 
 
 def _edges(axis: np.ndarray) -> np.ndarray:
-    """Returns cell edges halfway between points, the outer ones as far out as the next is in."""
+    """Returns cell edges midway between points; the outermost cells are symmetric."""
     if len(axis) == 1:
         return np.array([axis[0] - 0.5, axis[0] + 0.5])
     middle = (axis[1:] + axis[:-1]) / 2
     return np.concatenate([[2 * axis[0] - middle[0]], middle, [2 * axis[-1] - middle[-1]]])
 
 
-def _outer(factors: Sequence[np.ndarray]) -> np.ndarray:
-    product = np.ones(1)
-    for factor in factors:
-        product = np.multiply.outer(product, factor).ravel()
-    return product
-
-
 def _quadrilateral_weights(points: np.ndarray) -> np.ndarray:
-    """Gives every corner a quarter of the area of each cell of a structured grid around it."""
+    """Returns weights from a quarter of the area of each grid cell around a corner."""
     first, second = points[1:, 1:] - points[:-1, :-1], points[1:, :-1] - points[:-1, 1:]
-    area = _parallelogram(first, second) / 2
+    area = parallelogram_area(first, second) / 2
     weights = np.zeros(points.shape[:2])
     for rows in (slice(None, -1), slice(1, None)):
         for columns in (slice(None, -1), slice(1, None)):
@@ -375,10 +369,10 @@ def _quadrilateral_weights(points: np.ndarray) -> np.ndarray:
 
 
 def _lumped_areas(coords: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Distributes the area of cells, or volume of tetrahedra, equally to their corners."""
+    """Distributes the area of cells, or volume of tetrahedra, equally among their corners."""
     edges = coords[cells[:, 1:]] - coords[cells[:, :1]]
     if cells.shape[1] == 3:
-        size = _parallelogram(edges[:, 0], edges[:, 1])
+        size = parallelogram_area(edges[:, 0], edges[:, 1])
     else:
         size = np.abs(np.linalg.det(edges))
     weights = np.zeros(len(coords))
@@ -387,7 +381,7 @@ def _lumped_areas(coords: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _parallelogram(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def parallelogram_area(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the area that two vectors span, in the plane or in space."""
     squared = (first**2).sum(-1) * (second**2).sum(-1) - (first * second).sum(-1) ** 2
     return np.sqrt(squared.clip(0))

@@ -1,4 +1,4 @@
-"""Opens a file together with the inputs that a model gets beside the state."""
+"""Opens data together with additional inputs: static fields, forcings and parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable, with_numbers
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable, fetch_with_scalars
 from gpo.data.forcing_config import ForcingConfig
 from gpo.data.forcings import (
     AbstractForcing,
@@ -17,15 +16,14 @@ from gpo.data.forcings import (
     SeriesForcing,
     StaticFields,
 )
-from gpo.data.geometry import Geometry
+from gpo.data.geometry import Geometry, sphere_coords
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data, open_static
-from gpo.numerics.domain import unit_vectors
 
 MAX_BYTES = 2**29
-"""Prescribed fields up to this size are kept in memory."""
-NUM_LOOKS = 8
-"""Frames in which a field that shall not change is compared."""
+"""Forcing fields up to this size are cached in memory."""
+NUM_COMPARED = 8
+"""Frames compared to verify that a static field does not change in time."""
 
 
 def open_with_forcings(
@@ -35,154 +33,154 @@ def open_with_forcings(
     *,
     reserve: Path | None = None,
 ) -> Trajectories | StaticMaps:
-    """Returns the data of a file with forcings before its variables, or more inputs of its maps.
+    """Returns data with forcings, or with parameters as additional inputs of static maps.
 
     Args:
         path: A file, a folder, a pattern, or several files.
-        options: What to read of it.
-        chosen: The inputs, by the names that the file has for them.
-        reserve: Where static fields come from that the file lacks.
+        options: Which variables to read.
+        chosen: Names of the additional inputs in the file.
+        reserve: File to read static fields from that `path` does not have.
     """
-    named = (*chosen.static, *chosen.forcing)
-    data = open_data(path, replace(options, beside=named))
+    names = (*chosen.static, *chosen.forcing)
+    data = open_data(path, replace(options, extra_inputs=names))
     if isinstance(data, StaticMaps):
-        return _with_more_inputs(data, chosen)
-    left = tuple(one.name for one in data.variables if one.name not in named)
-    if not left:
-        problem = "are all inputs: name one that is predicted with --var."
+        return _with_parameters(data, chosen)
+    predicted = tuple(part.name for part in data.variables if part.name not in names)
+    if not predicted:
+        problem = "are all inputs: name a variable to predict with --var."
         raise DataError(data.source, "variables", problem)
-    if len(left) < len(data.variables):
-        # What is missing in a forcing alone shall not mask a site.
-        data = open_data(path, replace(options, variables=left, beside=named))
+    if len(predicted) < len(data.variables):
+        # Missing values of a forcing must not mask sites of the predicted variables.
+        data = open_data(path, replace(options, variables=predicted, extra_inputs=names))
         assert isinstance(data, Trajectories)
-    source = _Source(path, options, data)
-    elsewhere = source
+    source = static_source = _Source(path, options, data)
     if chosen.static_from is not None:
-        elsewhere = replace(
+        static_source = replace(
             source, path=Path(chosen.static_from), options=ReadOptions(), is_own=False
         )
-    known: list[AbstractForcing] = []
+    forcings: list[AbstractForcing] = []
     for name in chosen.static:
         try:
-            known.append(elsewhere.static(name))
+            forcings.append(static_source.static(name))
         except DataError as error:
             if reserve is None or chosen.static_from is not None:
                 raise
             try:
-                known.append(replace(source, path=reserve, is_own=False).static(name))
+                forcings.append(replace(source, path=reserve, is_own=False).static(name))
             except DataError:
                 raise error from None
-    known += [source.forcing(name) for name in chosen.forcing]
-    known += [_parameter(data, name) for name in chosen.parameters]
-    return replace(data, known=tuple(known)).with_time_features(chosen.time_features)
+    forcings += [source.forcing(name) for name in chosen.forcing]
+    forcings += [_parameter(data, name) for name in chosen.parameters]
+    return replace(data, known=tuple(forcings)).with_time_features(chosen.time_features)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A file that holds inputs, and the data that they belong to."""
+    """A file with additional inputs, and the data to which they are added."""
 
     path: str | Path | Sequence[str | Path]
     options: ReadOptions
     data: Trajectories
     is_own: bool = True
-    """Whether it is the file of the data itself."""
+    """Whether `path` is the file of `data` itself."""
 
     @property
     def name(self) -> Path:
-        """What the file is called in messages."""
+        """Name of the file in error messages."""
         return self.data.source if self.is_own else Path(str(self.path))
 
     def static(self, name: str) -> StaticFields:
         """Returns a field that does not change in time."""
-        here = self._candidate(name, "static")
-        if here is None and not self.is_own:
-            here = self._elsewhere(name)
-        if here is not None:
-            variable, values = here
+        field = self._candidate(name, "static")
+        if field is None and not self.is_own:
+            field = self._static_of_other_file(name)
+        if field is not None:
+            variable, values = field
             values = values.reshape(-1, self.data.geometry().num_points)
             variables, rows = (variable,), [row[:, None] for row in values]
         else:
             variables, rows = self._constant(name)
-        told: list[str] = []
+        note = ""
         for row in rows:
-            is_known = np.isfinite(row)
-            if not is_known.any(0).all():
-                raise DataError(self.name, name, "holds no number at all: it cannot be an input.")
-            if not is_known.all():
-                told = [f"{name} is missing at {np.sum(~is_known.all(1)):,} sites, where its mean stands"]  # fmt: skip
-            np.copyto(row, np.nanmean(row, 0), where=~is_known)
-        return StaticFields(variables, tuple(rows), "; ".join(told))
+            is_finite = np.isfinite(row)
+            if not is_finite.any(0).all():
+                raise DataError(self.name, name, "is missing at all sites: it cannot be an input.")
+            if not is_finite.all():
+                count = np.sum(~is_finite.all(1))
+                note = f"{name} is missing at {count:,} sites, which are filled with its mean"
+            np.copyto(row, np.nanmean(row, 0), where=~is_finite)
+        return StaticFields(variables, tuple(rows), note)
 
     def forcing(self, name: str) -> AbstractForcing:
         """Returns a variable that is prescribed at every time."""
-        here = self._candidate(name, "series")
-        if here is not None:
-            variable, values = here
+        series = self._candidate(name, "series")
+        if series is not None:
+            variable, values = series
             values = values.reshape(-1, len(self.data.time), 1)
             if not np.isfinite(values).all():
                 raise DataError(self.name, name, "must be known at every time, got NaN.")
             return SeriesForcing((variable,), values)
-        other, numbers = self._series(name, "--forcing")
+        other, sites = self._series(name, "--forcing")
         if len(other.time) != len(self.data.time) or not np.allclose(other.time, self.data.time):
-            raise DataError(self.name, name, "must have the times of the other variables.")
+            raise DataError(self.name, name, "must have the same times as the other variables.")
         note = ""
-        num_missing = int(other.geometry().is_masked[numbers].sum())
+        num_missing = int(other.geometry().is_masked[sites].sum())
         if num_missing:
-            note = f"{name} is missing at {num_missing:,} sites, where its mean at each time stands"
-        return FieldForcing(other.variables, _Fields(other, numbers), len(other.time), note=note)
+            note = f"{name} is missing at {num_missing:,} sites, filled with its mean at each time"
+        return FieldForcing(other.variables, _FrameReader(other, sites), len(other.time), note=note)
 
     def _candidate(self, name: str, kind: str) -> tuple[Variable, np.ndarray] | None:
         if not self.is_own:
             return None
-        for one in self.data.candidates:
-            if one.variable.name == name and one.kind == kind:
-                return one.variable, np.array(one.read(), dtype=np.float64)
+        for candidate in self.data.candidates:
+            if candidate.variable.name == name and candidate.kind == kind:
+                return candidate.variable, np.array(candidate.read(), dtype=np.float64)
         return None
 
-    def _elsewhere(self, name: str) -> tuple[Variable, np.ndarray] | None:
-        """Returns a field without a time axis of another file, at the sites of the data."""
-        found = open_static(self.name, name, self.options)
-        if found is None:
+    def _static_of_other_file(self, name: str) -> tuple[Variable, np.ndarray] | None:
+        """Returns a field without a time axis at the sites of the data."""
+        field = open_static(self.name, name, self.options)
+        if field is None:
             return None
-        variable, values, geometry = found
-        numbers = _same_sites(self.name, name, geometry, self.data.geometry())
-        return variable, np.array(values[..., numbers], dtype=np.float64)
+        variable, values, geometry = field
+        sites = _match_sites(self.name, name, geometry, self.data.geometry())
+        return variable, np.array(values[..., sites], dtype=np.float64)
 
     def _constant(self, name: str) -> tuple[tuple[Variable, ...], list[np.ndarray]]:
-        """Returns a variable with a time axis along which nothing changes."""
-        other, numbers = self._series(name, "--static")
+        """Returns a variable that has a time axis but does not change along it."""
+        other, sites = self._series(name, "--static")
         rows: list[np.ndarray] = []
-        looks = np.unique(np.linspace(0, len(other.time) - 1, NUM_LOOKS).astype(int)).tolist()
+        times = np.unique(np.linspace(0, len(other.time) - 1, NUM_COMPARED).astype(int)).tolist()
         for trajectory in range(other.num_trajectories):
-            frames = [other.frames(trajectory, slice(n, n + 1))[0] for n in looks]
+            frames = [other.frames(trajectory, slice(n, n + 1))[0] for n in times]
             if any(not np.array_equal(frame, frames[0], equal_nan=True) for frame in frames):
-                problem = f"changes in time. Prescribe it at every time: --forcing {name}"
+                problem = f"changes in time. Use it as a forcing: --forcing {name}"
                 raise DataError(self.name, name, problem)
-            rows.append(frames[0][numbers].astype(np.float64))
+            rows.append(frames[0][sites].astype(np.float64))
         if other.num_trajectories not in (1, self.data.num_trajectories):
             problem = f"must be one field or {self.data.num_trajectories}, one per trajectory."
             raise DataError(self.name, name, problem)
         return other.variables, rows
 
     def _series(self, name: str, flag: str) -> tuple[Trajectories, np.ndarray]:
-        """Returns a variable as a time series, and its sites that are those of the data."""
+        """Returns a variable as a time series, and the indices of the sites of the data in it."""
         if len(self.data.geometries) > 1:
-            problem = "lies on sites that differ from trajectory to trajectory: not supported."
+            problem = "must have the same sites in all trajectories to be an input."
             raise DataError(self.name, name, problem)
         try:
             other = self._open(name)
         except DataError as error:
-            problem = f"cannot be given with {flag}: {error.problem} {self._told()}"
+            problem = f"cannot be used with {flag}: {error.problem} {self._available_flags()}"
             raise DataError(self.name, name, problem.strip()) from error
         if isinstance(other, StaticMaps):
             raise DataError(self.name, name, "is part of a static map, not a time series.")
-        return other, _same_sites(self.name, name, other.geometry(), self.data.geometry())
+        return other, _match_sites(self.name, name, other.geometry(), self.data.geometry())
 
     def _open(self, name: str) -> Trajectories | StaticMaps:
-        """Opens one variable; what is selected of the state may be no dimension of it."""
+        """Opens one variable, ignoring selections along dimensions that it does not have."""
         select = dict(self.options.select)
         while True:
-            options = replace(self.options, variables=(name,), beside=(), select=select)
+            options = replace(self.options, variables=(name,), extra_inputs=(), select=select)
             try:
                 return open_data(self.path, options)
             except DataError as error:
@@ -190,114 +188,109 @@ class _Source:
                     raise
                 select = {dim: text for dim, text in select.items() if dim != error.field}
 
-    def _told(self) -> str:
-        """Returns the flags that would give what there is."""
+    def _available_flags(self) -> str:
+        """Returns the flags that add the inputs that the file has."""
         if not self.is_own:
             return ""
-        flags = [
-            *(f"--static {one.variable.name}" for one in self.data.candidates if one.kind == "static"),
-            *(f"--forcing {one.variable.name}" for one in self.data.candidates if one.kind == "series"),
-            *(f"--parameters {name}" for name in self.data.parameters),
-        ]  # fmt: skip
-        return f"There are: {', '.join(flags)}." if flags else ""
+        inputs = sorted(self.data.candidates, key=lambda part: part.kind, reverse=True)
+        kinds = {"static": "--static", "series": "--forcing"}
+        flags = [f"{kinds[part.kind]} {part.variable.name}" for part in inputs]
+        flags += [f"--parameters {name}" for name in self.data.parameters]
+        return f"Available: {', '.join(flags)}." if flags else ""
 
 
 @dataclass(frozen=True)
-class _Fields:
-    """Reads prescribed fields by frame; what is missing is the mean of what is known then."""
+class _FrameReader:
+    """Reads fields of a forcing by frame; missing values are filled with the mean of the frame."""
 
     data: Trajectories
-    numbers: np.ndarray
-    kept: dict[int, np.ndarray] = field(default_factory=dict)
-    """Whole trajectories, where they are small."""
+    sites: np.ndarray
+    cache: dict[int, np.ndarray] = field(default_factory=dict)
+    """Whole trajectories, if they are small."""
 
     def __call__(self, trajectory: int, frames: np.ndarray) -> np.ndarray:
         trajectory = trajectory if self.data.num_trajectories > 1 else 0
-        count, size = len(self.data.time), len(self.numbers) * len(self.data.variables)
+        count, size = len(self.data.time), len(self.sites) * len(self.data.variables)
         if 4 * self.data.num_trajectories * count * size > MAX_BYTES:
             parts = [self._read(trajectory, slice(n, n + 1)) for n in frames.tolist()]
-            return np.concatenate(parts) if parts else np.zeros((0, len(self.numbers), 1))
-        if trajectory not in self.kept:
-            self.kept[trajectory] = self._read(trajectory, slice(None))
-        return self.kept[trajectory][frames]
+            return np.concatenate(parts) if parts else np.zeros((0, len(self.sites), 1))
+        if trajectory not in self.cache:
+            self.cache[trajectory] = self._read(trajectory, slice(None))
+        return self.cache[trajectory][frames]
 
     def _read(self, trajectory: int, times: slice) -> np.ndarray:
-        values = self.data.frames(trajectory, times)[:, self.numbers]
+        values = self.data.frames(trajectory, times)[:, self.sites]
         values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
-        is_known = np.isfinite(values)
-        if not is_known.any(1).all():
+        is_finite = np.isfinite(values)
+        if not is_finite.any(1).all():
             name = self.data.variables[0].name
-            first = int(np.flatnonzero(~is_known.any((1, 2)))[0])
-            problem = f"must be known at every time, got none in frame {first} of those read."
+            first = int(np.flatnonzero(~is_finite.any((1, 2)))[0])
+            problem = f"must be known at every time, got only NaN in frame {first} of those read."
             raise DataError(self.data.source, name, problem)
-        if is_known.all():
+        if is_finite.all():
             return values
-        total = np.where(is_known, values, 0).sum(1, keepdims=True, dtype=np.float64)
-        return np.where(is_known, values, total / is_known.sum(1, keepdims=True)).astype(
-            values.dtype
-        )
+        total = np.where(is_finite, values, 0).sum(1, keepdims=True, dtype=np.float64)
+        mean = total / is_finite.sum(1, keepdims=True)
+        return np.where(is_finite, values, mean).astype(values.dtype)
 
 
-def _same_sites(path: Path, name: str, there: Geometry, wanted: Geometry) -> np.ndarray:
-    """Returns the numbers of the sites of a file at which data lie; refuses other places."""
-    places = _places(there), _places(wanted)
-    if np.array_equal(*places):
-        return np.arange(there.num_points)
-    if places[0].shape[1] != places[1].shape[1]:
-        problem = f"must have sites of {places[1].shape[1]} coordinates as the data, got"
-        raise DataError(path, name, f"{problem} {places[0].shape[1]}.")
+def _match_sites(path: Path, name: str, source: Geometry, target: Geometry) -> np.ndarray:
+    """Returns the indices of the target's sites among those of the source."""
+    coords, targets = _common_coords(source), _common_coords(target)
+    if np.array_equal(coords, targets):
+        return np.arange(source.num_points)
+    if coords.shape[1] != targets.shape[1]:
+        problem = f"must have {targets.shape[1]} coordinates per site, as the data, got"
+        raise DataError(path, name, f"{problem} {coords.shape[1]}.")
     from scipy.spatial import KDTree
 
-    distances, found = KDTree(places[0]).query(places[1])
-    spacing = KDTree(places[1]).query(places[1][:64], k=min(2, wanted.num_points))[0].max()
+    distances, nearest = KDTree(coords).query(targets)
+    spacing = KDTree(targets).query(targets[:64], k=min(2, len(targets)))[0].max()
     num_off = int(np.sum(distances > 0.01 * spacing))
     if num_off:
         problem = (
-            f"must be known at the sites of the data; {num_off:,} of {wanted.num_points:,} are not "
+            f"must be known at the sites of the data; {num_off:,} of {len(targets):,} are not "
             "in this file. Interpolate it to their grid first."
         )
         raise DataError(path, name, problem)
-    return np.asarray(found)
+    return np.asarray(nearest)
 
 
-def _places(geometry: Geometry) -> np.ndarray:
-    """Returns where sites are in a frame that files share: true positions, where they are known."""
+def _common_coords(geometry: Geometry) -> np.ndarray:
+    """Returns coordinates comparable between files: geographic unit vectors if known."""
     degrees = geometry.true_degrees()
-    if degrees is None:
-        return geometry.coords
-    return unit_vectors(*torch.from_numpy(degrees).unbind(-1)).numpy()
+    return geometry.coords if degrees is None else sphere_coords(*degrees.T)
 
 
 def _parameter(data: Trajectories | StaticMaps, name: str) -> Parameters:
     if name not in data.parameters:
-        there = ", ".join(data.parameters) or "none"
-        problem = f"is no parameter of the file: constants of its samples are {there}."
-        raise DataError(data.source, name, problem)
+        available = ", ".join(data.parameters) or "none"
+        raise DataError(data.source, name, f"must be a parameter of the file; it has {available}.")
     values = np.asarray(data.parameters[name], dtype=np.float64)
     if not np.isfinite(values).all():
         raise DataError(data.source, name, "must be known for every sample, got NaN.")
     return Parameters((Variable(name),), values[:, None])
 
 
-def _with_more_inputs(data: StaticMaps, chosen: ForcingConfig) -> StaticMaps:
-    """Returns maps that parameters are inputs of, too."""
+def _with_parameters(data: StaticMaps, chosen: ForcingConfig) -> StaticMaps:
+    """Returns static maps with parameters as additional inputs."""
     for flag, names in (
         ("static", chosen.static), ("forcing", chosen.forcing),
         ("time-features", chosen.time_features),
     ):  # fmt: skip
         if names:
-            problem = f"holds static maps, in which no time passes: leave out --{flag}, name"
-            raise DataError(data.source, "file", f"{problem} fields that are given with --inputs.")
+            problem = f"holds static maps, which have no time: leave out --{flag}, and name"
+            raise DataError(data.source, "file", f"{problem} input fields with --inputs.")
     if not chosen.parameters:
         return data
-    given = [_parameter(data, name) for name in chosen.parameters]
-    values = np.concatenate([one.values for one in given], 1)
-    variables = tuple(variable for one in given for variable in one.variables)
-    fetch = partial(with_numbers, data.fetch, values)
+    parameters = [_parameter(data, name) for name in chosen.parameters]
+    values = np.concatenate([parameter.values for parameter in parameters], 1)
+    variables = tuple(variable for parameter in parameters for variable in parameter.variables)
+    fetch = partial(fetch_with_scalars, data.fetch, values)
     return replace(data, inputs=(*variables, *data.inputs), fetch=fetch)
 
 
 def notes(data: Trajectories | StaticMaps) -> Sequence[str]:
-    """Returns what a user should know of the forcings: where missing values were filled."""
-    known = data.known if isinstance(data, Trajectories) else ()
-    return [forcing.note for forcing in known if forcing.note]
+    """Returns notes on the forcings for the user, such as where missing values were filled."""
+    forcings = data.known if isinstance(data, Trajectories) else ()
+    return [forcing.note for forcing in forcings if forcing.note]

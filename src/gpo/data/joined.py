@@ -1,8 +1,8 @@
-"""Several files as one: a long series in time, or one trajectory after another.
+"""Joins several files into one data set: along time, trajectories, variables or samples.
 
-Files whose times follow each other are joined along time, whatever the order of their names.
-Files that all have the same times are trajectories, or other variables of the same ones. Samples of
-static maps are counted through all files. Nothing is read before it is asked for.
+Files with consecutive times are concatenated in time, whatever the order of their names. Files
+with the same times are trajectories, or hold different variables of the same trajectories. Samples
+of static maps are concatenated. Values are read lazily.
 """
 
 import itertools
@@ -28,16 +28,16 @@ from gpo.data.geometry import Geometry
 def join(
     parts: Sequence[Trajectories], source: Path, variables: Sequence[str] = ()
 ) -> Trajectories:
-    """Returns the frames of all files; refuses what does not belong together, by name.
+    """Returns the frames of all files; raises a `DataError` that names a file that does not fit.
 
     Args:
-        parts: The files, in the order of their names.
-        source: What all of them are called in messages.
-        variables: Names of the variables in the order that is wanted; that of the files if empty.
+        parts: The files, sorted by name.
+        source: Name of the joined data in error messages.
+        variables: Names of the variables in the requested order; that of the files if empty.
     """
     groups: dict[frozenset[str], list[Trajectories]] = {}
     for part in parts:
-        groups.setdefault(frozenset(one.name for one in part.variables), []).append(part)
+        groups.setdefault(frozenset(_names(part)), []).append(part)
     names = [name for group in groups for name in group]
     if len(groups) == 1 or len(set(names)) < len(names):
         return _join_in_time(parts, source)
@@ -46,45 +46,41 @@ def join(
 
 
 def join_maps(parts: Sequence[StaticMaps], source: Path) -> StaticMaps:
-    """Returns the samples of all files, one file after the other; refuses what does not fit.
+    """Returns the samples of all files; raises a `DataError` that names a file that does not fit.
 
     Args:
-        parts: The files, in the order of their names.
-        source: What all of them are called in messages.
+        parts: The files, sorted by name.
+        source: Name of the joined data in error messages.
     """
     first = parts[0]
     for part in parts[1:]:
-        for mine, theirs in ((first.inputs, part.inputs), (first.outputs, part.outputs)):
-            _check_variables(mine, theirs, first.source, part.source)
+        _check_variables(first.inputs, part.inputs, first.source, part.source)
+        _check_variables(first.outputs, part.outputs, first.source, part.source)
         _check_parameters(first, part)
     counts = [part.num_samples for part in parts]
-    starts = tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
     return replace(
         first,
         source=source,
         geometries=_all_sites(parts, counts),
         num_samples=sum(counts),
-        fetch=_SampleReader(tuple(parts), starts),
+        fetch=_SampleReader(tuple(parts), _starts(counts)),
         parameters=_joined_parameters(parts),
     )
 
 
 def _merge(parts: Sequence[Trajectories], source: Path, variables: Sequence[str]) -> Trajectories:
-    """Returns the variables of all parts side by side, on sites and times that all of them have."""
+    """Returns the variables of all parts, which must have the same sites and times."""
     first = parts[0]
     for part in parts[1:]:
         _check_same_sites(first, part)
-        is_alike = part.num_trajectories == first.num_trajectories
-        has_times = len(part.time) == len(first.time) and np.array_equal(
-            part.time + _offset(first, part), first.time
-        )
-        if not is_alike or not has_times:
+        has_times = np.array_equal(part.time + _offset(first, part), first.time)
+        if part.num_trajectories != first.num_trajectories or not has_times:
             name, other = part.variables[0].name, first.variables[0].name
-            problem = f"of {name} must be those of {other}, to be read beside it."
+            problem = f"of {name} must be the same as of {other}, to be read together."
             raise DataError(source, "time", problem)
-    found = [one for part in parts for one in part.variables]
-    wanted = list(variables) or [one.name for one in found]
-    order = tuple([one.name for one in found].index(name) for name in wanted)
+    merged = [variable for part in parts for variable in part.variables]
+    names = [variable.name for variable in merged]
+    order = tuple(names.index(name) for name in variables or names)
     geometries = tuple(
         first.geometry(n).masked(np.any([part.geometry(n).is_masked for part in parts], 0))
         for n in range(len(first.geometries))
@@ -92,11 +88,11 @@ def _merge(parts: Sequence[Trajectories], source: Path, variables: Sequence[str]
     return replace(
         first,
         source=source,
-        variables=tuple(found[number] for number in order),
+        variables=tuple(merged[number] for number in order),
         geometries=geometries,
         fetch=RowReader(_MergedReader(tuple(parts), order)),
         candidates=tuple(
-            {one.variable.name: one for part in parts for one in part.candidates}.values()
+            {field.variable.name: field for part in parts for field in part.candidates}.values()
         ),
     )
 
@@ -105,7 +101,7 @@ def _join_in_time(parts: Sequence[Trajectories], source: Path) -> Trajectories:
     if len(parts) == 1:
         return parts[0]
     for part in parts[1:]:
-        _check_alike(parts[0], part)
+        _check_compatible(parts[0], part)
     offsets = [_offset(parts[0], part) for part in parts]
     times = [part.time + offset for part, offset in zip(parts, offsets, strict=True)]
     if all(np.array_equal(time, times[0]) for time in times[1:]):
@@ -126,8 +122,7 @@ def _series(
         if part.num_trajectories != first.num_trajectories:
             problem = f"must be {first.num_trajectories}, as in {first.source.name}."
             raise DataError(part.source, "trajectories", problem)
-    counts = [len(part.time) for part in parts]
-    starts = tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
+    starts = _starts([len(part.time) for part in parts])
     geometries = tuple(
         _common_mask([part.geometry(number) for part in parts])
         for number in range(len(first.geometries))
@@ -148,7 +143,7 @@ def _series(
 
 def _trajectories(parts: Sequence[Trajectories], source: Path) -> Trajectories:
     counts = [part.num_trajectories for part in parts]
-    starts = tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
+    starts = _starts(counts)
     return replace(
         parts[0],
         source=source,
@@ -161,10 +156,19 @@ def _trajectories(parts: Sequence[Trajectories], source: Path) -> Trajectories:
     )
 
 
+def _starts(counts: Sequence[int]) -> tuple[int, ...]:
+    """Returns the index of the first entry of each file."""
+    return tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
+
+
+def _names(data: Trajectories) -> list[str]:
+    return [variable.name for variable in data.variables]
+
+
 def _all_sites(
     parts: Sequence[Trajectories | StaticMaps], counts: Sequence[int]
 ) -> tuple[Geometry, ...]:
-    """Returns the sites of all files, one geometry where they are the same; grids must be."""
+    """Returns the sites of all files, as one geometry if they agree; grids must agree."""
     sites = tuple(
         part.geometry(n) for part, count in zip(parts, counts, strict=True) for n in range(count)
     )
@@ -182,50 +186,50 @@ def _joined_parameters(parts: Sequence[Trajectories | StaticMaps]) -> dict[str, 
 
 
 def _joined_candidates(parts: Sequence[Trajectories]) -> tuple[InputCandidate, ...]:
-    """Returns fields without a time axis of the first file, and numbers per time of all files."""
-    found: list[InputCandidate] = []
-    for one in parts[0].candidates:
+    """Returns static fields of the first file, and scalar series of all files."""
+    joined: list[InputCandidate] = []
+    for field in parts[0].candidates:
         same = [
             other
             for part in parts
             for other in part.candidates
-            if (other.variable.name, other.kind) == (one.variable.name, one.kind)
+            if (other.variable.name, other.kind) == (field.variable.name, field.kind)
         ]
-        if one.kind == "static":
-            found.append(one)
+        if field.kind == "static":
+            joined.append(field)
         elif len(same) == len(parts):
-            found.append(replace(one, read=partial(_read_all, same)))
-    return tuple(found)
+            joined.append(replace(field, read=partial(_read_all, same)))
+    return tuple(joined)
 
 
-def _read_all(candidates: Sequence[InputCandidate]) -> np.ndarray:
-    return np.concatenate([one.read() for one in candidates])
+def _read_all(series: Sequence[InputCandidate]) -> np.ndarray:
+    return np.concatenate([part.read() for part in series])
 
 
 @dataclass(frozen=True)
 class _SeriesReader:
-    """Reads frames of the files that hold them."""
+    """Reads frames from the files that contain them."""
 
     parts: tuple[Trajectories, ...]
     starts: tuple[int, ...]
 
     def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
         total = self.starts[-1] + len(self.parts[-1].time)
-        wanted = range(*times.indices(total))
-        found: list[np.ndarray] = []
+        requested = range(*times.indices(total))
+        chunks: list[np.ndarray] = []
         for part, start in zip(self.parts, self.starts, strict=True):
-            inside = [number - start for number in wanted if 0 <= number - start < len(part.time)]
+            inside = [frame - start for frame in requested if 0 <= frame - start < len(part.time)]
             if inside:
-                chosen = slice(inside[0], inside[-1] + 1, wanted.step)
-                found.append(part.frames(trajectory, chosen, sites))
-        if not found:
+                selected = slice(inside[0], inside[-1] + 1, requested.step)
+                chunks.append(part.frames(trajectory, selected, sites))
+        if not chunks:
             return self.parts[0].frames(trajectory, slice(0, 0), sites)
-        return np.concatenate(found)
+        return np.concatenate(chunks)
 
 
 @dataclass(frozen=True)
 class _TrajectoryReader:
-    """Reads frames of the file that holds a trajectory."""
+    """Reads frames from the file that contains a trajectory."""
 
     parts: tuple[Trajectories, ...]
     starts: tuple[int, ...]
@@ -237,7 +241,7 @@ class _TrajectoryReader:
 
 @dataclass(frozen=True)
 class _SampleReader:
-    """Reads the static map of a sample from the file that holds it."""
+    """Reads a sample from the file that contains it."""
 
     parts: tuple[StaticMaps, ...]
     starts: tuple[int, ...]
@@ -249,7 +253,7 @@ class _SampleReader:
 
 @dataclass(frozen=True)
 class _MergedReader:
-    """Reads frames of files that hold different variables."""
+    """Reads frames from files with different variables."""
 
     parts: tuple[Trajectories, ...]
     order: tuple[int, ...]
@@ -259,7 +263,7 @@ class _MergedReader:
         return np.concatenate(frames, -1)[..., list(self.order)]
 
 
-def _check_alike(first: Trajectories, other: Trajectories) -> None:
+def _check_compatible(first: Trajectories, other: Trajectories) -> None:
     _check_variables(first.variables, other.variables, first.source, other.source)
     is_dated = first.origin is not None
     if is_dated != (other.origin is not None) or first.time_units != other.time_units:
@@ -271,10 +275,9 @@ def _check_alike(first: Trajectories, other: Trajectories) -> None:
 def _check_variables(
     first: Sequence[Variable], other: Sequence[Variable], source: Path, other_source: Path
 ) -> None:
-    """Refuses files whose variables differ in names or units."""
-    mine, theirs = ([(v.name, v.units) for v in part] for part in (first, other))
-    if mine != theirs:
-        listed = ", ".join(f"{name} ({units or 'no units'})" for name, units in mine)
+    """Raises a `DataError` if variables differ in names or units."""
+    if list(first) != list(other):
+        listed = ", ".join(f"{part.name} ({part.units or 'no units'})" for part in first)
         problem = f"must be {listed}, as in {source.name}. Choose common ones with --var."
         raise DataError(other_source, "variables", problem)
 
@@ -287,7 +290,7 @@ def _check_parameters(first: Trajectories | StaticMaps, other: Trajectories | St
 
 
 def _offset(first: Trajectories, other: Trajectories) -> float:
-    """Returns by how much later a file counts its times from."""
+    """Returns the hours from the time origin of the first file to that of another."""
     if first.origin is None or other.origin is None:
         return 0.0
     if other.origin.calendar != first.origin.calendar:
@@ -300,16 +303,11 @@ def _offset(first: Trajectories, other: Trajectories) -> float:
 
 
 def _overlap(before: Trajectories, after: Trajectories) -> DataError:
-    def at(part: Trajectories, number: int) -> str:
-        if part.origin is not None:
-            return part.origin.labels(part.time[[number]])[0]
-        return f"{part.time[number]:g} {part.time_units}".rstrip()
-
+    start, end = after.time_labels([0])[0], before.time_labels([-1])[0]
     problem = (
-        f"begins at {at(after, 0)}, but {before.source.name} ends at {at(before, -1)}: times "
-        "overlap, and are not the same in all files. Files are one series where each begins after "
-        "the one before, and trajectories where all have the same times. Give one of them, or cut "
-        "them to the times that all have."
+        f"begins at {start}, but {before.source.name} ends at {end}: times overlap. Files must "
+        "follow each other in time, or all have the same times (then each is a trajectory). Name "
+        "one of these files only, or cut them to the same times."
     )
     return DataError(after.source, "time", problem)
 
@@ -317,9 +315,9 @@ def _overlap(before: Trajectories, after: Trajectories) -> DataError:
 def _are_same_sites(first: Geometry, second: Geometry) -> bool:
     if first.grid_shape != second.grid_shape or first.coords.shape != second.coords.shape:
         return False
-    mine, theirs = first.axis_names, second.axis_names
-    if mine != theirs and sorted(mine) == sorted(theirs):
-        # Axes in another order, of lengths that happen to fit.
+    names, others = first.axis_names, second.axis_names
+    if names != others and sorted(names) == sorted(others):
+        # The axes are permuted, although their lengths agree.
         return False
     size = max(float(np.ptp(first.coords)), 1e-300)
     return bool(np.abs(first.coords - second.coords).max() <= 1e-6 * size)
@@ -327,12 +325,12 @@ def _are_same_sites(first: Geometry, second: Geometry) -> bool:
 
 def _check_same_sites(first: Trajectories | StaticMaps, other: Trajectories | StaticMaps) -> None:
     if not _are_same_sites(first.geometry(), other.geometry()):
-        shapes = [_spell_sites(part.geometry()) for part in (other, first)]
-        problem = f"are others ({shapes[0]}) than in {first.source.name} ({shapes[1]})."
+        shape, expected = (_describe_sites(part.geometry()) for part in (other, first))
+        problem = f"must be the same as in {first.source.name} ({expected}), got {shape}."
         raise DataError(other.source, "sites", problem)
 
 
-def _spell_sites(geometry: Geometry) -> str:
+def _describe_sites(geometry: Geometry) -> str:
     if not geometry.grid_shape:
         return f"{geometry.num_points:,}"
     axes = zip(geometry.axis_names, geometry.grid_shape, strict=True)
@@ -340,13 +338,13 @@ def _spell_sites(geometry: Geometry) -> str:
 
 
 def _common_mask(geometries: Sequence[Geometry]) -> Geometry:
-    """Returns sites that are masked only where every file masks them."""
+    """Returns sites that are masked only if every file masks them."""
     weights = geometries[0].weights
     for geometry in geometries[1:]:
         both = (weights > 0) & (geometry.weights > 0)
         if not both.any():
             continue
-        # Weights sum to one in every file, of however many sites.
+        # Each file normalises the weights over its own active sites.
         scale = weights[both].sum() / geometry.weights[both].sum()
         weights = np.where(weights > 0, weights, scale * geometry.weights)
     return geometries[0].with_weights(weights)

@@ -1,9 +1,9 @@
-"""Training, validation and test splits without leakage: which frames predict which.
+"""Training, validation and test splits without leakage.
 
-A time slice is `history` frames, `lead` steps apart, that predict the frame `lead` steps after
-the last of them; so a forecast can be fed with itself. Time slices of one trajectory stay in one
-split. Where a single series is split by time, its parts lie apart by the length of a time slice
-and a lead, (history + 1) lead frames, so that no frame is in two splits or next to another one.
+A time slice has `history` input frames, `lead` steps apart, and a target frame `lead` steps after
+the last input, so forecasts can be rolled out autoregressively. All time slices of a trajectory
+belong to the same split. A single series is split in time, with gaps of (history + 1) * lead frames
+between the splits, so that no frame occurs in two splits.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ import numpy as np
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.steps import even_steps, spell_step
 
-Member = TypeVar("Member")
+Example = TypeVar("Example")
 
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """One example: frames `first` to `last` of a trajectory predict frame `target`."""
+    """An example: frames `first` to `last` of a trajectory are inputs, `target` is predicted."""
 
     trajectory: int
     first: int
@@ -30,45 +30,44 @@ class TimeSlice:
 
     @property
     def lead(self) -> int:
-        """Steps from the last frame that predicts to the one predicted."""
+        """Steps from the last input frame to the target."""
         return self.target - self.last
 
     @property
     def inputs(self) -> range:
-        """Numbers of the frames that predict."""
+        """Indices of the input frames."""
         return range(self.first, self.last + 1, self.lead)
 
 
 @dataclass(frozen=True)
-class Split(Generic[Member]):
-    """Members to train on, to choose and stop by, and to score once."""
+class Split(Generic[Example]):
+    """Examples for training, validation and testing."""
 
-    training: tuple[Member, ...]
-    validation: tuple[Member, ...]
-    test: tuple[Member, ...]
+    training: tuple[Example, ...]
+    validation: tuple[Example, ...]
+    test: tuple[Example, ...]
     kind: str
-    """trajectory, time, date, file or sample."""
+    """How the data are split: by trajectory, time, date, file or sample."""
 
 
-def owner(member: TimeSlice | int) -> int:
-    """Returns the trajectory of a time slice, or the sample of a static map."""
-    return member.trajectory if isinstance(member, TimeSlice) else member
+def owner(example: TimeSlice | int) -> int:
+    """Returns the trajectory of a time slice, or the sample index of a static map."""
+    return example.trajectory if isinstance(example, TimeSlice) else example
 
 
 def touched_frames(time_slices: Sequence[TimeSlice]) -> dict[int, list[int]]:
-    """Returns the distinct frames that time slices read or predict, by trajectory."""
-    touched: dict[int, set[int]] = {}
+    """Returns the distinct input and target frames of time slices, by trajectory."""
+    used: dict[int, set[int]] = {}
     for time_slice in time_slices:
-        touched.setdefault(time_slice.trajectory, set()).update(
-            (*time_slice.inputs, time_slice.target)
-        )
-    return {number: sorted(frames) for number, frames in touched.items()}
+        frames = (*time_slice.inputs, time_slice.target)
+        used.setdefault(time_slice.trajectory, set()).update(frames)
+    return {trajectory: sorted(frames) for trajectory, frames in used.items()}
 
 
-def evenly(members: Sequence[Member], most: int) -> list[Member]:
-    """Returns at most `most` members, evenly spaced, including the first and the last."""
-    numbers = np.unique(np.linspace(0, len(members) - 1, most).round().astype(int))
-    return [members[number] for number in numbers.tolist()]
+def evenly(examples: Sequence[Example], most: int) -> list[Example]:
+    """Returns at most `most` evenly spaced items, including the first and the last."""
+    indices = np.unique(np.linspace(0, len(examples) - 1, most).round().astype(int))
+    return [examples[index] for index in indices.tolist()]
 
 
 def split_time_slices(
@@ -78,53 +77,42 @@ def split_time_slices(
     lead: int = 1,
     fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
 ) -> Split[TimeSlice]:
-    """Splits time slices by trajectory where there are at least three, else by time.
+    """Splits time slices by trajectory if there are at least three, otherwise by time.
 
     Args:
         data: The time series.
-        history: Frames that predict, `lead` steps apart.
-        lead: Steps from the last of them to the predicted frame.
-        fractions: Of training, validation and test; they sum to one.
+        history: Number of input frames, `lead` steps apart.
+        lead: Steps from the last input frame to the target.
+        fractions: Fractions of training, validation and test, which sum to one.
     """
     if history < 1 or lead < 1:
         raise ValueError(
             f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
         )
     _check_fractions(fractions)
-    is_even = even_steps(data.time, data.origin)
+    frames, trajectories = range(len(data.time)), range(data.num_trajectories)
     if data.num_trajectories >= 3:
-        ranges = split_range(data.num_trajectories, fractions)
-        every = range(len(data.time))
-        parts = [_time_slices(numbers, every, is_even, history, lead) for numbers in ranges]
-        kind = "trajectory"
-    else:
-        numbers = range(data.num_trajectories)
-        gap = (history + 1) * lead
-        usable = len(data.time) - 2 * gap
-        if usable < 3:
-            raise _too_short(data, history, lead)
-        parts = []
-        for number, frames in enumerate(split_range(usable, fractions)):
-            moved = range(frames.start + number * gap, frames.stop + number * gap)
-            parts.append(_time_slices(numbers, moved, is_even, history, lead))
-        kind = "time"
-    if not all(parts):
+        parts = split_range(data.num_trajectories, fractions)
+        return _split(data, [(part, frames) for part in parts], history, lead, "trajectory")
+    gap = (history + 1) * lead
+    usable = len(data.time) - 2 * gap
+    if usable < 3:
         raise _too_short(data, history, lead)
-    return Split(parts[0], parts[1], parts[2], kind)
+    parts = enumerate(split_range(usable, fractions))
+    shifted = [range(part.start + n * gap, part.stop + n * gap) for n, part in parts]
+    return _split(data, [(trajectories, part) for part in shifted], history, lead, "time")
 
 
 def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[TimeSlice, ...]:
-    """Returns the time slices of a whole series, none of which crosses a gap in time."""
-    frames = range(len(data.time))
-    found = _time_slices(
-        range(data.num_trajectories), frames, even_steps(data.time, data.origin), history, lead
-    )
-    if not found:
+    """Returns all time slices of a series that do not cross a gap in time."""
+    is_even, frames = even_steps(data.time, data.origin), range(len(data.time))
+    result = _time_slices(range(data.num_trajectories), frames, is_even, history, lead)
+    if not result:
         raise ValueError(
-            f"{data.source} must have more than {history * lead} frames in a row for "
+            f"{data.source} must have more than {history * lead} consecutive frames for "
             f"history={history} and lead={lead}, got {len(data.time)}."
         )
-    return found
+    return result
 
 
 def split_by_date(
@@ -135,15 +123,15 @@ def split_by_date(
     history: int = 1,
     lead: int = 1,
 ) -> Split[TimeSlice]:
-    """Splits all trajectories at two times; each part ends a time slice and a lead early.
+    """Splits all trajectories at two times, with (history + 1) * lead unused frames before each.
 
     Args:
         data: The time series.
-        validation_from: Date or time of the first validation frame; the last tenth of the frames
-            before the test is for validation when not given.
+        validation_from: Date or time of the first validation frame; by default, the last tenth
+            of the frames before the test is used.
         test_from: Date or time of the first test frame.
-        history: Frames that predict, `lead` steps apart.
-        lead: Steps from the last of them to the predicted frame.
+        history: Number of input frames, `lead` steps apart.
+        lead: Steps from the last input frame to the target.
     """
     test = _first_frame(data, "test_from", test_from)
     if validation_from is None:
@@ -156,57 +144,65 @@ def split_by_date(
 def split_by_file(
     data: Trajectories, count: int, *, history: int = 1, lead: int = 1
 ) -> Split[TimeSlice]:
-    """Tests on the last files, and validates on as many before them.
+    """Splits by file: the last files are for testing, as many before them for validation.
 
     Args:
         data: The time series of several files.
-        count: How many files.
-        history: Frames that predict, `lead` steps apart.
-        lead: Steps from the last of them to the predicted frame.
+        count: Number of files for testing.
+        history: Number of input frames, `lead` steps apart.
+        lead: Steps from the last input frame to the target.
     """
     num_files = 1 if data.files is None else len(data.files.starts)
     if data.files is None or num_files < 2 * count + 1:
         raise ValueError(
-            f"`test_files` must leave files to train on: {count} for the test and {count} for "
-            f"validation, but {data.source} is {num_files} file(s)."
+            f"`test_files` must leave files to train on: {count} are for testing and {count} for "
+            f"validation, but {data.source} is {num_files} file(s). Use fewer, or more files."
         )
     validation, test = data.files.starts[-2 * count], data.files.starts[-count]
     if data.files.kind == "series":
         return _split_at(data, validation, test, history, lead, "file")
-    is_even, every = even_steps(data.time, data.origin), range(len(data.time))
-    ends = (0, validation, test, data.num_trajectories)
-    parts = [_time_slices(range(*pair), every, is_even, history, lead) for pair in pairwise(ends)]
-    if not all(parts):
+    frames, ends = range(len(data.time)), (0, validation, test, data.num_trajectories)
+    parts = [(range(*pair), frames) for pair in pairwise(ends)]
+    return _split(data, parts, history, lead, "file")
+
+
+def _split(
+    data: Trajectories, parts: Sequence[tuple[range, range]], history: int, lead: int, kind: str
+) -> Split[TimeSlice]:
+    """Splits by ranges of trajectories and frames for training, validation and test."""
+    is_even = even_steps(data.time, data.origin)
+    training, validation, test = (_time_slices(*part, is_even, history, lead) for part in parts)
+    if not (training and validation and test):
         raise _too_short(data, history, lead)
-    return Split(parts[0], parts[1], parts[2], "file")
+    return Split(training, validation, test, kind)
 
 
 def _split_at(
     data: Trajectories, validation: int, test: int, history: int, lead: int, kind: str
 ) -> Split[TimeSlice]:
-    """Splits at two frames, at which validation and test begin."""
+    """Splits at the first validation frame and the first test frame."""
     is_even, gap = even_steps(data.time, data.origin), (history + 1) * lead
-    numbers = range(data.num_trajectories)
+    trajectories = range(data.num_trajectories)
     ranges = (range(validation - gap), range(validation, test - gap), range(test, len(data.time)))
-    parts = [_time_slices(numbers, frames, is_even, history, lead) for frames in ranges]
+    parts = [_time_slices(trajectories, frames, is_even, history, lead) for frames in ranges]
     for name, part in zip(("training", "validation", "test"), parts, strict=True):
         if not part:
             raise ValueError(
                 f"`data` must have {name} examples, got none: validation begins at frame "
                 f"{validation} and the test at frame {test} of {len(data.time)}, and {gap} frames "
-                f"before each are left out for history={history} and lead={lead}."
+                f"before each are unused for history={history} and lead={lead}."
             )
     return Split(parts[0], parts[1], parts[2], kind)
 
 
 def _first_frame(data: Trajectories, name: str, text: str) -> int:
-    """Returns the number of the first frame at or after a date, or a time where there are none."""
+    """Returns the index of the first frame at or after a date or time."""
     try:
         time = data.time_of(text)
     except ValueError as error:
         raise ValueError(f"`{name}` {error}") from error
-    found = int(np.searchsorted(data.time, time - 1e-9 * max(1.0, abs(time))))
-    if not 0 < found < len(data.time):
+    frame = int(np.searchsorted(data.time, time - 1e-9 * max(1.0, abs(time))))
+    if not 0 < frame < len(data.time):
         first, last = data.time[0], data.time[-1]
         ends = (f"{first:g}", f"{last:g}")
         if data.origin is not None:
@@ -214,13 +210,13 @@ def _first_frame(data: Trajectories, name: str, text: str) -> int:
         raise ValueError(
             f"`{name}` must lie within the data, which go from {ends[0]} to {ends[1]}, got {text}."
         )
-    return found
+    return frame
 
 
 def split_samples(
     data: StaticMaps, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
 ) -> Split[int]:
-    """Returns the numbers of the samples of all splits, in the order of the file."""
+    """Returns the sample indices of all splits, in the order of the file."""
     _check_fractions(fractions)
     if data.num_samples < 3:
         raise ValueError(
@@ -246,7 +242,7 @@ def _check_fractions(fractions: tuple[float, float, float]) -> None:
 def _time_slices(
     trajectories: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
 ) -> tuple[TimeSlice, ...]:
-    """Returns all time slices inside `frames` that cross no gap in time."""
+    """Returns all time slices inside `frames` that do not cross a gap in time."""
     span = history * lead
     starts = [s for s in range(frames.start, frames.stop - span) if is_even[s : s + span].all()]
     return tuple(
@@ -263,9 +259,9 @@ def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
     if not is_even.all():
         step = spell_step(data.time_step, data.time_units)
         got += f", between which {(~is_even).sum()} of {len(is_even)} steps are not {step} long"
-        help_ = "Write them at even times first, such as ds.interp(time=...) of xarray does."
+        help_ = "Interpolate to regular times first, for example with xarray: ds.interp(time=...)."
     elif history == lead == 1:
-        help_ = "Give more of them, in several files perhaps: --data 'folder/*.nc'."
+        help_ = "Add frames, for example from several files: --data 'folder/*.nc'."
     return ValueError(
         f"`data` must have enough frames for history={history} and lead={lead} in all three "
         f"splits, got {got}. {help_}"

@@ -1,7 +1,7 @@
-"""How frames follow each other: by steps of one length, or by calendar months.
+"""Time steps between frames: steps of one length, or calendar months.
 
-A month has 28 to 31 days. To leave out all steps but those of the usual length would leave a monthly
-series without history and with half of its examples.
+Months have 28 to 31 days, so a monthly series would lose half of its examples if only steps of the
+most frequent length were used. All calendar months therefore count as the same step.
 """
 
 import numpy as np
@@ -9,47 +9,47 @@ import numpy as np
 from gpo.data.dates import TimeOrigin
 
 MONTH = 730.485
-"""Hours of a month in the mean over many years, which stands for the step of monthly frames."""
-SHORTEST, LONGEST = 28 * 24 - 1.0, 31 * 24 + 1.0
-"""Hours of a month, at least and at most."""
+"""Mean hours of a month, the nominal step of monthly frames."""
+MIN_MONTH, MAX_MONTH = 28 * 24 - 1.0, 31 * 24 + 1.0
+"""Shortest and longest month, in hours."""
 TOLERANCE = 1e-3
-"""Part of a step by which another one of its length may differ."""
+"""Relative difference up to which two steps have the same length."""
 
 
 def usual_step(time: np.ndarray, origin: TimeOrigin | None) -> float:
-    """Returns the commonest time from frame to frame; one where there is a single frame.
+    """Returns the most frequent step between frames; 1 for a single frame.
 
     Args:
         time: Times of the frames, increasing.
-        origin: The date of time zero, where frames have dates; times are hours then.
+        origin: Date of time zero if frames have dates; times are then in hours.
     """
     steps = np.diff(time)
     if len(steps) == 0:
         return 1.0
-    return MONTH if _are_months(steps, origin) else _commonest(steps)
+    return MONTH if _are_months(steps, origin) else _most_frequent(steps)
 
 
 def even_steps(time: np.ndarray, origin: TimeOrigin | None) -> np.ndarray:
-    """Returns, for every step between frames, whether it is of the usual length, or a month."""
+    """Returns whether each step between frames has the most frequent length, or is a month."""
     steps = np.diff(time)
     if len(steps) == 0:
         return np.zeros(0, dtype=bool)
     if _are_months(steps, origin):
         return is_month(steps)
-    usual = _commonest(steps)
+    usual = _most_frequent(steps)
     return np.abs(steps - usual) < TOLERANCE * usual
 
 
 def later_times(
     start: float, num_steps: np.ndarray, step: float, origin: TimeOrigin | None
 ) -> np.ndarray:
-    """Returns the times after some numbers of steps: dates of later months where a step is one.
+    """Returns the times after numbers of steps, by the calendar if the step is a month.
 
     Args:
-        start: Where counting begins.
-        num_steps: How many steps.
-        step: Length of one, as `usual_step` returns it.
-        origin: The date of time zero, where there are dates.
+        start: Time of the first frame.
+        num_steps: Numbers of steps.
+        step: Length of a step, as `usual_step` returns it.
+        origin: Date of time zero, if frames have dates.
     """
     if step == MONTH and origin is not None:
         return origin.months_later(start, num_steps)
@@ -57,17 +57,17 @@ def later_times(
 
 
 def is_month(steps: np.ndarray) -> np.ndarray:
-    """Returns which steps, in hours, may be a month."""
-    return (steps >= SHORTEST) & (steps <= LONGEST)
+    """Returns which steps, in hours, have the length of a month."""
+    return (steps >= MIN_MONTH) & (steps <= MAX_MONTH)
 
 
 def spell_step(step: float, units: str) -> str:
-    """Returns a step in words."""
+    """Returns a time step as text."""
     return "1 month" if step == MONTH else f"{step:g} {units or '(no units)'}"
 
 
-def _commonest(steps: np.ndarray) -> float:
-    """Returns the length that most steps have within the tolerance; of several the shortest."""
+def _most_frequent(steps: np.ndarray) -> float:
+    """Returns the length that most steps have within the tolerance; the shortest of several."""
     middle = float(np.median(steps))
     if np.abs(steps - middle).max() < TOLERANCE * middle:
         return middle
@@ -79,8 +79,8 @@ def _commonest(steps: np.ndarray) -> float:
 
 
 def _are_months(steps: np.ndarray, origin: TimeOrigin | None) -> bool:
-    """Tells whether most steps are months, and not all of one length: thirty days are no month."""
+    """Returns whether most steps are months; steps that all have one length are not."""
     if origin is None or np.ptp(steps) <= TOLERANCE * steps.max():
         return False
-    found = steps[is_month(steps)]
-    return len(found) > len(steps) / 2 and bool(np.ptp(found) > TOLERANCE * found.max())
+    months = steps[is_month(steps)]
+    return len(months) > len(steps) / 2 and bool(np.ptp(months) > TOLERANCE * months.max())

@@ -1,13 +1,14 @@
-"""Summary statistics of a data set: ranges and missing values of every variable."""
+"""Ranges and missing values of each variable, and frames to inspect."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
 
-MAX_NUMBERS = 20_000_000
-"""Above this many numbers, ranges come from evenly spaced frames."""
+MAX_VALUES = 20_000_000
+"""Number of values above which only evenly spaced frames are read."""
 
 
 @dataclass(frozen=True)
@@ -25,64 +26,70 @@ class Range:
 
 @dataclass(frozen=True)
 class Summary:
-    """Ranges of all variables, and which part of the data they come from."""
+    """Ranges of all variables, and the part of the data that was read."""
 
     ranges: tuple[Range, ...]
-    looked_at: str
+    coverage: str
+    """Number of frames or samples that were read, and of all."""
 
 
 def summarise(data: Trajectories | StaticMaps) -> Summary:
-    """Returns ranges over the whole data set, or over evenly spaced parts where it is large."""
+    """Returns ranges over the whole data set, or over evenly spaced frames if it is large."""
     if isinstance(data, StaticMaps):
-        return _summarise_maps(data)
-    per_frame = data.geometry().num_points * len(data.variables)
-    num_frames = data.num_trajectories * len(data.time)
-    stride = max(1, -(-num_frames * per_frame // MAX_NUMBERS))
-    tallies = [_Tally() for _ in data.variables]
-    looked = 0
+        variables, count, unit = (*data.inputs, *data.outputs), data.num_samples, "samples"
+    else:
+        count, unit = data.num_trajectories * len(data.time), "frames"
+        variables = data.variables
+    stride = max(1, -(-count * data.geometry().num_points * len(variables) // MAX_VALUES))
+    statistics = [_Statistics() for _ in variables]
+    for values in _values(data, stride):
+        for channel, part in enumerate(statistics):
+            part.add(values[..., channel])
+    pairs = zip(statistics, variables, strict=True)
+    ranges = tuple(part.range(variable.name, variable.units) for part, variable in pairs)
+    return Summary(ranges, f"{-(-count // stride)} of {count} {unit}")
+
+
+def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray]:
+    """Yields the values of every n-th sample, or of every n-th frame of all trajectories."""
+    if isinstance(data, StaticMaps):
+        for sample in range(0, data.num_samples, stride):
+            yield np.concatenate(data.sample(sample), axis=-1)
+        return
     for trajectory in range(data.num_trajectories):
         first = (-trajectory * len(data.time)) % stride
-        if first >= len(data.time):
-            continue
-        values = data.frames(trajectory, slice(first, None, stride))
-        looked += len(values)
-        for channel, tally in enumerate(tallies):
-            tally.add(values[..., channel])
-    ranges = tuple(t.range(v.name, v.units) for t, v in zip(tallies, data.variables, strict=True))
-    return Summary(ranges, f"{looked} of {num_frames} frames")
+        if first < len(data.time):
+            yield data.frames(trajectory, slice(first, None, stride))
 
 
-def _summarise_maps(data: StaticMaps) -> Summary:
-    per_sample = data.geometry().num_points * (len(data.inputs) + len(data.outputs))
-    stride = max(1, -(-data.num_samples * per_sample // MAX_NUMBERS))
-    variables = (*data.inputs, *data.outputs)
-    tallies = [_Tally() for _ in variables]
-    numbers = range(0, data.num_samples, stride)
-    for number in numbers:
-        values = np.concatenate(data.sample(number), axis=-1)
-        for channel, tally in enumerate(tallies):
-            tally.add(values[..., channel])
-    ranges = tuple(t.range(v.name, v.units) for t, v in zip(tallies, variables, strict=True))
-    return Summary(ranges, f"{len(numbers)} of {data.num_samples} samples")
+def spaced_frames(data: Trajectories | StaticMaps, most: int) -> Iterator[np.ndarray]:
+    """Yields evenly spaced samples, or frames of the first trajectory, as (points, variables)."""
+    is_static = isinstance(data, StaticMaps)
+    count = data.num_samples if is_static else len(data.time)
+    for index in np.unique(np.linspace(0, count - 1, most).astype(int)).tolist():
+        if is_static:
+            yield np.concatenate(data.sample(index), -1)
+        else:
+            yield data.frames(0, slice(index, index + 1))[0]
 
 
-class _Tally:
+class _Statistics:
     """Running minimum, mean, maximum and count of finite values."""
 
     def __init__(self) -> None:
         self.low, self.high, self.total = np.inf, -np.inf, 0.0
-        self.finite = self.seen = 0
+        self.num_finite = self.num_values = 0
 
     def add(self, values: np.ndarray) -> None:
         finite = values[np.isfinite(values)].astype(np.float64)
-        self.seen += values.size
-        self.finite += finite.size
+        self.num_values += values.size
+        self.num_finite += finite.size
         if finite.size:
             self.low = min(self.low, float(finite.min()))
             self.high = max(self.high, float(finite.max()))
             self.total += float(finite.sum())
 
     def range(self, name: str, units: str) -> Range:
-        mean = self.total / self.finite if self.finite else float("nan")
-        missing = 1 - self.finite / self.seen
+        mean = self.total / self.num_finite if self.num_finite else float("nan")
+        missing = 1 - self.num_finite / self.num_values
         return Range(name, units, self.low, mean, self.high, missing)

@@ -1,4 +1,4 @@
-"""Units of measurement that are converted into each other: a small table, in any common spelling."""
+"""Conversion between common units of measurement, in any common spelling."""
 
 import re
 
@@ -35,7 +35,7 @@ TABLE: dict[str, dict[str, tuple[float, float]]] = {
     "angle": {"degree": (1, 0), "radian": (57.29577951308232, 0)},
     "duration": {"s": (1, 0), "min": (60, 0), "h": (3600, 0), "d": (86400, 0)},
 }
-"""Factor and offset that turn a unit into the first of its row."""
+"""Factor and offset that convert a unit to the first unit of its row."""
 
 SPELLINGS = {
     **dict.fromkeys(("kelvin", "Kelvin", "degK", "deg_K"), "K"),
@@ -59,79 +59,79 @@ SPELLINGS = {
     **dict.fromkeys(("hr", "hour", "hours"), "h"),
     **dict.fromkeys(("day", "days"), "d"),
 }
-"""Other names of a unit."""
+"""Canonical unit by alternative spelling."""
 
 SYMBOLS = {
     **{"degC": "°C", "degF": "°F", "degree": "°", "radian": "rad", "1": ""},
     **dict.fromkeys(("degree_north", "degrees_north", "degree_N", "degrees_N"), "°N"),
     **dict.fromkeys(("degree_east", "degrees_east", "degree_E", "degrees_E"), "°E"),
 }
-"""How people write some units."""
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-"""Digits of powers."""
+"""Symbols of units in plots and tables."""
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def canonical(units: str) -> str:
-    """Returns one spelling for all: m/s, m s**-1 and m.s^-1 are `m s-1`; factors are sorted."""
+    """Returns the canonical spelling: m/s, m s**-1 and m.s^-1 become `m s-1`, factors sorted."""
     text = units.strip()
     if text in SPELLINGS:
         return SPELLINGS[text]
     text = text.replace("**", "").replace("^", "")
-    above, *below = re.split(r"\s*/\s*", text)
-    factors = [_factor(part) for part in re.split(r"[\s.·*]+", above) if part and part != "1"]
-    for denominator in below:
+    numerator, *denominators = re.split(r"\s*/\s*", text)
+    factors = [_factor(part) for part in re.split(r"[\s.·*]+", numerator) if part and part != "1"]
+    for denominator in denominators:
         factors += [_inverse(_factor(part)) for part in re.split(r"[\s.·*]+", denominator) if part]
     return " ".join(sorted(factors)) or text
 
 
 def readable(units: str) -> str:
-    """Returns units as people write them: m s**-1, m/s and m s-1 are m s⁻¹, degC is °C.
+    """Returns units for display: m s**-1, m/s and m s-1 become m s⁻¹, degC becomes °C.
 
-    What is no product of powers is returned as it is; what is dimensionless is empty.
+    Text that is not a product of powers is returned unchanged; dimensionless units are empty.
     """
     text = units.strip()
     if SPELLINGS.get(text, text) in SYMBOLS:
         return SYMBOLS[SPELLINGS.get(text, text)]
-    above, *below = re.split(r"\s*/\s*", text.replace("**", "").replace("^", ""))
-    factors = [(part, 1) for part in re.split(r"[\s.·*]+", above) if part not in ("", "1")]
-    factors += [(part, -1) for place in below for part in re.split(r"[\s.·*]+", place) if part]
-    shown = [_shown(part, sign) for part, sign in factors]
-    return text if None in shown else " ".join(part for part in shown if part)
+    numerator, *denominators = re.split(r"\s*/\s*", text.replace("**", "").replace("^", ""))
+    factors = [(part, 1) for part in re.split(r"[\s.·*]+", numerator) if part not in ("", "1")]
+    for denominator in denominators:
+        factors += [(part, -1) for part in re.split(r"[\s.·*]+", denominator) if part]
+    symbols = [_symbol(part, sign) for part, sign in factors]
+    return text if None in symbols else " ".join(symbol for symbol in symbols if symbol)
 
 
-def _shown(part: str, sign: int) -> str | None:
-    """Returns a factor with its power raised; None where it is no name with a power."""
-    found = re.fullmatch(r"([^\W\d_]+|%|°)([+-]?\d+)?", part)
-    if found is None:
+def _symbol(part: str, sign: int) -> str | None:
+    """Returns a factor with a superscript power; None if it is not a name with a power."""
+    match = re.fullmatch(r"([^\W\d_]+|%|°)([+-]?\d+)?", part)
+    if match is None:
         return None
-    name = SPELLINGS.get(found[1], found[1])
-    power = sign * int(found[2] or 1)
-    return SYMBOLS.get(name, name) + ("" if power == 1 else str(power).translate(RAISED))
+    name = SPELLINGS.get(match[1], match[1])
+    power = sign * int(match[2] or 1)
+    return SYMBOLS.get(name, name) + ("" if power == 1 else str(power).translate(SUPERSCRIPTS))
 
 
-def conversion(have: str, want: str) -> tuple[float, float] | None:
-    """Returns factor and offset from one unit to another; nothing where the table has no way."""
-    have, want = canonical(have), canonical(want)
-    if have == want:
+def conversion(source: str, target: str) -> tuple[float, float] | None:
+    """Returns factor and offset from one unit to another; None if they cannot be converted."""
+    source, target = canonical(source), canonical(target)
+    if source == target:
         return 1.0, 0.0
     for row in TABLE.values():
-        if have in row and want in row:
-            (factor, offset), (other, base) = row[have], row[want]
-            return factor / other, (offset - base) / other
+        if source in row and target in row:
+            (factor, offset), (target_factor, target_offset) = row[source], row[target]
+            return factor / target_factor, (offset - target_offset) / target_factor
     return None
 
 
 def _factor(part: str) -> str:
-    """Returns one factor in its usual spelling, with its exponent."""
-    found = re.fullmatch(r"(.*?)([+-]?\d+)?", part)
-    assert found is not None
-    name, power = found[1], found[2] or "1"
+    """Returns a factor in its canonical spelling, with its exponent."""
+    match = re.fullmatch(r"(.*?)([+-]?\d+)?", part)
+    assert match is not None
+    name, power = match[1], match[2] or "1"
     name = SPELLINGS.get(name, name)
     return name + ("" if int(power) == 1 else str(int(power)))
 
 
 def _inverse(factor: str) -> str:
-    found = re.fullmatch(r"(.*?)(-?\d+)?", factor)
-    assert found is not None
-    power = -int(found[2] or 1)
-    return found[1] + ("" if power == 1 else str(power))
+    match = re.fullmatch(r"(.*?)(-?\d+)?", factor)
+    assert match is not None
+    power = -int(match[2] or 1)
+    return match[1] + ("" if power == 1 else str(power))

@@ -1,5 +1,6 @@
-"""Scores of a trained model: numbers, never pictures.
+"""Scores of a trained model: numbers only.
 
-`score.py` evaluates a test split and calls the others: references, rollouts, spectra and transfer to
-other sites. `results.py` is the file `results.json`; `example.py` the example that the report shows.
+`score.py` evaluates a test split and calls the other modules: references, rollouts, spectra and
+transfer to other sites. `registry.py` lists metrics and reference forecasts. `results.py` reads and
+writes `results.json`; `example.py` holds the example that the report shows.
 """

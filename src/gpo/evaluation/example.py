@@ -1,7 +1,7 @@
-"""The test example that the report shows: its prediction and the activity of the layers.
+"""The test example that the report shows: its prediction and the activations of the layers.
 
 `gpo evaluate` writes it as `example.npz` beside `results.json`, so that figures of the prediction and
-of the layers need no model.
+of the layers do not need the model.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gpo.atomic_files import file_problem, whole_file
 from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.evaluation.references import is_reconstruction
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.limits import size_problem
@@ -26,31 +27,31 @@ FILE_NAME = "example.npz"
 
 @dataclass(frozen=True)
 class ShownExample:
-    """What a model makes of the last test example, at its sites."""
+    """Prediction and layer activations of the last test example, at its sites."""
 
     predicted: Float[np.ndarray, "points outputs"]
     """In the units of the data."""
     activations: Float[np.ndarray, "states points"]
-    r"""$\sum z^2$ (paper) or $\sum h^2$ (geometric) before the first layer and after every one; empty
+    r"""$\sum z^2$ (paper) or $\sum h^2$ (geometric) before the first layer and after each layer; empty
     for baselines."""
     windows: Float[np.ndarray, "layers points"]
-    """The content window of every layer that varies most over the sites; empty for waves."""
+    """The window of each layer that varies most over the sites; empty for layers of waves."""
 
     @classmethod
     @torch.no_grad()
     def of(cls, forecaster: Forecaster, example: Example) -> "ShownExample":
-        """Predicts an example; its first sample is kept."""
+        """Returns prediction and activations of the first sample of an example."""
         coords, weights = example.coords, example.site_weights
         predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
-        nothing = np.zeros((0, len(predicted)), dtype=np.float32)
+        empty = np.zeros((0, len(predicted)), dtype=np.float32)
         operator = forecaster.model.operator
         if operator is None or forecaster.reconstructs:
-            return cls(predicted, nothing, nothing)
+            return cls(predicted, empty, empty)
         values = forecaster.normalised_input(example.frames)
         trace = operator.trace(values, coords, weights=weights)
         activations = [state[0].square().sum(-1).numpy() for state in trace.states]
         windows = [_most_local(windows[0]).numpy() for windows in trace.windows]
-        return cls(predicted, np.stack(activations), np.stack(windows) if windows else nothing)
+        return cls(predicted, np.stack(activations), np.stack(windows) if windows else empty)
 
     def save(self, folder: Path) -> None:
         """Writes `example.npz`."""
@@ -65,31 +66,32 @@ class ShownExample:
         if problem is not None:
             raise CheckpointError(f"{path} {problem}")
         try:
-            # An open file rather than a path: numpy leaves a broken file open.
+            # Opened here, because numpy does not close a corrupt file.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                needed = sum(member.file_size for member in stored.zip.infolist())
-                problem = size_problem(needed, path.stat().st_size)
+                num_bytes = sum(entry.file_size for entry in stored.zip.infolist())
+                problem = size_problem(num_bytes, path.stat().st_size)
                 if problem is not None:
                     raise ValueError(f"what {problem}")
                 return cls(**stored)
         except FileNotFoundError:
             raise
         except Exception as error:
-            # Of a zip file, of its members, of arrays, of names: every library has its own errors.
-            again = f"Make it again: gpo evaluate {folder}"
+            # Corrupt zip files, arrays and names raise errors of several libraries.
             raise CheckpointError(
-                f"{path}: must be what gpo wrote, got {error}. {again}"
+                f"{path}: must be a file that gpo evaluate wrote, got {error}. "
+                f"Write it again: gpo evaluate {folder}"
             ) from error
 
 
 def last_example(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
+    forecaster: Forecaster, data: Trajectories | StaticMaps, samples: Sequence[Any]
 ) -> Example:
     """Returns the last example of a split."""
-    reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
-    return make_examples(data, members[-1:], reconstructs=reconstructs)[0]
+    reconstructs = is_reconstruction(forecaster, data)
+    return make_examples(data, samples[-1:], reconstructs=reconstructs)[0]
 
 
 def _most_local(windows: Float[Tensor, "heads points modes"]) -> Float[Tensor, " points"]:
+    """Returns the window with the largest standard deviation over the points."""
     flat = windows.permute(0, 2, 1).flatten(0, 1)
     return flat[flat.std(-1).argmax()]

@@ -1,8 +1,8 @@
-"""Why a model does not beat a reference, in one sentence with its evidence.
+"""Diagnosis: why a model does not beat a reference, in one sentence with the supporting numbers.
 
-What is looked at: how many examples there are; whether anything changes from input to target, and
-whether successive changes undo each other, as noise does; whether the scored data are like those
-of training; how the model does on its own training examples; and how training ended.
+It considers the number of examples; whether the fields change from input to target, and whether
+successive changes cancel, as noise does; whether the scored data resemble the training data; the error
+on training examples; and the end of the training curve.
 """
 
 import math
@@ -16,34 +16,34 @@ from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.verdict import MIN_BLOCKS, Comparison
 
 SMALL_CHANGE = 0.01
-"""A change from input to target of so many standard deviations is next to nothing."""
-NOISE = -0.35
-"""Correlation of successive changes below which they undo each other; of pure noise it is -1/2."""
-SHIFT = 0.5
-"""Standard deviations by which a mean may differ from that of training."""
-OTHER = 1.5
-"""Factor by which a spread, or the size of changes, may differ from that of training."""
-OVERFIT = 0.8
-"""Part of its error elsewhere below which a model is better on training examples than it can be."""
-FEW_STEPS = 200
-"""Steps of training below which it was short."""
-FALLING = 0.03
-"""Part by which the validation error fell in the last fifth of the epochs of a run that was too short."""
-NUM_LOOKS = 32
-"""Examples of training in which successive changes are compared."""
+"""Change from input to target, in standard deviations, below which persistence is nearly exact."""
+NOISE_CORRELATION = -0.35
+"""Correlation of successive changes below which they count as noise; white noise has -1/2."""
+MAX_MEAN_SHIFT = 0.5
+"""Largest difference of means, in standard deviations, between data that are alike."""
+MAX_SPREAD_RATIO = 1.5
+"""Largest ratio of standard deviations, or of changes, between data that are alike."""
+OVERFIT_RATIO = 0.8
+"""Ratio of the error on training examples to that on other data below which a model overfits."""
+MIN_STEPS = 200
+"""Number of training steps below which training was short."""
+MIN_IMPROVEMENT = 0.03
+"""Relative fall of the validation error over the last fifth of the epochs that counts as still falling."""
+MAX_CORRELATED_EXAMPLES = 32
+"""Number of training examples over which successive changes are correlated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCurve:
-    """How training went."""
+    """Number of steps and validation errors of a training run."""
 
     num_steps: int
     scores: Sequence[float] = ()
-    """Validation error after every epoch."""
+    """Validation error after each epoch."""
 
     @property
     def last_fall(self) -> float:
-        """By which part the best validation error fell in the last fifth of the epochs."""
+        """Relative fall of the best validation error over the last fifth of the epochs."""
         start = len(self.scores) - len(self.scores) // 5
         before = min(self.scores[:start], default=math.inf)
         if not math.isfinite(before) or before <= 0:
@@ -52,174 +52,176 @@ class TrainingCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitEvidence:
-    """What is known of the examples of a split."""
+class SplitDiagnostics:
+    """Statistics of the examples of a split."""
 
     comparisons: Mapping[str, Comparison]
-    """With every reference."""
+    """Comparisons by reference."""
     num_examples: int
     mean_shift: Mapping[str, float] = field(default_factory=dict)
-    """By variable: its mean less that of training, in standard deviations of training."""
+    """By variable: its mean minus that of training, in standard deviations of training."""
     spread: Mapping[str, float] = field(default_factory=dict)
     """By variable: its standard deviation relative to that of training."""
     change: float | None = None
-    """Root mean square change from input to target, in standard deviations; none of maps."""
+    """Root mean square change from input to target, in standard deviations; None for static maps."""
     change_in_training: float | None = None
 
 
 def explain(
     reference: str,
-    splits: Mapping[str, SplitEvidence],
+    splits: Mapping[str, SplitDiagnostics],
     training: Comparison | None,
     num_training: int,
     curve: TrainingCurve | None = None,
     change_correlation: float | None = None,
 ) -> str:
-    """Returns why a model does not beat a reference everywhere; nothing where it does.
+    """Returns why a model does not beat a reference on all splits; empty where it does.
 
     Args:
-        reference: Its name.
-        splits: Test and, where it was scored, validation data, by name.
-        training: How the model compares with the reference on training examples.
-        num_training: Training examples that there are.
-        curve: How training went.
-        change_correlation: Between successive changes of the training data.
+        reference: Name of the reference.
+        splits: Statistics of the test data and, where scored, the validation data, by name.
+        training: Comparison with the reference on training examples.
+        num_training: Number of training examples.
+        curve: The training curve.
+        change_correlation: Correlation of successive changes in the training data.
     """
-    lost = {
+    not_beaten = {
         name: split
         for name, split in splits.items()
         if reference in split.comparisons and split.comparisons[reference].outcome != "better"
     }
-    if not lost:
+    if not not_beaten:
         return ""
-    found = [_few(name, split) for name, split in lost.items()]
-    # Where it is better on the few examples that there are, more of them is all that lacks.
-    lost = {
+    reasons = [_few_examples(name, split) for name, split in not_beaten.items()]
+    # Where the model is better on too few examples, their number is the only reason.
+    not_beaten = {
         name: split
-        for name, split in lost.items()
+        for name, split in not_beaten.items()
         if split.num_examples >= MIN_BLOCKS or not split.comparisons[reference].ratio < 1
     }
-    if not lost:
-        return f"Why not proven better than {reference}: {'; '.join(found)}."
+    if not not_beaten:
+        return f"Why the model is not proven better than {reference}: {'; '.join(reasons)}."
     is_persistence = reference == "persistence"
-    found += [
-        *(_still(name, split) for name, split in lost.items() if is_persistence),
+    reasons += [
+        *(_small_change(name, split) for name, split in not_beaten.items() if is_persistence),
         _noise(change_correlation) if is_persistence else "",
-        *(_unlike(name, split) for name, split in lost.items()),
-        _forgotten(reference, lost),
-        _fitted(reference, lost, training, num_training),
-        _short(curve),
+        *(_different_data(name, split) for name, split in not_beaten.items()),
+        _uninformative_input(reference, not_beaten),
+        _fit(reference, not_beaten, training, num_training),
+        _short_training(curve),
     ]
-    told = "; ".join(dict.fromkeys(sentence for sentence in found if sentence))
-    if not told:
-        told = (
-            "no cause found (examples are enough, fields change, data are like those of training, "
-            "the model is not better on training examples, and training had levelled off)"
+    text = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+    if not text:
+        text = (
+            "no cause found (there are enough examples, the fields change, the data resemble the "
+            "training data, the model does not overfit, and the validation error has levelled off)"
         )
-    return f"Why not better than {reference} on {' and '.join(lost)} data: {told}."
+    return f"Why the model does not beat {reference} on {' and '.join(not_beaten)} data: {text}."
 
 
-def change_correlation(data: Trajectories, windows: Sequence[TimeSlice]) -> float | None:
-    """Returns the correlation of a change with the one before it; None where there are no such."""
+def change_correlation(data: Trajectories, time_slices: Sequence[TimeSlice]) -> float | None:
+    """Returns the correlation of successive changes; None where there are none."""
     products, squares = 0.0, np.zeros(2)
-    long = [window for window in windows if window.last >= window.lead]
-    for window in evenly(long, NUM_LOOKS) if long else ():
-        times = slice(window.last - window.lead, window.target + 1, window.lead)
-        weights = data.geometry(window.trajectory).weights[:, None]
-        changes = np.diff(data.frames(window.trajectory, times).astype(np.float64), axis=0)
-        # Every variable counts alike, whatever its units.
+    usable = [part for part in time_slices if part.last >= part.lead]
+    for part in evenly(usable, MAX_CORRELATED_EXAMPLES) if usable else ():
+        times = slice(part.last - part.lead, part.target + 1, part.lead)
+        weights = data.geometry(part.trajectory).weights[:, None]
+        changes = np.diff(data.frames(part.trajectory, times).astype(np.float64), axis=0)
+        # All variables have the same influence, whatever their units.
         scale = np.sqrt(np.nanmean(np.square(changes), axis=(0, 1)))
         before, after = np.nan_to_num(changes / np.where(scale > 0, scale, 1.0))
         products += float((weights * before * after).sum())
-        squares += [(weights * part**2).sum() for part in (before, after)]
+        squares += [(weights * change**2).sum() for change in (before, after)]
     return products / math.sqrt(squares.prod()) if squares.all() else None
 
 
-def _few(name: str, split: SplitEvidence) -> str:
+def _few_examples(name: str, split: SplitDiagnostics) -> str:
     count = split.num_examples
     if count >= MIN_BLOCKS:
         return ""
-    examples = f"{count} {name} example{'s' * (count > 1)}"
-    return f"{examples} cannot prove anything, {MIN_BLOCKS} are the fewest"
+    examples = f"1 {name} example is" if count == 1 else f"{count} {name} examples are"
+    return f"{examples} too few to compare (at least {MIN_BLOCKS} are needed)"
 
 
-def _still(name: str, split: SplitEvidence) -> str:
+def _small_change(name: str, split: SplitDiagnostics) -> str:
     if split.change is None or split.change >= SMALL_CHANGE:
         return ""
     return (
-        f"persistence is nearly perfect, since from input to target {name} data change by "
-        f"{split.change:.2g} of their standard deviation (a longer --lead asks for more)"
+        f"persistence is nearly exact, since {name} data change by {split.change:.2g} standard "
+        "deviations from input to target (try a longer --lead)"
     )
 
 
 def _noise(correlation: float | None) -> str:
-    if correlation is None or correlation >= NOISE:
+    if correlation is None or correlation >= NOISE_CORRELATION:
         return ""
     return (
-        f"a change is undone by the next one (correlation {correlation:.2f}, of pure noise -0.5), "
-        "so that most of it is noise"
+        f"most of the change is noise, since successive changes cancel (correlation "
+        f"{correlation:.2f}, white noise has -0.5)"
     )
 
 
-def _unlike(name: str, split: SplitEvidence) -> str:
-    """Returns in what the data of a split differ from those of training."""
-    told = [
+def _different_data(name: str, split: SplitDiagnostics) -> str:
+    """Returns how the data of a split differ from the training data."""
+    differences = [
         f"the mean of {variable} is {abs(shift):.2g} standard deviations "
         f"{'higher' if shift > 0 else 'lower'}"
         for variable, shift in split.mean_shift.items()
-        if abs(shift) > SHIFT
+        if abs(shift) > MAX_MEAN_SHIFT
     ]
-    told += [
+    differences += [
         f"{variable} varies {ratio:.2g} times as much"
         for variable, ratio in split.spread.items()
-        if not 1 / OTHER < ratio < OTHER
+        if not 1 / MAX_SPREAD_RATIO < ratio < MAX_SPREAD_RATIO
     ]
     if split.change is not None and split.change_in_training:
         ratio = split.change / split.change_in_training
-        if not 1 / OTHER < ratio < OTHER:
-            told.append(f"changes are {ratio:.2g} times as large")
-    return f"{name} data differ from training data: {', '.join(told)}" if told else ""
+        if not 1 / MAX_SPREAD_RATIO < ratio < MAX_SPREAD_RATIO:
+            differences.append(f"changes are {ratio:.2g} times as large")
+    if not differences:
+        return ""
+    return f"{name} data differ from training data: {', '.join(differences)}"
 
 
-def _forgotten(reference: str, lost: Mapping[str, SplitEvidence]) -> str:
-    """Returns that the last frame tells no more than the climatology does."""
-    for split in lost.values():
-        both = split.comparisons
-        if reference == "climatology" and "persistence" in both:
-            ratio = both["climatology"].ratio / max(both["persistence"].ratio, 1e-300)
+def _uninformative_input(reference: str, splits: Mapping[str, SplitDiagnostics]) -> str:
+    """Returns that persistence is worse than climatology, where it is."""
+    for split in splits.values():
+        comparisons = split.comparisons
+        if reference == "climatology" and "persistence" in comparisons:
+            ratio = comparisons["climatology"].ratio / max(comparisons["persistence"].ratio, 1e-300)
             if ratio > 1:
                 return (
-                    f"the last frame tells little of the target (persistence errs {ratio:.2g} "
-                    "times as much as climatology; a shorter --lead asks for less)"
+                    "the last frame carries little information about the target (the error of "
+                    f"persistence is {ratio:.2g} times that of climatology, try a shorter --lead)"
                 )
     return ""
 
 
-def _fitted(
+def _fit(
     reference: str,
-    lost: Mapping[str, SplitEvidence],
+    splits: Mapping[str, SplitDiagnostics],
     training: Comparison | None,
     num_training: int,
 ) -> str:
-    """Returns that training examples are learned by heart, or not even learned."""
+    """Returns that the model overfits or underfits, where it does."""
     if training is None or not math.isfinite(training.ratio):
         return ""
-    ratios = {name: split.comparisons[reference].ratio for name, split in lost.items()}
-    elsewhere = " and ".join(f"{ratio:.3g} on {name} data" for name, ratio in ratios.items())
-    told = f"{training.ratio:.3g} times the error of {reference} on training examples"
-    if training.ratio < OVERFIT * min(ratios.values()):
-        return f"it over-fits {num_training} training examples ({told}, {elsewhere})"
-    if training.ratio > 1 / (1 + FALLING):
-        return f"it has not learned the training examples either ({told})"
+    ratios = {name: split.comparisons[reference].ratio for name, split in splits.items()}
+    others = " and ".join(f"{ratio:.3g} on {name} data" for name, ratio in ratios.items())
+    error = f"{training.ratio:.3g} times the error of {reference} on training examples"
+    if training.ratio < OVERFIT_RATIO * min(ratios.values()):
+        return f"it overfits {num_training} training examples ({error}, {others})"
+    if training.ratio > 1 / (1 + MIN_IMPROVEMENT):
+        return f"it does not fit the training examples, either ({error})"
     return ""
 
 
-def _short(curve: TrainingCurve | None) -> str:
+def _short_training(curve: TrainingCurve | None) -> str:
     if curve is None:
         return ""
-    if curve.num_steps < FEW_STEPS:
+    if curve.num_steps < MIN_STEPS:
         return f"training was short, {curve.num_steps} steps (a larger --budget-cpu may help)"
-    if curve.last_fall > FALLING:
+    if curve.last_fall > MIN_IMPROVEMENT:
         return (
             f"the validation error still fell by {curve.last_fall:.0%} in the last fifth of "
             "training (a larger --budget-cpu may help)"

@@ -1,4 +1,4 @@
-"""All numbers of an evaluation, as `results.json` and `results.csv`."""
+"""The numbers of an evaluation, and their files `results.json` and `results.csv`."""
 
 import csv
 import io
@@ -13,71 +13,67 @@ from gpo.atomic_files import write_text
 from gpo.settings_files import read_json
 
 Scope = Literal["all", "one-step"]
-"""What is scored: everything, or one step alone, which is quick."""
-
-
+"""What is scored: everything, or one step only, which is quick."""
 COLUMNS = {"relative_l2": "relative L2", "rmse": "RMSE", "rmse_over_std": "RMSE / std"}
-"""Titles of the errors of a variable."""
-
-
-FLATTERING = (
-    "The best epoch and the settings were chosen on validation data, which flatters the model."
-)
-"""What a verdict on validation data is worth."""
+"""Column titles of the errors of a variable."""
+FLATTERING = "The best epoch and the settings were chosen on validation data, so scores there are optimistic."
+"""Caveat that follows each score on validation data."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The numbers behind every figure of a report. Errors are in the units of the data."""
+    """All numbers of an evaluation. Errors are in the units of the data.
+
+    A forecast is `"model"` or the name of a reference: persistence, trend or climatology for time series,
+    the training mean for static maps, or any other that is registered.
+    """
 
     num_examples: int
-    """Test examples scored."""
+    """Number of test examples that were scored."""
     one_step: dict[str, dict[str, float]]
-    """Errors by name, of the model and of references: persistence and climatology for time
-    series, the mean output of the training split for static maps."""
+    """Mean of each metric, by forecast."""
     per_variable: dict[str, dict[str, float]]
-    """Relative L2 of every variable alone, likewise."""
+    """Relative L2 by forecast and variable."""
     verdict: str = ""
-    """What the scores say, in one sentence."""
+    """The verdict, in one sentence."""
     comparisons: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By reference: `ratio` of the model's error to its own, both in standard deviations of the
-    training data, the `interval` of the ratio at 95 %, and the `outcome`: better, worse, tied or
-    unproven."""
+    """By reference: `ratio` of the model's error to that of the reference, both in standard deviations
+    of the training data, its 95 % `interval`, and the `outcome`: better, worse, tied or unproven."""
     validation: dict[str, Any] = field(default_factory=dict)
-    """The same on validation data, `num_examples`, `comparisons` and `verdict`, where best epoch and
-    settings were chosen, so that it flatters; empty where other data or one step alone were scored."""
+    """`num_examples`, `comparisons` and `verdict` on validation data, which are optimistic, because the
+    best epoch and the settings were chosen there. Empty for other data and for one step only."""
     reasons: dict[str, str] = field(default_factory=dict)
-    """By reference that is not beaten on test or validation data: why not, in one sentence."""
+    """By reference that is not beaten on test or validation data: the likely reason, in one sentence."""
     variables: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    """By variable and who: `relative_l2`; `rmse` in the units of the variable; `rmse_over_std`, in
-    standard deviations of the training data; of the model also `skill_PERSISTENCE` and so on, one
-    minus the ratio of its root mean square error to that of a reference."""
+    """By variable and forecast: `relative_l2`; `rmse` in the units of the variable; `rmse_over_std`, in
+    standard deviations of the training data; for the model also `skill_REFERENCE`: one minus the ratio
+    of its root mean square error to that of the reference."""
     units: dict[str, str] = field(default_factory=dict)
-    """Units of every variable."""
+    """Units of each variable."""
     num_unknown: int = 0
-    """Test examples of which every site is missing; they are not scored."""
+    """Number of test examples without any value, which are not scored."""
     rollout: dict[str, list[float | None]] = field(default_factory=dict)
-    """Relative L2 after every step, likewise; null once a forecast is not finite."""
+    """Mean relative L2 after each step, by forecast; null once a forecast is not finite."""
     num_rollouts: int = 0
     lost_after: dict[str, int] = field(default_factory=dict)
-    """By reference that a rollout loses to on the mean: the last step at which it does not."""
+    """By reference that beats the rollouts at the last step: the last step at which it does not."""
     diverged_at: list[int] = field(default_factory=list)
-    """The first step of every rollout whose error exceeded five times the largest of references."""
+    """First step, of each diverged rollout, with an error above five times the largest of a reference."""
     spectrum: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By variable: the `quantity`, variance or kinetic energy, by wave number or degree, of truth and
-    model, after one step and at the end of the rollout, and the error in bins; or the reason why
+    model, after one step and at the end of the rollout, and the `errors` by scale; or the `reason` why
     there is none."""
     resolution: dict[str, dict[str, float | str]] = field(default_factory=dict)
-    """Relative L2 on coarser and finer grids and on a random part of the sites, or the reason why
+    """Relative L2 on coarser and finer grids and on a random subset of the sites, or the `reason` why
     there is none."""
     between_sites: dict[str, float | str] = field(default_factory=dict)
-    """Relative L2 at sites that the model was not given, or the reason why there is none."""
+    """Relative L2 at withheld sites, or the `reason` why there is none."""
     model: dict[str, Any] = field(default_factory=dict)
-    """What was scored: its name and number of parameters."""
+    """Name and number of parameters of the model."""
     scope: Scope = "all"
 
     def save(self, folder: Path) -> None:
-        """Writes `results.csv`, one number per line, and `results.json`, which says that all is there."""
+        """Writes `results.csv`, one number per line, and then `results.json`, which marks completion."""
         table = io.StringIO()
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(("part", "who", "what", "value"))
@@ -88,42 +84,41 @@ class Results:
 
     def _rows(self) -> Iterator[tuple[str, str, str | int, float | str | None]]:
         for part in ("one_step", "per_variable", "resolution"):
-            for who, scores in getattr(self, part).items():
-                yield from ((part, who, what, value) for what, value in scores.items())
+            for name, scores in getattr(self, part).items():
+                yield from ((part, name, key, value) for key, value in scores.items())
         yield "verdict", "model", "sentence", self.verdict
         if self.validation:
             yield "verdict on validation data", "model", "sentence", self.validation["verdict"]
-        yield from (("reason", who, "sentence", reason) for who, reason in self.reasons.items())
-        for name, scores in self.variables.items():
-            for who, numbers in scores.items():
-                part = f"variable {name}"
-                yield from ((part, who, what, value) for what, value in numbers.items())
-        for who, errors in self.rollout.items():
-            yield from (("rollout", who, step, error) for step, error in enumerate(errors, 1))
+        yield from (("reason", name, "sentence", reason) for name, reason in self.reasons.items())
+        for variable, scores in self.variables.items():
+            for name, numbers in scores.items():
+                part = f"variable {variable}"
+                yield from ((part, name, key, value) for key, value in numbers.items())
+        for name, errors in self.rollout.items():
+            yield from (("rollout", name, step, error) for step, error in enumerate(errors, 1))
         yield from (("diverged_at", "model", n, step) for n, step in enumerate(self.diverged_at))
-        yield from (
-            ("between_sites", who, "relative_l2", v) for who, v in self.between_sites.items()
-        )
+        for name, error in self.between_sites.items():
+            yield "between_sites", name, "relative_l2", error
         for variable, parts in self.spectrum.items():
             for name, content in parts.items():
                 part = f"spectrum of {variable}"
                 if isinstance(content, dict):
-                    yield from ((part, name, what, value) for what, value in content.items())
+                    yield from ((part, name, key, value) for key, value in content.items())
                 elif isinstance(content, list) and name != "wavenumbers":
                     numbers = zip(parts["wavenumbers"], content, strict=True)
                     yield from ((part, name, number, value) for number, value in numbers)
 
     def comparison_rows(self) -> dict[str, dict[str, float | str]]:
-        """Returns a row for every split and reference: ratio, interval and outcome."""
+        """Returns ratio, interval and outcome for each split and reference."""
         splits = {"test": self.comparisons, "validation": self.validation.get("comparisons", {})}
         rows: dict[str, dict[str, float | str]] = {}
         for split, comparisons in splits.items():
-            for reference, found in comparisons.items():
-                # A reference without error has no ratio that JSON could say.
-                ends = [math.inf if end is None else end for end in found["interval"] or ()]
-                told = " to ".join(shown_number(end) for end in ends) or "too few examples"
-                ratio = math.inf if found["ratio"] is None else found["ratio"]
-                row = {"ratio": ratio, "95 % interval": told, "outcome": found["outcome"]}
+            for reference, entry in comparisons.items():
+                # JSON stores infinity, the ratio to a reference without error, as null.
+                ends = [math.inf if end is None else end for end in entry["interval"] or ()]
+                interval = " to ".join(shown_number(end) for end in ends) or "too few examples"
+                ratio = math.inf if entry["ratio"] is None else entry["ratio"]
+                row = {"ratio": ratio, "95 % interval": interval, "outcome": entry["outcome"]}
                 rows[f"{split}, {reference}"] = row
         return rows
 
@@ -137,26 +132,27 @@ class Results:
             return cls(**stored)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: must be results that gpo evaluate wrote, got {error}"
+                f"{path}: must be results that gpo evaluate wrote, got {str(error).rstrip('.')}. "
+                f"Write them again: gpo evaluate {path.parent}"
             ) from error
 
 
 def shown_number(value: float) -> str:
-    """Returns a score as it is printed; says of one that is not finite that it is not."""
+    """Returns a score as text with four digits, or "not finite"."""
     return f"{value:.4g}" if math.isfinite(value) else "not finite"
 
 
 def told_divergence(results: Results) -> str:
-    """Returns in words how many rollouts diverged."""
+    """Returns a sentence on the number of rollouts that diverged."""
     count, first = len(results.diverged_at), min(results.diverged_at)
     return (
         f"{count} of {results.num_rollouts} rollouts diverged, the first at step {first}: their "
-        "error exceeds five times the largest of persistence and climatology"
+        "error exceeds five times the largest error of a reference"
     )
 
 
 def _without_nan(content: Any) -> Any:
-    """Returns the same with null for what is not finite, which JSON cannot say."""
+    """Returns the content with None in place of numbers that are not finite, which JSON cannot hold."""
     if isinstance(content, dict):
         return {name: _without_nan(part) for name, part in content.items()}
     if isinstance(content, list | tuple):
@@ -165,7 +161,7 @@ def _without_nan(content: Any) -> Any:
 
 
 def _with_nan(content: Any) -> Any:
-    """Returns scores with NaN for null."""
+    """Returns scores with NaN in place of None."""
     if isinstance(content, dict):
         return {name: _with_nan(part) for name, part in content.items()}
     return math.nan if content is None else content

@@ -1,9 +1,9 @@
 """Spectra of fields, and the error of a prediction by scale.
 
-A vorticity on a periodic plane or on the whole sphere has a spectrum of kinetic energy, that of the
-flow it belongs to. Every other variable has a spectrum of variance. The scale is the wave number on a
-box and the degree on the whole sphere. A spectrum needs one variable on a uniform grid without masked
-sites; `NoSpectrumError` names the reason elsewhere.
+The vorticity on a periodic plane or on the whole sphere has a spectrum of kinetic energy, that of its
+flow. All other variables have a spectrum of variance. The scale is the wave number on a box and the
+degree on the whole sphere. A spectrum needs a uniform grid without masked sites; elsewhere
+`NoSpectrumError` gives the reason.
 """
 
 import math
@@ -26,51 +26,51 @@ from gpo.numerics.spectral import (
 
 Quantity = Literal["variance", "kinetic energy"]
 VORTICITIES = frozenset(("vorticity", "relative_vorticity", "vo"))
-"""Names of a vorticity, in lower case."""
+"""Names of the vorticity, in lower case."""
 TOLERANCE = 1e-3
-"""Distance of a site from an even grid that is tolerated, as a fraction of the spacing."""
+"""Tolerated distance of a site from a uniform grid, as a fraction of the spacing."""
 
 
 class NoSpectrumError(ValueError):
-    """No spectrum can be taken on these sites; the message is a reason of a few words."""
+    """Raised where these sites have no spectrum; the message is a reason in a few words."""
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Variance or kinetic energy by scale, the mean over frames."""
+    """Variance or kinetic energy by scale, averaged over frames."""
 
     wavenumbers: np.ndarray
-    """Whole numbers from zero: wave numbers in units of 2π over the longest side, or degrees."""
+    """Integers from zero: wave numbers in units of 2π over the longest side, or degrees."""
     power: np.ndarray
-    """What each of them carries of the mean square, the first one the squared mean; or of the mean
-    kinetic energy per mass, where lengths on the sphere are in radii."""
+    """Contribution of each wave number to the mean square (the first entry is the squared mean), or to
+    the mean kinetic energy per mass; lengths on the sphere are in radii."""
     label: Literal["wave number", "degree"]
-    """What the wavenumbers are."""
+    """Kind of the wave numbers."""
     quantity: Quantity = "variance"
-    """What the power is of."""
+    """Quantity of which `power` is the spectrum."""
 
 
 def spectra(
     fields: Float[np.ndarray, "frames points"], geometry: Geometry, *, is_vorticity: bool = False
 ) -> Spectrum:
-    """Returns the spectrum of a variable, the mean over its frames.
+    """Returns the spectrum of a variable, averaged over its frames.
 
-    On a latitude-longitude grid of the whole sphere it goes by degree. On any other grid it
-    goes by shells of wave number, where open axes are tapered (see `shell_spectrum`); shells
-    without a mode are left out. A region of the sphere is taken as a plane: degrees of
-    longitude are shortened by the cosine of the mean latitude, and both axes are open,
-    except for longitudes all around. A repeated site at the end of a closed axis is dropped.
+    On a latitude-longitude grid of the whole sphere the spectrum is by degree. On any other grid it is
+    by shells of wave number, and non-periodic axes are tapered (see `shell_spectrum`); shells without
+    a mode are left out. A region of the sphere is treated as a plane: degrees of longitude are
+    shortened by the cosine of the mean latitude, and the longitude is periodic only where it spans the
+    globe. A repeated site at the end of a periodic axis is dropped.
 
     Args:
         fields: Values of one variable at the sites of a grid.
         geometry: The grid.
-        is_vorticity: Gives kinetic energy where the flow follows from its vorticity: on two periodic
-            axes and on the whole sphere. Elsewhere a flow depends on its boundaries too, and the
-            spectrum is that of the variance.
+        is_vorticity: Whether to return the kinetic energy where the vorticity determines the flow: on
+            two periodic axes and on the whole sphere. Elsewhere the flow depends on its boundaries,
+            too, and the spectrum is that of the variance.
 
     Raises:
-        NoSpectrumError: Where sites are scattered, a mesh, curvilinear, uneven or masked,
-            where axes differ in units, or a region of the sphere reaches a pole.
+        NoSpectrumError: If the sites are unstructured, a mesh, a curvilinear or non-uniform grid, or
+            masked, if axes differ in units, or if a region of the sphere reaches a pole.
     """
     grid = _uniform_grid(geometry)
     if geometry.is_masked.any() or np.isnan(geometry.weights).any() or np.isnan(fields).any():
@@ -80,7 +80,7 @@ def spectra(
     frames = fields.reshape(-1, *geometry.grid_shape)[:, *(slice(size) for size in grid.shape)]
     is_energy = is_vorticity and (grid.is_sphere or grid.periodic == (True, True))
     quantity: Quantity = "kinetic energy" if is_energy else "variance"
-    # Frame by frame: a series of volumes in double precision may not fit.
+    # Frame by frame: a series of volumes in double precision may not fit into memory.
     if grid.is_sphere:
         latitude = geometry.axes[0]
         try:
@@ -89,23 +89,23 @@ def spectra(
             raise NoSpectrumError("degrees need pip install 'gpo[sphere]'") from error
         degree = np.arange(len(power))
         if is_energy:
-            # The stream function is the vorticity over l(l+1); degree 0 is no flow.
+            # The stream function is the vorticity over l(l+1); degree 0 has no flow.
             power = power / (2 * np.where(degree > 0, degree * (degree + 1.0), np.inf))
         return Spectrum(degree, power, "degree", quantity)
 
-    def of(frame: np.ndarray) -> torch.Tensor:
+    def frame_spectrum(frame: np.ndarray) -> torch.Tensor:
         values = torch.from_numpy(frame.astype(np.float64))
         if is_energy:
             return energy_spectrum(values, grid.lengths)
         return 2 * shell_spectrum(values, grid.lengths, grid.periodic)
 
-    filled = shell_numbers(grid.shape, grid.lengths).unique()
-    power = torch.stack([of(frame) for frame in frames]).mean(0)[filled]
-    return Spectrum(filled.numpy(), power.numpy(), "wave number", quantity)
+    shells = shell_numbers(grid.shape, grid.lengths).unique()
+    power = torch.stack([frame_spectrum(frame) for frame in frames]).mean(0)[shells]
+    return Spectrum(shells.numpy(), power.numpy(), "wave number", quantity)
 
 
 def quantity_of(stored: Mapping[str, Any]) -> str:
-    """Returns what a spectrum of `results.json` is of; up to gpo 0.4.0 files have half the variance."""
+    """Returns the quantity of a spectrum in `results.json`; gpo 0.4.0 and older stored half the variance."""
     return stored.get("quantity", "half the variance")
 
 
@@ -117,18 +117,18 @@ def spectral_errors(
 ) -> dict[str, float]:
     r"""Returns $(\sum_k P_{\hat u-u}(k)/\sum_k P_u(k))^{1/2}$ over the low, middle and high wave numbers.
 
-    $P$ is the spectrum of the variance, of a vorticity too, so that errors of all variables mean the
-    same. Bins are equally wide in $\log k$ from the smallest $k>0$ to the largest. A prediction
-    that is not finite errs by NaN.
+    $P$ is the spectrum of the variance, also for the vorticity, so that the errors of all variables are
+    comparable. Bins are equally wide in $\log k$ from the smallest $k>0$ to the largest. The errors of
+    a prediction that is not finite are NaN.
 
     Args:
         truth: Values of one variable at the sites of a grid.
-        prediction: Its forecast.
+        prediction: The prediction of this variable.
         geometry: The grid.
-        num_bins: How many bins: low, high and those in between.
+        num_bins: Number of bins: low, high and those in between.
 
     Raises:
-        NoSpectrumError: Where `spectra` raises it, or a bin holds no wave number.
+        NoSpectrumError: If `spectra` raises it, or if a bin has no wave number.
     """
     if num_bins < 2:
         raise ValueError(f"`num_bins` must be at least 2, for low and high, got {num_bins}.")
@@ -142,18 +142,18 @@ def spectral_errors(
     sums = [np.bincount(bins, part.power[1:]).tolist() for part in (error, expected)]
     tiny = float(np.finfo(np.float64).tiny)
     return {
-        name: math.sqrt(wrong / max(right, tiny))
-        for name, wrong, right in zip(names, *sums, strict=True)
+        name: math.sqrt(error_power / max(true_power, tiny))
+        for name, error_power, true_power in zip(names, *sums, strict=True)
     }
 
 
 def _logarithmic_bins(wavenumbers: np.ndarray, num_bins: int) -> np.ndarray:
-    """Returns the bin of every wave number, all of them above zero and ascending."""
+    """Returns the bin of each wave number; wave numbers are positive and ascending."""
     if len(wavenumbers) < num_bins:
         raise NoSpectrumError("too few wave numbers")
-    place = np.log(wavenumbers / wavenumbers[0]) / np.log(wavenumbers[-1] / wavenumbers[0])
-    # A wave number on an edge, give or take rounding, belongs to the bin above it.
-    bins = np.floor(num_bins * place + 1e-9).astype(int).clip(max=num_bins - 1)
+    position = np.log(wavenumbers / wavenumbers[0]) / np.log(wavenumbers[-1] / wavenumbers[0])
+    # A wave number on an edge, up to rounding, belongs to the bin above it.
+    bins = np.floor(num_bins * position + 1e-9).astype(int).clip(max=num_bins - 1)
     if len(np.unique(bins)) < num_bins:
         raise NoSpectrumError("too few wave numbers")
     return bins
@@ -161,21 +161,21 @@ def _logarithmic_bins(wavenumbers: np.ndarray, num_bins: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Grid:
-    """A uniform grid of a box, or of the whole sphere."""
+    """A uniform grid on a box or on the whole sphere."""
 
     shape: tuple[int, ...]
-    """Sites along every axis, without repeated ones."""
+    """Sites along each axis, without repeated ones."""
     lengths: tuple[float, ...] = ()
-    """Spacing times sites along every axis of a box."""
+    """Spacing times number of sites along each axis of a box."""
     periodic: tuple[bool, ...] = ()
-    """Which axes of a box close on themselves."""
+    """Whether each axis of a box is periodic."""
     is_sphere: bool = False
 
 
 def _uniform_grid(geometry: Geometry) -> _Grid:
-    """Returns the grid that the sites are; else says why they are none."""
+    """Returns the uniform grid of the sites; raises `NoSpectrumError` where they have none."""
     if not geometry.grid_shape:
-        raise NoSpectrumError("scattered points" if geometry.triangles is None else "mesh")
+        raise NoSpectrumError("unstructured points" if geometry.triangles is None else "mesh")
     if not geometry.axes:
         raise NoSpectrumError("curvilinear grid")
     if geometry.num_points == 1:
@@ -194,7 +194,7 @@ def _uniform_grid(geometry: Geometry) -> _Grid:
         if is_periodic and count > 1:
             count = _sites_per_period(axis, spacing, high - low)
         if count is None:
-            raise NoSpectrumError("uneven axes")
+            raise NoSpectrumError("non-uniform axes")
         shape.append(count)
         lengths.append(count * spacing)
     return _Grid(tuple(shape), tuple(lengths), domain.periodic)
@@ -216,18 +216,18 @@ def _sphere_grid(latitude: np.ndarray, longitude: np.ndarray) -> _Grid:
 
 
 def _spacing(axis: np.ndarray) -> float:
-    """Returns the distance of neighbours, one where there are none; refuses uneven axes."""
+    """Returns the spacing of a uniform axis; 1 for a single site."""
     if len(axis) == 1:
         return 1.0
-    even = np.linspace(axis[0], axis[-1], len(axis))
-    spacing = abs(float(even[1] - even[0]))
-    if np.abs(axis - even).max() > TOLERANCE * spacing:
-        raise NoSpectrumError("uneven axes")
+    uniform = np.linspace(axis[0], axis[-1], len(axis))
+    spacing = abs(float(uniform[1] - uniform[0]))
+    if np.abs(axis - uniform).max() > TOLERANCE * spacing:
+        raise NoSpectrumError("non-uniform axes")
     return spacing
 
 
 def _sites_per_period(axis: np.ndarray, spacing: float, period: float) -> int | None:
-    """Returns how many sites fill a period, be the last one the first again or not."""
+    """Returns the number of sites per period; the last site may repeat the first one."""
     for count in (len(axis), len(axis) - 1):
         if abs(count * spacing - period) <= TOLERANCE * spacing:
             return count

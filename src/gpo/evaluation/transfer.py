@@ -1,4 +1,4 @@
-"""Transfer to other sites than those of training: coarser, finer and random ones, and between sites."""
+"""Errors at sites other than those of training: on other resolutions and at withheld sites."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,10 +20,9 @@ from gpo.model.problem import UnsupportedGeometryError
 from gpo.numerics.norms import relative_l2
 
 MAX_EXAMPLES = 64
-"""Test examples that are scored, evenly chosen."""
-
+"""Maximum number of test examples that are scored; they are evenly spaced."""
 FRACTION = 0.7
-"""Fraction of the sites in the row of randomly chosen ones."""
+"""Fraction of the sites in the random subset."""
 
 Scores = dict[str, float | str]
 """Relative L2 of the model and of the last frame, or the `reason` why there is none."""
@@ -32,17 +31,17 @@ Scores = dict[str, float | str]
 def resolution_transfer(
     forecaster: Forecaster,
     data: Trajectories | StaticMaps,
-    members: Sequence[Any],
+    samples: Sequence[Any],
     finer: Trajectories | StaticMaps | None = None,
 ) -> dict[str, Scores]:
-    """Returns errors at half, equal and double resolution along every axis, and on some of the sites.
+    """Returns errors at half, equal and double resolution, and on a random subset of the sites.
 
     Args:
         forecaster: The trained model.
-        data: What it was trained on.
-        members: The test split.
-        finer: The same data at double resolution. Where there is none, a periodic field is
-            interpolated by its Fourier series, and the row says so.
+        data: The data it was trained on.
+        samples: The test split.
+        finer: The same data at double resolution. When not given, periodic fields are interpolated by
+            their Fourier series, and the name of the row says so.
     """
     rows: dict[str, Scores] = {}
     for name, make in (
@@ -52,7 +51,7 @@ def resolution_transfer(
         (f"random {FRACTION:.0%} of the sites", lambda: sampled(data, FRACTION)),
     ):
         try:
-            rows[name] = _score(forecaster, make(), members)
+            rows[name] = _score(forecaster, make(), samples)
         except UnsupportedGeometryError as error:
             rows[name] = {"reason": str(error)}
         except DataError as error:
@@ -66,18 +65,19 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
     is_periodic = all(geometry.domain.periodic) and bool(geometry.axes)
     if isinstance(data, StaticMaps) or not is_periodic or len(data.geometries) > 1:
         raise DataError(
-            data.source, "coords", "there is no finer data, and the box is not periodic"
+            data.source, "coords", "there are no finer data, and the box is not periodic"
         )
     shape = tuple(2 * size for size in geometry.grid_shape)
-    axes = []
-    for axis, low, high in zip(
-        geometry.axes, geometry.domain.lower, geometry.domain.upper, strict=True
-    ):
-        axes.append(axis[0] + (high - low) * np.arange(2 * len(axis)) / (2 * len(axis)))
-    ends = list(zip(geometry.domain.lower, geometry.domain.upper, strict=True))
-    fine = Geometry.rectilinear(axes, periodic=True, bounds=ends)
+    bounds = list(zip(geometry.domain.lower, geometry.domain.upper, strict=True))
+    axes = [
+        axis[0] + (high - low) * np.arange(size) / size
+        for axis, (low, high), size in zip(geometry.axes, bounds, shape, strict=True)
+    ]
+    fine = Geometry.rectilinear(axes, periodic=True, bounds=bounds)
 
     def refine(number: int, frames: np.ndarray) -> np.ndarray:
+        if not np.isfinite(frames).all():
+            raise DataError(data.source, "values", "missing values have no Fourier series")
         fields = frames.reshape(len(frames), *geometry.grid_shape, -1)
         for axis, size in enumerate(shape, start=1):
             fields = resample(fields, size, axis=axis)
@@ -94,45 +94,45 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
 
 @torch.no_grad()
 def between_sites(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
+    forecaster: Forecaster, data: Trajectories | StaticMaps, samples: Sequence[Any]
 ) -> Scores:
-    """Returns errors at withheld sites: the model is given the others and queried there.
+    """Returns errors at withheld sites, where the model is queried from the other sites.
 
-    A Gaussian field reconstructs what it is given; beside it are the values of the sites next to a
-    query, blended as the model blends their particles.
+    A Gaussian field reconstructs its input. It is compared with the values of the sites next to a query,
+    interpolated with the weights with which the model interpolates their particles.
     """
     if forecaster.model.operator is None:
-        return {"reason": "the model answers at its sites only"}
+        return {"reason": "the model predicts at its input sites only"}
     nodes = forecaster.model.problem.mesh_shape
     if nodes:
-        return {"reason": f"the model takes all {' x '.join(map(str, nodes))} nodes of its mesh"}
-    chosen = evenly(members, MAX_EXAMPLES)
-    examples = make_examples(data, chosen, reconstructs=forecaster.reconstructs)
-    totals: dict[str, list[float]] = {}
-    for number, member in enumerate(chosen):
-        example, geometry = examples[number], data.geometry(owner(member))
-        kept, weights = _half(geometry)
+        return {"reason": f"the model needs all {' x '.join(map(str, nodes))} nodes of its mesh"}
+    scored = evenly(samples, MAX_EXAMPLES)
+    examples = make_examples(data, scored, reconstructs=forecaster.reconstructs)
+    errors: dict[str, list[float]] = {}
+    for number, sample in enumerate(scored):
+        example, geometry = examples[number], data.geometry(owner(sample))
+        inputs, weights = _input_sites(geometry)
         is_queried = np.ones(geometry.num_points, dtype=bool)
-        is_queried[kept] = False
+        is_queried[inputs] = False
         is_queried &= example.weights[0].numpy() > 0
-        queried = torch.from_numpy(is_queried)
-        given = torch.from_numpy(weights) * (example.site_weights[0, kept] > 0)
+        mask = torch.from_numpy(is_queried)
+        site_weights = torch.from_numpy(weights) * (example.site_weights[0, inputs] > 0)
         forecast = QueryForecast(
-            forecaster, example.frames[0, :, kept], example.coords[0, kept], given
+            forecaster, example.frames[0, :, inputs], example.coords[0, inputs], site_weights
         )
-        queries = example.coords[0, queried].split(MAX_QUERIES)
-        guess = torch.cat([forecast.at(part) for part in queries])[None]
+        queries = example.coords[0, mask].split(MAX_QUERIES)
+        prediction = torch.cat([forecast.at(part) for part in queries])[None]
         if forecaster.reconstructs:
-            _add_error(totals, "model", example, guess, queried)
+            _add_error(errors, "model", example, prediction, mask)
             blended = torch.cat([forecast.interpolated(part) for part in queries])[None]
-            _add_error(totals, "interpolated values", example, blended, queried)
+            _add_error(errors, "interpolated values", example, blended, mask)
         else:
-            _add_errors(totals, example, guess, queried)
-    return {name: float(np.mean(errors)) for name, errors in totals.items()}
+            _add_errors(errors, example, prediction, mask)
+    return {name: float(np.mean(values)) for name, values in errors.items()}
 
 
-def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers and weights of sites to give: every second one, or a random half."""
+def _input_sites(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
+    """Returns indices and weights of the input sites: every second one, or a random half."""
     try:
         coarse, numbers = geometry.coarsen(2)
     except ValueError:
@@ -143,36 +143,38 @@ def _half(geometry: Geometry) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add_errors(
-    totals: dict[str, list[float]], example: Example, guess: Tensor, chosen: Tensor
+    errors: dict[str, list[float]], example: Example, prediction: Tensor, mask: Tensor
 ) -> None:
-    _add_error(totals, "model", example, guess, chosen)
+    """Appends the errors of the model and of the last frame at the sites of the mask."""
+    _add_error(errors, "model", example, prediction, mask)
     if example.fields.shape[-1] == example.target.shape[-1]:
-        _add_error(totals, "last frame", example, example.fields[:, -1, chosen], chosen)
+        _add_error(errors, "last frame", example, example.fields[:, -1, mask], mask)
 
 
 def _add_error(
-    totals: dict[str, list[float]], name: str, example: Example, guess: Tensor, chosen: Tensor
+    errors: dict[str, list[float]], name: str, example: Example, prediction: Tensor, mask: Tensor
 ) -> None:
-    target, weights = example.target[:, chosen], example.weights[:, chosen]
-    totals.setdefault(name, []).append(relative_l2(guess, target, weights).item())
+    target, weights = example.target[:, mask], example.weights[:, mask]
+    errors.setdefault(name, []).append(relative_l2(prediction, target, weights).item())
 
 
 @torch.no_grad()
 def _score(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, members: Sequence[Any]
+    forecaster: Forecaster, data: Trajectories | StaticMaps, samples: Sequence[Any]
 ) -> Scores:
+    """Returns the errors on all sites of the data; raises where the model does not support them."""
     model, nodes = forecaster.model, forecaster.model.problem.mesh_shape
     if nodes and model.operator is not None and data.geometry().grid_shape != nodes:
-        shown = " x ".join(map(str, nodes))
-        raise UnsupportedGeometryError(f"the model takes the {shown} nodes of its mesh only")
+        mesh = " x ".join(map(str, nodes))
+        raise UnsupportedGeometryError(f"the model takes only the {mesh} nodes of its mesh")
     shape = data.geometry().grid_shape
     if model.operator is None and shape != model.fixed_shape:
         forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
-    totals: dict[str, list[float]] = {}
+    errors: dict[str, list[float]] = {}
     everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
-    examples = make_examples(data, evenly(members, MAX_EXAMPLES))
+    examples = make_examples(data, evenly(samples, MAX_EXAMPLES))
     for number in range(len(examples)):
         example = examples[number]
-        guess = forecaster(example.frames, example.coords, weights=example.site_weights)
-        _add_errors(totals, example, guess, everywhere)
-    return {name: float(np.mean(errors)) for name, errors in totals.items()}
+        prediction = forecaster(example.frames, example.coords, weights=example.site_weights)
+        _add_errors(errors, example, prediction, everywhere)
+    return {name: float(np.mean(values)) for name, values in errors.items()}

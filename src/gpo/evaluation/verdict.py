@@ -1,11 +1,11 @@
-r"""What the scores of a run say, in one sentence: better than references, worse, tied or unproven.
+r"""The verdict on a run in one sentence: better than the references, worse, tied or unproven.
 
-The error of an example is free of units: $e=(\frac1V\sum_v \mathrm{mse}_v/\sigma_v^2)^{1/2}$ with the
-standard deviation $\sigma_v$ of every variable in the training data. A reference is compared with by
-$\sum e/\sum e_\mathrm{ref}$, with an interval from a circular block bootstrap (Politis and Romano 1992):
-examples that follow each other in one series are alike, so that blocks of them are drawn, not single
-ones; after the end of a series comes its start, so that all examples are drawn equally often.
-Intervals from few blocks are too short, and are widened as Student's t is wider than a normal law.
+The error of an example has no units: $e=(\frac1V\sum_v \mathrm{mse}_v/\sigma_v^2)^{1/2}$ with the standard
+deviation $\sigma_v$ of each variable in the training data. The model is compared with a reference by the
+ratio $\sum e/\sum e_\mathrm{ref}$ and its confidence interval from a circular block bootstrap (Politis and
+Romano 1992). Consecutive examples of a series are correlated, so blocks are resampled instead of single
+examples. Blocks wrap around the end of a series, so all examples are drawn equally often. Intervals from
+few blocks are too narrow; they are widened by the ratio of Student's t quantiles to normal quantiles.
 """
 
 import math
@@ -22,23 +22,23 @@ from gpo.data.splits import TimeSlice
 NUM_RESAMPLES = 2000
 CONFIDENCE = 0.95
 MIN_BLOCKS = 4
-"""Fewer examples give no interval; blocks are so short that there are as many."""
+"""Minimum number of blocks, and of examples, for an interval."""
 
 Outcome = Literal["better", "worse", "tied", "unproven"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The error of the model, relative to that of a reference."""
+    """The error of the model relative to that of a reference."""
 
     ratio: float
-    """Below 1, the model is better; infinite where the reference makes no error."""
+    """Below 1 the model is better; infinite where the reference has no error."""
     interval: tuple[float, float] | None
-    """Of the ratio, at 95 %; none where examples are too few."""
+    """95 % confidence interval of the ratio; None where there are too few examples."""
 
     @property
     def outcome(self) -> Outcome:
-        """Better or worse where the interval excludes equal errors."""
+        """Better or worse where the interval excludes 1."""
         if self.interval is None:
             return "unproven"
         low, high = self.interval
@@ -51,14 +51,14 @@ def compare(
     series: Sequence[np.ndarray],
     seed: int = 0,
 ) -> Comparison:
-    """Returns the ratio of summed errors with its interval.
+    """Returns the ratio of summed errors with its confidence interval.
 
     Args:
-        model: Error of the model on every example.
-        reference: Error of a reference on the same.
-        series: Numbers of the examples of every series, in order of time; independent examples are
-            series of one.
-        seed: Of the bootstrap.
+        model: Error of the model on each example.
+        reference: Error of the reference on each example.
+        series: Indices of the examples of each series, in order of time; an independent example is a
+            series of length one.
+        seed: Seed of the bootstrap.
     """
     ratio = _ratio(model.sum(), reference.sum())
     if len(model) < MIN_BLOCKS:
@@ -70,25 +70,26 @@ def compare(
     ratios = [_ratio(*sums[numbers].sum(0)) for numbers in drawn]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(ratios, [tail, 1 - tail], method="nearest").tolist()
-    wider = _widening(num_drawn)
-    return Comparison(ratio, (_widened(low, ratio, wider), _widened(high, ratio, wider)))
+    factor = _widening(num_drawn)
+    return Comparison(ratio, (_widened(low, ratio, factor), _widened(high, ratio, factor)))
 
 
-def series_of(members: Sequence[TimeSlice | int]) -> list[np.ndarray]:
-    """Returns the numbers of the examples of every trajectory; static maps are independent."""
-    owners: dict[object, list[int]] = {}
-    for number, member in enumerate(members):
-        owner = member.trajectory if isinstance(member, TimeSlice) else ("sample", number)
-        owners.setdefault(owner, []).append(number)
-    return [np.array(numbers) for numbers in owners.values()]
+def series_of(samples: Sequence[TimeSlice | int]) -> list[np.ndarray]:
+    """Returns the indices of the examples of each trajectory; static maps are independent."""
+    series: dict[object, list[int]] = {}
+    for number, sample in enumerate(samples):
+        key = sample.trajectory if isinstance(sample, TimeSlice) else ("sample", number)
+        series.setdefault(key, []).append(number)
+    return [np.array(numbers) for numbers in series.values()]
 
 
-def lost_after(
+def last_good_step(
     model: Float[np.ndarray, "rollouts steps"], reference: Float[np.ndarray, "rollouts steps"]
 ) -> int | None:
-    """Returns the last step at which a rollout is as good as a reference, on the mean; None if all are.
+    """Returns the last step at which the mean error of rollouts does not exceed that of a reference.
 
-    0 says that it is worse at every step. What is not finite is worse than anything.
+    0 means that rollouts are worse at each step, None that they are not worse at the last one. An error
+    that is not finite is worse than any other.
     """
     is_good = model.mean(0) <= reference.mean(0)
     steps = np.flatnonzero(is_good)
@@ -101,58 +102,66 @@ def verdict(
     num_examples: int,
     *,
     split: str = "test",
-    num_wild: int = 0,
+    num_nonfinite: int = 0,
     losses: Mapping[str, int] | None = None,
     num_steps: int = 0,
 ) -> str:
-    """Returns the sentence with which a run ends.
+    """Returns the verdict on a run as a sentence.
 
     Args:
-        comparisons: By reference.
-        num_examples: Examples that were scored.
-        split: What they are examples of.
-        num_wild: Those of them whose prediction is not finite.
-        losses: The last step at which a rollout is as good as a reference, where it loses later.
-        num_steps: Steps of a rollout.
+        comparisons: Comparisons by reference.
+        num_examples: Number of examples that were scored.
+        split: Name of their split.
+        num_nonfinite: Number of examples whose prediction is not finite.
+        losses: The result of `last_good_step` by reference, where it is not None.
+        num_steps: Number of rollout steps.
     """
-    if num_wild:
-        return f"No verdict: the prediction is not finite in {num_wild} of {num_examples} {split} examples."
+    if num_nonfinite:
+        return f"No verdict: the prediction is not finite in {num_nonfinite} of {num_examples} {split} examples."
     if not comparisons:
-        return "No verdict: there is no reference to compare with."
-    rollouts = _rollouts(losses or {}, num_steps)
+        return "No verdict: there is no reference forecast to compare with."
+    in_rollouts = _rollout_clause(losses or {}, num_steps)
     if num_examples < MIN_BLOCKS:
-        told = _joined([f"{_times(c.ratio)} that of {name}" for name, c in comparisons.items()])
-        few = f"{num_examples} {split} examples are too few to tell: on them"
-        start = "One example proves nothing: on it" if num_examples == 1 else few
-        return f"{start} the error is {told}{rollouts}."
-    told = _joined([_told(name, found) for name, found in comparisons.items()])
-    return f"{told[0].upper()}{told[1:]}, over {num_examples} {split} examples{rollouts}."
+        ratios = _join([f"{_number(c.ratio)} to {name}" for name, c in comparisons.items()])
+        examples = "example is" if num_examples == 1 else "examples are"
+        return (
+            f"{num_examples} {split} {examples} too few for a verdict (error ratio {ratios})"
+            f"{in_rollouts}."
+        )
+    text = _join([_outcome_clause(name, part) for name, part in comparisons.items()])
+    return f"{text[0].upper()}{text[1:]}, over {num_examples} {split} examples{in_rollouts}."
 
 
-def _told(name: str, found: Comparison) -> str:
-    assert found.interval is not None
-    if math.isinf(found.ratio):
-        return f"worse than {name}, which makes no error"
-    word = {"better": "better than", "worse": "worse than", "tied": "tied with"}[found.outcome]
-    low, high = (_number(end) for end in found.interval)
-    interval = f"{CONFIDENCE:.0%} interval {low} to {high}"
-    return f"{word} {name} ({_times(found.ratio)} its error, {interval})"
+def _outcome_clause(name: str, comparison: Comparison) -> str:
+    assert comparison.interval is not None
+    if math.isinf(comparison.ratio):
+        return f"worse than {name}, which has no error"
+    outcome, ends = comparison.outcome, comparison.interval
+    if outcome == "better":
+        ends = [1 / end if end > 0 else math.inf for end in reversed(ends)]
+    interval = f"{CONFIDENCE:.0%} interval {_number(ends[0])} to {_number(ends[1])}"
+    if outcome == "tied":
+        return f"tied with {name} (error ratio {_number(comparison.ratio)}, {interval})"
+    return f"{outcome} than {name} (error {_factor(comparison.ratio)}, {interval})"
 
 
-def _rollouts(losses: Mapping[str, int], num_steps: int) -> str:
-    told = [
-        f"than {name} " + (f"beyond step {last} of {num_steps}" if last else "at every step")
+def _rollout_clause(losses: Mapping[str, int], num_steps: int) -> str:
+    parts = [
+        f"than {name} " + (f"after step {last} of {num_steps}" if last else "at each step")
         for name, last in losses.items()
     ]
-    return f"; rolled out, worse {_joined(told)}" if told else ""
+    return f"; in rollouts, worse {_join(parts)}" if parts else ""
 
 
-def _joined(parts: list[str]) -> str:
+def _join(parts: list[str]) -> str:
     return " and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _times(ratio: float) -> str:
-    return f"{_number(ratio)} times"
+def _factor(ratio: float) -> str:
+    """Returns an error ratio in words: 3 times smaller, or 2 times larger."""
+    if ratio >= 1:
+        return f"{_number(ratio)} times larger"
+    return f"{_number(1 / ratio if ratio > 0 else math.inf)} times smaller"
 
 
 def _number(value: float) -> str:
@@ -166,7 +175,7 @@ def _ratio(model: float, reference: float) -> float:
 
 
 def _widening(num_blocks: int) -> float:
-    """Returns by how much an interval from few blocks is too short, as Student's t has it."""
+    """Returns the factor by which an interval from few blocks is widened, from Student's t."""
     tail = (1 + CONFIDENCE) / 2
     return float(stdtrit(num_blocks - 1, tail) / ndtri(tail)) * math.sqrt(
         num_blocks / (num_blocks - 1)
@@ -174,28 +183,28 @@ def _widening(num_blocks: int) -> float:
 
 
 def _widened(end: float, ratio: float, factor: float) -> float:
-    """Moves the end of an interval away from the ratio, by a factor in its logarithm."""
+    """Returns the end of an interval, moved away from the ratio by a factor of the log distance."""
     if not (0 < end < math.inf and 0 < ratio < math.inf):
         return end
     return ratio * (end / ratio) ** factor
 
 
 def _block_length(values: np.ndarray, series: Sequence[np.ndarray]) -> int:
-    """Returns how many neighbours a block needs so that blocks are nearly independent.
+    """Returns the length at which blocks are nearly independent.
 
-    At least the cube root of the longest series, and four times the lag up to which the correlation of
-    neighbours exceeds 1/e.
+    It is at least the cube root of the longest series, and four times the lag up to which the
+    autocorrelation exceeds 1/e.
     """
     longest = max(len(numbers) for numbers in series)
     centered = values - values.mean()
     variance = np.mean(centered**2)
     lag = 0
     while variance > 0 and lag + 1 < longest:
-        pairs = [
+        products = [
             centered[numbers[lag + 1 :]] * centered[numbers[: -lag - 1]]
             for numbers in series if len(numbers) > lag + 1
         ]  # fmt: skip
-        if np.concatenate(pairs).mean() < variance / math.e:
+        if np.concatenate(products).mean() < variance / math.e:
             break
         lag += 1
     length = max(math.ceil(longest ** (1 / 3)), 4 * lag)
@@ -203,7 +212,10 @@ def _block_length(values: np.ndarray, series: Sequence[np.ndarray]) -> int:
 
 
 def _blocks(series: Sequence[np.ndarray], length: int) -> list[np.ndarray]:
-    """Returns runs of so many neighbours, and shorter series whole; all examples occur equally often."""
+    """Returns all blocks of consecutive examples; a shorter series is one block, repeated.
+
+    Each example occurs equally often.
+    """
     blocks: list[np.ndarray] = []
     for numbers in series:
         if len(numbers) <= length:

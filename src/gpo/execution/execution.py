@@ -40,6 +40,8 @@ class Execution:
             num_nodes: Nodes of the lattice of unstructured points; None where nothing is sampled.
             query_neighbours: Sites that are interpolated at a query.
         """
+        if in_channels < 1:
+            raise ValueError(f"`in_channels` must be at least 1, got {in_channels}.")
         self.in_channels, self.domain, self.sizes = in_channels, domain, sizes
         search = NeighbourSearch(domain.local, query_neighbours)
         self.cache = GeometryCache(waves, search, num_nodes=num_nodes)
@@ -107,20 +109,10 @@ class Execution:
         )  # fmt: skip
 
     def fixed(
-        self,
-        values: Float[Tensor, "batch points channels"],
-        geometry: PointGeometry,
-        *,
-        has_mask: bool,
+        self, values: Float[Tensor, "batch points channels"], geometry: PointGeometry
     ) -> Sites:
-        """Returns sites whose geometry is known, such as those of an exported program; unchecked.
-
-        Args:
-            values: The input field.
-            geometry: Of the sites.
-            has_mask: Whether any of them is masked; no exported program can look it up.
-        """
-        if has_mask:
+        """Returns sites whose geometry is known, such as those of an exported program; unchecked."""
+        if geometry.is_masked:
             assert geometry.weights is not None
             values = torch.where(geometry.weights.unsqueeze(-1) > 0, values, 0.0)
         return Sites(values, geometry, self.domain, self.cache, values.dtype)

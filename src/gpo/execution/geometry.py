@@ -38,6 +38,8 @@ class PointGeometry:
     """The sites next to every query; None at sites."""
     active: "ActiveSites | None" = None
     """The unmasked sites of a grid, where it is worth to work on these alone."""
+    is_masked: bool = True
+    """Whether any site may be masked."""
 
     def part(self, points: slice, transform: AbstractWaveTransform | None) -> "PointGeometry":
         """Returns the geometry of some of the points, given their waves."""

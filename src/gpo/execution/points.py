@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gpo.execution.geometry import GeometryCache, PointGeometry
 from gpo.execution.inputs import check_queries
-from gpo.execution.recompute import Deferred, Keeps, call, evaluate
+from gpo.execution.recompute import Deferred, Keeps, evaluate, recomputed
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.weighted_rows import LARGEST_INT32, RowTable
@@ -184,8 +184,10 @@ class Sites:
         else:
             parts = geometry.transform.split(self.size)
         return Chunked(
-            Points(values[:, points], geometry.part(points, transform))
-            for points, transform in parts
+            [
+                Points(values[:, points], geometry.part(points, transform))
+                for points, transform in parts
+            ]
         )
 
     def map(self, function: Callable[..., Part], *arguments: object) -> Chunked[Part]:
@@ -196,12 +198,10 @@ class Sites:
                 a function without parameters.
             arguments: Of the function. What is `Chunked`, or has a field that is, comes by chunk.
         """
-        return Chunked(
-            [
-                call(self.keeps, function, *self._arguments(number, arguments))
-                for number in range(len(self.chunks))
-            ]
-        )
+        parts = [self._arguments(number, arguments) for number in range(len(self.chunks))]
+        if self.keeps == Keeps.ALL:
+            return Chunked([function(*part) for part in parts])
+        return Chunked([recomputed(function, *part) for part in parts])
 
     def defer(
         self, function: Callable[..., Part], *arguments: object, kept: Keeps = Keeps.ALL
@@ -216,12 +216,13 @@ class Sites:
         if self.keeps >= kept:
             return self.map(function, *arguments)
         numbers = range(len(self.chunks))
-        deferred: Any = (Deferred(function, self._arguments(n, arguments)) for n in numbers)
+        deferred: Any = [Deferred(function, self._arguments(n, arguments)) for n in numbers]
         return Chunked(deferred)
 
     def sum(self, function: Callable[..., Tensor], *arguments: object) -> Tensor:
         """Returns the sum over all chunks, and over processes, of what a function makes of each."""
-        return self.shard.sum(total(self.map(function, *arguments)))
+        here = total(self.map(function, *arguments))
+        return here if self.shard.is_whole else self.shard.sum(here)
 
     def analyse(self, state: ChunkedField) -> Float[Tensor, "2 modes batch channels"]:
         r"""Returns the tokens $T_k=\langle\psi_k,h\rangle$ of a field: its projection onto the waves."""
@@ -232,7 +233,7 @@ class Sites:
     def lattice(
         self,
         field: ChunkedField,
-        displacements: Callable[[], Chunked[Float[Tensor, "points batch gaussians axes"]]],
+        displacements: Callable[[], Chunked[Float[Tensor, "_ batch gaussians axes"]]],
     ) -> LatticeField:
         """Interpolates a field onto the lattice that particles sample.
 
@@ -245,7 +246,8 @@ class Sites:
         assert points is not None
         lattice, shard, content = points.lattice, self.shard, torch.cat(field)
         if shard.is_whole or lattice.stencil is not None:
-            return LatticeField(RowTable.of(shard.sum(lattice.interpolate(content))))
+            nodes = lattice.interpolate(content)
+            return LatticeField(RowTable.of(nodes if shard.is_whole else shard.sum(nodes)))
         with torch.no_grad():
             lines = max(
                 chunk.geometry.on_lattice.lines_to(displacement)
@@ -277,10 +279,6 @@ class Sites:
         queries = Points(self.values, geometry, are_sites=False)
         return replace(queries, values=queries.blend(self.values))
 
-    def with_values(self, values: Float[Tensor, "batch points channels"]) -> "Sites":
-        """Returns the same sites with another field."""
-        return self if values is self.values else replace(self, values=values)
-
     def restore(self, field: ChunkedField) -> Float[Tensor, "batch points channels"]:
         """Returns a field at all sites, samples first; zero at masked sites that were left out."""
         active = (field[0] if len(field) == 1 else torch.cat(field)).transpose(0, 1)
@@ -291,7 +289,7 @@ class Sites:
 
     def _arguments(self, number: int, arguments: Sequence[object]) -> tuple[object, ...]:
         """Returns the arguments of a function for one chunk: the first, the points, the others."""
-        first, *others = (_part(argument, number) for argument in arguments or (None,))
+        first, *others = [_part(argument, number) for argument in arguments or (None,)]
         return first, self.chunks[number], *others
 
 

@@ -67,24 +67,11 @@ def _functions(value: Any) -> Iterator[Callable[..., Any]]:
                 yield from _functions(part)
 
 
-def call(keeps: Keeps, function: Callable[..., Result], *arguments: object) -> Result:
-    """Returns `function(*arguments)`, whose intermediates are kept or computed again.
+def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
+    """Returns `function(*arguments)`, with nothing but the arguments kept for the backward pass.
 
-    Args:
-        keeps: What stays for the backward pass.
-        function: A method of a module, or a function without parameters; it depends on nothing
-            else that is differentiated.
-        arguments: Its arguments, some of which may be deferred.
-    """
-    if keeps == Keeps.ALL:
-        return function(*arguments)
-    return _recomputed(function, *arguments)
-
-
-def _recomputed(function: Callable[..., Result], *arguments: object) -> Result:
-    """Returns the same, with nothing but the arguments kept for the backward pass.
-
-    Like `torch.utils.checkpoint`, but no graph is made in the forward pass: the nodes of one, small
+    The function is a method of a module, or has no parameters; it depends on nothing else that is
+    differentiated. Its arguments may be deferred. Like `torch.utils.checkpoint`, but no graph is made in the forward pass: the nodes of one, small
     and lasting, would lie between large and passing arrays and leave the heap full of holes.
     """
     functions = [function, *(one for argument in arguments for one in _functions(argument))]
@@ -92,6 +79,8 @@ def _recomputed(function: Callable[..., Result], *arguments: object) -> Result:
     modules = [one for one in owners.values() if isinstance(one, nn.Module)]
     parameters = list({id(one): one for module in modules for one in module.parameters()}.values())
     inputs, results = [one for one in tensors_of(arguments) if one.requires_grad], []
+    if not inputs and not parameters:
+        return function(*(evaluate(argument) for argument in arguments))
     # Autograd releases what it saves after the backward pass; what a closure holds would stay.
     template = with_tensors(arguments, lambda one: SAVED if one.requires_grad else one)
 

@@ -1,5 +1,5 @@
-"""Trained models as programs that run without this library: `gpo export`.
+"""Exports trained models as programs that run without gpo: `gpo export`.
 
-`program.py` traces a forecaster on fixed sites and writes it; `describe.py` states the names, units
+`program.py` traces a forecaster on fixed sites and writes it; `describe.py` returns the names, units
 and axes of its input and output.
 """

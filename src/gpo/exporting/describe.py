@@ -1,4 +1,4 @@
-"""The description of an exported program: names, units, axes and sites, as plain values."""
+"""The description of an exported program as JSON values: names, units, axes and sites."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from gpo.forecast.forecaster import Task
 
 TIME_FEATURES = (
     "day_cos, day_sin: cosine and sine of 2 pi hour / 24, with the hour in universal time; year_cos, "
-    "year_sin: of 2 pi times the part of the year that is over; solar_zenith_cos: cosine of the "
+    "year_sin: of 2 pi times the elapsed fraction of the year; solar_zenith_cos: cosine of the "
     "solar zenith angle, 0 at night"
 )
 
@@ -26,18 +26,18 @@ def describe_program(
     is_known: np.ndarray,
     queries: QueryPoints | None = None,
 ) -> dict[str, Any]:
-    """Returns names, units and axes of input and output, and where the points are.
+    """Returns names, units and axes of input and output, and the coordinates of all points.
 
     Args:
-        task: What is predicted from what.
-        data: Where the sites come from.
-        sites: The sites that the program was fixed to.
-        is_known: False at those that it masks.
-        queries: Where it predicts; at the sites when not given.
+        task: The forecasting task of the program.
+        data: Data with the variables and times of the task.
+        sites: The fixed sites of the program.
+        is_known: False at masked sites.
+        queries: Points at which the program predicts; the sites if None.
     """
     is_series = isinstance(data, Trajectories)
-    given = (*data.forcings, *data.variables) if is_series else data.inputs
-    wanted = data.variables if is_series else data.outputs
+    inputs = (*data.forcings, *data.variables) if is_series else data.inputs
+    outputs = data.variables if is_series else data.outputs
     masked = np.flatnonzero(~is_known).tolist()
     description: dict[str, Any] = {
         "gpo": version("gpo"),
@@ -47,30 +47,30 @@ def describe_program(
             "type": "float64" if task.needs_double else "float32",
             "history": task.history,
             "order": "oldest frame first",
-            **_names(given),
+            **_names(inputs),
         },
         "output": {
             "name": "prediction",
             "axes": ["batch", "sites" if queries is None else "queries", "variables"],
-            **_names(wanted),
+            **_names(outputs),
         },
         "lead": task.lead,
-        "sites": {**_places(_sites(sites), sites.grid_shape), "masked": masked},
+        "sites": {**_coordinates(_site_points(sites), sites.grid_shape), "masked": masked},
     }
     if is_series and len(data.time) > 1:
         description |= {"time_step": data.time_step, "time_units": data.time_units}
     if task.num_forcings:
         description["input"] |= {
             "forcings": list(task.forcings),
-            "forcing_times": f"those of a frame belong to the time {task.lead} step(s) after it",
+            "forcing_times": f"the forcings of a frame are valid {task.lead} step(s) after it",
             "time_features": TIME_FEATURES,
         }
     if queries is not None:
-        description["queries"] = _places(queries)
+        description["queries"] = _coordinates(queries)
     return description
 
 
-def _sites(sites: Geometry) -> QueryPoints:
+def _site_points(sites: Geometry) -> QueryPoints:
     return QueryPoints.of(sites) if sites.axes else QueryPoints.listed(sites)
 
 
@@ -78,17 +78,18 @@ def _names(variables: Sequence[Variable]) -> dict[str, list[str]]:
     return {"variables": [v.name for v in variables], "units": [v.units for v in variables]}
 
 
-def _places(places: QueryPoints, grid_shape: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Returns where points are: along the axes of a grid, or one by one."""
-    shape = places.shape if places.is_grid else grid_shape
-    said: dict[str, Any] = {"count": math.prod(places.shape)}
+def _coordinates(points: QueryPoints, grid_shape: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Returns the axes of a grid, or the coordinates of all points."""
+    shape = points.shape if points.is_grid else grid_shape
+    result: dict[str, Any] = {"count": math.prod(points.shape)}
     if shape:
-        said |= {"grid_shape": list(shape), "order": "last axis fastest"}
-    if not places.is_grid:
-        points = np.stack(places.numbers, -1).astype(float).tolist()
-        return said | {"names": list(places.names), "units": list(places.units), "points": points}
-    axes = zip(places.names, places.units, places.numbers, strict=True)
-    named = [
-        {"name": n, "units": units, "values": v.astype(float).tolist()} for n, units, v in axes
+        result |= {"grid_shape": list(shape), "order": "last axis fastest"}
+    names, units = list(points.names), list(points.units)
+    if not points.is_grid:
+        coords = np.stack(points.numbers, -1).astype(float).tolist()
+        return result | {"names": names, "units": units, "points": coords}
+    axes = [
+        {"name": name, "units": unit, "values": values.astype(float).tolist()}
+        for name, unit, values in zip(names, units, points.numbers, strict=True)
     ]
-    return said | {"axes": named}
+    return result | {"axes": axes}

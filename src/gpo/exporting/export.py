@@ -1,4 +1,4 @@
-"""A trained forecaster on the sites of its data as one file that runs without gpo."""
+"""Exports a trained forecaster on the sites of its data as a file that runs without gpo."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ def export(
     sample: int = 0,
     queries: QueryPoints | None = None,
 ) -> Path:
-    """Fixes the sites of some data, traces the forecaster there and writes it; returns the file.
+    """Traces the forecaster on the sites of a data set, writes the program and returns its path.
 
     Args:
-        forecaster: A trained model gpo, with its units.
-        data: Where the sites come from; those that are missing are masked.
-        output: File to write, `.pt2` or `.onnx`; one that is there is not overwritten.
-        sample: Trajectory or static map whose sites are taken, where they differ.
-        queries: Other points, at which to predict instead of at the sites.
+        forecaster: A trained GPO with its task.
+        data: Data set with the sites; sites with missing values are masked.
+        output: New file, `.pt2` or `.onnx`.
+        sample: Index of the trajectory or static map whose sites are used.
+        queries: Points at which to predict; the sites if None.
     """
     output = check_output(Path(output))
     count = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
@@ -48,7 +48,7 @@ def export(
 
 
 def known_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.ndarray:
-    """Returns False at sites that are masked, or missing where a forecast would begin."""
+    """Returns False at sites that are masked, or missing in the initial frames of a forecast."""
     if isinstance(data, StaticMaps):
         frames = data.sample(number)[0][None]
     else:
@@ -57,5 +57,5 @@ def known_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.
     return np.isfinite(frames).all((0, 2)) & ~data.geometry(number).is_masked
 
 
-def _tensor(numbers: np.ndarray) -> Tensor:
-    return torch.from_numpy(numbers.astype(np.float64))
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(array.astype(np.float64))

@@ -1,7 +1,7 @@
-"""A forecaster on fixed sites as a program, and its file: `.pt2` of torch, or `.onnx`.
+"""Traces a forecaster on fixed sites and writes the program as `.pt2` (torch) or `.onnx`.
 
-The program is traced twice: between, all that depends on no input becomes a constant. Its description
-is JSON inside the file: the extra file `gpo.json` of a `.pt2`, the metadata entry `gpo` of an `.onnx`.
+Constants are folded between two traces. The description of the program is JSON inside the file: the
+extra file `gpo.json` of a `.pt2`, the metadata entry `gpo` of an `.onnx`.
 """
 
 import json
@@ -24,7 +24,7 @@ from gpo.optional import require
 
 SUFFIXES = (".pt2", ".onnx")
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-"""What the extra `onnx` installs."""
+"""Packages of the extra `onnx`."""
 
 
 def export_program(fixed: FixedForecaster) -> ExportedProgram:
@@ -37,16 +37,16 @@ def export_program(fixed: FixedForecaster) -> ExportedProgram:
     frames = torch.zeros(fixed.frames_shape, dtype=torch.double if task.needs_double else None)
     module = _traced(fixed.eval(), frames).module()
     assert isinstance(module, GraphModule)
-    return _traced(with_constants(module), frames)
+    return _traced(fold_constants(module), frames)
 
 
 def write_program(path: Path, program: ExportedProgram, description: dict[str, Any]) -> None:
-    """Writes a program whole or not at all; the ending chooses the format.
+    """Writes a program completely or not at all, in the format of the suffix.
 
     Args:
-        path: A file that is not there yet.
-        program: What `export_program` returned.
-        description: What `describe_program` returned.
+        path: A new file, `.pt2` or `.onnx`.
+        program: The result of `export_program`.
+        description: The result of `describe_program`.
     """
     path, text = check_output(path), json.dumps(description)
     with whole_file(path) as partial:
@@ -57,7 +57,7 @@ def write_program(path: Path, program: ExportedProgram, description: dict[str, A
 
 
 def check_output(path: Path) -> Path:
-    """Returns a path that a program can be written to; raises an error before any work."""
+    """Returns the path if a program can be written there; raises an error otherwise."""
     path = new_file(path, SUFFIXES)
     if path.suffix == ".onnx":
         require_onnx(f"Writing {path.name}")
@@ -65,41 +65,41 @@ def check_output(path: Path) -> Path:
 
 
 def require_onnx(purpose: str) -> None:
-    """Raises a `MissingPackageError` where a package of the extra `onnx` is missing."""
+    """Raises a `MissingPackageError` if a package of the extra `onnx` is not installed."""
     for name in ONNX_PACKAGES:
         require(name, "onnx", purpose)
 
 
 def _traced(module: torch.nn.Module, frames: Tensor) -> ExportedProgram:
-    # Two samples stand for any number; one would be taken for a size that never changes.
+    # torch.export treats a batch size of one as constant.
     frames = torch.stack([frames, frames])
     with torch.no_grad():
         return export(module, (frames,), dynamic_shapes=({0: Dim("batch", min=1)},))
 
 
 @torch.no_grad()
-def with_constants(module: GraphModule) -> GraphModule:
-    """Returns a module that has folded constants and no trainable parameters.
+def fold_constants(module: GraphModule) -> GraphModule:
+    """Returns the module with folded constants and without trainable parameters.
 
-    On fixed sites most of a model depends on no input: features of coordinates, what layers make
-    of them, filters. These are computed once and kept as buffers.
+    On fixed sites most of a model does not depend on the input: coordinate features, waves,
+    filters. These are computed once and stored as buffers.
 
     Args:
-        module: What `ExportedProgram.module` returns; it is used up.
+        module: The result of `ExportedProgram.module`; it must not be used afterwards.
     """
     graph = module.graph
     for node in graph.find_nodes(op="call_module", target="_guards_fn"):
-        # Checks of the input, which the next export writes again.
+        # Input guards, which the next export adds again.
         graph.erase_node(node)
-    known = _known(module)
-    computed = [node for node in known if node.op == "call_function"]
+    constants = _constants(module)
+    computed = [node for node in constants if node.op == "call_function"]
     names: dict[tuple, str] = {}
     for node in computed:
-        value = known[node]
-        if isinstance(value, Tensor) and any(user not in known for user in node.users):
-            # Layers share windows: a tensor that is stored once is kept once.
-            where = value.data_ptr(), value.dtype, value.shape, value.stride()
-            name = names.setdefault(where, f"constant_{node.name}")
+        value = constants[node]
+        if isinstance(value, Tensor) and any(user not in constants for user in node.users):
+            # Layers share windows, so nodes with the same storage share a buffer.
+            storage = value.data_ptr(), value.dtype, value.shape, value.stride()
+            name = names.setdefault(storage, f"constant_{node.name}")
             if not hasattr(module, name):
                 module.register_buffer(name, value.clone(memory_format=torch.contiguous_format))
             with graph.inserting_before(node):
@@ -107,27 +107,27 @@ def with_constants(module: GraphModule) -> GraphModule:
     for node in reversed(computed):
         graph.erase_node(node)
     graph.eliminate_dead_code()
-    # A new module has only what the graph still names.
+    # A new module holds only the attributes that the graph still uses.
     frozen = GraphModule(module, graph)
     for name, parameter in list(frozen.named_parameters()):
-        holder, _, leaf = name.rpartition(".")
-        owner = frozen.get_submodule(holder)
-        delattr(owner, leaf)
-        owner.register_buffer(leaf, parameter.detach().clone())
+        parent, _, leaf = name.rpartition(".")
+        submodule = frozen.get_submodule(parent)
+        delattr(submodule, leaf)
+        submodule.register_buffer(leaf, parameter.detach().clone())
     return frozen
 
 
-def _known(module: GraphModule) -> dict[Node, Any]:
-    """Returns the values of all nodes that depend on no input."""
-    known: dict[Node, Any] = {}
+def _constants(module: GraphModule) -> dict[Node, Any]:
+    """Returns the values of all nodes that do not depend on the input."""
+    values: dict[Node, Any] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            holder, _, name = node.target.rpartition(".")
-            known[node] = getattr(module.get_submodule(holder), name)
-        elif node.op == "call_function" and all(part in known for part in node.all_input_nodes):
-            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
-            known[node] = node.target(*args, **kwargs)
-    return known
+            parent, _, name = node.target.rpartition(".")
+            values[node] = getattr(module.get_submodule(parent), name)
+        elif node.op == "call_function" and all(part in values for part in node.all_input_nodes):
+            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = node.target(*args, **kwargs)
+    return values
 
 
 def _write_onnx(path: Path, program: ExportedProgram, text: str) -> None:
@@ -142,7 +142,7 @@ def _write_onnx(path: Path, program: ExportedProgram, text: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses warnings of the exporter about packages and names that are not used here."""
+    """Suppresses warnings of the exporter about optional packages and unused names."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,1 +1,1 @@
-"""A trained model with its units: the task, the forecaster, rollouts and examples."""
+"""Forecasts of a trained model in physical units: task, forecaster, rollouts, examples."""

@@ -1,7 +1,7 @@
-"""Whether other data are like those of training: converted where units differ, else refused by name.
+"""Compatibility of other data with the training data: units are converted, else an error is raised.
 
-A model knows its step, its region and its level by heart. Frames of another step or another region
-give numbers that look like a forecast and are none.
+A model is specific to its time step, region and level: on other data its output would look plausible
+and be wrong.
 """
 
 import math
@@ -21,41 +21,41 @@ SAME_CALENDARS = {
     "366_day": "all_leap",
 }
 TOLERANCE = 0.05
-"""By how much the ends of a region may differ, as a fraction of its extent."""
+"""Tolerated difference of the bounds of a region, as a fraction of its extent."""
 
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """What the training data were, beside their numbers; empty where the file did not say."""
+    """Metadata of the training data; empty if the file did not declare them."""
 
     step: float | None = None
-    """Time from frame to frame, in `time_units`; none for static maps."""
+    """Time step in `time_units`; None for static maps."""
     time_units: str = ""
     calendar: str = ""
-    """Calendar of the dates; empty where frames have none."""
+    """Calendar of the dates; empty without dates."""
     units: tuple[str, ...] = ()
-    """Units of the variables that are given."""
+    """Units of the inputs."""
     output_units: tuple[str, ...] = ()
-    """Units of those that are predicted."""
+    """Units of the outputs."""
     levels: tuple[str, ...] = ()
     """Such as level=500."""
     axes: tuple[str, ...] = ()
-    """Names of the axes of the region; none where sites differ from sample to sample."""
+    """Names of the axes; empty if points differ between samples."""
     axis_units: tuple[str, ...] = ()
     lower: tuple[float, ...] = ()
-    """Least coordinate of a site along every axis, in the file's coordinates."""
+    """Smallest coordinate along each axis, in the coordinates of the file."""
     upper: tuple[float, ...] = ()
-    """Largest one."""
+    """Largest coordinate along each axis."""
     spacing: tuple[float, ...] = ()
-    """Mean distance of neighbours along every axis."""
+    """Mean distance of neighbours along each axis."""
 
     @classmethod
     def of(cls, data: Trajectories | StaticMaps) -> "TrainedOn":
-        """Returns what data are."""
-        place = _place(data)
+        """Returns the metadata of a data set."""
+        region = _region(data)
         if isinstance(data, StaticMaps):
-            given, wanted = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
-            return cls(units=given, output_units=wanted, **place)
+            inputs, outputs = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
+            return cls(units=inputs, output_units=outputs, **region)
         units = tuple(variable.units for variable in data.variables)
         return cls(
             step=data.time_step if len(data.time) > 1 else None,
@@ -64,23 +64,23 @@ class TrainedOn:
             units=units,
             output_units=units,
             levels=tuple(f"{name}={value}" for name, value in data.levels.items()),
-            **place,
+            **region,
         )
 
 
 def as_trained(
     data: Trajectories | StaticMaps, trained: TrainedOn
 ) -> tuple[Trajectories | StaticMaps, list[str]]:
-    """Returns data in the units of training, and a sentence for every variable that was converted.
+    """Returns data in the units of training, and a note for every converted variable.
 
     Args:
-        data: Other data, with the variables of training in their order.
-        trained: What the model was trained on.
+        data: Other data, with the variables of training in the same order.
+        trained: Metadata of the training data.
 
     Raises:
-        DataError: Where step, calendar, region, level or units are others, with both values.
+        DataError: If time step, calendar, region, level or units are incompatible.
     """
-    _check_place(data, trained)
+    _check_region(data, trained)
     if isinstance(data, StaticMaps):
         inputs = _conversions(data, data.inputs, trained.units)
         outputs = _conversions(data, data.outputs, trained.output_units)
@@ -91,22 +91,22 @@ def as_trained(
         return replace(data, inputs=inputs.variables, outputs=outputs.variables, fetch=fetch), notes
     check_time(data, trained)
     _check_levels(data, trained)
-    found = _conversions(data, data.variables, trained.units)
-    if not found.notes:
+    units = _conversions(data, data.variables, trained.units)
+    if not units.notes:
         return data, []
     if isinstance(data.fetch, RowReader):
-        fetch: Callable[..., Any] = replace(data.fetch, read=_Scaled(data.fetch.read, found))
+        fetch: Callable[..., Any] = replace(data.fetch, read=_Scaled(data.fetch.read, units))
     else:
-        fetch = _Scaled(data.fetch, found)
-    return replace(data, variables=found.variables, fetch=fetch), found.notes
+        fetch = _Scaled(data.fetch, units)
+    return replace(data, variables=units.variables, fetch=fetch), units.notes
 
 
 def frame_at(data: Trajectories, text: str) -> int:
-    """Returns the number of the frame of a date, or of a time where frames have no dates.
+    """Returns the index of the frame at a date, or at a time if frames have no dates.
 
     Args:
         data: The time series.
-        text: Such as 2019-03-01T06:00, or 12.5.
+        text: The date or time, such as 2019-03-01T06:00 or 12.5.
     """
     try:
         time = data.time_of(text)
@@ -114,15 +114,15 @@ def frame_at(data: Trajectories, text: str) -> int:
         raise DataError(data.source, "start", str(error)) from error
     nearest = int(np.abs(data.time - time).argmin())
     if abs(data.time[nearest] - time) > 1e-3 * data.time_step:
-        first, last, there = data.time_labels([0, len(data.time) - 1, nearest])
+        first, last, label = data.time_labels([0, len(data.time) - 1, nearest])
         problem = f"must be the time of a frame, from {first} to {last}, got {text}."
-        raise DataError(data.source, "start", f"{problem} The nearest is {there}.")
+        raise DataError(data.source, "start", f"{problem} The nearest is {label}.")
     return nearest
 
 
 @dataclass(frozen=True)
 class _Conversions:
-    """Factors and offsets by variable, and what to say of them."""
+    """Factors and offsets of unit conversion by variable, and notes for the user."""
 
     variables: tuple[Variable, ...]
     factors: np.ndarray
@@ -135,7 +135,7 @@ class _Conversions:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """Reads frames and converts them; an object, so that worker processes get a copy."""
+    """Reads frames and converts their units; a class, so that worker processes can pickle it."""
 
     read: Callable[..., np.ndarray]
     conversions: _Conversions
@@ -146,48 +146,48 @@ class _Scaled:
 
 @dataclass(frozen=True)
 class _ScaledMaps:
-    """Reads samples and converts them."""
+    """Reads samples and converts their units."""
 
     read: Callable[[int], tuple[np.ndarray, np.ndarray]]
     inputs: _Conversions
     outputs: _Conversions
 
     def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        given, wanted = (np.asarray(part) for part in self.read(number))
-        return self.inputs(given), self.outputs(wanted)
+        inputs, outputs = (np.asarray(part) for part in self.read(number))
+        return self.inputs(inputs), self.outputs(outputs)
 
 
 def _conversions(
-    data: Trajectories | StaticMaps, variables: Sequence[Variable], wanted: Sequence[str]
+    data: Trajectories | StaticMaps, variables: Sequence[Variable], targets: Sequence[str]
 ) -> _Conversions:
-    """Returns how to get to the units of training; what lacks units is taken as being in them."""
+    """Returns the conversions to the units of training; missing units are assumed to be these."""
     factors, offsets = np.ones(len(variables)), np.zeros(len(variables))
     changed, notes = list(variables), list[str]()
-    # Other variables than those of training are refused by name elsewhere.
-    pairs = zip(variables, wanted, strict=True) if len(wanted) == len(variables) else ()
+    # Different variables raise an error elsewhere.
+    pairs = zip(variables, targets, strict=True) if len(targets) == len(variables) else ()
     for number, (variable, units) in enumerate(pairs):
         if not units or variable.units == units:
             continue
         if not variable.units:
-            notes.append(f"{variable.name} has no units: taken as {units}, as in training")
+            notes.append(f"{variable.name} has no units: {units} assumed, as in training")
             continue
-        found = conversion(variable.units, units)
-        if found is None:
-            problem = f"must be in {units}, as in training, got {variable.units}, which we cannot convert. Convert the file"
+        scaling = conversion(variable.units, units)
+        if scaling is None:
+            problem = f"must be in {units}, as in training, got {variable.units}, which cannot be converted. Convert the file"
             raise DataError(data.source, variable.name, f"{problem}, or correct its units.")
         changed[number] = replace(variable, units=units)
-        if found == (1.0, 0.0):
+        if scaling == (1.0, 0.0):
             continue
-        factors[number], offsets[number] = found
+        factors[number], offsets[number] = scaling
         notes.append(f"{variable.name} converted from {variable.units} to {units}, as in training")
     return _Conversions(tuple(changed), factors, offsets, notes)
 
 
 def check_time(data: Trajectories, trained: TrainedOn) -> None:
-    """Refuses frames of another calendar, or that advance by another step."""
+    """Raises an error for another calendar or time step than in training."""
     calendar = "" if data.origin is None else data.origin.calendar
-    ours, theirs = (SAME_CALENDARS.get(name, name) for name in (trained.calendar, calendar))
-    if ours and theirs and ours != theirs:
+    expected, actual = (SAME_CALENDARS.get(name, name) for name in (trained.calendar, calendar))
+    if expected and actual and expected != actual:
         problem = f"must be in the {trained.calendar} calendar, as in training, got {calendar}."
         raise DataError(data.source, "time", f"{problem} Train a run on this file.")
     if len(data.time) < 2 or trained.step is None:
@@ -197,29 +197,29 @@ def check_time(data: Trajectories, trained: TrainedOn) -> None:
     if abs(step - trained.step) <= 1e-3 * trained.step:
         return
     if trained.step == MONTH and is_month(np.array([step])).all():
-        # Few frames may be 31 days apart, all of them, and yet months.
+        # A few monthly frames may all be 31 days apart.
         return
-    wanted = spell_step(trained.step, trained.time_units)
-    got = spell_step(data.time_step, data.time_units)
-    problem = f"must advance by {wanted} a frame, as in training, got {got}."
+    expected = spell_step(trained.step, trained.time_units)
+    actual = spell_step(data.time_step, data.time_units)
+    problem = f"must have a step of {expected}, as in training, got {actual}."
     every = trained.step / step if step > 0 else 0.0
     if every > 1.5 and abs(every - round(every)) < 1e-3:
-        help_ = f"Write every {round(every)}th frame to a file of its own, or train on this one"
+        advice = f"Write every {round(every)}th frame to another file, or train on this one"
     else:
-        help_ = "Train a run on this file"
-    raise DataError(data.source, "time", f"{problem} {help_}: gpo run --data {data.source}")
+        advice = "Train a run on this file"
+    raise DataError(data.source, "time", f"{problem} {advice}: gpo run --data {data.source}")
 
 
 def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
-    known: Mapping[str, str] = dict(level.split("=", 1) for level in trained.levels)
+    levels: Mapping[str, str] = dict(level.split("=", 1) for level in trained.levels)
     for name, value in data.levels.items():
-        if name in known and not math.isclose(float(known[name]), float(value), rel_tol=1e-6):
-            problem = f"must be {known[name]}, the level of training, got {value}."
+        if name in levels and not math.isclose(float(levels[name]), float(value), rel_tol=1e-6):
+            problem = f"must be {levels[name]}, as in training, got {value}."
             raise DataError(data.source, name, f"{problem} Train a run on that level.")
 
 
-def _place(data: Trajectories | StaticMaps) -> dict[str, Any]:
-    """Returns names, units, ends and spacing of the axes; nothing where sites differ."""
+def _region(data: Trajectories | StaticMaps) -> dict[str, Any]:
+    """Returns names, units, bounds and spacing of the axes; empty if points differ by sample."""
     if len(data.geometries) > 1:
         return {}
     geometry = data.geometry()
@@ -244,25 +244,25 @@ def _place(data: Trajectories | StaticMaps) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _check_place(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
-    """Refuses sites of another region; another resolution of the same is welcome."""
-    here = TrainedOn(**_place(data))
-    if not trained.axes or not here.axes:
+def _check_region(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
+    """Raises an error for another region than in training; another resolution is allowed."""
+    region = TrainedOn(**_region(data))
+    if not trained.axes or not region.axes:
         return
-    if len(here.axes) != len(trained.axes):
-        problem = f"must have the axes {', '.join(trained.axes)} of training, got"
-        raise DataError(data.source, "coords", f"{problem} {', '.join(here.axes)}.")
-    for axis, name in enumerate(here.axes):
-        wanted, got = (_Ends.of(side, axis) for side in (trained, here))
-        if not got.is_like(wanted, is_longitude=name == "longitude"):
-            problem = f"must go from {wanted}, the region of training, got {got}."
-            help_ = f"Train a run on this region: gpo run --data {data.source}"
-            raise DataError(data.source, name, f"{problem} {help_}")
+    if len(region.axes) != len(trained.axes):
+        problem = f"must have the axes {', '.join(trained.axes)}, as in training, got"
+        raise DataError(data.source, "coords", f"{problem} {', '.join(region.axes)}.")
+    for axis, name in enumerate(region.axes):
+        expected, actual = (_Interval.of(side, axis) for side in (trained, region))
+        if not actual.is_like(expected, is_longitude=name == "longitude"):
+            problem = f"must range from {expected}, as in training, got {actual}."
+            advice = f"Train a run on this region: gpo run --data {data.source}"
+            raise DataError(data.source, name, f"{problem} {advice}")
 
 
 @dataclass(frozen=True)
-class _Ends:
-    """The sites along one axis: from where to where, and how far apart."""
+class _Interval:
+    """Bounds and spacing of the points along an axis."""
 
     lower: float
     upper: float
@@ -270,21 +270,21 @@ class _Ends:
     units: str
 
     @classmethod
-    def of(cls, place: TrainedOn, axis: int) -> "_Ends":
-        ends = place.lower[axis], place.upper[axis]
-        return cls(*ends, place.spacing[axis], place.axis_units[axis])
+    def of(cls, region: TrainedOn, axis: int) -> "_Interval":
+        bounds = region.lower[axis], region.upper[axis]
+        return cls(*bounds, region.spacing[axis], region.axis_units[axis])
 
-    def is_like(self, other: "_Ends", *, is_longitude: bool) -> bool:
-        """Returns whether both are one region; longitudes may be of another turn."""
+    def is_like(self, other: "_Interval", *, is_longitude: bool) -> bool:
+        """Returns whether both are the same region; longitudes may differ by full turns."""
         extent, turns = other.upper - other.lower, 0
         if is_longitude:
-            if all(one.upper - one.lower + one.spacing > 359.5 for one in (self, other)):
+            if all(side.upper - side.lower + side.spacing > 359.5 for side in (self, other)):
                 return True
             middle = (other.lower + other.upper - self.lower - self.upper) / 2
             turns = round(middle / 360)
-        near = max(2 * self.spacing, 2 * other.spacing, TOLERANCE * extent)
+        tolerance = max(2 * self.spacing, 2 * other.spacing, TOLERANCE * extent)
         shifts = self.lower - other.lower + 360 * turns, self.upper - other.upper + 360 * turns
-        return max(abs(shift) for shift in shifts) <= near
+        return max(abs(shift) for shift in shifts) <= tolerance
 
     def __str__(self) -> str:
         return f"{self.lower:g} to {self.upper:g} {self.units}".strip()

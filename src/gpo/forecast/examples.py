@@ -1,7 +1,7 @@
-"""Examples for training: windows of time series or static maps, read and padded to one size.
+"""Training examples from time slices of series or from static maps, padded to equal size.
 
-A batch is in double precision, whose means and origin are not subtracted yet. What is kept in memory
-has the precision of the file.
+Batches are in double precision and not normalised. Data kept in memory have the precision of the
+file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,41 +21,41 @@ from gpo.data.splits import TimeSlice
 from gpo.parallel.partition import SitePartition
 
 MAX_BYTES = 2**30
-"""A data set up to this size is kept in memory."""
+"""Maximum size of a data set that is kept in memory."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Some examples of one size; what is missing is filled in where it is given, and never scored."""
+    """A batch of examples of equal size; missing inputs are filled, missing targets not scored."""
 
     frames: Float[Tensor, "batch history points inputs"]
-    """What is given; a static map has a history of one."""
+    """Input frames, oldest first; a static map has one."""
     targets: Float[Tensor, "batch steps points outputs"]
-    """What follows, `lead` steps apart; one frame unless a rollout is trained."""
+    """Target frames, `lead` steps apart; several only for rollout training."""
     coords: Float[Tensor, "batch points dim"]
     weights: Float[Tensor, "batch points"]
-    """Quadrature weights of what is scored; zero wherever a value of the example is missing."""
+    """Quadrature weights for scores; zero at points with a missing value."""
     site_weights: Float[Tensor, "batch points"]
-    """Those that a model is given; zero at masked sites alone, because gaps in time are filled."""
+    """Quadrature weights for the model; zero at masked points only, because gaps are filled."""
     num_sites: tuple[int, ...]
-    """Sites of every example, those that other processes hold included."""
+    """Number of points of every example, over all processes."""
     num_forcings: int = 0
-    """Forcings that a frame begins with: known in advance, such as the time of day."""
+    """Number of forcings, the first channels of a frame."""
     forcings: Float[Tensor, "batch later points forcings"] | None = None
-    """Those of the targets after the first, where a rollout is trained."""
+    """Forcings of the targets after the first, for rollout training."""
 
     @property
     def fields(self) -> Float[Tensor, "batch history points fields"]:
-        """What is given without what is known of any time."""
+        """Input frames without forcings."""
         return self.frames[..., self.num_forcings :]
 
     @property
     def target(self) -> Float[Tensor, "batch points outputs"]:
-        """What follows next."""
+        """The first target frame."""
         return self.targets[:, 0]
 
     def to(self, device: torch.device | str) -> "Example":
-        """Returns the same on another device."""
+        """Returns a copy on another device."""
         names = ("frames", "targets", "coords", "weights", "site_weights", "forcings")
         parts = {name: getattr(self, name) for name in names}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
@@ -63,14 +63,15 @@ class Example:
 
 
 class WindowExamples(Dataset[Example]):
-    """Windows of time series.
+    """Examples from time slices of series.
 
     Args:
         data: The time series.
-        windows: Those of one split.
-        num_steps: Frames that follow in an example; a window whose split ends before is left out.
-        reconstructs: Whether the last frame given is itself the target.
-        partition: Which sites; weights stay those of the whole geometry.
+        windows: Time slices of a split.
+        num_steps: Number of targets per example; slices too close to the end of the split are
+            dropped.
+        reconstructs: Whether the target is the last input frame.
+        partition: The points to read; weights remain those of the whole geometry.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class WindowExamples(Dataset[Example]):
         num_frames = data.num_trajectories * len(data.time)
         num_points = data.geometry().num_points / partition.count
         size = data.number_type.itemsize
-        # Whether a window is read from the file whenever it is asked for.
+        # Whether slices are read from the file at every access.
         self.is_lazy = size * num_frames * num_points * len(data.variables) > MAX_BYTES
         self._kept: dict[int, np.ndarray] = {}
 
@@ -109,16 +110,16 @@ class WindowExamples(Dataset[Example]):
         return self._with_forcings(example, window, sites) if self.data.known else example
 
     def _with_forcings(self, example: Example, window: TimeSlice, sites: slice) -> Example:
-        """Puts the forcings of the time that a frame predicts before it."""
+        """Prepends to each frame the forcings of the time that it predicts."""
         history, lead = example.frames.shape[1], window.lead
         times = window.first + lead * np.arange(1, history + self.num_steps)
-        known = self.data.forcing_frames(window.trajectory, times, sites)
-        known = torch.from_numpy(known)[None].double()
+        values = self.data.forcing_frames(window.trajectory, times, sites)
+        forcings = torch.from_numpy(values)[None].double()
         return replace(
             example,
-            frames=torch.cat([known[:, :history], example.frames], -1),
-            num_forcings=known.shape[-1],
-            forcings=known[:, history:],
+            frames=torch.cat([forcings[:, :history], example.frames], -1),
+            num_forcings=forcings.shape[-1],
+            forcings=forcings[:, history:],
         )
 
     def _frames(self, trajectory: int, times: slice) -> np.ndarray:
@@ -140,14 +141,14 @@ class WindowExamples(Dataset[Example]):
 
 
 class MapExamples(Dataset[Example]):
-    """Samples of static maps, at all sites or at those of one partition."""
+    """Examples from static maps, at all points or at those of a partition."""
 
     def __init__(
         self, data: StaticMaps, numbers: Sequence[int], partition: SitePartition = SitePartition()
     ) -> None:
         self.data, self.numbers, self.partition = data, numbers, partition
         per_site = len(data.inputs) + len(data.outputs)
-        # Samples are always read anew; whether there are too many for the cache of the system.
+        # Samples are read at every access; whether they exceed the cache of the system.
         self.is_lazy = 4 * len(numbers) * data.geometry().num_points * per_site > MAX_BYTES
 
     def __len__(self) -> int:
@@ -155,9 +156,10 @@ class MapExamples(Dataset[Example]):
 
     def __getitem__(self, index: int) -> Example:
         number = self.numbers[index]
-        given, wanted = self.data.sample(number)
-        sites = self.partition.among(len(given))
-        return _example(given[None, sites], wanted[None, sites], self.data.geometry(number), sites)
+        inputs, outputs = self.data.sample(number)
+        sites = self.partition.among(len(inputs))
+        geometry = self.data.geometry(number)
+        return _example(inputs[None, sites], outputs[None, sites], geometry, sites)
 
 
 def make_examples(
@@ -168,34 +170,34 @@ def make_examples(
     reconstructs: bool = False,
     partition: SitePartition = SitePartition(),
 ) -> WindowExamples | MapExamples:
-    """Returns the examples of one split of either kind of data.
+    """Returns the examples of a split, for time series or static maps.
 
     Args:
         data: The data set.
-        members: Windows of time series, or numbers of static maps.
-        num_steps: Frames that follow in an example.
-        reconstructs: Whether the last frame given is itself the target.
-        partition: Which sites; weights stay those of the whole geometry.
+        members: Time slices of series, or indices of static maps.
+        num_steps: Number of targets per example.
+        reconstructs: Whether the target is the last input frame.
+        partition: The points to read; weights remain those of the whole geometry.
     """
     if not isinstance(data, StaticMaps):
         return WindowExamples(
             data, members, num_steps=num_steps, reconstructs=reconstructs, partition=partition
         )
     if num_steps > 1 or reconstructs:
-        what = "rollout" if num_steps > 1 else "stage field"
+        what = "rollout" if num_steps > 1 else "phase field"
         raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
     return MapExamples(data, members, partition)
 
 
-def reading_ahead(examples: WindowExamples | MapExamples) -> dict[str, Any]:
-    """Returns settings of a `DataLoader`: a process reads the next batches where data is lazy."""
+def prefetch_settings(examples: WindowExamples | MapExamples) -> dict[str, Any]:
+    """Returns `DataLoader` settings: a worker prefetches batches if data are not in memory."""
     if not examples.is_lazy:
         return {}
     return {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
 
 
 def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
-    """Returns the windows that are followed by others of the same split, `num_steps` in all."""
+    """Returns the time slices with `num_steps` targets inside the same split."""
     if num_steps == 1:
         return windows
     present = {(window.trajectory, window.first) for window in windows}
@@ -206,8 +208,8 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
     ]  # fmt: skip
     if not kept:
         raise ValueError(
-            f"`rollout` must fit into the training series, got {num_steps} steps: no window is "
-            "followed by so many others. Choose a smaller one."
+            f"`rollout` must fit into the training series, got {num_steps} steps, more than any "
+            "time slice has after it. Choose a smaller number."
         )
     return kept
 
@@ -215,26 +217,23 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
 def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = geometry.weights[sites]
-    given = np.where(weights[:, None] > 0, fill_gaps(carry_known(frames), geometry, sites), 0.0)
+    inputs = np.where(weights[:, None] > 0, fill_gaps(carry_known(frames), geometry, sites), 0.0)
     scored = np.where(is_known, weights, 0.0)
     parts = (
-        given, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights
+        inputs, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights
     )  # fmt: skip
     tensors = (torch.from_numpy(part.astype(np.float64))[None] for part in parts)
     return Example(*tensors, num_sites=(geometry.num_points,))
 
 
 class EpochShuffle(Sampler[int]):
-    """An order of examples that depends on the seed and the epoch alone.
-
-    A run that was killed meets the same examples in the same order when it goes on.
-    """
+    """A random order of examples that depends only on seed and epoch, so that runs can resume."""
 
     def __init__(self, count: int, seed: int) -> None:
         self.count, self.seed, self.epoch = count, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Takes the number of the epoch, which Lightning tells."""
+        """Sets the epoch; Lightning calls this."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -246,10 +245,10 @@ class EpochShuffle(Sampler[int]):
 
 
 class Batches(Sampler[list[int]]):
-    """Batches in a given order, of which every process takes its share.
+    """Batches in a fixed order, distributed over processes.
 
-    All shares together are the batch that one process alone would take. Where a batch does
-    not divide evenly, its first examples count twice.
+    The parts of all processes form the batch of a single process. If a batch does not divide
+    evenly, its first examples are repeated.
     """
 
     def __init__(
@@ -259,9 +258,9 @@ class Batches(Sampler[list[int]]):
             raise ValueError(
                 f"`batch_size` must be a multiple of the {world} processes, got {batch_size}."
             )
-        # Lightning tells the epoch to a sampler of this name.
+        # Lightning calls `set_epoch` of an attribute of this name.
         self.sampler, self.batch_size, self.rank, self.world = order, batch_size, rank, world
-        # Where the next pass begins: a run that was killed within one goes on in its middle.
+        # First batch of the next pass: non-zero after resuming within an epoch.
         self.first = 0
 
     def __len__(self) -> int:
@@ -278,7 +277,7 @@ class Batches(Sampler[list[int]]):
 
 
 def collate(examples: Sequence[Example]) -> Example:
-    """Returns one batch; smaller sets of sites are padded with weight zero."""
+    """Returns a batch; smaller sets of points are padded with weight zero."""
     size = max(example.weights.shape[1] for example in examples)
 
     def padded(part: Tensor, axis: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""A trained forecaster on sites that never change: frames in, the predicted frame out.
+"""A trained forecaster on fixed points, for export.
 
-Waves, neighbours, normalised weights and means are computed once, and are buffers: they move
-between devices with the model, and an exported program holds them.
+The geometry (waves, neighbours, weights) is computed once and stored in buffers, which move between
+devices with the model and become part of the exported program.
 """
 
 from dataclasses import replace
@@ -16,13 +16,13 @@ from gpo.numerics.trees import tensors_of, with_tensors
 
 
 class FixedForecaster(nn.Module):
-    """Predicts as its forecaster does at fixed positions, without any checks.
+    """Predicts like its forecaster, at fixed points and without checks.
 
     Args:
-        forecaster: A trained model gpo, with its units.
-        coords: The sites.
-        weights: Quadrature weights; 0 masks a site.
-        queries: Other points, at which to predict instead of at the sites.
+        forecaster: A trained model gpo or gpo-paper.
+        coords: The points of the input.
+        weights: Quadrature weights; 0 masks a point.
+        queries: Points of the prediction (None: those of the input).
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class FixedForecaster(nn.Module):
         operator = forecaster.model.operator
         if operator is None:
             raise ValueError(
-                f"Sites can be fixed for a model gpo, got {forecaster.model.name}. "
+                f"The model must be gpo or gpo-paper, got {forecaster.model.name}. "
                 "Train one on the same data: gpo run ... --model gpo"
             )
         self.forecaster = forecaster
@@ -46,21 +46,22 @@ class FixedForecaster(nn.Module):
             values = coords.new_zeros(shape, dtype=operator.dtype)
             sites = operator.sites(values, coords, weights, is_whole=True)
             points = [] if queries is None else list(sites.locate(queries))
-        self._has_mask = bool((sites.weights == 0).any())
-        self._geometries = replace(sites.geometry, active=None), *(one.geometry for one in points)
+        is_masked = bool((sites.weights == 0).any())
+        fixed = replace(sites.geometry, active=None, is_masked=is_masked)
+        self._geometries = fixed, *(part.geometry for part in points)
         for number, tensor in enumerate(tensors_of(self._geometries)):
             self.register_buffer(f"fixed_{number}", tensor, persistent=False)
 
     @property
     def geometries(self) -> tuple[PointGeometry, ...]:
-        """The geometry of the sites, and of the queries in portions, if there are any."""
-        # Sites and queries share a lattice, whose tensors are there twice.
+        """The geometry of the input points, and of the chunks of query points, if any."""
+        # Input and query points share a lattice, whose tensors occur twice.
         buffers = self.named_buffers(recurse=False, remove_duplicate=False)
         return with_tensors(self._geometries, lambda _: next(buffers)[1])
 
     @property
     def frames_shape(self) -> tuple[int, int, int]:
-        """Frames, sites and variables of one sample."""
+        """Number of frames, points and variables of a sample."""
         task = self.forecaster.task
         return task.history, self._geometries[0].coords.shape[1], len(task.inputs)
 
@@ -70,19 +71,18 @@ class FixedForecaster(nn.Module):
         """Returns the predicted frame in the units of the data.
 
         Args:
-            frames: The last frames, oldest first, in the units of the data. Masked sites may
-                hold anything; a non-finite number elsewhere spoils its sample.
+            frames: The last frames, oldest first, in the units of the data. Values at masked
+                points are ignored; a non-finite value elsewhere invalidates its sample.
         """
         (sites, *queries), forecaster = self.geometries, self.forecaster
         values, operator = forecaster.normalised_input(frames), forecaster.operator
-        fixed = operator.execution.fixed(values, sites, has_mask=self._has_mask)
-        output = operator.run(fixed)
+        output = operator.run(operator.execution.fixed(values, sites))
         if queries:
             parts = []
             for geometry in queries:
                 assert geometry.neighbours is not None
-                answer = output.at(geometry)
-                parts.append(forecaster.at_queries(answer, values, geometry.neighbours))
+                prediction = output.at(geometry)
+                parts.append(forecaster.at_queries(prediction, values, geometry.neighbours))
             predicted = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         else:
             predicted = forecaster.denormalised(

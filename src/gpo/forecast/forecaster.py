@@ -1,12 +1,10 @@
-"""A trained operator with its units: frames in, the frame `lead` steps later out.
+"""A model with normalisation: predicts the frame `lead` steps after its input frames.
 
-A static map is the same with one input frame, other outputs and no lead. Where the sites of
-all samples correspond, it is learned relative to their means (`statistics.py`).
+A static map has one input frame, other outputs and lead 0. If the points of all samples correspond,
+it is learned relative to the mean at each point (`statistics.py`).
 
-Fields in the units of the data are in double precision, or in whatever they are given in: means are
-subtracted and added there in double precision. Normalised fields have the precision of the model.
-So a small signal on a large mean stays what it is, and so do units that single precision cannot
-square.
+Means are subtracted and added in double precision, and normalised fields have the precision of the
+model. This preserves small signals on a large mean, and values in extreme units.
 """
 
 import json
@@ -32,64 +30,65 @@ from gpo.settings_files import read_json
 
 TASK_NAME = "task.json"
 MEANS_CHECKSUM = "site_means_sha256"
-"""Field of `task.json`, where means are taken site by site: the checksum of their file."""
+"""Field of `task.json`: the checksum of the file of pointwise means."""
 
-MOST_MEAN = 1000
-"""Spreads of a variable up to which its mean leaves single precision four digits of its signal."""
-LEAST = 1e-30
-"""Spread down to which, and inverse up to which, a variable is within reach of single precision."""
+MAX_MEAN_RATIO = 1000
+"""Ratio of mean to standard deviation up to which single precision keeps four digits."""
+MIN_STD = 1e-30
+"""Smallest standard deviation, and inverse of the largest, for single precision."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted from what, and the statistics of the training data."""
+    """Inputs and outputs of a model, and the statistics of the training data."""
 
     inputs: tuple[str, ...]
-    """Variables that are given."""
+    """Input variables, forcings first."""
     outputs: tuple[str, ...]
-    """Variables that are predicted; those that are given, for a time series."""
+    """Predicted variables; for a time series, those of the input."""
     units: tuple[str, ...]
     """Units of the outputs."""
     history: int
     lead: int
-    """Steps ahead; 0 for a static map."""
+    """Time steps from the last input frame to the target; 0 for a static map."""
     predict: Literal["state", "increment"]
     input_mean: tuple[float, ...]
     input_std: tuple[float, ...]
     output_mean: tuple[float, ...]
     output_std: tuple[float, ...]
     increment_std: tuple[float, ...]
-    """Size of the change over `lead` steps, in units of `output_std`."""
+    """Root mean square change over `lead` steps, in units of `output_std`."""
     trend: tuple[float, ...] = ()
-    """The part of the last change that goes on, where two frames or more are given: an increment is
-    added to it. None where nothing goes on."""
+    """Damping factor of the last change, whose extrapolation is part of the increment; empty without
+    a trend."""
     remainder: tuple[float, ...] = ()
-    """Size of what the trend leaves of the change, as a part of it."""
+    """Residual of the change after the trend, as a fraction of the change."""
     is_per_site: bool = False
-    """Whether means are taken site by site; those above are then means over all sites."""
+    """Whether means are pointwise; those above are then means over all points."""
     forcings: tuple[str, ...] = ()
-    """Inputs that every frame begins with: known in advance and not predicted."""
+    """Inputs known in advance and not predicted; the first channels of every frame."""
     trained_on: TrainedOn = field(default_factory=TrainedOn)
-    """What the training data were, so that other data are told from them."""
+    """Metadata of the training data, to check other data."""
 
     @property
     def num_forcings(self) -> int:
-        """Inputs of a frame that are known in advance and not predicted."""
+        """Number of forcings."""
         return len(self.forcings)
 
     @property
     def needs_double(self) -> bool:
-        """Whether single precision is too coarse for the variables: a small signal on a large mean."""
+        """Whether single precision loses the signal, such as a small one on a large mean."""
         pairs = zip(
             (*self.input_mean, *self.output_mean), (*self.input_std, *self.output_std), strict=True
         )
         return any(
-            abs(mean) > MOST_MEAN * std or not LEAST < std < 1 / LEAST for mean, std in pairs
+            abs(mean) > MAX_MEAN_RATIO * std or not MIN_STD < std < 1 / MIN_STD
+            for mean, std in pairs
         )
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Variables that are given, without forcings."""
+        """Input variables without forcings."""
         return self.inputs[self.num_forcings :]
 
 
@@ -98,7 +97,7 @@ TREND = ("trend", "remainder")
 
 
 class Forecaster(nn.Module):
-    """Wraps a model that maps normalised values to normalised values, whatever model it is."""
+    """Wraps any model of normalised values; inputs and outputs are in physical units."""
 
     input_mean: Tensor
     input_std: Tensor
@@ -106,7 +105,7 @@ class Forecaster(nn.Module):
     output_std: Tensor
     increment_std: Tensor
     increment_scale: Tensor
-    """Size of what is added to the last frame and its trend."""
+    """Scale of the model output that is added to the last frame and its trend."""
     trend: Tensor
 
     def __init__(self, model: AbstractModel, task: Task, means: SiteMeans | None = None) -> None:
@@ -115,10 +114,10 @@ class Forecaster(nn.Module):
         statistics = {
             name: torch.tensor(getattr(task, name), dtype=torch.double) for name in STATISTICS
         }
-        nothing = torch.zeros(len(task.outputs), dtype=torch.double)
-        statistics["trend"] = nothing + torch.tensor(task.trend or 0.0, dtype=torch.double)
-        left = torch.tensor(task.remainder or 1.0, dtype=torch.double)
-        statistics["increment_scale"] = statistics["increment_std"] * left
+        zeros = torch.zeros(len(task.outputs), dtype=torch.double)
+        statistics["trend"] = zeros + torch.tensor(task.trend or 0.0, dtype=torch.double)
+        remainder = torch.tensor(task.remainder or 1.0, dtype=torch.double)
+        statistics["increment_scale"] = statistics["increment_std"] * remainder
         if task.is_per_site:
             assert means is not None
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
@@ -133,7 +132,7 @@ class Forecaster(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the model's parameters, and of its input."""
+        """Number type of the model's parameters and inputs."""
         return self.model.dtype
 
     @property
@@ -143,38 +142,38 @@ class Forecaster(nn.Module):
 
     @property
     def operator(self) -> GaussianParticleOperator:
-        """The model as an operator; an error for a baseline, which answers at its sites only."""
+        """The model as an operator; raises an error for a baseline."""
         operator = self.model.operator
         if operator is None:
             raise ValueError(
-                f"{self.model.name} answers at its sites only and has no parts to switch off; "
-                "queries and ablations need a model gpo."
+                f"{self.model.name} predicts at its input points only and has no ablations; use "
+                "--model gpo for queries and ablations."
             )
         return operator
 
     @property
     def shard(self) -> SpatialShard:
-        """Which part of the sites the model works on."""
+        """The group of processes that share the points."""
         operator = self.model.operator
         return SINGLE_PROCESS if operator is None else operator.execution.shard
 
     def share_sites(self, shard: SpatialShard, partition: SitePartition = SitePartition()) -> None:
-        """Tells the model that it is given a part of the sites from now on.
+        """Sets that the model receives only a part of the points from now on.
 
         Args:
-            shard: Joins the processes that have the others.
-            partition: Which part this is.
+            shard: Communicates with the processes of the other parts.
+            partition: The part of this process.
         """
         operator = self.model.operator
         if operator is None:
             raise ValueError(
-                f"`space_shards` must be 1 for {self.model.name}: of all models, gpo alone can work "
-                "on a part of the sites. --devices shares batches."
+                f"`space_shards` must be 1 for {self.model.name}: only gpo and gpo-paper can share "
+                "the points of a sample. Use --devices to share batches."
             )
         operator.execution.shard, self.partition = shard, partition
 
     def site_means(self, mean: Tensor) -> Tensor:
-        """Returns means at the sites that are held here, where there is one for each."""
+        """Returns the means at the points of this process, if means are pointwise."""
         return mean[self.partition.among(len(mean))] if self.task.is_per_site else mean
 
     def forward(
@@ -185,15 +184,15 @@ class Forecaster(nn.Module):
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
-        """Returns the predicted frame in the units of the data, at the sites or at `queries`.
+        """Returns the predicted frame in the units of the data, at the input points or at `queries`.
 
         It has the precision of `frames`, at least that of the model.
 
         Args:
             frames: The last frames, oldest first, in the units of the data.
-            coords: The sites.
-            weights: Quadrature weights; 0 masks a site.
-            queries: Any other points; baselines answer at their sites only.
+            coords: The input points.
+            weights: Quadrature weights; 0 masks a point.
+            queries: Other points of the prediction; not for baselines.
         """
         if queries is None:
             values = self.normalised_input(frames)
@@ -210,7 +209,7 @@ class Forecaster(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> "Forecast":
-        """Returns a forecast that can be evaluated at its sites and anywhere."""
+        """Returns a forecast that can be evaluated at its input points and anywhere else."""
         values = self.normalised_input(frames)
         sites = self.operator.sites(values, coords, weights)
         return Forecast(self, values, self.operator.run(sites))
@@ -224,9 +223,9 @@ class Forecaster(nn.Module):
         """Returns the predicted frame in the units of the data, from a model's output at queries.
 
         Args:
-            output: What the model said.
-            values: What it saw at the sites.
-            neighbours: The sites next to every query.
+            output: Output of the model.
+            values: Its normalised input.
+            neighbours: The input points near every query.
         """
         if self.task.predict == "increment":
             values = neighbours.blend(neighbours.gather(values))
@@ -239,12 +238,12 @@ class Forecaster(nn.Module):
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
     ) -> Float[Tensor, "batch points channels"]:
-        """Returns what the model sees: all frames side by side, the last one last."""
+        """Returns the input of the model: all normalised frames as channels, the last one last."""
         mean = self.site_means(self.input_mean)
         if self.task.is_per_site and frames.shape[2] != len(mean):
             raise ValueError(
-                f"The model was trained on maps of {len(mean):,} corresponding sites, "
-                f"got {frames.shape[2]:,}. Train with predict=state for maps of any sites."
+                f"Maps must have {len(mean):,} corresponding points, as in training, "
+                f"got {frames.shape[2]:,}. Train with --predict state for any points."
             )
         return stack_frames(((frames - mean) / self.input_std).to(self.dtype))
 
@@ -254,18 +253,18 @@ class Forecaster(nn.Module):
         prediction: Float[Tensor, "batch points outputs"],
         forcings: Float[Tensor, "batch points forcings"] | None = None,
     ) -> Float[Tensor, "batch history points inputs"]:
-        """Returns what the next forecast starts from: the oldest frame goes, a predicted one comes.
+        """Returns the input of the next step: drops the oldest frame and appends the prediction.
 
         Args:
-            frames: What the last forecast started from, normalised or not.
-            prediction: What it said.
-            forcings: Those of the time that comes next, which the new frame begins with.
+            frames: Input of the last step, normalised or not.
+            prediction: Its prediction.
+            forcings: Forcings of the next target time, the first channels of the new frame.
         """
-        num_given = 0 if forcings is None else forcings.shape[-1]
-        if num_given != self.task.num_forcings:
+        count = 0 if forcings is None else forcings.shape[-1]
+        if count != self.task.num_forcings:
             raise ValueError(
-                f"`forcings` must be those of the time that comes next: "
-                f"{', '.join(self.task.forcings) or 'none'}; got {num_given} of them."
+                f"`forcings` must be those of the next target time: "
+                f"{', '.join(self.task.forcings) or 'none'}; got {count} of them."
             )
         newest = prediction if forcings is None else torch.cat([forcings, prediction], -1)
         return torch.cat([frames[:, 1:], newest.unsqueeze(1)], 1)
@@ -273,7 +272,7 @@ class Forecaster(nn.Module):
     def normalised_forcings(
         self, values: Float[Tensor, "*batch forcings"]
     ) -> Float[Tensor, "*batch forcings"]:
-        """Returns forcings as the model sees them."""
+        """Returns normalised forcings."""
         count = self.task.num_forcings
         normal = (values - self.input_mean[..., :count]) / self.input_std[:count]
         return normal.to(self.dtype)
@@ -292,7 +291,7 @@ class Forecaster(nn.Module):
         return values * self.output_std + self.site_means(self.output_mean)
 
     def apply_increment(self, output: Tensor, values: Tensor) -> Tensor:
-        """Returns the normalised next state from the model's output and its input."""
+        """Returns the normalised prediction from the model's output and its input."""
         if self.task.predict == "state":
             return output
         return self.continued(values) + self.increment_scale.to(output) * output
@@ -300,7 +299,7 @@ class Forecaster(nn.Module):
     def continued(
         self, values: Float[Tensor, "batch points channels"]
     ) -> Float[Tensor, "batch points outputs"]:
-        """Returns the normalised last frame with the part of the last change that goes on."""
+        """Returns the normalised last frame plus the damped trend."""
         count, stride = len(self.task.outputs), len(self.task.inputs)
         last = values[..., -count:]
         if not self.task.trend:
@@ -309,7 +308,7 @@ class Forecaster(nn.Module):
         return last + self.trend.to(values) * (last - before)
 
     def save(self, folder: Path) -> None:
-        """Writes the model's artifact and the task beside it."""
+        """Writes the model, its task and its pointwise means into a folder."""
         self.model.save_pretrained(folder)
         stored = asdict(self.task)
         if self.task.is_per_site:
@@ -325,10 +324,10 @@ class Forecaster(nn.Module):
         stored = read_json(path)
         if "trained_on" not in stored:
             raise CheckpointError(
-                f"{path}: is of a version before 0.4.0, which did not write what a run was trained "
-                "on. Train the run again."
+                f"{path}: was written by a version before 0.4.0, without metadata of the training "
+                "data. Train the run again."
             )
-        # Before 0.5.0 nothing went on.
+        # Versions before 0.5.0 had no trend.
         stored = {**{name: [] for name in TREND}, **stored}
         checksum = stored.pop(MEANS_CHECKSUM, "")
         task = build(Task, stored, str(path))
@@ -344,23 +343,23 @@ class Forecaster(nn.Module):
 def stack_frames(
     frames: Float[Tensor, "batch history points inputs"],
 ) -> Float[Tensor, "batch points channels"]:
-    """Returns all frames of a site in one row, the last one last."""
+    """Returns all frames as channels, the last one last."""
     return frames.permute(0, 2, 1, 3).flatten(2)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A predicted frame in the units of the data, at its sites or anywhere."""
+    """A predicted frame in the units of the data, at its input points or anywhere."""
 
     forecaster: Forecaster
     values: Float[Tensor, "batch points channels"]
-    """The normalised input, masked sites included."""
+    """The normalised input, masked points included."""
     output: OperatorOutput
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
-        """Returns the frame at the sites."""
-        completed = self.forecaster.apply_increment(self.output.at_sites(), self.values)
-        return self.forecaster.denormalised(completed)
+        """Returns the frame at the input points."""
+        state = self.forecaster.apply_increment(self.output.at_sites(), self.values)
+        return self.forecaster.denormalised(state)
 
     def at(
         self, queries: Float[Tensor, "*#batch queries dim"]

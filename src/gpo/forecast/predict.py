@@ -1,7 +1,7 @@
-"""Forecasts from all series of a data set, or of all its static maps, made one after another.
+"""Forecasts of all series of a data set, or predictions of all its static maps, in sequence.
 
-No more is in memory than the frames a step starts from, its answer at the sites and a block of
-answers elsewhere.
+Only the input frames of a step, its prediction at the input points and a block of predictions at
+query points are in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from gpo.forecast.queries import QueryForecast
 
 @dataclass(frozen=True)
 class Start:
-    """What a forecast starts from, as a model takes it; masked sites have weight zero."""
+    """Initial condition of a forecast; masked points have weight zero."""
 
     frames: Float[Tensor, "history points inputs"]
     coords: Float[Tensor, "points dim"]
@@ -36,36 +36,34 @@ class Start:
 
     @classmethod
     def of(cls, frames: np.ndarray, geometry: Geometry) -> "Start":
-        """Returns the last frames, gaps in them filled; refuses where every site is missing."""
+        """Returns frames with gaps filled; raises an error if no point has values."""
         is_known = np.isfinite(frames).all((0, 2)) & ~geometry.is_masked
         if not is_known.any():
-            raise ValueError(
-                "every site of the last frames is missing: there is nothing to start from."
-            )
-        given = np.where(geometry.is_masked[:, None], 0, fill_gaps(carry_known(frames), geometry))
-        parts = given, geometry.coords, geometry.weights
+            raise ValueError("the last frames must have a value at one point at least, got none.")
+        filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(carry_known(frames), geometry))
+        parts = filled, geometry.coords, geometry.weights
         return cls(*(torch.from_numpy(part.astype(np.float64)) for part in parts))
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Which forecasts there are, and how they are made."""
+    """Computes the forecasts of a data set."""
 
     forecaster: Forecaster
     data: Trajectories | StaticMaps
     num_steps: int = 1
-    """Forecasts of every series, each a lead after the one before; one for static maps."""
+    """Number of autoregressive steps per series; 1 for static maps."""
     places: QueryPoints | None = None
-    """Where; at the sites when not given. A place whose nearest site is masked is NaN."""
+    """Query points (None: the input points). NaN where the nearest input point is masked."""
     start: int = -1
-    """Number of the last frame that a forecast starts from."""
+    """Index of the last input frame."""
 
     def __post_init__(self) -> None:
-        """Refuses data that the forecaster cannot start from."""
+        """Checks that the data have the input of the forecaster."""
         task, data = self.forecaster.task, self.data
         if isinstance(data, StaticMaps):
             if task.lead > 0:
-                raise DataError(data.source, "file", "holds static maps, not a time series.")
+                raise DataError(data.source, "file", "must hold a time series, got static maps.")
             names = tuple(variable.name for variable in data.inputs)
             if names != task.inputs:
                 problem = f"must be {', '.join(task.inputs)}, got {', '.join(names)}."
@@ -79,23 +77,23 @@ class Forecasts:
         self._check_memory()
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
-            problem = "differ from sample to sample: ask at --queries or on a --grid."
+            problem = "differ from sample to sample: set --queries or --grid."
             raise DataError(data.source, "coords", problem)
 
     def _check_memory(self) -> None:
-        """Refuses more sites than fit into memory, before anything is taken."""
+        """Raises an error if the points do not fit into memory."""
         operator = self.forecaster.model.operator
         if operator is None:
             return
         largest = max(self.data.geometries, key=lambda geometry: geometry.num_points)
         is_grid, count = bool(largest.grid_shape), largest.num_points
         needed = operator.execution.needed_bytes(count, 1, is_grid=is_grid, trains=False)
-        problem = memory_problem(needed, count, "Give fewer sites, such as every second one")
+        problem = memory_problem(needed, count, "Use fewer points, such as every second one")
         if problem is not None:
             raise DataError(self.data.source, "coords", problem)
 
     def _check_gaps(self, data: Trajectories) -> None:
-        """Refuses to start from frames with a gap in time between them."""
+        """Raises an error if the input frames are not evenly spaced in time."""
         first = self._last + 1 - self._num_needed
         is_even = even_steps(data.time, data.origin)[first : self._last]
         if is_even.all():
@@ -106,16 +104,16 @@ class Forecasts:
         raise DataError(
             data.source,
             "time",
-            f"must advance by {step} a frame over the {self._num_needed} frames that a forecast "
-            f"starts from, got a step from {before} to {after}. Choose another --start.",
+            f"must have a step of {step} over the {self._num_needed} input frames, got a step from "
+            f"{before} to {after}. Choose another --start.",
         )
 
     def _check_forcings(self, data: Trajectories) -> None:
-        """Refuses other forcings than those of training, and those that end too early."""
+        """Raises an error if forcings differ from training or end before the forecast."""
         task, names = self.forecaster.task, tuple(variable.name for variable in data.forcings)
         if names != task.forcings:
-            wanted = ", ".join(task.forcings) or "none"
-            problem = f"must be those of training, {wanted}; got {', '.join(names) or 'none'}."
+            expected = ", ".join(task.forcings) or "none"
+            problem = f"must be {expected}, as in training, got {', '.join(names) or 'none'}."
             raise DataError(data.source, "forcings", problem)
         if names:
             check_time(data, task.trained_on)
@@ -123,13 +121,13 @@ class Forecasts:
 
     @property
     def layout(self) -> ForecastLayout:
-        """What a file of these forecasts holds."""
+        """Layout of the file of these forecasts."""
         data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
         task = self.forecaster.task
         number_type = "f8" if data.number_type == np.float64 else "f4"
         if isinstance(data, StaticMaps):
             return ForecastLayout(places, data.outputs, data.num_samples, number_type=number_type)
-        # A single frame does not tell its step, and two may be 31 days apart and yet a month.
+        # A single frame has no step, and two monthly frames may be 31 days apart.
         step = task.trained_on.step or 1.0
         if len(data.time) > 1 and step != MONTH:
             step = data.time_step
@@ -143,11 +141,11 @@ class Forecasts:
     def write(
         self, writer: AbstractForecastWriter, blocks: Sequence[Block]
     ) -> Iterator[tuple[int, int, Block]]:
-        """Makes all forecasts that the writer does not have yet; yields what it wrote just now.
+        """Computes and writes all missing forecasts; yields after every block.
 
         Args:
-            writer: Takes them, and remembers what it has.
-            blocks: Parts in which places are answered.
+            writer: Writes blocks and knows which are finished.
+            blocks: Blocks of query points.
         """
         layout, per_case = self.layout, self.num_steps * len(blocks)
         kept = writer.kept()
@@ -158,34 +156,34 @@ class Forecasts:
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
             for step in range(first, self.num_steps):
-                answers = QueryForecast(self.forecaster, frames, start.coords, start.weights)
+                forecast = QueryForecast(self.forecaster, frames, start.coords, start.weights)
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
-                        values = self._answer(answers, block, layout.points, is_masked)
+                        values = self._block(forecast, block, layout.points, is_masked)
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
                 if step + 1 < self.num_steps:
-                    found = answers.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
-                    following = self._forcings(case, step + 2)
-                    frames = self.forecaster.advance(frames[None], found[None], following)[0]
+                    state = forecast.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
+                    forcings = self._forcings(case, step + 2)
+                    frames = self.forecaster.advance(frames[None], state[None], forcings)[0]
                     writer.keep(case, step + 1, frames.numpy())
 
-    def _answer(
+    def _block(
         self,
-        answers: QueryForecast,
+        forecast: QueryForecast,
         block: Block,
-        places: QueryPoints,
+        points: QueryPoints,
         is_masked: Callable[[np.ndarray], np.ndarray],
     ) -> np.ndarray:
-        """Returns a block of the grid of places by variables; NaN where the nearest site is masked."""
+        """Returns a block of the forecast; NaN where the nearest input point is masked."""
         num_outputs = len(self.forecaster.task.outputs)
         if self.places is None:
-            return answers.at_sites.reshape(*places.shape, num_outputs)[block].numpy()
-        coords = places.coords(block)
-        found = answers.at(torch.from_numpy(coords)).numpy()
-        found[is_masked(coords)] = np.nan
+            return forecast.at_sites.reshape(*points.shape, num_outputs)[block].numpy()
+        coords = points.coords(block)
+        values = forecast.at(torch.from_numpy(coords)).numpy()
+        values[is_masked(coords)] = np.nan
         shape = [part.stop - part.start for part in block]
-        return found.reshape(*shape, num_outputs)
+        return values.reshape(*shape, num_outputs)
 
     def _start(self, case: int) -> Start:
         geometry = self.data.geometry(case)
@@ -196,7 +194,7 @@ class Forecasts:
         return Start.of(self.data.input_frames(case, times, lead), geometry)
 
     def _forcings(self, case: int, step: int) -> Float[Tensor, "1 points forcings"] | None:
-        """Returns the forcings of the time after so many steps."""
+        """Returns the forcings at the time of a step."""
         if isinstance(self.data, StaticMaps):
             return None
         number = self._last + step * self.forecaster.task.lead
@@ -204,10 +202,9 @@ class Forecasts:
 
     @cached_property
     def _last(self) -> int:
-        """Number of the last frame that a forecast starts from, counted from the first.
+        """Index of the last input frame, counted from the first frame.
 
-        Where forcings are prescribed, frames without a state may follow the last one, in which
-        they alone are known.
+        Frames that hold only forcings may follow it.
         """
         assert isinstance(self.data, Trajectories)
         last = range(len(self.data.time))[self.start]
@@ -216,7 +213,7 @@ class Forecasts:
         while last > 0 and not np.isfinite(self.data.frames(0, slice(last, last + 1))).any():
             last -= 1
         if last + 1 < self._num_needed:
-            problem = f"must have {self._num_needed} frames with a state to start from, got"
+            problem = f"must have {self._num_needed} frames with values of the state, got"
             raise DataError(self.data.source, "time", f"{problem} {last + 1}.")
         return last
 
@@ -227,11 +224,11 @@ class Forecasts:
 
 
 def nearest_is_masked(start: Start, geometry: Geometry) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function that tells of points whether the nearest of all sites is masked.
+    """Returns a function that tests for every point whether its nearest input point is masked.
 
     Args:
-        start: Which sites are known.
-        geometry: The sites.
+        start: The initial condition.
+        geometry: The input points.
     """
     is_masked = (start.weights == 0).numpy()
     if not is_masked.any():
@@ -241,7 +238,7 @@ def nearest_is_masked(start: Start, geometry: Geometry) -> Callable[[np.ndarray]
     sides = np.where(wraps, np.array(domain.upper) - lower, 0.0)
 
     def moved(coords: np.ndarray) -> np.ndarray:
-        # A tree of a periodic box wants coordinates within one period.
+        # A periodic tree needs coordinates within one period.
         offset = coords - lower
         return np.where(wraps, np.mod(offset, np.where(wraps, sides, 1.0)), offset)
 

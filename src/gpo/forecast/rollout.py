@@ -1,4 +1,4 @@
-"""A forecaster fed with its own forecasts."""
+"""Autoregressive rollouts."""
 
 from collections.abc import Iterator
 
@@ -21,12 +21,12 @@ def rollout(
     """Returns forecasts of `lead`, `2 lead`, ... steps ahead; NaN once they are not finite.
 
     Args:
-        forecaster: Predicts one frame.
-        frames: Where it starts, oldest first, `lead` steps apart.
-        coords: The sites.
-        num_steps: How often it is applied.
-        weights: Quadrature weights; 0 masks a site.
-        forcings: Of `2 lead`, `3 lead`, ... steps ahead, where the model has any; those of `lead`
+        forecaster: The model.
+        frames: Initial frames, oldest first, `lead` steps apart.
+        coords: The points.
+        num_steps: Number of autoregressive steps.
+        weights: Quadrature weights; 0 masks a point.
+        forcings: Forcings `2 lead`, `3 lead`, ... steps ahead, if the model has any; those `lead`
             steps ahead are in the last frame.
     """
     steps = rollout_steps(forecaster, frames, coords, num_steps, weights=weights, forcings=forcings)
@@ -42,7 +42,7 @@ def rollout_steps(
     weights: Float[Tensor, "*#batch points"] | None = None,
     forcings: Float[Tensor, "#batch later points forcings"] | None = None,
 ) -> Iterator[Float[Tensor, "batch points variables"]]:
-    """Yields the forecasts of `rollout` one by one; whoever has seen enough stops."""
+    """Yields the forecasts of `rollout` one by one."""
     forecast: Tensor | None = None
     for step in range(num_steps):
         if forecast is not None and not bool(forecast.isfinite().all()):

@@ -1,4 +1,4 @@
-"""A forecaster that takes all sites, works on a part of them, and exchanges results with the others."""
+"""Distributed forecasts: several processes share the points of a sample."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,13 @@ from gpo.parallel.shard import DistributedShard
 
 
 class SharedForecaster(Forecaster):
-    """Returns the same in all processes of a group, each of which does a part of the work.
+    """A forecaster that computes a part of the points in every process of a group.
+
+    It takes all points, and returns the same result in all processes.
 
     Args:
-        forecaster: The trained model, the same everywhere.
-        shards: Joins the processes.
+        forecaster: The trained model, the same in all processes.
+        shards: The group of processes.
     """
 
     def __init__(self, forecaster: Forecaster, shards: DistributedShard) -> None:
@@ -35,7 +37,7 @@ class SharedForecaster(Forecaster):
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
-        """Returns the predicted frame at all sites, or at queries."""
+        """Returns the predicted frame at all input points, or at queries."""
         forecast = self.forecast(frames, coords, weights=weights)
         return forecast.at_sites() if queries is None else forecast.at(queries)
 
@@ -46,32 +48,34 @@ class SharedForecaster(Forecaster):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> Forecast:
-        """Works on the sites that belong to this process."""
+        """Returns a forecast computed on the points of this process."""
         is_sphere = self.model.problem.domain.is_sphere
-        per_line = _line(coords, self.shards.count, is_sphere=is_sphere)
+        per_line = _line_length(coords, self.shards.count, is_sphere=is_sphere)
         partition = SitePartition(self.shards.rank, self.shards.count, per_line)
         part = partition.among(coords.shape[-2])
         self.share_sites(self.shards, partition)
-        own_weights = None if weights is None else weights[..., part]
+        local_weights = None if weights is None else weights[..., part]
         inputs = frames[:, :, part], coords[..., part, :]
-        forecast = super().forecast(*inputs, weights=own_weights)
+        forecast = super().forecast(*inputs, weights=local_weights)
         return SharedForecast(self, forecast.values, forecast.output)
 
 
 @dataclass(frozen=True)
 class SharedForecast(Forecast):
-    """A forecast of all processes together."""
+    """A forecast distributed over processes."""
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
-        """Returns the frame at all sites."""
+        """Returns the frame at the input points of all processes."""
         return self.output.sites.shard.gathered(super().at_sites(), 1)
 
 
-def _line(coords: Float[Tensor, "*batch points dim"], num_parts: int, *, is_sphere: bool) -> int:
-    """Returns how many sites of a grid lie on a line across its first axis.
+def _line_length(
+    coords: Float[Tensor, "*batch points dim"], num_parts: int, *, is_sphere: bool
+) -> int:
+    """Returns the number of grid points with the same first coordinate.
 
-    Parts of whole lines are grids themselves, which windows factor on. One site is a line where
-    there is no grid, or too few lines for all parts.
+    Parts of whole lines are grids, on which transforms factorise. The length is 1 without a grid, or
+    with fewer lines than parts.
     """
     along = coords.reshape(-1, *coords.shape[-2:])[0, :, -1 if is_sphere else 0]
     is_first = along == along[0]

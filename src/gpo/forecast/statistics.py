@@ -1,8 +1,8 @@
-"""Statistics of the training split: per variable, and site by site for static maps.
+"""Statistics of the training split: per variable, and pointwise for static maps.
 
-They are taken in one pass, without keeping the data in memory. A shape changes the flow around it
-little, and its mesh less: relative to the mean of all samples at a site these changes are what
-there is to learn; relative to one number they would be lost.
+They are computed in one pass, without keeping the data in memory. Samples such as flows around
+similar shapes differ little from their pointwise mean; normalising by one mean per variable would
+hide these differences.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +24,12 @@ from gpo.model.checkpoint import check_numbers, sha256
 from gpo.settings_files import CheckpointError
 
 MAX_NUMBERS = 2**21
-"""Numbers whose moments are taken at a time."""
+"""Maximum number of values processed at once."""
 
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Maps every variable to zero mean and unit variance, and back."""
+    """Scales every variable to zero mean and unit variance, and back."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -40,7 +40,7 @@ class Normalizer:
 
         Args:
             portions: Pairs of values (times, points, variables) and quadrature weights
-                (points); NaN and points of weight zero do not count.
+                (points); NaN and points of weight zero are ignored.
         """
         moments = Moments()
         for values, weights in portions:
@@ -52,12 +52,12 @@ class Normalizer:
         return (values - self.mean) / self.std
 
     def invert(self, values: np.ndarray) -> np.ndarray:
-        """Returns values in their own units."""
+        """Returns values in physical units."""
         return values * self.std + self.mean
 
 
 class Moments:
-    """Weighted sums over a stream of fields, from which mean and variance follow."""
+    """Weighted sums over a stream of fields, for mean and variance."""
 
     def __init__(self) -> None:
         self._shift: np.ndarray | None = None
@@ -65,17 +65,17 @@ class Moments:
         self._varies: np.ndarray | bool = False
 
     def add(self, values: np.ndarray, weights: np.ndarray) -> None:
-        """Takes some fields, whose sites are gone through some at a time.
+        """Adds fields, in chunks of points.
 
         Args:
-            values: Times by points by variables; NaN does not count.
-            weights: Quadrature weights of the points; 0 does not count.
+            values: Times by points by variables; NaN is ignored.
+            weights: Quadrature weights; points of weight 0 are ignored.
         """
         numbers = max(1, values.shape[0] * values.shape[2])
         size = max(1, MAX_NUMBERS // numbers)
         parts = [slice(start, start + size) for start in range(0, values.shape[1], size)]
         if self._shift is None:
-            # Sums around a typical value do not cancel, as they would around zero.
+            # Subtracting a typical value avoids cancellation.
             self._shift = _plain_mean([(values[:, part], weights[part]) for part in parts])
             self._mass = self._total = self._squares = np.zeros(values.shape[2])
         for part in parts:
@@ -88,23 +88,23 @@ class Moments:
             self._varies = self._varies | (centered != 0).any((0, 1))
 
     def normalizer(self) -> Normalizer:
-        """Returns the statistics of all that was added."""
+        """Returns the statistics of all added fields."""
         if self._shift is None or not np.all(self._mass > 0):
-            raise ValueError("`portions` must hold at least one number of every variable.")
+            raise ValueError("Every variable must have at least one value.")
         mean = self._total / self._mass
         is_lost = ~np.isfinite(self._squares) | ((self._squares == 0) & self._varies)
         if is_lost.any():
             raise ValueError(
-                f"variable {int(np.flatnonzero(is_lost)[0]) + 1} has numbers that cannot be squared "
-                "in double precision, beyond 1e-150 or 1e150: change its units."
+                f"variable {int(np.flatnonzero(is_lost)[0]) + 1} must be between 1e-150 and 1e150 in "
+                "magnitude, to be squared in double precision: change its units."
             )
         std = np.sqrt(np.maximum(self._squares / self._mass - mean**2, 0))
-        # A variable that never varies is only shifted.
+        # A constant variable is only shifted.
         return Normalizer(mean + self._shift, np.where(std > 0, std, 1.0))
 
 
 def _known(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns values in double precision, and whether each counts."""
+    """Returns values in double precision and the mask of valid ones."""
     values = np.asarray(values, dtype=np.float64)
     return values, np.isfinite(values) & (weights > 0)[:, None]
 
@@ -123,25 +123,25 @@ FILE_NAME = "site_means.safetensors"
 
 @dataclass(frozen=True)
 class SiteMeans:
-    """Means over samples whose sites correspond, such as the nodes of one structured mesh."""
+    """Pointwise means over samples whose points correspond, such as nodes of a structured mesh."""
 
     inputs: Float[Tensor, "points inputs"]
     outputs: Float[Tensor, "points outputs"]
 
     @classmethod
     def of(cls, data: StaticMaps, numbers: Sequence[int]) -> "SiteMeans | None":
-        """Returns the means of some samples; None where not all samples have as many sites."""
+        """Returns the means of some samples; None if samples differ in their number of points."""
         counts = {data.geometry(number).num_points for number in range(data.num_samples)}
         if len(counts) > 1:
             return None
         sums = [_Mean(), _Mean()]
         for number in numbers:
-            for one, values in zip(sums, data.sample(number), strict=True):
-                one.add(values)
-        return cls(*(one.mean() for one in sums))
+            for total, values in zip(sums, data.sample(number), strict=True):
+                total.add(values)
+        return cls(*(total.mean() for total in sums))
 
     def save(self, folder: Path) -> None:
-        """Writes the means beside a model."""
+        """Writes the means into the folder of a model."""
         with whole_file(folder / FILE_NAME) as partial:
             partial.write_bytes(self._packed())
 
@@ -157,8 +157,8 @@ class SiteMeans:
         """Returns what `save` wrote.
 
         Args:
-            folder: That of the model.
-            checksum: What `sha256` was.
+            folder: Folder of the model.
+            checksum: Expected result of `sha256`.
         """
         path = folder / FILE_NAME
         try:
@@ -169,12 +169,12 @@ class SiteMeans:
         for name, values in vars(means).items():
             check_numbers(values, values.dtype, path, name)
         if sha256(packed) != checksum:
-            raise CheckpointError(f"{path}: is not what was saved: its SHA-256 is another one.")
+            raise CheckpointError(f"{path}: has changed since it was saved: its SHA-256 differs.")
         return means
 
 
 class _Mean:
-    """The mean of what is known at every site, sample by sample."""
+    """Pointwise mean of the valid values of a stream of samples."""
 
     def __init__(self) -> None:
         self._total = self._count = np.zeros(1)
@@ -191,27 +191,27 @@ class _Mean:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changes from one frame to the next are like, by variable."""
+    """Statistics of changes between frames, by variable."""
 
     size: np.ndarray
     """Root mean square, in standard deviations of the variable."""
     trend: np.ndarray
-    """The part of the change before that goes on, from 0 to 1."""
+    """Damping factor of the previous change, from 0 to 1."""
     remainder: np.ndarray
-    """Size of what this leaves of the change, as a part of it."""
+    """Residual after the trend, as a fraction of the change."""
 
     @classmethod
     def none(cls, num_variables: int) -> "Changes":
-        """Those of static maps."""
+        """Returns neutral statistics, for static maps."""
         ones = np.ones(num_variables)
         return cls(ones, 0 * ones, ones)
 
 
 class ChangeMoments:
-    r"""Weighted sums over changes $b$ and those before them $a$, from which a damped trend follows.
+    r"""Weighted sums over changes $b$ and previous changes $a$, for a damped trend.
 
-    $\tau = \langle a, b\rangle / \langle a, a\rangle$ is the best part of the last change to go on
-    with, by least squares. Below 0 the series swings and above 1 it grows: neither goes on for long.
+    $\tau = \langle a, b\rangle / \langle a, a\rangle$ is the least-squares factor of the previous
+    change. It is clipped to [0, 1], because oscillation and growth do not persist.
     """
 
     def __init__(self) -> None:
@@ -219,16 +219,16 @@ class ChangeMoments:
         self._both = self._products = self._before = np.zeros(1)
 
     def add(self, change: np.ndarray, before: np.ndarray | None, weights: np.ndarray) -> None:
-        """Takes a change.
+        """Adds a change.
 
         Args:
-            change: Points by variables; NaN does not count.
-            before: The change before it, where there is one.
-            weights: Quadrature weights of the points; 0 does not count.
+            change: Points by variables; NaN is ignored.
+            before: The previous change, if there is one.
+            weights: Quadrature weights; points of weight 0 are ignored.
         """
         change, is_known = _known(change, weights)
         change = np.where(is_known, change, 0.0)
-        # What cannot be squared is refused with the states.
+        # `Moments` raises an error for values that cannot be squared.
         with np.errstate(over="ignore", under="ignore"):
             self._mass = self._mass + weights @ is_known
             self._squares = self._squares + weights @ change**2
@@ -242,24 +242,24 @@ class ChangeMoments:
             self._before = self._before + weights @ before**2
 
     def in_units_of(self, std: np.ndarray) -> Changes:
-        """Returns the statistics of all that was added."""
-        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, LEAST)
+        """Returns the statistics of all added changes, in units of `std`."""
+        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, MIN_CHANGE)
         trend = np.clip(_ratio(self._products, self._before), 0.0, 1.0)
-        left = self._both - 2 * trend * self._products + trend**2 * self._before
-        part = np.sqrt(np.maximum(_ratio(left, self._both), 0.0))
-        remainder = np.where(trend > 0, np.clip(part, LEAST / size, 1.0), 1.0)
+        residual = self._both - 2 * trend * self._products + trend**2 * self._before
+        fraction = np.sqrt(np.maximum(_ratio(residual, self._both), 0.0))
+        remainder = np.where(trend > 0, np.clip(fraction, MIN_CHANGE / size, 1.0), 1.0)
         return Changes(size, trend + 0 * size, remainder)
 
 
-def _ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Returns quotients, 0 where nothing was added."""
-    return np.divide(one, other, out=np.zeros_like(other), where=other > 0)
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Returns quotients, 0 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator > 0)
 
 
-LEAST = 1e-6
-"""Size of changes, in standard deviations, below which single precision knows none."""
-LONG = 8
-"""Stretches of frames from which on a pass takes long enough to show how far it is."""
+MIN_CHANGE = 1e-6
+"""Smallest change, in standard deviations, that single precision resolves."""
+MIN_CHUNKS_SHOWN = 8
+"""Minimum number of chunks for a progress bar."""
 
 
 def training_statistics(
@@ -269,13 +269,13 @@ def training_statistics(
     *,
     is_quiet: bool = True,
 ) -> tuple[Normalizer, Normalizer, Changes]:
-    """Returns the normalisers of inputs and outputs, and what changes are like.
+    """Returns the normalisers of inputs and outputs, and the statistics of changes.
 
     Args:
         data: The data set.
-        members: Its training split; nothing else is looked at.
-        means: Means of static maps site by site; sizes are then those of what differs from them.
-        is_quiet: Without a progress bar.
+        members: Its training split; other data are not read.
+        means: Pointwise means of static maps, subtracted before the statistics.
+        is_quiet: Whether to hide the progress bar.
     """
     if isinstance(data, StaticMaps):
         inputs, outputs = _of_maps(data, members, means)
@@ -301,13 +301,15 @@ def _of_maps(
 def _of_series(
     data: Trajectories, windows: Sequence[TimeSlice], is_quiet: bool
 ) -> tuple[Normalizer, ChangeMoments]:
-    """Returns statistics of all frames of the windows, and of the change from last to target."""
+    """Returns statistics of all frames, and of the change from the last input to the target."""
     inputs = {(window.trajectory, window.target): window.inputs[-2:] for window in windows}
     states, changes = Moments(), ChangeMoments()
     parts = frame_chunks(data, touched_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
-    shown = track(parts, "statistics", transient=True, disable=is_quiet or len(parts) < LONG)
+    shown = track(
+        parts, "statistics", transient=True, disable=is_quiet or len(parts) < MIN_CHUNKS_SHOWN
+    )
     for part in shown:
         if part.trajectory != trajectory:
             trajectory, recent = part.trajectory, dict[int, np.ndarray]()
@@ -315,17 +317,17 @@ def _of_series(
         states.add(values, weights)
         recent |= zip(part.frames, values, strict=True)
         for number in part.frames:
-            given = [recent[n] for n in inputs.get((trajectory, number), ())]
-            if given:
-                before = given[-1] - given[0] if len(given) > 1 else None
-                changes.add(recent[number] - given[-1], before, weights)
-        # Only what a later frame may be compared with stays.
+            frames = [recent[n] for n in inputs.get((trajectory, number), ())]
+            if frames:
+                before = frames[-1] - frames[0] if len(frames) > 1 else None
+                changes.add(recent[number] - frames[-1], before, weights)
+        # Keep only the frames that later changes need.
         recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - 2 * lead}
     return states.normalizer(), changes
 
 
 def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Normalizer:
-    """Returns the normaliser of forcings over the frames of the training windows."""
+    """Returns the normaliser of forcings over the frames of the training split."""
     parts: list[Normalizer] = []
     for forcing in data.known:
         count = len(forcing.variables)

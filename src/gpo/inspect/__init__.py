@@ -1,1 +1,1 @@
-"""Particles as objects to keep: clouds, tracks, files, VTK."""
+"""Particle clouds and tracers, their NetCDF and Zarr files, and their VTK and PLY exports."""

@@ -1,7 +1,7 @@
-"""Values of the model as files of named arrays with CF metadata: NetCDF and Zarr.
+"""NetCDF and Zarr files of model objects, with CF metadata.
 
-What a variable means stands beside it (`long_name`, `units`). Numbers that no variable holds,
-such as the domain's ends, are attributes of the file.
+Every variable has a `long_name` and `units`. Values that are not arrays, such as the bounds of the
+domain, are attributes of the file.
 """
 
 from collections.abc import Mapping
@@ -21,48 +21,56 @@ from gpo.settings_files import CheckpointError
 
 SUFFIXES = (".nc", ".zarr")
 AXIS_NAMES = ("x", "y", "z")
-WEIGHT_MEANING = "fraction of its site's unit of mass, or of what arrives at its site"
+WEIGHT_MEANING = "fraction of the site's unit mass, or of its transported contribution"
 
 
 def variable(
     dims: tuple[str, ...], tensor: Tensor, long_name: str, units: str = "1", **attributes: str
 ) -> xr.Variable:
-    """Returns a variable of a file; whole numbers become 32 bits wide, as CF wants them."""
+    """Returns a variable with CF attributes; integers become 32 bits wide, as CF requires."""
     values = tensor.detach().cpu().numpy()
     if values.dtype.kind == "i":
         values = values.astype(np.int32)
-    named = {"long_name": long_name, "units": units, **attributes}
-    return xr.Variable(dims, values, named, {"_FillValue": None})
+    attributes = {"long_name": long_name, "units": units, **attributes}
+    return xr.Variable(dims, values, attributes, {"_FillValue": None})
 
 
 def place_variables(
-    prefix: str, dims: tuple[str, ...], places: Tensor, domain: Domain, what: str, units: str
+    prefix: str, dims: tuple[str, ...], coords: Tensor, domain: Domain, what: str, units: str
 ) -> dict[str, xr.Variable]:
-    """Returns the coordinates of points, one variable per axis; also in degrees on the sphere."""
+    """Returns a variable per coordinate axis; on the sphere also longitude and latitude.
+
+    Args:
+        prefix: Start of the variable names, such as `center_`.
+        dims: Dimensions of every variable.
+        coords: The points, with the axes of the domain last.
+        domain: Domain of the points.
+        what: What the points are, for the `long_name`.
+        units: Units of the coordinates.
+    """
     if domain.is_sphere and units != "1":
         raise ValueError(
             f"`length_units` must be '1' on the sphere, whose points are unit vectors, got {units!r}."
         )
-    along = zip(AXIS_NAMES[: domain.dim], places.unbind(-1), strict=True)
-    found = {
-        f"{prefix}{name}": variable(dims, numbers, f"{name} of the {what}", units)
-        for name, numbers in along
+    variables = {
+        f"{prefix}{axis}": variable(dims, values, f"{axis} of the {what}", units)
+        for axis, values in zip(AXIS_NAMES[: domain.dim], coords.unbind(-1), strict=True)
     }
     if domain.is_sphere:
-        for name, numbers, north_or_east in zip(
-            ("longitude", "latitude"), longitude_latitude(places), ("east", "north"), strict=True
+        for name, degrees, direction in zip(
+            ("longitude", "latitude"), longitude_latitude(coords), ("east", "north"), strict=True
         ):
-            degrees = f"degrees_{north_or_east}"
-            meaning = f"{name} of the {what}"
-            found[f"{prefix}{name}"] = variable(dims, numbers, meaning, degrees, standard_name=name)
-    return found
+            variables[f"{prefix}{name}"] = variable(
+                dims, degrees, f"{name} of the {what}", f"degrees_{direction}", standard_name=name
+            )
+    return variables
 
 
 def scale_variables(dims: tuple[str, ...], scales: Tensor, units: str) -> dict[str, xr.Variable]:
-    """Returns the scales of particles, one variable per axis."""
+    """Returns the scales of particles, a variable per axis."""
     return {
-        f"scale_{name}": variable(dims, numbers, f"standard deviation along {name}", units)
-        for name, numbers in zip(AXIS_NAMES, scales.unbind(-1), strict=False)
+        f"scale_{axis}": variable(dims, values, f"standard deviation along {axis}", units)
+        for axis, values in zip(AXIS_NAMES, scales.unbind(-1), strict=False)
     }
 
 
@@ -72,22 +80,22 @@ def write_dataset(
     title: str,
     domain: Domain,
     content: dict[str, xr.Variable],
-    places: dict[str, xr.Variable],
+    coordinates: dict[str, xr.Variable],
     attributes: Mapping[str, str | list[int] | list[float]] | None = None,
 ) -> None:
-    """Writes a new file, which is whole or not there.
+    """Writes a new file, completely or not at all.
 
     Args:
-        path: The file; its ending says of what sort.
-        kind: Name of the class that the file holds.
-        title: The same for a reader.
-        domain: Where all of it lives.
-        content: The variables.
-        places: Variables that say where, when and whose the others are.
-        attributes: Numbers and names that no variable holds.
+        path: The file; its suffix selects the format.
+        kind: Name of the class that the file stores.
+        title: CF title.
+        domain: Domain of the object, stored as attributes.
+        content: Data variables.
+        coordinates: Coordinate variables: positions, times and indices.
+        attributes: Further attributes of the file.
     """
     path = new_file(path, SUFFIXES)
-    described = {
+    all_attributes = {
         "Conventions": "CF-1.8",
         "title": title,
         "source": f"gpo {version('gpo')}",
@@ -98,7 +106,7 @@ def write_dataset(
         "domain_is_sphere": int(domain.is_sphere),
         **(attributes or {}),
     }
-    dataset = xr.Dataset(content, places, described)
+    dataset = xr.Dataset(content, coordinates, all_attributes)
     with whole_file(path) as partial:
         if path.suffix == ".nc":
             dataset.to_netcdf(partial, engine="netcdf4")
@@ -108,14 +116,14 @@ def write_dataset(
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file holds, every part of which is there or named as missing."""
+    """The content of a file; reading a missing or malformed part raises a `CheckpointError`."""
 
     path: Path
     dataset: xr.Dataset
 
     @classmethod
     def read(cls, path: str | Path, kind: str) -> "Stored":
-        """Reads all of a file that holds an object of a kind."""
+        """Reads a file that stores an object of this class name into memory."""
         path = Path(path)
         if path.suffix not in SUFFIXES:
             raise ValueError(f"`path` must end in {' or '.join(SUFFIXES)}, got {path.name!r}.")
@@ -125,48 +133,50 @@ class Stored:
             engine = "netcdf4" if path.suffix == ".nc" else "zarr"
             dataset = xr.load_dataset(path, engine=engine, decode_cf=False)
         except Exception as error:
-            # Every library has its own words, and its own errors, for a broken file.
+            # Each library raises its own exceptions for a damaged file.
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
-        found = dataset.attrs.get("gpo_kind")
-        if found != kind:
-            raise CheckpointError(f"{path}: must hold a {kind}, got {found or 'none of gpo'}.")
+        stored_kind = dataset.attrs.get("gpo_kind")
+        if stored_kind != kind:
+            raise CheckpointError(
+                f"{path}: must hold a {kind}, got {stored_kind or 'none of gpo'}."
+            )
         return cls(path, dataset)
 
     def __contains__(self, name: str) -> bool:
         return name in self.dataset.variables
 
     def tensor(self, name: str, dims: tuple[str, ...]) -> Tensor:
-        """Returns a variable, which must have these axes; lengths of axes agree in any file."""
+        """Returns a numeric variable, which must have these dimensions."""
         if name not in self:
             raise CheckpointError(f"{self.path}: variable `{name}` is missing.")
-        found = self.dataset[name]
-        if found.dims != dims or found.dtype.kind not in "if":
+        array = self.dataset[name]
+        if array.dims != dims or array.dtype.kind not in "if":
             raise CheckpointError(
                 f"{self.path}: variable `{name}` must hold numbers along ({', '.join(dims)}), "
-                f"got {found.dtype} along ({', '.join(map(str, found.dims))})."
+                f"got {array.dtype} along ({', '.join(map(str, array.dims))})."
             )
-        values = np.ascontiguousarray(found.values)
-        return torch.from_numpy(values.astype(np.int64) if found.dtype.kind == "i" else values)
+        values = np.ascontiguousarray(array.values)
+        return torch.from_numpy(values.astype(np.int64) if array.dtype.kind == "i" else values)
 
     def places(self, prefix: str, dims: tuple[str, ...], domain: Domain) -> Tensor:
-        """Returns the coordinates of points, the axes of the domain last."""
+        """Returns coordinates, with the axes of the domain last."""
         names = AXIS_NAMES[: domain.dim]
         return torch.stack([self.tensor(prefix + name, dims) for name in names], -1)
 
     def numbers(self, name: str) -> list[float]:
-        """Returns an attribute that is one number or several."""
+        """Returns a numeric attribute as a list."""
         if name not in self.dataset.attrs:
             raise CheckpointError(f"{self.path}: attribute `{name}` is missing.")
-        found = self.dataset.attrs[name]
+        value = self.dataset.attrs[name]
         try:
-            return np.atleast_1d(found).astype(float).tolist()
+            return np.atleast_1d(value).astype(float).tolist()
         except ValueError as error:
             raise CheckpointError(
-                f"{self.path}: attribute `{name}` must be numbers, got {found!r}."
+                f"{self.path}: attribute `{name}` must be numbers, got {value!r}."
             ) from error
 
     def domain(self) -> Domain:
-        """Returns where all of it lives."""
+        """Returns the domain of the stored object."""
         lower, upper = (tuple(self.numbers(f"domain_{end}")) for end in ("lower", "upper"))
         periodic = tuple(bool(number) for number in self.numbers("domain_periodic"))
         is_sphere = bool(self.numbers("domain_is_sphere")[0])
@@ -177,10 +187,10 @@ class Stored:
 
 
 DIMS = ("particle",)
-OWNERS = {
-    "sample": "number of the sample, or of the frame of a series",
-    "site": "number of the site that owns the particle",
-    "gaussian": "number of the particle among the Gaussians of its site",
+INDICES = {
+    "sample": "index of the sample, or of the frame of a series",
+    "site": "index of the site that the particle belongs to",
+    "gaussian": "index among the Gaussians of the site",
 }
 
 
@@ -192,18 +202,18 @@ def save_columns(
     scales: Tensor,
     weights: Tensor,
     domain: Domain,
-    **owners: Tensor,
+    **indices: Tensor,
 ) -> None:
-    """Writes the columns of a `ParticleCloud` into a new file, NetCDF or Zarr by its ending."""
-    places = place_variables("center_", DIMS, centers, domain, "center", length_units)
-    for name, meaning in OWNERS.items():
-        places[name] = variable(DIMS, owners[f"{name}s"], meaning)
+    """Writes the columns of a `ParticleCloud` to a new NetCDF or Zarr file."""
+    coordinates = place_variables("center_", DIMS, centers, domain, "center", length_units)
+    for name, meaning in INDICES.items():
+        coordinates[name] = variable(DIMS, indices[f"{name}s"], meaning)
     content = {
         "weight": variable(DIMS, weights, WEIGHT_MEANING),
         **scale_variables(DIMS, scales, length_units),
     }
     title = "Gaussian particles: w exp(-1/2 sum_d ((x_d - center_d) / scale_d)^2)"
-    write_dataset(path, "ParticleCloud", title, domain, content, places)
+    write_dataset(path, "ParticleCloud", title, domain, content, coordinates)
 
 
 def load_columns(path: str | Path) -> dict[str, Any]:
@@ -214,6 +224,6 @@ def load_columns(path: str | Path) -> dict[str, Any]:
         "centers": stored.places("center_", DIMS, domain),
         "scales": stored.places("scale_", DIMS, domain),
         "weights": stored.tensor("weight", DIMS),
-        **{f"{name}s": stored.tensor(name, DIMS) for name in OWNERS},
+        **{f"{name}s": stored.tensor(name, DIMS) for name in INDICES},
         "domain": domain,
     }

@@ -1,7 +1,7 @@
-"""Points that are carried along, step by step: where a model takes them, and where the true flow does.
+"""Trajectories of tracers: points advected by a model's displacements or by the true velocity.
 
-Files are NetCDF with CF trajectories (`featureType` trajectory, one row per tracer and one column per
-time), and VTK's lines (`.vtp`), one per tracer.
+They are saved as NetCDF with CF trajectories (`featureType` trajectory; tracers by times) and
+exported as VTK lines (`.vtp`), one per tracer.
 """
 
 from collections.abc import Sequence
@@ -12,33 +12,34 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from gpo.inspect.vtk import export_lines
 from gpo.numerics.domain import Domain
 from gpo.optional import require
 
 KINDS = ("model", "true_flow", "other_example")
-"""Who carries a tracer: the displacements of a model, the velocity of the data, or the displacements
-that the model has in another example."""
+"""What advects a tracer: the model's displacements, the velocity of the data, or the displacements
+that the model predicts in another example."""
 
 
 @dataclass(frozen=True)
 class Tracers:
-    """One row per tracer: its way through the domain."""
+    """Trajectories of tracers at common times, one row per tracer."""
 
     positions: Float[Tensor, "tracers times dim"]
-    """In domain coordinates, NaN once it has left; not wrapped around periodic axes, so that a way
-    has no jumps. On the sphere unit vectors."""
+    """Domain coordinates, NaN after a tracer has left the domain. Periodic axes are unwrapped, so
+    that trajectories have no jumps. On the sphere, unit vectors."""
     times: Float[Tensor, " times"]
-    """Since the first frame."""
+    """Time since the first frame."""
     kinds: Int64[Tensor, " tracers"]
-    """Who carries it: its number in `KINDS`."""
+    """What advects each tracer: an index into `KINDS`."""
     examples: Int64[Tensor, " tracers"]
-    """In which example it goes."""
+    """Index of the example in which each tracer moves."""
     domain: Domain
     time_units: str = ""
-    """Empty where frames are only numbered."""
+    """Empty if the frames are only numbered."""
 
     def __post_init__(self) -> None:
-        """Refuses rows that do not fit together."""
+        """Checks that the shape of `positions` matches the other columns."""
         count, times, dim = len(self.kinds), len(self.times), self.domain.dim
         if self.positions.shape != (count, times, dim):
             raise ValueError(
@@ -51,14 +52,14 @@ class Tracers:
 
     @classmethod
     def joined(cls, parts: Sequence["Tracers"]) -> "Tracers":
-        """Returns all tracers of several sets at the same times."""
+        """Concatenates sets of tracers that share their times."""
         columns = (torch.cat([getattr(part, name) for part in parts]) for name in ("positions", "kinds", "examples"))  # fmt: skip
         positions, kinds, examples = columns
         first = parts[0]
         return cls(positions, first.times, kinds, examples, first.domain, first.time_units)
 
     def of_kind(self, kind: str) -> Float[Tensor, "tracers times dim"]:
-        """Returns the ways of tracers of one of `KINDS`, in the same order for each."""
+        """Returns the positions of the tracers of a kind, in the same order for every kind."""
         if kind not in KINDS:
             raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}.")
         return self.positions[self.kinds == KINDS.index(kind)]
@@ -67,37 +68,41 @@ class Tracers:
         """Writes a new NetCDF file (`.nc`) of CF trajectories.
 
         Args:
-            path: The file; it is whole or not there.
+            path: The file; it is written completely or not at all.
             length_units: Units of the domain's coordinates, such as "m".
         """
         files = require("gpo.inspect.files", "data", "Saving tracers")
         dims = ("trajectory", "obs")
-        place = files.place_variables("", dims, self.positions, self.domain, "tracer", length_units)
+        coordinates = files.place_variables(
+            "", dims, self.positions, self.domain, "tracer", length_units
+        )
         if not self.domain.is_sphere:
-            for name, variable in place.items():
-                variable.attrs |= {"axis": name.upper(), "comment": "goes on beyond periodic ends"}
+            for name, variable in coordinates.items():
+                variable.attrs |= {"axis": name.upper(), "comment": "not wrapped on periodic axes"}
         time = self.times.expand(len(self), -1)
-        place["time"] = files.variable(
+        coordinates["time"] = files.variable(
             dims, time, "time since the first frame", self.time_units or "1", axis="T"
         )
-        meanings = {"flag_values": list(range(len(KINDS))), "flag_meanings": " ".join(KINDS)}
-        numbers = torch.arange(len(self))
+        indices = torch.arange(len(self))
         content = {
-            "carried_by": files.variable(("trajectory",), self.kinds, "who carries the tracer"),
-            "example": files.variable(("trajectory",), self.examples, "number of the example"),
+            "carried_by": files.variable(dims[:1], self.kinds, "what advects the tracer"),
+            "example": files.variable(dims[:1], self.examples, "index of the example"),
             "trajectory": files.variable(
-                ("trajectory",), numbers, "number of the tracer", cf_role="trajectory_id"
+                dims[:1], indices, "index of the tracer", cf_role="trajectory_id"
             ),
         }
-        content["carried_by"].attrs |= meanings
-        title = "Tracers carried by a model and by the flow"
+        content["carried_by"].attrs |= {
+            "flag_values": list(range(len(KINDS))),
+            "flag_meanings": " ".join(KINDS),
+        }
+        title = "Tracers advected by a model and by the flow"
         files.write_dataset(
-            path, "Tracers", title, self.domain, content, place, {"featureType": "trajectory"}
+            path, "Tracers", title, self.domain, content, coordinates, {"featureType": "trajectory"}
         )
 
     @classmethod
     def load(cls, path: str | Path) -> "Tracers":
-        """Returns what `save` wrote."""
+        """Returns the tracers that `save` wrote."""
         files = require("gpo.inspect.files", "data", "Loading tracers")
         stored, dims = files.Stored.read(path, "Tracers"), ("trajectory", "obs")
         domain = stored.domain()
@@ -109,13 +114,12 @@ class Tracers:
         )  # fmt: skip
 
     def export(self, path: str | Path, *, is_text: bool = False) -> None:
-        """Writes a new file of VTK lines (`.vtp`): time at the points, kind and example of every line.
+        """Writes a new file of VTK lines (`.vtp`): time at points; kind and example of each line.
 
         Args:
-            path: The file; it is whole or not there.
-            is_text: Whether numbers are written out, not as bytes.
+            path: The file; it is written completely or not at all.
+            is_text: Whether to write text instead of binary numbers.
         """
-        from gpo.inspect.vtk import export_lines
-
-        labels = {"carried_by": self.kinds, "example": self.examples}
-        export_lines(path, self.positions, {"time": self.times.expand(len(self), -1)}, labels, is_text)  # fmt: skip
+        at_points = {"time": self.times.expand(len(self), -1)}
+        of_lines = {"carried_by": self.kinds, "example": self.examples}
+        export_lines(path, self.positions, at_points, of_lines, is_text)

@@ -1,8 +1,8 @@
-"""Particles and tracers for other programs: VTK's XML points and lines (`.vtp`), point clouds (`.ply`).
+"""Writers of VTK XML points and lines (`.vtp`) and of PLY point clouds (`.ply`).
 
-Both have three coordinates; those that a domain lacks are zero. In ParaView, the filter Tensor
-Glyph with the array `footprint` draws every particle as the ellipse or ellipsoid of one standard
-deviation, with a scale factor of 2 since its sphere has diameter one.
+Both formats have three coordinates; coordinates that a domain lacks are zero. In ParaView, the
+filter Tensor Glyph with the array `footprint` draws every particle as the ellipse or ellipsoid of
+one standard deviation; set its scale factor to 2, because its sphere has diameter one.
 """
 
 import base64
@@ -17,20 +17,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gpo.atomic_files import new_file, whole_file
-from gpo.inspect.cloud import ParticleCloud
 
 VTK_TYPES = {"float32": "Float32", "float64": "Float64", "int32": "Int32"}
 PLY_TYPES = {"float32": "float", "float64": "double", "int32": "int"}
-
-
-def export_cloud(cloud: ParticleCloud, path: str | Path, is_text: bool) -> None:
-    """Writes a particle cloud to a new file, in the format of its ending."""
-    columns = {
-        "weight": cloud.weights,
-        "scale": in_space(cloud.scales),
-        **{name: tensor.to(torch.int32) for name, tensor in _owners(cloud).items()},
-    }
-    export_points(path, cloud.centers, columns, cloud.footprints().tensors, is_text)
 
 
 def export_points(
@@ -40,14 +29,14 @@ def export_points(
     footprints: Float[Tensor, "particles dim dim"],
     is_text: bool,
 ) -> None:
-    """Writes particles to a new file, in the format of its ending.
+    """Writes particles to a new `.vtp` or `.ply` file.
 
     Args:
-        path: The file; it is whole or not there.
-        centers: Where they are.
-        columns: By name, what belongs to each: a number, or a vector in space.
-        footprints: Symmetric matrices with half axes as eigenvalues; only VTK has them.
-        is_text: Whether numbers are written out, not as bytes.
+        path: The file; it is written completely or not at all.
+        centers: Positions.
+        columns: Further arrays by name: a number or a three-dimensional vector per particle.
+        footprints: Symmetric matrices with the semi-axes as eigenvalues; written to `.vtp` only.
+        is_text: Whether to write text instead of binary numbers.
     """
     path = new_file(path, (".vtp", ".ply"))
     if path.suffix == ".vtp":
@@ -65,29 +54,29 @@ def export_lines(
     of_lines: Mapping[str, Tensor],
     is_text: bool,
 ) -> None:
-    """Writes a new file of VTK lines; a line ends before its first point that is not finite.
+    """Writes a new file of VTK lines; a line ends before its first non-finite point.
 
     Args:
-        path: The file.
+        path: The file; it is written completely or not at all.
         positions: The points of every line.
-        at_points: Numbers by name, one for every point.
-        of_lines: Whole numbers by name, one for every line.
-        is_text: Whether numbers are written out, not as bytes.
+        at_points: Arrays by name, one number per point.
+        of_lines: Arrays by name, one integer per line.
+        is_text: Whether to write text instead of binary numbers.
     """
     path = new_file(path, (".vtp",))
-    is_there = positions.isfinite().all(-1).cumprod(-1).bool()
-    lengths = is_there.sum(-1)
+    is_valid = positions.isfinite().all(-1).cumprod(-1).bool()
+    lengths = is_valid.sum(-1)
     is_line = lengths > 0
     count, lines = int(lengths.sum()), int(is_line.sum())
     root, piece = _polydata(count, lines=lines)
-    held = ElementTree.SubElement(piece, "PointData")
-    for name, numbers in at_points.items():
-        _add(held, name, _array(numbers[is_there]), is_text)
-    held = ElementTree.SubElement(piece, "CellData")
-    for name, numbers in of_lines.items():
-        _add(held, name, _array(numbers[is_line].to(torch.int32)), is_text)
-    places = ElementTree.SubElement(piece, "Points")
-    _add(places, "Points", _array(in_space(positions[is_there])), is_text)
+    point_data = ElementTree.SubElement(piece, "PointData")
+    for name, values in at_points.items():
+        _add(point_data, name, _array(values[is_valid]), is_text)
+    cell_data = ElementTree.SubElement(piece, "CellData")
+    for name, values in of_lines.items():
+        _add(cell_data, name, _array(values[is_line].to(torch.int32)), is_text)
+    points = ElementTree.SubElement(piece, "Points")
+    _add(points, "Points", _array(pad_to_3d(positions[is_valid])), is_text)
     cells = ElementTree.SubElement(piece, "Lines")
     _add(cells, "connectivity", np.arange(count, dtype=np.int32), is_text)
     _add(cells, "offsets", _array(lengths[is_line].cumsum(0).to(torch.int32)), is_text)
@@ -98,7 +87,7 @@ def export_lines(
 def _polydata(
     points: int, vertices: int = 0, lines: int = 0
 ) -> tuple[ElementTree.Element, ElementTree.Element]:
-    """Returns a document of VTK PolyData and its only piece."""
+    """Returns the root of a VTK PolyData document and its single piece."""
     root = ElementTree.Element(
         "VTKFile",
         type="PolyData", version="1.0", byte_order="LittleEndian", header_type="UInt64",
@@ -116,25 +105,25 @@ def _document(root: ElementTree.Element) -> bytes:
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
 
 
-def in_space(places: Float[Tensor, "particles dim"]) -> Float[Tensor, "particles 3"]:
-    """Returns vectors with zeros for the coordinates that a domain lacks."""
-    return pad(places, (0, 3 - places.shape[1]))
+def pad_to_3d(vectors: Float[Tensor, "particles dim"]) -> Float[Tensor, "particles 3"]:
+    """Returns vectors in three dimensions, padded with zeros."""
+    return pad(vectors, (0, 3 - vectors.shape[1]))
 
 
 def _vtp(
     centers: Tensor, columns: Mapping[str, Tensor], footprints: Tensor, is_text: bool
 ) -> bytes:
-    """Returns VTK PolyData: a vertex per particle, and what belongs to it."""
+    """Returns a VTK PolyData document with a vertex and its arrays per particle."""
     count, missing = len(centers), 3 - centers.shape[1]
     scalars = next(name for name, values in columns.items() if values.is_floating_point())
     root, piece = _polydata(count, vertices=count)
-    held = ElementTree.SubElement(piece, "PointData", Scalars=scalars, Tensors="footprint")
+    point_data = ElementTree.SubElement(piece, "PointData", Scalars=scalars, Tensors="footprint")
     for name, values in columns.items():
-        _add(held, name, _array(values), is_text)
-    whole = pad(footprints, (0, missing, 0, missing))
-    _add(held, "footprint", _array(whole.flatten(1)), is_text)
-    places = ElementTree.SubElement(piece, "Points")
-    _add(places, "Points", _array(in_space(centers)), is_text)
+        _add(point_data, name, _array(values), is_text)
+    tensors = pad(footprints, (0, missing, 0, missing))
+    _add(point_data, "footprint", _array(tensors.flatten(1)), is_text)
+    points = ElementTree.SubElement(piece, "Points")
+    _add(points, "Points", _array(pad_to_3d(centers)), is_text)
     vertices = ElementTree.SubElement(piece, "Verts")
     _add(vertices, "connectivity", np.arange(count, dtype=np.int32), is_text)
     _add(vertices, "offsets", np.arange(1, count + 1, dtype=np.int32), is_text)
@@ -142,32 +131,32 @@ def _vtp(
 
 
 def _add(parent: ElementTree.Element, name: str, values: np.ndarray, is_text: bool) -> None:
-    described = {
+    attributes = {
         "type": VTK_TYPES[values.dtype.name],
         "Name": name,
         "format": "ascii" if is_text else "binary",
     }
     if values.ndim > 1:
-        described["NumberOfComponents"] = str(values.shape[1])
-    array = ElementTree.SubElement(parent, "DataArray", described)
+        attributes["NumberOfComponents"] = str(values.shape[1])
+    array = ElementTree.SubElement(parent, "DataArray", attributes)
     if is_text:
         array.text = " ".join(map(str, values.ravel()))
         return
     content = values.astype(values.dtype.newbyteorder("<")).tobytes()
-    # The number of bytes goes first, in the type that `header_type` names.
+    # The number of bytes comes first, in the type that `header_type` declares.
     array.text = base64.b64encode(len(content).to_bytes(8, "little") + content).decode()
 
 
 def _ply(centers: Tensor, columns: Mapping[str, Tensor], is_text: bool) -> bytes:
-    """Returns a polygon file of vertices only."""
-    table = dict(zip("xyz", (_array(part) for part in in_space(centers).unbind(-1)), strict=True))
-    # Vectors become three columns, and go before numbers.
+    """Returns a PLY file with a vertex per particle."""
+    table = dict(zip("xyz", (_array(part) for part in pad_to_3d(centers).unbind(-1)), strict=True))
+    # Vectors become three columns each and precede the scalars.
     for name, values in sorted(columns.items(), key=lambda column: -column[1].ndim):
         if values.ndim == 1:
             table[name] = _array(values)
             continue
         parts = zip("xyz", values.unbind(-1), strict=True)
-        table |= {f"{name}_{axis}": _array(numbers) for axis, numbers in parts}
+        table |= {f"{name}_{axis}": _array(part) for axis, part in parts}
     count = len(centers)
     header = [
         "ply",
@@ -184,10 +173,6 @@ def _ply(centers: Tensor, columns: Mapping[str, Tensor], is_text: bool) -> bytes
     for name, values in table.items():
         content[name] = values
     return "\n".join(header).encode() + content.tobytes()
-
-
-def _owners(cloud: ParticleCloud) -> dict[str, Tensor]:
-    return {"sample": cloud.samples, "site": cloud.sites, "gaussian": cloud.gaussians}
 
 
 def _array(tensor: Tensor) -> np.ndarray:

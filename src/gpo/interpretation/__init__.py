@@ -1,7 +1,8 @@
-"""What the particles, windows and modes of a trained gpo do, in numbers: `gpo interpret`.
+"""Measures what the particles, windows and modes of a trained gpo do: `gpo interpret`.
 
-`interpretation.py` asks five questions and assembles the answers: do particles follow structures
-of the field (`structures.py`), what does their motion do (`motion_numbers.py`), are the windows used (`windows.py`, `waves.py`), what changes under
-ablation (`ablations.py`), and is all of that stable (`stability.py`). `results.py` is the file
-`interpret.json`. Each number stands beside a null model, an even spread or the model's own error.
+`interpretation.py` assembles `interpret.json` (`results.py`) from answers to five questions: do
+particles follow structures of the field (`structures.py`), which part of the predicted change is due
+to their displacements (`attribution.py`, `tracers.py`), are the modes used (`modes.py`), what changes
+under ablation (`ablations.py`), and is all of that stable (`stability.py`). Each number stands beside
+a null distribution, a uniform reference or the model's own error.
 """

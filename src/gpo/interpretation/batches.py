@@ -1,4 +1,4 @@
-"""The test examples that an interpretation reads, in batches that share their sites."""
+"""Test examples in batches that share their sites."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from gpo.model.trace import Trace
 from gpo.numerics.norms import relative_l2
 
 MAX_SITES = 2**18
-"""Sites of all examples that are predicted at a time."""
+"""Sites of all examples in a batch."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Batch:
             return forecaster.operator.trace(values, example.coords, weights=example.site_weights)
 
     def particles(self, forecaster: Forecaster) -> Particles:
-        """Returns the particles, those of the last layer that has some; none raise a `ValueError`."""
+        """Returns the particles of the last layer that has any; raises `ValueError` if none has."""
         return self.layer_particles(forecaster)[-1]
 
     def layer_particles(self, forecaster: Forecaster) -> tuple[Particles, ...]:
-        """Returns the particles of every layer with transport, or those of the encoder."""
+        """Returns the particles of every transport layer, or those of the encoder."""
         example, values = self.example, forecaster.normalised_input(self.example.frames)
         with torch.no_grad():
             return forecaster.operator.particles(
@@ -61,31 +61,37 @@ class Batch:
             )
 
     def errors(self, prediction: Tensor) -> list[float]:
-        """Returns the relative L2 of every example."""
+        """Returns the relative L2 error of every example."""
         return distances(prediction, self.example.target, self.example.weights)
 
 
+def mean_error(batches: Sequence[Batch], predictions: Sequence[Tensor]) -> float:
+    """Returns the relative L2 error of predictions, one tensor per batch, averaged over examples."""
+    pairs = zip(batches, predictions, strict=True)
+    return float(np.mean([error for batch, guess in pairs for error in batch.errors(guess)]))
+
+
 def distances(first: Tensor, second: Tensor, weights: Tensor) -> list[float]:
-    """Returns the norm of the difference over the norm of the second, example by example."""
+    """Returns the norm of the difference over the norm of `second`, for every example."""
     rows = zip(first.split(1), second.split(1), weights.split(1), strict=True)
-    return [relative_l2(one, other, q).item() for one, other, q in rows]
+    return [relative_l2(*row).item() for row in rows]
 
 
 def make_batches(
     data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool = False
 ) -> list[Batch]:
-    """Returns the examples of some members of a split, together where their sites are the same."""
+    """Returns the examples of some samples of a split, batched where their sites are the same."""
     examples = make_examples(data, members, reconstructs=reconstructs)
-    return grouped([(data.geometry(owner(one)), examples[n]) for n, one in enumerate(members)])
+    return grouped([(data.geometry(owner(m)), examples[n]) for n, m in enumerate(members)])
 
 
 def grouped(examples: Sequence[tuple[Geometry, Example]]) -> list[Batch]:
-    """Returns examples in batches, those that follow each other on the same sites together."""
+    """Returns examples in batches; consecutive examples on the same sites share a batch."""
     groups: list[tuple[Geometry, list[Example]]] = []
     for geometry, example in examples:
-        most = max(1, MAX_SITES // geometry.num_points)
-        if groups and groups[-1][0] is geometry and len(groups[-1][1]) < most:
+        max_examples = max(1, MAX_SITES // geometry.num_points)
+        if groups and groups[-1][0] is geometry and len(groups[-1][1]) < max_examples:
             groups[-1][1].append(example)
         else:
             groups.append((geometry, [example]))
-    return [Batch(collate(some), geometry) for geometry, some in groups]
+    return [Batch(collate(group), geometry) for geometry, group in groups]

@@ -1,7 +1,7 @@
-r"""Gradient and Laplacian of a field on any sites: a quadratic through the neighbours of each.
+r"""Gradient and Laplacian of a field on any sites, by a quadratic fit to the neighbours of each site.
 
-Neighbours are the block around a site where there is a grid, whatever its spacing, and the
-nearest sites elsewhere. On the sphere the quadratic lives in the tangent plane.
+Neighbours are the block around a site on a grid of any spacing, and the nearest sites elsewhere. On
+the sphere the fit is done in the tangent plane.
 """
 
 import itertools
@@ -18,8 +18,9 @@ from gpo.numerics.footprints import tangent_frame
 
 CHUNK = 65536
 """Sites that are fitted at a time."""
-STRAIGHT, CURVED = 1e-13, 1e-9
-"""Keep a fit finite where neighbours cannot tell a slope from a bend, next to masks: it is a slope."""
+LINEAR_RIDGE, QUADRATIC_RIDGE = 1e-13, 1e-9
+"""Regularise the fit where neighbours cannot separate slope and curvature, next to masks: the second
+is larger, so the fit becomes linear there."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,19 @@ class LocalFits:
 
     @classmethod
     def of(cls, geometry: Geometry, is_known: Bool[np.ndarray, " points"]) -> "LocalFits":
-        """Fits a quadratic around every site to its neighbours that are known."""
+        """Fits a quadratic around every site to its known neighbours."""
         domain = geometry.domain
         num_axes = domain.dim - domain.is_sphere
         num_terms = (num_axes + 1) * (num_axes + 2) // 2
         if geometry.grid_shape:
             neighbours = _blocks(geometry)
         else:
-            neighbours = _nearest(geometry, is_known, 2 * num_terms)
+            known = np.flatnonzero(is_known)
+            count = min(2 * num_terms, len(known))
+            _, nearest = nearest_sites(geometry.coords[known], geometry.coords, domain, count)
+            neighbours = known[nearest.reshape(geometry.num_points, -1)]
         directions = tangent_axes(geometry.coords, domain)
-        counts = is_known[neighbours]
+        is_used = is_known[neighbours]
         coords = torch.from_numpy(geometry.coords)
         parts = []
         for start in range(0, len(neighbours), CHUNK):
@@ -55,9 +59,9 @@ class LocalFits:
             offsets = domain.offset(coords[neighbours[some]], coords[some].unsqueeze(1)).numpy()
             reach = np.sqrt((offsets**2).sum(-1)).max(1)
             offsets = np.einsum("nkd,nad->nka", offsets, directions[some])
-            parts.append((*_fit(offsets, counts[some]), reach))
+            parts.append((*_fit(offsets, is_used[some]), reach))
         gradients, laplacians, reach = (np.concatenate(part) for part in zip(*parts, strict=True))
-        is_fitted = is_known & (counts.sum(1) >= min(num_terms, counts.shape[1]))
+        is_fitted = is_known & (is_used.sum(1) >= min(num_terms, is_used.shape[1]))
         return cls(neighbours, gradients, laplacians, directions, reach, is_fitted)
 
     def gradient(
@@ -82,7 +86,25 @@ def tangent_axes(
     return tangent_frame(torch.from_numpy(coords)).numpy()
 
 
-def _fit(offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def nearest_sites(
+    sites: Float[np.ndarray, "sites dim"],
+    coords: Float[np.ndarray, "points dim"],
+    domain: Domain,
+    count: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distances and numbers of the nearest sites of every point, minimum image."""
+    origin = np.where(domain.periodic, domain.lower, 0.0)
+
+    def wrapped(places: np.ndarray) -> np.ndarray:
+        return domain.wrap(torch.from_numpy(np.ascontiguousarray(places))).numpy() - origin
+
+    lengths = np.subtract(domain.upper, domain.lower) * np.asarray(domain.periodic)
+    tree = KDTree(wrapped(sites), boxsize=lengths if any(domain.periodic) else None)
+    distances, numbers = tree.query(wrapped(coords), k=count)
+    return np.asarray(distances), np.asarray(numbers)
+
+
+def _fit(offsets: np.ndarray, is_used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows of the least-squares solution that are derivatives."""
     num_axes = offsets.shape[-1]
     lengths = np.abs(offsets).max(1, keepdims=True)
@@ -91,10 +113,11 @@ def _fit(offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarra
     pairs = list(itertools.combinations_with_replacement(range(num_axes), 2))
     quadratic = [x[..., a] * x[..., b] / (2 if a == b else 1) for a, b in pairs]
     terms = np.stack([np.ones_like(x[..., 0]), *np.moveaxis(x, -1, 0), *quadratic], axis=-1)
-    counted = terms * counts[..., None]
-    squares = np.einsum("nkt,nks->nts", counted, terms)
-    squares += np.diag(np.where(np.arange(squares.shape[-1]) > num_axes, CURVED, STRAIGHT))
-    solution = np.linalg.solve(squares, np.swapaxes(counted, 1, 2))
+    used = terms * is_used[..., None]
+    squares = np.einsum("nkt,nks->nts", used, terms)
+    is_quadratic = np.arange(squares.shape[-1]) > num_axes
+    squares += np.diag(np.where(is_quadratic, QUADRATIC_RIDGE, LINEAR_RIDGE))
+    solution = np.linalg.solve(squares, np.swapaxes(used, 1, 2))
     gradients = solution[:, 1 : num_axes + 1] / np.swapaxes(lengths, 1, 2)
     laplacians = np.zeros_like(solution[:, 0])
     for number, (a, b) in enumerate(pairs, start=num_axes + 1):
@@ -104,7 +127,7 @@ def _fit(offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _blocks(geometry: Geometry) -> np.ndarray:
-    """Returns the three sites along every axis around each site, moved inwards at open ends."""
+    """Returns the three sites along every axis around each site, one-sided at open ends."""
     lines = []
     for size, wraps in zip(geometry.grid_shape, geometry.wraps(), strict=True):
         steps = np.arange(-1, 2) if size > 2 else np.arange(size)
@@ -113,31 +136,9 @@ def _blocks(geometry: Geometry) -> np.ndarray:
             middle = middle.clip(1, size - 2)
         lines.append((middle + steps) % size)
     numbers = np.arange(geometry.num_points).reshape(geometry.grid_shape)
-    num_axes, picks = len(lines), []
+    num_axes, indices = len(lines), []
     for axis, line in enumerate(lines):
         shape = [1] * (2 * num_axes)
         shape[axis], shape[num_axes + axis] = line.shape
-        picks.append(line.reshape(shape))
-    return numbers[tuple(picks)].reshape(geometry.num_points, -1)
-
-
-def _nearest(geometry: Geometry, is_known: np.ndarray, count: int) -> np.ndarray:
-    known = np.flatnonzero(is_known)
-    tree = site_tree(geometry.coords[known], geometry.domain)
-    places = shifted(geometry.coords, geometry.domain)
-    _, nearest = tree.query(places, k=min(count, len(known)))
-    return known[nearest.reshape(len(places), -1)]
-
-
-def site_tree(coords: Float[np.ndarray, "points dim"], domain: Domain) -> KDTree:
-    """Returns a tree to ask with `shifted` points for the nearest sites, around closed axes too."""
-    lengths = np.subtract(domain.upper, domain.lower) * np.asarray(domain.periodic)
-    return KDTree(shifted(coords, domain), boxsize=lengths if any(domain.periodic) else None)
-
-
-def shifted(
-    coords: Float[np.ndarray, "points dim"], domain: Domain
-) -> Float[np.ndarray, "points dim"]:
-    """Returns points inside the box, counted from its lower end along closed axes."""
-    wrapped = domain.wrap(torch.from_numpy(np.ascontiguousarray(coords))).numpy()
-    return wrapped - np.where(domain.periodic, domain.lower, 0.0)
+        indices.append(line.reshape(shape))
+    return numbers[tuple(indices)].reshape(geometry.num_points, -1)

@@ -1,4 +1,4 @@
-"""Reads a trained gpo: assembles what the modules of this package measure."""
+"""Interprets a trained gpo: assembles the results of the modules of this package."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,16 +8,15 @@ import numpy as np
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.ablations import Track, compare_ablations, has_layers, run_ablations
+from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
+from gpo.interpretation.attribution import describe_motion
 from gpo.interpretation.batches import Batch, make_batches
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion_numbers import describe_motion
+from gpo.interpretation.modes import describe_modes
 from gpo.interpretation.results import Interpretation
 from gpo.interpretation.stability import compare_densities, half_resolution, other_data
 from gpo.interpretation.structures import describe_structures
 from gpo.interpretation.tracers import follow_tracers
-from gpo.interpretation.waves import describe_waves
-from gpo.interpretation.windows import describe_content_windows
 
 NUM_COMPARED = 32
 """Examples whose particles are compared with those of other data: one forward pass each."""
@@ -39,13 +38,13 @@ def interpret(
 
     Args:
         forecaster: The trained model.
-        data: What it was trained on.
-        members: Its test split.
-        num_examples: How many examples of the split are read, evenly chosen.
-        other: Other data of the same variables, and the examples of it.
-        same: Runs of the same configuration but seed, by name.
-        velocity: Variables that are the velocity along x, y, z, or to the east and north; found by
-            their names where none are given.
+        data: The data set it was trained on.
+        members: Samples of its test split.
+        num_examples: Number of examples of the split that are used, evenly chosen.
+        other: Another data set of the same variables, with samples of it.
+        same: Runs with the same configuration and another seed, by name.
+        velocity: Variables that are the velocity along x, y, z, or eastward and northward; by
+            default they are identified by their names.
         seed: Of all random draws; the same seed gives the same numbers.
         track: Shows progress.
     """
@@ -56,62 +55,40 @@ def interpret(
     chosen = evenly(members, num_examples)
     batches = make_batches(data, chosen, reconstructs=reconstructs)
     generator = np.random.default_rng(seed)
-    given = data.inputs if isinstance(data, StaticMaps) else data.variables
-    variables = FlowVariables(tuple(given), tuple(velocity))
+    inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
+    variables = FlowVariables(tuple(inputs), tuple(velocity))
     stability: dict[str, Any] = {
         "half_resolution": half_resolution(forecaster, data, chosen, reconstructs=reconstructs)
     }
     if other is not None:
-        most = max(num_examples, NUM_COMPARED)
+        count = max(num_examples, NUM_COMPARED)
         pair = (
-            make_batches(some, evenly(all_of, most), reconstructs=reconstructs)
-            for some, all_of in ((data, members), other)
+            make_batches(source, evenly(samples, count), reconstructs=reconstructs)
+            for source, samples in ((data, members), other)
         )
         stability["other_data"] = other_data(forecaster, *pair)
     if same:
         stability["other_seeds"] = {
             name: compare_runs(forecaster, run.eval(), batches, track) for name, run in same.items()
         }
-    motion, tracers = (
-        describe_motion(forecaster, batches, variables, np.random.default_rng(seed)),
-        None,
-    )
+    motion = describe_motion(forecaster, batches, variables, np.random.default_rng(seed))
+    tracers = None
     if "best" in motion:
         motion["tracers"], tracers = follow_tracers(
             forecaster, data, members, variables, motion["best"], num_examples=num_examples
         )
+    operator = forecaster.model.operator
+    variant = "" if operator is None else "paper" if operator.waves is None else "geometric"
     return Interpretation(
-        _variant(forecaster),
+        variant,
         len(chosen),
         describe_structures(forecaster, batches, generator, variables),
-        describe_windows(forecaster, batches),
+        describe_modes(forecaster, batches),
         run_ablations(forecaster, batches, generator, track),
         stability,
         motion,
         tracers,
     )
-
-
-def _variant(forecaster: Forecaster) -> str:
-    """Returns which of the operators a model is; empty for a baseline."""
-    operator = forecaster.model.operator
-    if operator is None:
-        return ""
-    return "paper" if operator.waves is None else "geometric"
-
-
-def describe_windows(forecaster: Forecaster, batches: Sequence[Batch]) -> dict[str, Any]:
-    """Returns how waves or content windows are used, layer by layer, for `interpret.json`.
-
-    Args:
-        forecaster: A trained gpo.
-        batches: The examples.
-    """
-    if not has_layers(forecaster):
-        return {"reason": "the model has no layers: there are no windows"}
-    if forecaster.operator.waves is not None:
-        return {"kind": "waves", **describe_waves(forecaster, batches)}
-    return {"kind": "content", "layers": describe_content_windows(forecaster, batches)}
 
 
 def compare_runs(
@@ -124,7 +101,7 @@ def compare_runs(
 
     Args:
         forecaster: A trained gpo.
-        other: Another run of the same configuration but seed.
+        other: A run with the same configuration and another seed.
         batches: Test examples.
         track: Shows progress.
     """

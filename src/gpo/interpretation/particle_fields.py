@@ -1,39 +1,49 @@
-"""Particles as fields on the sites: their density, scale, anisotropy and orientation.
+"""Statistics of particles: as fields on the sites, and as distributions over all particles.
 
-A particle counts at the site nearest to its center, not at the site that owns it: structures are
-compared with what lies at the same place.
+In a field a particle contributes to the site nearest to its center, not to the site that owns it:
+structures are compared with the particles at the same location.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.stats import wasserstein_distance
 
 from gpo.data.geometry import Geometry
-from gpo.interpretation.derivatives import LocalFits, shifted, site_tree
-from gpo.interpretation.null import Null
+from gpo.forecast.forecaster import Forecaster
+from gpo.interpretation.batches import Batch
+from gpo.interpretation.correlations import Null
+from gpo.interpretation.derivatives import LocalFits, nearest_sites
+from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 
 MAX_PAIRS = 2**26
-"""Pairs of site and particle up to which the sum of all footprints is taken without a grid."""
+"""Pairs of site and particle up to which footprints are summed on unstructured points."""
 CHUNK = 2**22
-"""Such pairs at a time."""
+"""Such pairs that are evaluated at a time."""
+MAX_VALUES = 2**18
+"""Particles of a data set that enter its distribution, evenly chosen."""
+
+Quantities = dict[str, list[np.ndarray]]
+"""By name, one array per example: weight and displacement of all its particles, and their scale and
+anisotropy if the encoder predicts them."""
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """Particles, each at the site nearest to its center."""
+    """Particles, each assigned to the site nearest to its center."""
 
     site: Int[np.ndarray, " particles"]
     """Number of that site."""
     is_inside: Bool[np.ndarray, " particles"]
-    """False where the center lies beyond the sites."""
+    """False if the center lies beyond the sites."""
     weights: Float[np.ndarray, " particles"]
     area: Float[np.ndarray, " points"]
-    """Of every site; NaN where it has no derivatives."""
+    """Of every site; NaN at sites without derivatives."""
 
     @classmethod
     def of(
@@ -43,17 +53,16 @@ class Assigned:
         geometry: Geometry,
         fits: LocalFits,
     ) -> "Assigned":
-        """Finds the nearest of the sites that are fitted."""
+        """Assigns every particle to the nearest fitted site."""
         known = np.flatnonzero(fits.is_fitted)
-        tree = site_tree(geometry.coords[known], geometry.domain)
-        distances, nearest = tree.query(shifted(centers, geometry.domain))
+        distances, nearest = nearest_sites(geometry.coords[known], centers, geometry.domain)
         site = known[nearest]
         area = np.where(fits.is_fitted & (geometry.weights > 0), geometry.weights, np.nan)
         return cls(site, distances <= fits.reach[site], weights, area)
 
     @property
     def density(self) -> Float[np.ndarray, " points"]:
-        """Weight of the centers per area; a site that no center is nearest to is empty, not unknown."""
+        """Weight of the assigned particles per area; zero at sites without particles."""
         return self._sum(self.weights) / self.area
 
     @property
@@ -62,69 +71,61 @@ class Assigned:
         outside = self.weights[~self.is_inside].sum()
         return float(outside / max(self.weights.sum(), 1e-300))
 
-    def mean(self, numbers: Float[np.ndarray, " particles"]) -> Float[np.ndarray, " points"]:
-        """Returns the mean over the particles of every site, by weight; NaN where there is none."""
-        total, counted = self._sum(self.weights * numbers), self._sum(self.weights)
-        return np.where(counted > 0, total / np.where(counted > 0, counted, 1.0), np.nan)
+    def mean(self, values: Float[np.ndarray, " particles"]) -> Float[np.ndarray, " points"]:
+        """Returns the weighted mean over the particles of every site; NaN without particles."""
+        total, weight = self._sum(self.weights * values), self._sum(self.weights)
+        return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
 
-    def _sum(self, numbers: np.ndarray) -> np.ndarray:
+    def _sum(self, values: np.ndarray) -> np.ndarray:
         inside = self.is_inside
-        return np.bincount(self.site[inside], numbers[inside], minlength=len(self.area))
+        return np.bincount(self.site[inside], values[inside], minlength=len(self.area))
 
 
 @dataclass(frozen=True)
 class ParticleFields:
-    """Statistics of the particles nearest to every site; NaN where there is none."""
+    """Statistics of the particles nearest to every site; NaN without particles."""
 
     QUANTITIES: ClassVar = ("density", "footprints", "scale", "anisotropy")
-    """What is compared with structures."""
+    """Fields that are compared with structures."""
     DIRECTION: ClassVar = "long axis"
-    """What has an orientation."""
+    """What `orientation` is the direction of."""
 
     density: Float[np.ndarray, " points"]
-    """Weight of the centers that are nearest to a site, per area."""
+    """Weight of the centers nearest to a site, per area."""
     footprints: Float[np.ndarray, " points"] | None
-    """Sum of all weighted Gaussians, each of mass one; None where it is too costly."""
+    """Sum of all weighted Gaussians, each of integral one; None if it is too costly."""
     scale: Float[np.ndarray, " points"]
-    """Mean logarithm of the scales of the particles there."""
+    """Mean logarithm of the scales."""
     anisotropy: Float[np.ndarray, " points"] | None
-    """Mean logarithm of the ratio of their largest to their smallest scale; None on a line."""
+    """Mean logarithm of the ratio of largest to smallest scale; None in one dimension."""
     orientation: Float[np.ndarray, "points axes axes"] | None
-    """Mean of their logarithmic scales as a traceless tensor: the direction they are long in; None
-    on a line."""
+    """Mean traceless tensor of logarithmic scales: the direction of the long axis; None in one
+    dimension."""
     fraction_outside: float
     """Fraction of the weight whose centers lie beyond the sites."""
     basis_at_site: float
-    """Mean over sites of the sum of the site's own basis, between 0 and 1: how much of its
-    particles reaches the site."""
+    """Sum of a site's own basis functions at the site, from 0 to 1, mean over sites."""
 
     @classmethod
     def of(
         cls, particles: Particles, sample: int, geometry: Geometry, fits: LocalFits
     ) -> "ParticleFields":
-        """Averages the particles of one sample over the sites that are fitted."""
-        domain, known = geometry.domain, np.flatnonzero(fits.is_fitted)
-        coords = torch.from_numpy(geometry.coords)[None, known]
-        chosen = (sample, torch.from_numpy(known))
-        mine = Particles(
-            particles.centers[chosen][None].double(),
-            particles.scales[chosen][None].double(),
-            particles.weights[chosen][None].double(),
-        )
-        basis = mine.basis(coords, domain).sum(-1).mean().item()
-        centers, scales = (part.flatten(0, 2).numpy() for part in (mine.centers, mine.scales))
-        weights = mine.weights.flatten().numpy()
+        """Averages the particles of one sample over the fitted sites."""
+        particles, coords = _at_fitted(particles, sample, geometry, fits)
+        basis = particles.basis(coords, geometry.domain).sum(-1).mean().item()
+        centers, scales = (p.flatten(0, 2).numpy() for p in (particles.centers, particles.scales))
+        weights = particles.weights.flatten().numpy()
         assigned = Assigned.of(centers, weights, geometry, fits)
-        sizes, stretch = _shapes(scales, fits.directions[assigned.site])
-        num_axes, anisotropy, orientation = stretch.shape[-1], None, None
+        log_scales, tensors = _shapes(scales, fits.directions[assigned.site])
+        num_axes, anisotropy, orientation = tensors.shape[-1], None, None
         if num_axes > 1:
-            anisotropy = assigned.mean(np.ptp(sizes, axis=-1))
-            rows = [assigned.mean(row) for row in stretch.reshape(-1, num_axes**2).T]
+            anisotropy = assigned.mean(np.ptp(log_scales, axis=-1))
+            rows = [assigned.mean(row) for row in tensors.reshape(-1, num_axes**2).T]
             orientation = np.stack(rows, -1).reshape(-1, num_axes, num_axes)
         return cls(
             assigned.density,
-            _footprints(centers, scales, weights / np.exp(sizes.sum(-1)), geometry, fits),
-            assigned.mean(sizes.mean(-1)),
+            _footprints(centers, scales, weights / np.exp(log_scales.sum(-1)), geometry, fits),
+            assigned.mean(log_scales.mean(-1)),
             anisotropy,
             orientation,
             assigned.fraction_outside,
@@ -132,12 +133,75 @@ class ParticleFields:
         )
 
 
+@dataclass(frozen=True)
+class MotionFields:
+    """Statistics of the displacements at every site; NaN at sites without derivatives."""
+
+    QUANTITIES: ClassVar = ("density", "displacement")
+    """Fields that are compared with structures."""
+    DIRECTION: ClassVar = "displacement"
+    """What `orientation` is the direction of."""
+
+    density: Float[np.ndarray, " points"]
+    """Weight of the centers nearest to a site, per area: how often other sites sample it."""
+    displacement: Float[np.ndarray, " points"]
+    """Mean length of the displacements of a site."""
+    mean: Float[np.ndarray, "points axes"]
+    """Mean displacement of the particles of a site."""
+    each: Float[np.ndarray, "points gaussians axes"]
+    """Displacement of every particle."""
+    orientation: Float[np.ndarray, "points axes axes"] | None
+    """Mean traceless tensor of displacements: the line along which they lie; None in one dimension."""
+    fraction_outside: float
+    """Fraction of the weight whose centers lie beyond the sites."""
+
+    @classmethod
+    def of(
+        cls, particles: Particles, sample: int, geometry: Geometry, fits: LocalFits
+    ) -> "MotionFields":
+        """Averages the particles of one sample, by weight, over the fitted sites."""
+        particles, coords = _at_fitted(particles, sample, geometry, fits)
+        vectors = displacements(particles, coords, geometry.domain)[0].numpy()
+        weights = particles.weights[0].numpy()
+        lengths, num_axes = np.linalg.norm(vectors, axis=-1), vectors.shape[-1]
+        per_length = weights / np.where(lengths > 0, lengths, 1)
+        tensors = np.einsum("ng,nga,ngb->nab", per_length, vectors, vectors)
+        mean_length = (weights * lengths).sum(-1)
+        tensors -= mean_length[:, None, None] / num_axes * np.eye(num_axes)
+        centers = particles.centers.flatten(0, 2).numpy()
+        assigned = Assigned.of(centers, weights.ravel(), geometry, fits)
+
+        def at_sites(values: np.ndarray) -> np.ndarray:
+            field = np.full((geometry.num_points, *values.shape[1:]), np.nan)
+            field[fits.is_fitted] = values
+            return field
+
+        return cls(
+            assigned.density,
+            at_sites(mean_length),
+            at_sites(np.einsum("ng,nga->na", weights, vectors)),
+            at_sites(vectors),
+            at_sites(tensors) if num_axes > 1 else None,
+            assigned.fraction_outside,
+        )
+
+
+def _at_fitted(
+    particles: Particles, sample: int, geometry: Geometry, fits: LocalFits
+) -> tuple[Particles, torch.Tensor]:
+    """Returns the particles of the fitted sites of one sample, and the coordinates of these sites."""
+    index = torch.from_numpy(np.flatnonzero(fits.is_fitted))
+    parts = (particles.centers, particles.scales, particles.weights)
+    kept = Particles(*(part[sample, index][None].double() for part in parts))
+    return kept, torch.from_numpy(geometry.coords)[None, index]
+
+
 def fits_and_nulls(
     geometry: Geometry,
     is_known: Bool[np.ndarray, "batch points"],
     generator: np.random.Generator,
 ) -> Iterator[tuple[LocalFits, Null]]:
-    """Yields derivatives and null of every example, computed anew where other sites are known.
+    """Yields derivatives and null of every example, computed again when the known sites change.
 
     Args:
         geometry: The sites of all examples.
@@ -153,15 +217,15 @@ def fits_and_nulls(
 
 
 def _shapes(scales: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns logarithmic scales along the axes of every footprint, and the tensor of them.
+    """Returns logarithmic scales along the principal axes, and the traceless tensor of them.
 
-    On the sphere a Gaussian of space is cut by the tangent plane.
+    On the sphere a Gaussian in space is restricted to the tangent plane.
     """
     precision = np.einsum("pad,pd,pbd->pab", directions, scales**-2, directions)
     values, vectors = np.linalg.eigh(precision)
-    sizes = -0.5 * np.log(values)
-    free = sizes - sizes.mean(-1, keepdims=True)
-    return sizes, np.einsum("pai,pi,pbi->pab", vectors, free, vectors)
+    log_scales = -0.5 * np.log(values)
+    deviations = log_scales - log_scales.mean(-1, keepdims=True)
+    return log_scales, np.einsum("pai,pi,pbi->pab", vectors, deviations, vectors)
 
 
 def _footprints(
@@ -176,7 +240,7 @@ def _footprints(
     is_grid = bool(geometry.axes) and not domain.is_sphere
     if not is_grid and geometry.num_points * len(centers) > MAX_PAIRS:
         return None
-    # Axis-aligned Gaussians on a grid are products of what they are along its axes.
+    # Axis-aligned Gaussians on a grid are products of functions of one coordinate.
     lines = geometry.axes if is_grid else geometry.coords.T
     letters = "ijk"[: len(lines)] if is_grid else "i" * len(lines)
     rule = ",".join(f"{letter}p" for letter in letters) + f",p->{''.join(dict.fromkeys(letters))}"
@@ -191,3 +255,71 @@ def _footprints(
             kernels.append(np.exp(-0.5 * (offset / scales[some, axis]) ** 2))
         total += np.einsum(rule, *kernels, weights[some], optimize=True).ravel()
     return np.where(fits.is_fitted, total, np.nan)
+
+
+def particle_quantities(forecaster: Forecaster, batches: Sequence[Batch]) -> Quantities:
+    """Returns the quantities of all particles, lengths in unit lengths of the domain.
+
+    `scale` is the geometric mean over axes, `anisotropy` the logarithm of the largest over the
+    smallest; particles that move have neither, since their scales are those of a lattice.
+    `displacement` contains the components of the displacements.
+    """
+    rows: Quantities = {}
+    for batch in batches:
+        particles, coords = batch.particles(forecaster), batch.example.coords
+        domain = batch.geometry.domain
+        lengths = domain.unit_lengths(coords)
+        quantities = {
+            "weight": particles.weights,
+            "displacement": displacements(particles, coords, domain) / lengths,
+        }
+        if not has_moving_particles(forecaster.model):
+            scales = (particles.scales / lengths).log()
+            quantities["scale"] = scales.mean(-1).exp()
+            quantities["anisotropy"] = scales.amax(-1) - scales.amin(-1)
+        for sample, is_known in enumerate(torch.from_numpy(batch.is_known)):
+            for name, values in quantities.items():
+                row = values[sample, is_known].double().flatten().numpy()
+                rows.setdefault(name, []).append(row)
+    return rows
+
+
+def fraction_from_field(quantities: Quantities) -> dict[str, float | None]:
+    """Returns the fraction of the variance of every quantity that is between examples at one site.
+
+    0: a quantity depends only on the site and the number of the particle; 1: only on the field.
+    None if examples have different sites, or nothing varies.
+    """
+    fractions: dict[str, float | None] = {}
+    for name, arrays in quantities.items():
+        if len(arrays) < 2 or len({len(values) for values in arrays}) > 1:
+            fractions[name] = None
+            continue
+        stacked = np.stack(arrays)
+        total = float(stacked.var())
+        fractions[name] = float(stacked.var(axis=0).mean()) / total if total > 0 else None
+    return fractions
+
+
+def drift(usual: Quantities, other: Quantities) -> dict[str, dict[str, Any]]:
+    """Returns the Wasserstein-1 distance of every quantity between two data sets.
+
+    `spread` is the distance between the first and the second half of the usual examples, which
+    `ratio` is relative to: 1 is no drift. None if both halves are the same.
+    """
+    rows = {}
+    for name, arrays in usual.items():
+        half = (len(arrays) + 1) // 2
+        distance = _distance(arrays, other[name])
+        spread = _distance(arrays[:half], arrays[half:]) if len(arrays) > 1 else 0.0
+        ratio = distance / spread if spread > 0 else None
+        rows[name] = {"distance": distance, "spread": spread, "ratio": ratio}
+    return rows
+
+
+def _distance(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
+    pair = []
+    for arrays in (first, second):
+        values = np.concatenate(arrays)
+        pair.append(values[:: max(1, -(-len(values) // MAX_VALUES))])
+    return float(wasserstein_distance(*pair))

@@ -1,8 +1,8 @@
 r"""Particle reconstruction: the field that the particles of all sites represent.
 
-Gaussians $z_i=w_iG_i$ that carry amounts $a_i$, the values of their sites, make the field
+Gaussians $z_i=w_iG_i$ with the values $a_i$ of their sites represent the field
 $\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$. A Gaussian field has a decoder of its own for that.
-Particles that move have none: they say where a site looks, and carry nothing of their own.
+Particles that move represent no field: they are the departure points that a site samples.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from gpo.numerics.domain import Domain
 from gpo.numerics.gaussian import gaussian
 
 MAX_PAIRS = 2**28
-"""Pairs of a point and a particle that are evaluated; of larger sets, particles of every n-th site."""
+"""Pairs of a point and a particle that are evaluated; larger sets use the particles of every n-th site."""
 MAX_OFFSETS = 2**20
-"""Offsets that are held in memory at once."""
+"""Offsets in memory at a time."""
 
 
 @dataclass(frozen=True)
 class ParticleReconstruction:
-    """Particles, and the field that is reconstructed from them alone."""
+    """Particles, and the field reconstructed from them alone."""
 
     particles: Particles
     field: Float[Tensor, "points variables"]
@@ -36,7 +36,7 @@ class ParticleReconstruction:
 
 @torch.no_grad()
 def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruction | None:
-    """Returns the particle reconstruction of one example; None where no encoder makes particles."""
+    """Returns the particle reconstruction of one example; None for a model without an encoder."""
     operator = forecaster.model.operator
     if operator is None or not operator.lift.has_particles:
         return None
@@ -79,14 +79,14 @@ def superposition(
     amounts: Float[Tensor, "gaussians channels"],
     domain: Domain,
 ) -> Float[Tensor, "points channels"]:
-    """Returns the mean of the amounts, weighted with the Gaussians; NaN where none reaches.
+    """Returns the mean of the amounts, weighted by the Gaussians; NaN where all of them vanish.
 
     Args:
-        points: Where the mean is evaluated.
+        points: Coordinates at which the mean is evaluated.
         centers: Centers of the Gaussians.
         scales: Their standard deviations along every axis.
         weights: Their peak values.
-        amounts: What each of them carries.
+        amounts: The value of each.
         domain: Defines offsets.
     """
     columns = torch.cat([amounts, torch.ones_like(amounts[:, :1])], -1)

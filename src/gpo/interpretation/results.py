@@ -1,4 +1,4 @@
-"""All numbers of `gpo interpret`, as `interpret.json`, and the dozen that answer its questions."""
+"""The numbers of `gpo interpret`: `interpret.json`, and a summary of it."""
 
 import json
 import math
@@ -15,39 +15,44 @@ from gpo.settings_files import read_json
 
 FILE_NAME = "interpret.json"
 TRACER_FILES = ("tracers.nc", "tracers.vtp")
-
 Row = tuple[str, str, str]
-"""A quantity, its value, and what to compare it with."""
+"""A quantity, its value, and a reference to compare it with."""
+CONTROLS = {
+    "still": "zero displacement",
+    "constant": "mean displacement everywhere",
+    "site_mean": "mean displacement of every site",
+    "other_example": "displacements of another example",
+    "permuted": "displacements exchanged within a site",
+    "no_change": "no change",
+}
+"""What replaces the model's own displacements."""
 
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What a trained gpo relies on; docs/interpret.md explains every key."""
+    """The interpretation of a trained gpo; docs/interpret.md explains every key."""
 
     variant: str
-    """geometric or paper."""
+    """`geometric` or `paper`."""
     num_examples: int
-    """Test examples that were read."""
+    """Number of test examples."""
     structures: dict[str, Any]
-    """Do particles follow structures?"""
+    """Correlations of particles with structures of the field."""
     windows: dict[str, Any]
-    """Are windows used?"""
+    """Energies of waves, or statistics of content windows."""
     ablations: dict[str, Any]
-    """What changes when components are switched off?"""
+    """Changes when components are switched off."""
     stability: dict[str, Any] = field(default_factory=dict)
-    """Is it the same on other data, at half resolution, with another seed?"""
+    """Changes on other data, at half resolution, and with another seed."""
     motion: dict[str, Any] = field(default_factory=dict)
-    """How do particles move, and what of the prediction is theirs?"""
+    """Displacements of particles, and the attribution of the predicted change."""
     tracers: Tracers | None = field(default=None, compare=False)
-    """Points that were carried along, in a file of their own."""
+    """Trajectories of tracers, saved in files of their own."""
 
     def save(self, folder: Path) -> Path:
-        """Writes `interpret.json`; numbers that are not finite become null.
-
-        Tracers, where there are any, are written to `tracers.nc` and `tracers.vtp`.
-        """
+        """Writes `interpret.json`, with null for non-finite numbers, and tracers if there are any."""
         path = folder / FILE_NAME
-        parts = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tracers"}
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tracers"}
         write_text(path, json.dumps(_finite(parts), indent=1, allow_nan=False) + "\n")
         for name in TRACER_FILES:
             (folder / name).unlink(missing_ok=True)
@@ -58,7 +63,7 @@ class Interpretation:
 
     @property
     def _length_units(self) -> str:
-        """Units of displacements, as a file of tracers states them."""
+        """Units of displacements for the files of tracers."""
         units = self.motion.get("displacement_units", "")
         return "1" if units in ("", "radii") else units
 
@@ -69,12 +74,12 @@ class Interpretation:
             return cls(**read_json(path))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{path}: must be what gpo interpret wrote, got {error}. Make it again: gpo "
+                f"{path}: must be a file of gpo interpret, got {error}. Write it again: gpo "
                 f"interpret {path.parent}"
             ) from error
 
     def summary(self) -> list[Row]:
-        """Returns the numbers to look at first, one row each."""
+        """Returns the most important numbers, one row each."""
         return [
             *_structure_rows(self.structures),
             *_motion_rows(self.motion),
@@ -104,10 +109,10 @@ def _structure_rows(part: Mapping[str, Any]) -> Iterator[Row]:
     if part.get("fraction_at_reach") is not None:
         yield "displacements at their reach", f"{part['fraction_at_reach']:.1%}", "0 %"
     if "basis_at_site" in part:
-        yield "own particles seen by a site", f"{part['basis_at_site']:.2g}", "0 to 1"
+        yield "own basis at a site", f"{part['basis_at_site']:.2g}", "0 to 1"
     for name, fraction in part["fraction_from_field"].items():
         if fraction is not None:
-            yield f"{name} due to the field", f"{fraction:.1%}", "rest: place, number"
+            yield f"{name} due to the field", f"{fraction:.1%}", "rest: site, index"
 
 
 def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
@@ -115,10 +120,9 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         return
     for row in part["particles"]:
         name = f"particle {row['particle'] + 1} of layer {row['layer'] + 1}"
-        size = (
-            f"rms displacement {row['rms_displacement']:.3g} {part['displacement_units']}".rstrip()
-        )
-        yield f"change lost without motion of {name}", f"{row['share']:.1%}", size
+        units = part["displacement_units"]
+        size = f"rms displacement {row['rms_displacement']:.3g} {units}".rstrip()
+        yield f"importance of {name}", f"{row['share']:.1%}", size
         if row["velocity_correlation"] is not None:
             value = f"{row['velocity_correlation']:+.3f}"
             yield f"correlation of {name}, velocity", value, _band(row)
@@ -126,34 +130,23 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
                 control = f"{row['other_examples']:+.3f}"
                 yield "… velocity of other examples", control, ""
     for name, row in part["budget"]["parts"].items():
-        mean = "" if row["shapley"] is None else f"{row['shapley']:.1%} over all orders"
-        yield f"change lost without {name}", f"{row['share']:.1%}", mean
+        value = "" if row["shapley"] is None else f"Shapley value {row['shapley']:.1%}"
+        yield f"importance of {name}", f"{row['share']:.1%}", value
     own = part["controls"]["own"]["error"]
     for name, row in part["controls"].items():
         if name != "own" and "error" in row:
-            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"own particles {own:.3g}"
+            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"own displacements {own:.3g}"
     tracers = part.get("tracers", {"reason": ""})
     if "reason" not in tracers:
         first, last = tracers["separation"][0], tracers["separation"][-1]
         yield (
-            f"tracers off the flow, step 1, {tracers['num_steps']}",
+            f"tracer error, step 1, {tracers['num_steps']}",
             f"{first:.2f}, {last:.2f}",
-            "1 where they stay",
+            "1 for tracers at rest",
         )
         if tracers["other_example"] is not None:
             first, last = tracers["other_example"][0], tracers["other_example"][-1]
-            yield "… carried by another example", f"{first:.2f}, {last:.2f}", ""
-
-
-CONTROLS = {
-    "still": "particles held still",
-    "constant": "the mean displacement everywhere",
-    "site_mean": "the mean of every site",
-    "other_example": "particles of another example",
-    "permuted": "particles exchanged in a site",
-    "no_change": "nothing changes",
-}
-"""What stands in the place of the model's own displacements."""
+            yield "… advected by another example", f"{first:.2f}, {last:.2f}", ""
 
 
 def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:
@@ -164,8 +157,8 @@ def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         used, count = f"{modes[0]:.0f}, {modes[-1]:.0f}", len(part["vectors"])
         yield "waves used, first, last layer", used, f"of {count}"
         if "reason" not in part["gram"]:
-            unseen = part["gram"]["measured"]["fraction_hardly_seen"]
-            yield "functions sites hardly see", f"{unseen:.1%}", "0 %"
+            unresolved = part["gram"]["measured"]["fraction_hardly_seen"]
+            yield "functions that sites do not resolve", f"{unresolved:.1%}", "0 %"
     else:
         layers = part["layers"]
         modes = np.mean([layer["effective_modes"] for layer in layers])
@@ -216,9 +209,9 @@ def _stability_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         name = Path(path).name
         if "reason" not in row["density"]:
             yield f"ρ of density, {name}", f"{row['density']['value']:+.3f}", _band(row["density"])
-        for what, value in row["effects"].items():
+        for component, value in row["effects"].items():
             if isinstance(value, float):
-                yield f"ρ of effects of {what}, {name}", f"{value:+.2f}", "1"
+                yield f"ρ of effects of {component}, {name}", f"{value:+.2f}", "1"
 
 
 def _band(entry: Mapping[str, Any]) -> str:

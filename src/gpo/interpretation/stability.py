@@ -1,4 +1,4 @@
-"""Is the interpretation stable? On other data, at half resolution, and in a run of another seed."""
+"""Stability of the interpretation: on other data, at half resolution, and for another seed."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,35 +11,42 @@ from gpo.data.coarsen import coarsen
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.splits import owner
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.batches import Batch, distances, make_batches
-from gpo.interpretation.drift import drift, particle_quantities
-from gpo.interpretation.motion import MotionFields, displacements, has_moving_particles
-from gpo.interpretation.null import rank_test
-from gpo.interpretation.particle_fields import ParticleFields, fits_and_nulls
+from gpo.interpretation.batches import Batch, distances, make_batches, mean_error
+from gpo.interpretation.correlations import rank_test
+from gpo.interpretation.displacements import displacements, has_moving_particles
+from gpo.interpretation.particle_fields import (
+    MotionFields,
+    ParticleFields,
+    drift,
+    fits_and_nulls,
+    particle_quantities,
+)
 
 
 def other_data(
     forecaster: Forecaster, usual: Sequence[Batch], other: Sequence[Batch]
 ) -> dict[str, Any]:
-    """Returns how much worse the model is on other data, and how far its particles drift.
+    """Returns how much larger the error is on other data, and how far its particles drift.
 
     Args:
         forecaster: A trained gpo.
         usual: Test examples.
         other: Examples of the other data.
     """
-    rows = {
-        who: {"relative_l2": _error(forecaster, some), "last_frame": _last_frame(some)}
-        for who, some in (("usual", usual), ("other", other))
+    errors = {
+        name: {
+            "relative_l2": mean_error(batches, [batch.predicted(forecaster) for batch in batches]),
+            "last_frame": _last_frame(batches),
+        }
+        for name, batches in (("usual", usual), ("other", other))
     }
-    degradation = rows["other"]["relative_l2"] / max(rows["usual"]["relative_l2"], 1e-300)
     try:
-        moved = drift(
-            particle_quantities(forecaster, usual), particle_quantities(forecaster, other)
-        )
+        quantities = [particle_quantities(forecaster, batches) for batches in (usual, other)]
+        drifts: dict[str, Any] = drift(*quantities)
     except ValueError as error:
-        moved = {"reason": str(error)}
-    return {**rows, "degradation": degradation, "drift": moved}
+        drifts = {"reason": str(error)}
+    ratio = errors["other"]["relative_l2"] / max(errors["usual"]["relative_l2"], 1e-300)
+    return {**errors, "degradation": ratio, "drift": drifts}
 
 
 def half_resolution(
@@ -58,19 +65,20 @@ def half_resolution(
 
     Args:
         forecaster: A trained gpo.
-        data: What it was trained on.
-        members: Test examples.
-        reconstructs: Whether it learned to reconstruct its input.
+        data: The data set it was trained on.
+        members: Samples of the test split.
+        reconstructs: Whether it was trained to reconstruct its input.
     """  # fmt: skip
     rows: list[dict[str, float]] = []
     try:
         coarse = coarsen(data, 2)
         for member in members:
             (full,), (half,) = (
-                make_batches(some, [member], reconstructs=reconstructs) for some in (data, coarse)
+                make_batches(source, [member], reconstructs=reconstructs)
+                for source in (data, coarse)
             )
             kept = data.geometry(owner(member)).coarsen(2)[1]
-            rows.append(_moved(forecaster, full, half, kept))
+            rows.append(_change(forecaster, full, half, torch.from_numpy(kept)))
     except DataError as error:
         return {"reason": error.problem.rstrip(".")}
     except ValueError as error:
@@ -85,7 +93,7 @@ def compare_densities(
 
     Args:
         forecaster: A trained gpo.
-        other: Another run of the same configuration but seed.
+        other: A run with the same configuration and another seed.
         batches: Test examples.
     """
     firsts, seconds, nulls = [], [], []
@@ -93,47 +101,46 @@ def compare_densities(
     kind = MotionFields if has_moving_particles(forecaster.model) else ParticleFields
     for batch in batches:
         try:
-            pair = [batch.particles(one) for one in (forecaster, other)]
+            pair = [batch.particles(run) for run in (forecaster, other)]
         except ValueError as error:
             return {"reason": str(error)}
         for number, (fits, null) in enumerate(
             fits_and_nulls(batch.geometry, batch.is_known, generator)
         ):
-            one, two = (kind.of(p, number, batch.geometry, fits) for p in pair)
-            firsts.append(one.density)
-            seconds.append(two.density)
+            first, second = (kind.of(p, number, batch.geometry, fits).density for p in pair)
+            firsts.append(first)
+            seconds.append(second)
             nulls.append(null)
     compared = rank_test(firsts, seconds, nulls)
     return asdict(compared) if compared else {"reason": "the same at all sites"}
 
 
-def _error(forecaster: Forecaster, batches: Sequence[Batch]) -> float:
-    rows = [error for batch in batches for error in batch.errors(batch.predicted(forecaster))]
-    return float(np.mean(rows))
-
-
 def _last_frame(batches: Sequence[Batch]) -> float | None:
-    """Returns the error of leaving the field as it is; None where outputs are other variables."""
+    """Returns the error of persistence; None if outputs are other variables than inputs."""
     if batches[0].example.fields.shape[-1] != batches[0].example.target.shape[-1]:
         return None
-    return float(np.mean([e for batch in batches for e in batch.errors(batch.example.fields[:, -1])]))  # fmt: skip
+    return mean_error(batches, [batch.example.fields[:, -1] for batch in batches])
 
 
-def _moved(forecaster: Forecaster, full: Batch, half: Batch, kept: np.ndarray) -> dict[str, float]:
-    chosen = torch.from_numpy(kept)
-    guesses = full.predicted(forecaster)[:, chosen], half.predicted(forecaster)
-    row = {"prediction": distances(guesses[1], guesses[0], half.example.weights)[0]}
+def _change(
+    forecaster: Forecaster, full: Batch, half: Batch, kept: torch.Tensor
+) -> dict[str, float]:
+    """Returns the change of particles and prediction of one example at the kept sites."""
+    before, after = full.predicted(forecaster)[:, kept], half.predicted(forecaster)
+    row = {"prediction": distances(after, before, half.example.weights)[0]}
     fine, coarse = full.particles(forecaster), half.particles(forecaster)
-    row["weights"] = _rms(coarse.weights - fine.weights[:, chosen])
+    row["weights"] = _rms(coarse.weights - fine.weights[:, kept])
     domain = full.geometry.domain
     if has_moving_particles(forecaster.model):
-        before = displacements(fine, full.example.coords, domain)[:, chosen]
+        before = displacements(fine, full.example.coords, domain)[:, kept]
         after = displacements(coarse, half.example.coords, domain)
-        row["displacements"] = _rms((after - before).norm(dim=-1)) / max(_rms(before.norm(dim=-1)), 1e-300)  # fmt: skip
+        size = max(_rms(before.norm(dim=-1)), 1e-300)
+        row["displacements"] = _rms((after - before).norm(dim=-1)) / size
         return row
     size = fine.scales.mean().item()
-    row["centers"] = _rms(domain.offset(coarse.centers, fine.centers[:, chosen]).norm(dim=-1)) / size  # fmt: skip
-    row["scales"] = _rms(coarse.scales - fine.scales[:, chosen]) / size
+    offset = domain.offset(coarse.centers, fine.centers[:, kept])
+    row["centers"] = _rms(offset.norm(dim=-1)) / size
+    row["scales"] = _rms(coarse.scales - fine.scales[:, kept]) / size
     return row
 
 

@@ -1,10 +1,14 @@
-"""Tracers: points carried through a rollout by a particle's displacements, beside those in the true flow.
+r"""Tracers: points advected through a rollout by a particle's displacements, and by the true velocity.
 
-How far both come apart is told in units of how far a tracer that stays is from the true one. As a
-control, the model also carries tracers by the displacements that it has in another example.
+A site samples the field at the center of its particle, so a tracer at $X$ moves to the $X'$ whose center
+is $X$: $X'-\delta(X')=X$, solved by iteration. In the true flow, whose velocity is interpolated linearly
+between frames, tracers are integrated with the classical Runge-Kutta method. The distance between both
+is given in units of the distance of a tracer that stays at its start. As a control, tracers are also
+advected by the displacements that the model has in another example.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,23 +18,131 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import TimeSlice, evenly, owner
+from gpo.execution.points import Sites
 from gpo.forecast.examples import Example, WindowExamples, followed
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.tracers import KINDS, Tracers
 from gpo.interpretation.batches import Batch, grouped
-from gpo.interpretation.carrier import Carrier
+from gpo.interpretation.displacements import displacements
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion import displacements
-from gpo.interpretation.motion_numbers import transporting_layers
 from gpo.model.ablation import Ablation
+from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
+from gpo.transforms.lattice import LatticePoints
 
+NUM_ITERATIONS = 12
+"""Fixed-point iterations for the arrival point."""
+NUM_SUBSTEPS = 8
+"""Runge-Kutta steps between two frames."""
 MAX_TRACERS = 200
-"""Sites of an example where a tracer starts, evenly chosen."""
+"""Tracers of an example, at evenly chosen sites."""
 MAX_STEPS = 10
-"""Steps of the rollout, fewer where the series of a split are shorter."""
+"""Steps of the rollout, fewer if the series of a split are shorter."""
+
+
+@dataclass(frozen=True)
+class Advector:
+    """Advects points by vectors at sites, interpolated on the lattice of a model."""
+
+    model: GaussianParticleOperator
+    sites: Sites
+    """Of one sample; all samples have the same sites."""
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the model."""
+        return self.model.problem.domain
+
+    def interpolate(
+        self,
+        vectors: Float[Tensor, "batch points dim"],
+        positions: Float[Tensor, "batch tracers dim"],
+    ) -> Float[Tensor, "batch tracers dim"]:
+        """Returns the vectors at tracers by multilinear interpolation; tangent on the sphere."""
+        batch, tracers, dim = positions.shape
+        wrapped = self.domain.wrap(positions.reshape(1, -1, dim))
+        points = self._located(self.domain.to_local(wrapped).to(self.model.dtype))
+        source = vectors.transpose(0, 1).to(self.model.dtype).contiguous()
+        nodes = points.lattice.interpolate(source)
+        shift = source.new_zeros(batch * tracers, 1, 1, len(points.cells))
+        corners, weights = points.corners(shift)
+        sample = torch.arange(batch).repeat_interleave(tracers)[:, None]
+        values = nodes[corners[:, 0, 0].long(), sample]
+        result = (weights[:, 0, 0, :, None] * values).sum(1).view(batch, tracers, -1).double()
+        if self.domain.is_sphere:
+            result = result - (result * positions).sum(-1, keepdim=True) * positions
+        return result
+
+    def _located(self, coords: Float[Tensor, "1 points dim"]) -> LatticePoints:
+        """Returns points on the lattice of the sites; on a mesh they are located by its nodes."""
+        cache, geometry = self.sites.cache, self.sites.geometry
+        if self.model.problem.is_fitted:
+            points = cache.at_queries(coords, geometry).on_lattice
+        else:
+            assert cache.waves is not None
+            assert geometry.on_lattice is not None
+            points = geometry.on_lattice.lattice.locate(cache.waves.positions(coords), coords)
+        assert points is not None
+        return points
+
+    def displace(
+        self,
+        vectors: Float[Tensor, "batch points dim"],
+        positions: Float[Tensor, "batch tracers dim"],
+    ) -> Float[Tensor, "batch tracers dim"]:
+        """Returns the points whose departure points are the present positions.
+
+        Args:
+            vectors: Displacements, from a center to its site.
+            positions: Of the tracers.
+        """
+        arrival = positions
+        for _ in range(NUM_ITERATIONS):
+            departure = self._moved(arrival, -self.interpolate(vectors, arrival))
+            arrival = arrival + positions - departure
+            if self.domain.is_sphere:
+                arrival = self.domain.wrap(arrival)
+        return arrival
+
+    def integrate(
+        self,
+        before: Float[Tensor, "batch points dim"],
+        after: Float[Tensor, "batch points dim"],
+        duration: Float[Tensor, " batch"],
+        positions: Float[Tensor, "batch tracers dim"],
+    ) -> Float[Tensor, "batch tracers dim"]:
+        """Returns the positions of tracers in the next frame of a flow.
+
+        Args:
+            before: The velocity in the present frame, in lengths per time.
+            after: In the next frame.
+            duration: Time between both.
+            positions: Of the tracers in the present frame.
+        """
+        step = duration.double().view(-1, 1, 1) / NUM_SUBSTEPS
+
+        def velocity(positions: Tensor, time: float) -> Tensor:
+            return self.interpolate((1 - time) * before + time * after, positions)
+
+        for number in range(NUM_SUBSTEPS):
+            start, middle, end = (NUM_SUBSTEPS**-1 * (number + part) for part in (0.0, 0.5, 1.0))
+            first = velocity(positions, start)
+            second = velocity(self._moved(positions, step / 2 * first), middle)
+            third = velocity(self._moved(positions, step / 2 * second), middle)
+            fourth = velocity(self._moved(positions, step * third), end)
+            mean = step / 6 * (first + 2 * second + 2 * third + fourth)
+            positions = self._moved(positions, mean)
+        return positions
+
+    def _moved(self, positions: Tensor, vectors: Tensor) -> Tensor:
+        """Returns positions moved by vectors: straight, on the sphere along a great circle."""
+        if not self.domain.is_sphere:
+            return positions + vectors
+        length = vectors.norm(dim=-1, keepdim=True)
+        direction = vectors / length.clamp_min(torch.finfo(length.dtype).tiny)
+        return self.domain.wrap(length.cos() * positions + length.sin() * direction)
 
 
 def follow_tracers(
@@ -42,15 +154,15 @@ def follow_tracers(
     *,
     num_examples: int = 8,
 ) -> tuple[dict[str, Any], Tracers | None]:
-    """Returns how far tracers of the model and of the true flow come apart, and all their ways.
+    """Returns the distance between tracers of the model and of the true flow, and all trajectories.
 
     Args:
         forecaster: A trained gpo whose particles move.
         data: The data set.
-        members: Its split.
-        variables: Those among which the velocity is looked for.
-        best: Layer and number of the particle whose displacements carry tracers.
-        num_examples: How many examples are followed, evenly chosen.
+        members: Samples of its split.
+        variables: The variables, which may include a velocity.
+        best: Layer and number of the particle whose displacements advect tracers.
+        num_examples: Number of examples, evenly chosen.
     """
     if isinstance(data, StaticMaps):
         return {"reason": "static maps have no time to follow tracers in"}, None
@@ -61,26 +173,33 @@ def follow_tracers(
     if per_time is None:
         units = f"velocity {flow.units or 'none'}, time {data.time_units or 'none'}"
         return {"reason": f"units do not tell how far the flow goes in a step: {units}"}, None
-    num_steps = _longest(members)
+    num_steps = _max_steps(members)
     examples = WindowExamples(data, members, num_steps=num_steps)
     chosen = evenly(range(len(examples)), num_examples)
     slices = [examples.windows[number] for number in chosen]
-    batches = grouped([(data.geometry(owner(one)), examples[n]) for n, one in zip(chosen, slices, strict=True)])  # fmt: skip
+    pairs = zip(chosen, slices, strict=True)
+    batches = grouped([(data.geometry(owner(part)), examples[n]) for n, part in pairs])
     kinds = KINDS if all(len(batch.example.frames) > 1 for batch in batches) else KINDS[:2]
-    parts, done = [], 0
+    parts, first = [], 0
     for batch in batches:
         count = len(batch.example.frames)
-        times = _times(data, slices[done : done + count], num_steps)
-        speed = per_time * _velocities(batch, variables)
-        paths = _followed(forecaster, batch, speed, times, best)
-        parts += [_row(paths[kind], kind, times[0], done, batch, data.time_units) for kind in kinds]
-        done += count
+        rows = [data.time[s.last + s.lead * np.arange(num_steps + 1)] for s in slices[first : first + count]]  # fmt: skip
+        times = torch.from_numpy(np.array(rows, dtype=float))
+        times = times - times[:, :1]
+        velocity = per_time * _velocities(batch, variables)
+        paths = _paths(forecaster, batch, velocity, times, best)
+        for kind in kinds:
+            numbers = torch.arange(first, first + count).repeat_interleave(paths[kind].shape[1])
+            codes = torch.full_like(numbers, KINDS.index(kind))
+            positions, domain = paths[kind].flatten(0, 1), batch.geometry.domain
+            parts.append(Tracers(positions, times[0], codes, numbers, domain, data.time_units))
+        first += count
     tracers = Tracers.joined(parts)
     return {**best, **_compared(tracers), "num_examples": len(chosen)}, tracers
 
 
-def _longest(members: Sequence[TimeSlice]) -> int:
-    """Returns the most steps that can be followed within a split."""
+def _max_steps(members: Sequence[TimeSlice]) -> int:
+    """Returns the largest number of steps, up to `MAX_STEPS`, that a series of the split has."""
     for num_steps in range(MAX_STEPS, 1, -1):
         try:
             followed(members, num_steps)
@@ -93,124 +212,101 @@ def _longest(members: Sequence[TimeSlice]) -> int:
 def _velocities(
     batch: Batch, variables: FlowVariables
 ) -> Float[Tensor, "batch frames points axes"]:
-    """Returns the velocity in the last frame that is given and in all that follow."""
+    """Returns the velocity in the last input frame and in all targets."""
     flow = variables.on(batch.geometry)
     assert flow is not None
-    frames = torch.cat([batch.example.fields[:, -1:], batch.example.targets], 1).double()
-    return torch.from_numpy(np.array([[flow(one.numpy()) for one in some] for some in frames]))
+    frames = torch.cat([batch.example.fields[:, -1:], batch.example.targets], 1).double().numpy()
+    return torch.from_numpy(np.array([[flow(frame) for frame in series] for series in frames]))
 
 
-def _times(data: Trajectories, slices: Sequence[TimeSlice], num_steps: int) -> Tensor:
-    """Returns the times of all frames since the first, examples by frames."""
-    rows = [data.time[one.last + one.lead * np.arange(num_steps + 1)] for one in slices]
-    times = np.array(rows, dtype=float)
-    return torch.from_numpy(times - times[:, :1])
-
-
-def _followed(
+def _paths(
     forecaster: Forecaster,
     batch: Batch,
-    speed: Float[Tensor, "batch frames points axes"],
+    velocity: Float[Tensor, "batch frames points axes"],
     times: Float[Tensor, "batch frames"],
     best: Mapping[str, int],
 ) -> dict[str, Float[Tensor, "batch tracers frames dim"]]:
-    """Returns the ways of tracers in the examples of a batch, by who carries them."""
+    """Returns the paths of tracers in the examples of a batch, by what advects them."""
     example, domain = batch.example, batch.geometry.domain
-    counted = (example.weights > 0).all(0).nonzero().flatten()
-    starts = counted[torch.linspace(0, len(counted) - 1, min(MAX_TRACERS, len(counted))).long()]
+    known = (example.weights > 0).all(0).nonzero().flatten()
+    starts = known[torch.linspace(0, len(known) - 1, min(MAX_TRACERS, len(known))).long()]
     start = example.coords[:1, starts].double().expand(len(example.frames), -1, -1)
-    carrier = carrier_of(forecaster, example)
-    ways = _displacements(forecaster, batch, best, speed.shape[1] - 1)
-    others = [way.roll(max(1, len(way) // 2), dims=0) for way in ways]
-    moving = in_space(speed, example.coords[:1, None].double(), domain)
+    advector = carrier_of(forecaster, example)
+    steps = _displacements(forecaster, batch, best, velocity.shape[1] - 1)
+    others = [vectors.roll(max(1, len(vectors) // 2), dims=0) for vectors in steps]
+    vectors = in_space(velocity, example.coords[:1, None].double(), domain)
     return {
-        "model": carried(carrier, ways, start),
-        "true_flow": carried_by_flow(carrier, moving, times, start),
-        "other_example": carried(carrier, others, start),
+        "model": carried(advector, steps, start),
+        "true_flow": carried_by_flow(advector, vectors, times, start),
+        "other_example": carried(advector, others, start),
     }
 
 
-def carrier_of(forecaster: Forecaster, example: Example) -> Carrier:
-    """Returns what moves points between the sites of examples, all of which are the same."""
+def carrier_of(forecaster: Forecaster, example: Example) -> Advector:
+    """Returns the advector of examples that share their sites."""
     operator, values = forecaster.operator, forecaster.normalised_input(example.frames)[:1]
     sites = operator.sites(values, example.coords[:1], example.site_weights[:1], is_whole=True)
-    return Carrier(operator, sites)
+    return Advector(operator, sites)
 
 
 def carried(
-    carrier: Carrier,
-    ways: Iterable[Float[Tensor, "batch points dim"]],
+    advector: Advector,
+    steps: Iterable[Float[Tensor, "batch points dim"]],
     start: Float[Tensor, "batch tracers dim"],
 ) -> Float[Tensor, "batch tracers frames dim"]:
-    """Returns the ways of tracers along the displacements of every step, vectors of space."""
-    places = [start]
-    for way in ways:
-        places.append(carrier.carry(way, places[-1]))
-    return torch.stack(places, 2)
+    """Returns the paths of tracers along the Cartesian displacements of every step."""
+    positions = [start]
+    for vectors in steps:
+        positions.append(advector.displace(vectors, positions[-1]))
+    return torch.stack(positions, 2)
 
 
 def carried_by_flow(
-    carrier: Carrier,
-    speed: Float[Tensor, "batch frames points dim"],
+    advector: Advector,
+    velocity: Float[Tensor, "batch frames points dim"],
     times: Float[Tensor, "batch frames"],
     start: Float[Tensor, "batch tracers dim"],
 ) -> Float[Tensor, "batch tracers frames dim"]:
-    """Returns the ways of tracers in a velocity; they end, with NaN, where they leave the domain.
+    """Returns the paths of tracers in a velocity; NaN after they have left the domain.
 
     Args:
-        carrier: Moves them.
-        speed: In every frame, vectors of space, lengths per time.
+        advector: Advects them.
+        velocity: Cartesian, in every frame, in lengths per time.
         times: Of the frames.
-        start: Where tracers are in the first.
+        start: Positions of the tracers in the first frame.
     """
-    places = [start]
-    for step in range(speed.shape[1] - 1):
-        durations = times[:, step + 1] - times[:, step]
-        before, after = speed[:, step], speed[:, step + 1]
-        places.append(carrier.flow(before, after, durations, places[-1]))
-    path = torch.stack(places, 2)
-    return torch.where(_is_inside(path, carrier.domain)[..., None], path, torch.nan)
-
-
-def _row(
-    path: Float[Tensor, "batch tracers frames dim"],
-    kind: str,
-    times: Float[Tensor, " frames"],
-    first: int,
-    batch: Batch,
-    time_units: str,
-) -> Tracers:
-    """Returns tracers of one kind."""
-    batch_size, count = path.shape[:2]
-    examples = torch.arange(first, first + batch_size).repeat_interleave(count)
-    kinds = torch.full_like(examples, KINDS.index(kind))
-    return Tracers(path.flatten(0, 1), times, kinds, examples, batch.geometry.domain, time_units)
+    positions, durations = [start], times.diff(dim=1)
+    for step in range(velocity.shape[1] - 1):
+        before, after = velocity[:, step], velocity[:, step + 1]
+        positions.append(advector.integrate(before, after, durations[:, step], positions[-1]))
+    path = torch.stack(positions, 2)
+    return torch.where(_is_inside(path, advector.domain)[..., None], path, torch.nan)
 
 
 def _displacements(
     forecaster: Forecaster, batch: Batch, best: Mapping[str, int], num_steps: int
 ) -> list[Float[Tensor, "batch points dim"]]:
-    """Returns the displacements of one particle in every step of a rollout, as vectors of space."""
+    """Returns the Cartesian displacements of one particle in every step of a rollout."""
     coords, domain = batch.example.coords, batch.geometry.domain
-    number = list(transporting_layers(forecaster.model)).index(best["layer"])
-    found = []
-    for held in rollout_particles(forecaster, batch.example, num_steps):
-        ways = displacements(held[number], coords, domain)[:, :, best["particle"]]
-        found.append(in_space(ways.double(), coords.double(), domain))
-    return found
+    number = forecaster.operator.transports.index(best["layer"])
+    steps = []
+    for particles in rollout_particles(forecaster, batch.example, num_steps):
+        vectors = displacements(particles[number], coords, domain)[:, :, best["particle"]]
+        steps.append(in_space(vectors.double(), coords.double(), domain))
+    return steps
 
 
 def rollout_particles(
     forecaster: Forecaster, example: Example, num_steps: int, ablation: Ablation = Ablation()
 ) -> Iterator[tuple[Particles, ...]]:
-    """Yields the particles of every layer that transports, step by step of a rollout.
+    """Yields the particles of every transport layer for each step of a rollout.
 
-    It ends before a step whose input is not finite any more.
+    It stops before a step with non-finite input.
 
     Args:
         forecaster: A trained gpo.
-        example: Where it starts, with the forcings of the steps after the first.
-        num_steps: How often it is applied.
+        example: The initial frames, with the forcings of the steps after the first.
+        num_steps: Number of steps.
         ablation: Components that are switched off in every step.
     """
     operator, frames = forecaster.operator, example.frames
@@ -232,7 +328,7 @@ def in_space(
     coords: Float[Tensor, "*#batch points dim"],
     domain: Domain,
 ) -> Float[Tensor, "*batch points dim"]:
-    """Returns vectors along the axes of space, of components to the east and north on the sphere."""
+    """Returns Cartesian vectors, from east and north components on the sphere."""
     if not domain.is_sphere:
         return vectors
     return (vectors.unsqueeze(-2) @ tangent_frame(coords)).squeeze(-2)
@@ -241,28 +337,28 @@ def in_space(
 def _is_inside(
     path: Float[Tensor, "batch tracers times dim"], domain: Domain
 ) -> Bool[Tensor, "batch tracers times"]:
-    """Returns whether tracers have not left the domain across an open end."""
+    """Returns whether tracers have not yet left the domain across an open end."""
     slack = 1e-6 * domain.unit_lengths(path)
     is_inside = (path >= path.new_tensor(domain.lower) - slack) & (path <= path.new_tensor(domain.upper) + slack)  # fmt: skip
-    is_free = torch.tensor([closes and not domain.is_sphere for closes in domain.periodic])
-    return (is_inside | is_free).all(-1).cumprod(-1).bool()
+    is_endless = torch.tensor([wraps and not domain.is_sphere for wraps in domain.periodic])
+    return (is_inside | is_endless).all(-1).cumprod(-1).bool()
 
 
 def _compared(tracers: Tracers) -> dict[str, Any]:
-    """Returns the mean distance from the true tracers by step, over that of tracers that stay."""
+    """Returns the mean distance from the true tracers by step, over that of tracers at rest."""
     true = tracers.of_kind("true_flow")
-    stays = distance(true[:, :1].expand_as(true), true, tracers.domain)
+    at_rest = distance(true[:, :1].expand_as(true), true, tracers.domain)
     rows: dict[str, Any] = {"other_example": None}
     for name, kind in (("separation", "model"), ("other_example", "other_example")):
-        carried = tracers.of_kind(kind)
-        if len(carried) == 0:
+        paths = tracers.of_kind(kind)
+        if len(paths) == 0:
             continue
-        apart = distance(carried, true, tracers.domain)
-        is_there = apart.isfinite()
-        apart, staying = (torch.where(is_there, one, 0.0).sum(0)[1:] for one in (apart, stays))
-        rows[name] = (apart / staying).tolist()
-    is_there = stays.isfinite()
-    spread = (torch.where(is_there, stays, 0.0).sum(0) / is_there.sum(0).clamp_min(1))[1:]
+        apart = distance(paths, true, tracers.domain)
+        is_known = apart.isfinite()
+        sums = (torch.where(is_known, part, 0.0).sum(0)[1:] for part in (apart, at_rest))
+        rows[name] = torch.div(*sums).tolist()
+    is_known = at_rest.isfinite()
+    spread = (torch.where(is_known, at_rest, 0.0).sum(0) / is_known.sum(0).clamp_min(1))[1:]
     return {
         **rows,
         "stay": [1.0] * len(spread),
@@ -271,13 +367,13 @@ def _compared(tracers: Tracers) -> dict[str, Any]:
         "time_units": tracers.time_units,
         "num_steps": len(spread),
         "num_tracers": len(true),
-        "fraction_left": 1 - float(is_there[:, -1].double().mean()),
+        "fraction_left": 1 - float(is_known[:, -1].double().mean()),
     }
 
 
 def distance(
-    first: Float[Tensor, "*#places dim"], second: Float[Tensor, "*#places dim"], domain: Domain
-) -> Float[Tensor, "*places"]:
-    """Returns how far places are apart, on the sphere in radii."""
+    first: Float[Tensor, "*#points dim"], second: Float[Tensor, "*#points dim"], domain: Domain
+) -> Float[Tensor, "*points"]:
+    """Returns the distance between points, on the sphere in radii."""
     chord = (first - second).norm(dim=-1)
     return 2 * (chord / 2).clamp(max=1).asin() if domain.is_sphere else chord

@@ -11,7 +11,7 @@ from torch import Tensor
 from gpo.execution.points import Chunked, Points, Sites
 from gpo.model.layer import AbstractLayer
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.taps import Tap, tap, tapped
+from gpo.model.taps import Tap, tapped
 from gpo.numerics.products import without
 
 Displacing = Callable[[int, Tensor], Tensor]
@@ -57,7 +57,7 @@ class Ablation:
         if self.layers:
             yield Tap("layer", lambda n, layer: Skipped(layer) if n in self.layers else layer)
         if self.modes:
-            yield Tap("modes", lambda n, modes: modes.without(self._modes_of(n)))
+            yield Tap("modes", lambda n, modes: modes.without(self.modes_in(n)))
         if self.gates:
             yield Tap(
                 "gate",
@@ -75,7 +75,8 @@ class Ablation:
         if sites or gaussians:
             yield Tap("particles", lambda n, latent: latent.without(sites, gaussians))
 
-    def _modes_of(self, layer: int) -> list[int]:
+    def modes_in(self, layer: int) -> list[int]:
+        """Returns the modes of a layer that are switched off."""
         return sorted(mode for number, mode in self.modes if number == layer)
 
     def _check(self, model: GaussianParticleOperator) -> None:
@@ -111,7 +112,7 @@ class Skipped(AbstractLayer):
     def update(self, state: Any, points: Points, coupled: Any) -> Any:
         """Returns the state as it is."""
         self.layer.update(state, points, coupled)
-        return tap("state", state)
+        return state
 
 
 def _num_gaussians(model: GaussianParticleOperator) -> int:

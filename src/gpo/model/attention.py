@@ -32,9 +32,9 @@ from gpo.numerics.products import without
 
 def build_parts(problem: Problem, config: PaperConfig) -> Parts:
     """Builds the paper's operator."""
+    num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
     lift = ParticleLift(problem, config)
     decoder = BasisDecoder(config.num_gaussians, config.hidden_dim, problem.out_channels)
-    num_owned = min(config.num_layers, 1) if config.share_layers else config.num_layers
     layers = [GaussianAttention(problem, config) for _ in range(num_owned)]
     repeats = config.num_layers // max(1, num_owned)
     return Parts(lift, layers * repeats, decoder, losses=paper_losses)
@@ -92,8 +92,8 @@ class ParticleLift(AbstractLayer):
             latent = coupled
             penalties = particle_penalties(latent, points, self.domain, self.bounds)
         basis, descriptor = latent.basis(points.coords, self.domain), latent.descriptor(self.domain)
-        values, descriptor = (part.transpose(0, 1).contiguous() for part in (basis, descriptor))
-        return tap("state", Basis(values, descriptor, penalties))
+        # Samples stay first in memory: sums over sites are one product per sample then.
+        return Basis(basis.transpose(0, 1), descriptor.transpose(0, 1), penalties)
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ class GaussianAttention(AbstractLayer):
             modes.windows if points.are_sites else self.windows(state.values, state.descriptor)
         )
         # Every head adds to the same channels (eq. attn-scatter).
-        readout = torch.einsum("nbhm,bhmg->nbg", windows, modes.fields).contiguous()
+        readout = torch.einsum("nbhm,bhmg->nbg", windows, modes.fields)
         readout, basis = readout if self.signed_readout else softplus(readout), state.values
         blended = (1 - self.mixing) * basis + self.mixing * readout
         blended = renormalise(blended, basis) if self.renormalises else blended
-        return tap("state", replace(state, values=blended))
+        return replace(state, values=blended)
 
 
 def measure(
@@ -204,10 +204,12 @@ class FieldWindows(nn.Module):
     ) -> Float[Tensor, "points batch heads modes"]:
         """Returns the assignment of every point to the modes of every head; rows sum to one."""
         weight, particle_weight = self.describe.weight.tensor_split([self.num_gaussians], dim=1)
+        basis, descriptor = basis.transpose(0, 1), descriptor.transpose(0, 1)
         described = linear(descriptor, particle_weight, self.describe.bias)
         hidden = torch.addmm(described.flatten(0, 1), basis.flatten(0, 1), weight.T)
         hidden = hidden.view(*described.shape[:2], self.num_heads, -1)
-        return torch.softmax(torch.einsum("nbhc,hcm->nbhm", hidden, self.logits), dim=-1)
+        logits = torch.einsum("bnhc,hcm->bnhm", hidden, self.logits)
+        return torch.softmax(logits, dim=-1).transpose(0, 1)
 
 
 class ModalAttention(nn.Module):

@@ -6,16 +6,7 @@ domain and grid, is a `Problem`.
 
 import math
 from dataclasses import dataclass
-from typing import (
-    Annotated,
-    ClassVar,
-    Literal,
-    Protocol,
-    get_args,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
-)
+from typing import Annotated, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import FlagCreatePairsOff, Suppress, arg
 
@@ -37,21 +28,6 @@ PaperAblation = Literal[
 """Rows of the paper's ablation table."""
 
 
-@runtime_checkable
-class AbstractConfig(Protocol):
-    """What an operator needs of its configuration: a frozen data class, ours or another package's."""
-
-    MODEL: ClassVar[str]
-    """The name under which the model is registered."""
-    PARTS: ClassVar[str]
-    """`"module:function"`, called with problem and configuration, which returns a `Parts`."""
-
-    @property
-    def query_neighbours(self) -> int:
-        """Number of sites that are interpolated at a query."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class OperatorConfig:
     """The default operator: layers of waves, and particles that sample upstream."""
@@ -62,39 +38,38 @@ class OperatorConfig:
     """Builds lift, layers and decoder."""
 
     hidden_dim: int = 32
-    """Channels of the state."""
+    """Number of channels of the state."""
     num_layers: int = 4
     """Number of layers (0: lift and decoder only)."""
     num_gaussians: int = 4
     """Number of particles per point in a layer with transport."""
     num_transports: int = 1
-    """Number of layers with transport, counted from the last (0: ablation without particles)."""
+    """Number of final layers with transport (0: no particles)."""
     reach: float = 0.25
-    """Largest displacement of a particle, in lengths of the axes; on a sphere, of its box."""
+    """Maximum displacement as a fraction of each axis length."""
     num_nodes: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: two per point)")
+        int | None, arg(metavar="N", help_behavior_hint="(default: 2 per point)")
     ] = None
     """Number of lattice nodes for unstructured points."""
     num_waves: Annotated[
         int | tuple[int, ...] | None,
-        arg(metavar="N [N ...]", help_behavior_hint="(default: three quarters of the grid's)"),
+        arg(metavar="N [N ...]", help_behavior_hint="(default: 3/4 of the grid's)"),
     ] = None
-    """Largest wave number, for all axes or for each."""
+    """Maximum wave number, common or per axis."""
     gate: Annotated[Literal["bounded", "product", "none"], NAME] = "bounded"
-    """Nonlinearity of a layer: bounded tanh(p) r, product p r, or none for a GELU."""
+    """Gate of a layer: bounded (tanh(p) r), product (p r) or none (GELU)."""
     packet_widths: Annotated[tuple[float, ...], arg(metavar="[X ...]")] = (0.4, 0.6, 1.0, 1.6)
-    """Widths of the filters' wave packets in wave numbers, repeated over the channels; empty
-    gives every mode a weight of its own."""
+    """Filter widths in wave numbers, cycled over channels (empty: one weight per mode)."""
     features: Features = "fourier"
     """Position features: fourier, mlp or none."""
     num_frequencies: Annotated[int, arg(metavar="N")] = 16
     """Number of random frequencies of the Fourier features."""
     fourier_std: float = 1.0
-    """Standard deviation of these frequencies, in turns per side of the domain."""
+    """Standard deviation of frequencies, in cycles per domain."""
     fourier_seed: Suppress[int | None] = None
     """Seed of these frequencies; that of the run when not given."""
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
-    """Number of sites that are interpolated at a free query point."""
+    """Number of neighbours for interpolation at a query point."""
 
     def __post_init__(self) -> None:
         """Refuses sizes that no operator can be built with."""
@@ -133,57 +108,57 @@ class PaperConfig:
     """Builds lift, layers and decoder."""
 
     hidden_dim: int = 64
-    """Width of the encoder, the decoder and all heads of a layer together."""
+    """Width of encoder, decoder and all heads together."""
     num_layers: int = 4
     """Number of layers (0: encoder and decoder only)."""
     num_heads: int = 4
     """Number of heads per layer; must divide hidden-dim."""
     num_gaussians: int = 16
-    """Number of Gaussians per site, and of modes per head."""
+    """Number of Gaussians per point and of modes per head."""
     centers: Annotated[Literal["absolute", "displacement"], NAME] = "absolute"
-    """Whether centers are absolute, or a displacement from the site of at most two scales."""
+    """Centers: absolute, or displacement from the point."""
     features: Features = "fourier"
-    """Position features of the encoder: fourier, mlp or none."""
+    """Position features: fourier, mlp or none."""
     num_frequencies: Annotated[int, arg(metavar="N")] = 16
     """Number of random frequencies of the Fourier features."""
     fourier_std: float = 1.0
-    """Standard deviation of these frequencies, in turns per side of the domain."""
+    """Standard deviation of frequencies, in cycles per domain."""
     fourier_seed: Suppress[int | None] = None
     """Seed of these frequencies; that of the run when not given."""
     sigma_min: float = 0.01
-    """Smallest scale without a penalty, in sides of the domain."""
+    """Smallest scale without penalty, in domain lengths."""
     sigma_max: float = 1.0
-    """Largest scale without a penalty, in sides of the domain."""
+    """Largest scale without penalty, in domain lengths."""
     has_gaussian_field: FlagCreatePairsOff[
-        Annotated[bool, arg(help_behavior_hint="(default: particles)")]
+        Annotated[bool, arg(help_behavior_hint="(default: True)")]
     ] = True
-    """Whether the encoder makes particles, or an MLP makes features: the paper's ablation."""
+    """Whether the encoder returns particles (else MLP features, the paper's ablation)."""
     mixing: float = 0.5
-    """Coefficient lambda of the convex residual; its initial value where it is learned."""
+    """(Initial) coefficient lambda of the convex residual."""
     learns_mixing: FlagCreatePairsOff[bool] = False
-    """Makes lambda a parameter of every layer."""
-    renormalises: FlagCreatePairsOff[
-        Annotated[bool, arg(help_behavior_hint="(default: it does)")]
-    ] = True
-    """Whether a layer keeps every site's mass, the sum of its basis over Gaussians."""
+    """Learn lambda, one per layer."""
+    renormalises: FlagCreatePairsOff[Annotated[bool, arg(help_behavior_hint="(default: True)")]] = (
+        True
+    )
+    """Whether layers conserve the sum of each point's basis."""
     signed_readout: FlagCreatePairsOff[bool] = False
-    """Uses the paper's linear readout in place of a softplus, which keeps the basis positive."""
+    """Use the paper's linear readout, not a softplus."""
     share_layers: FlagCreatePairsOff[bool] = False
-    """Applies one layer repeatedly, in place of separate ones."""
+    """Share the weights of all layers."""
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
-    """Number of sites whose particles are blended at a query point; 1 is the paper's nearest."""
+    """Points interpolated at a query point (1: nearest, as published)."""
     ablation: Annotated[PaperAblation | None, arg(metavar="ROW", help_behavior_hint="")] = None
-    """Row of the paper's ablation table, at equal size, such as without-pg-operator."""
+    """Row of the paper's ablation table, such as without-pg-operator."""
     loss_center: float = 0.1
-    """Weight of L_mu: the mean center of a site's particles is the site."""
+    """Weight of L_mu: centers average to their point."""
     loss_scale: float = 0.1
-    """Weight of L_sigma: scales stay within their bounds."""
+    """Weight of L_sigma: scales stay within bounds."""
     loss_input: float = 0.0
     """Weight of the reconstruction error of the input."""
     loss_target: float = 0.0
     """Weight of the reconstruction error of the target."""
     loss_basis: float = 0.0
-    """Weight of the distance of the last basis from that of the encoded target."""
+    """Weight of the distance to the basis of the target."""
 
     def __post_init__(self) -> None:
         """Refuses sizes that no operator can be built with."""

@@ -168,7 +168,7 @@ class MLPEncoder(AbstractEncoder):
 
 
 def _positive(raw: Float[Tensor, "batch points out"]) -> Float[Tensor, "batch points out"]:
-    """Returns the softplus, in one axis: for others, compiled gradients have wrong strides."""
+    """Returns the softplus, along one axis: with more, compiled gradients have wrong strides."""
     return softplus(raw.flatten()).view_as(raw)
 
 

@@ -40,30 +40,21 @@ class ModeFilter(nn.Module):
         spread = (2 * channels) ** -0.5 / LR_MULTIPLIER
         self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
 
-    def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
-        r"""Returns the numbers $\hat d_k$ of every channel, real and imaginary part."""
-        numbers = self._filtered_packets() if self.widths else self.packets
-        return LR_MULTIPLIER * numbers.permute(1, 2, 0).contiguous()
-
     def forward(
-        self,
-        tokens: Float[Tensor, "2 modes batch channels"],
-        transfer: Float[Tensor, "2 modes out_channels"],
-    ) -> Float[Tensor, "2 modes batch out_channels"]:
-        """Returns the filtered tokens.
-
-        Args:
-            tokens: What was measured.
-            transfer: What `transfer()` returned.
-        """
+        self, tokens: Float[Tensor, "2 modes batch channels"]
+    ) -> tuple[Float[Tensor, "2 modes batch out_channels"], Float[Tensor, "2 modes out_channels"]]:
+        r"""Returns the filtered tokens $\hat d_k\odot(T_kW)$ and the transfer function $\hat d$."""
+        packets = self._filtered_packets() if self.widths else self.packets
+        transfer = LR_MULTIPLIER * packets.permute(1, 2, 0).contiguous()
         real, imaginary = (tokens @ self.mix).unbind(0)
         gain, turn = transfer.unsqueeze(2).unbind(0)
-        return torch.stack(
+        filtered = torch.stack(
             [
                 torch.addcmul(real * gain, imaginary, turn, value=-1),
                 torch.addcmul(real * turn, imaginary, gain),
             ]
         )
+        return filtered, transfer
 
     def _filtered_packets(self) -> Float[Tensor, "out_channels 2 modes"]:
         """Returns the packets seen through their Gaussians, which factor into those along the axes."""

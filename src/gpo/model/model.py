@@ -158,7 +158,7 @@ def load_model(folder: str | Path) -> AbstractModel:
             f"{stored.path}: field `model_type` must be one of {', '.join(MODELS)}, got "
             f"{stored.name!r}. A model of your own must be registered before it is loaded."
         )
-    config = None
+    config, has_sizes = None, stored.config is not None
     if stored.config is not None:
         kind = MODELS[stored.name].config
         config = checkpoint.build(kind, stored.config, f"{stored.path}: config")
@@ -168,7 +168,7 @@ def load_model(folder: str | Path) -> AbstractModel:
     try:
         checkpoint.load_weights(model.stored_module, folder, stored.renames)
     except CheckpointError as error:
-        if config is not None:
+        if has_sizes:
             raise
         advice = "The folder is of gpo 0.1.0, which can load it."
         raise CheckpointError(f"{error} {advice}") from error

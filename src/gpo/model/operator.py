@@ -7,7 +7,8 @@ $\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\
 (`execution/points.py`) carry out what layers ask for.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,12 +18,12 @@ from torch import Tensor
 from gpo.execution.execution import Execution
 from gpo.execution.geometry import PointGeometry
 from gpo.execution.points import Chunked, Points, Sites
-from gpo.model.config import AbstractConfig, OperatorConfig
+from gpo.model.config import OperatorConfig
 from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
 from gpo.model.problem import Problem
-from gpo.model.taps import Taps, active_taps, entered, tap, tapped
+from gpo.model.taps import Taps, active_taps, numbered, tap, tapped
 from gpo.model.trace import Trace, record
 from gpo.registry import resolve
 
@@ -31,19 +32,14 @@ class GaussianParticleOperator(AbstractModel):
     """Maps a field on any points to a field on any points, through Gaussian particles."""
 
     def __init__(
-        self,
-        problem: Problem,
-        config: AbstractConfig = OperatorConfig(),
-        *,
-        name: str | None = None,
+        self, problem: Problem, config: Any = OperatorConfig(), *, name: str | None = None
     ) -> None:
         """Makes an operator with random parameters.
 
         Args:
             problem: Channels, domain and kind of sites.
-            config: An `OperatorConfig`, a `PaperConfig` for the operator as published, or one that
-                names parts of your own.
-            name: How it is registered, where that is not the name of the configuration.
+            config: An `OperatorConfig`, a `PaperConfig`, or your own with `MODEL` and `PARTS`.
+            name: How it is registered, where that is not `config.MODEL`.
         """
         super().__init__(name or config.MODEL, problem, config)
         # Inside, coordinates are counted from the corner of the domain.
@@ -83,15 +79,14 @@ class GaussianParticleOperator(AbstractModel):
         """Applies the lift and the layers, all of them or the first ones, to checked sites."""
         state: Any = None
         coupled: list[Any] = []
-        for number, layer in self.steps(num_layers):
-            layer = entered(number, layer)
+        for layer in self.steps(num_layers):
             coupled.append(layer.couple(state, sites))
             state = sites.map(layer.update, state, coupled[-1])
         return OperatorOutput(self, sites, state, coupled, active_taps())
 
-    def steps(self, num_layers: int | None = None) -> list[tuple[int, AbstractLayer]]:
-        """Returns the lift, which is number -1, then the layers in the order of application."""
-        return [(-1, self.lift), *enumerate(self.applied_layers[:num_layers])]
+    def steps(self, num_layers: int | None = None) -> Iterable[AbstractLayer]:
+        """Returns the lift, then the layers in the order of application."""
+        return numbered([self.lift, *self.applied_layers[:num_layers]])
 
     @property
     def applied_layers(self) -> list[AbstractLayer]:
@@ -119,7 +114,8 @@ class GaussianParticleOperator(AbstractModel):
         """Returns checked sites with their geometry; `how` are options of `Execution.sites`."""
         how.setdefault("is_whole", active_taps().needs_all_sites)
         sites = self.execution.sites(values, coords, weights, self.dtype, **how)
-        return sites.with_values(tap("values", sites.values, layer=-1))
+        values = tap("values", sites.values, layer=-1)
+        return sites if values is sites.values else replace(sites, values=values)
 
     def particles(
         self,
@@ -128,10 +124,7 @@ class GaussianParticleOperator(AbstractModel):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> tuple[Particles, ...]:
-        """Returns the particles that a forward pass uses: centers, scales and weights.
-
-        One entry for every layer with transport; in the paper's operator those of the encoder.
-        """
+        """Returns the particles of every layer with transport, or those of the paper's encoder."""
         # Layers do not change the particles of an encoder.
         num_layers = 0 if self.lift.has_particles else None
         particles = record(self, values, coords, weights, num_layers=num_layers).gaussians
@@ -180,6 +173,6 @@ class OperatorOutput:
 
     def _at(self, points: Points) -> Float[Tensor, "queries batch out_channels"]:
         state = None
-        for (number, layer), coupled in zip(self.model.steps(), self.coupled, strict=False):
-            state = entered(number, layer).update(state, points, coupled)
+        for layer, coupled in zip(self.model.steps(), self.coupled, strict=False):
+            state = layer.update(state, points, coupled)
         return self.model.decoder.decode(state, points)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gpo.model.config import AbstractConfig, OperatorConfig, PaperConfig
+from gpo.model.config import OperatorConfig, PaperConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
@@ -107,7 +107,7 @@ def prepare_paper(problem: Problem, config: PaperConfig, seed: int) -> PaperConf
     return replace(paper_ablation(seeded.ablation, problem, seeded), ablation=None)
 
 
-def count_parameters(problem: Problem, config: AbstractConfig = OperatorConfig()) -> int:
+def count_parameters(problem: Problem, config: Any = OperatorConfig()) -> int:
     """Returns how many parameters the operator of a configuration has, without building it."""
     with torch.device("meta"):
         return GaussianParticleOperator(problem, config).num_parameters

@@ -25,11 +25,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Refuses what no model can be built for."""
-        for name in ("in_channels", "out_channels"):
+        for name, least in (("in_channels", 0), ("out_channels", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or value < least:
                 raise ValueError(
-                    f"`{name}` must be a whole number, at least 1, got {name}={value}."
+                    f"`{name}` must be a whole number, at least {least}, got {name}={value}."
                 )
         object.__setattr__(self, "grid_shape", tuple(self.grid_shape))
         shape = self.grid_shape
@@ -53,6 +53,14 @@ class Problem:
     def num_axes(self) -> int:
         """Axes that waves run along: all of a mesh or a box, two of a sphere."""
         return len(self.mesh_shape) or self.domain.dim - self.domain.is_sphere
+
+    @property
+    def reach_unit(self) -> float:
+        """Unit of the reach of particles: the length of an axis, or the side of a sphere's box."""
+        domain = self.domain
+        if not domain.is_sphere or self.is_fitted:
+            return 1.0
+        return max(high - low for low, high in zip(domain.lower, domain.upper, strict=True))
 
     @property
     def num_sites(self) -> int | None:

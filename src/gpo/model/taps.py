@@ -5,7 +5,7 @@ name is active: it may look at the value, or return another one in its place. Ab
 and traces (`trace.py`) are taps. Exported and compiled programs have none.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -88,8 +88,12 @@ def tapped(taps: Sequence[Tap] | Taps, *, needs_all_sites: bool = False) -> Iter
         _ACTIVE.reset(token)
 
 
-def entered(number: int, layer: Value) -> Value:
-    """Returns the layer that is applied next, which a tap may replace; taps know its number then."""
-    if not torch.compiler.is_compiling():
+def numbered(layers: Sequence[Value]) -> Iterable[Value]:
+    """Returns layers, the lift first; where taps are active, these know the number of the layer."""
+    return _numbered(layers) if active_taps().taps else layers
+
+
+def _numbered(layers: Sequence[Value]) -> Iterator[Value]:
+    for number, layer in enumerate(layers, start=-1):
         _LAYER.set(number)
-    return tap("layer", layer)
+        yield tap("layer", layer)

@@ -47,12 +47,11 @@ def build_parts(problem: Problem, config: OperatorConfig) -> Parts:
     """Builds the default operator: layers of waves, the last of them with transport."""
     limits = wave_limits(problem.domain, config.num_waves, problem.grid_shape, problem.mesh_shape)
     waves = Waves.on(problem.domain, limits, problem.mesh_shape)
-    layers: list[AbstractLayer] = []
-    for number in range(config.num_layers):
-        has_transport = number >= config.num_layers - config.num_transports
-        layers.append(
-            TransportLayer(problem, config, waves) if has_transport else WaveLayer(config, waves)
-        )
+    first = config.num_layers - config.num_transports
+    layers = [
+        TransportLayer(problem, config, waves) if number >= first else WaveLayer(config, waves)
+        for number in range(config.num_layers)
+    ]
     num_nodes = num_lattice_nodes(problem, config, limits) if config.has_transport else None
     lift = WaveLift(problem, config, waves)
     decoder = Decoder(config.hidden_dim, config.hidden_dim, problem.out_channels)
@@ -68,7 +67,7 @@ class TransportLayer(AbstractLayer):
         super().__init__()
         self.problem = problem
         self.num_gaussians, self.num_axes = config.num_gaussians, problem.num_axes
-        self.reach = config.reach * _unit_length(problem)
+        self.reach = config.reach * problem.reach_unit
         channels, displacements = config.hidden_dim, self.num_gaussians * self.num_axes
         carried = self.num_gaussians * max(1, channels // self.num_gaussians)
         bound = channels**-0.5
@@ -79,7 +78,6 @@ class TransportLayer(AbstractLayer):
             self.filter.mix.mul_(INIT_SCALE)
         self.source = nn.Parameter(torch.empty(channels, carried).uniform_(-bound, bound))
         self.arrive = nn.Parameter(torch.empty(carried, channels).uniform_(-bound / 2, bound / 2))
-        # Random parameters are drawn in the order of gpo 0.6: those of the waves come last.
         self.waves = WaveLayer(config, waves)
         corners = 8 * 2**self.num_axes * self.num_gaussians
         kept = self.waves.sizes.kept + 4 * channels + corners
@@ -88,8 +86,8 @@ class TransportLayer(AbstractLayer):
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
         modes = self.waves.modes(state, sites)
-        modes = replace(modes, displacement=self.filter(modes.tokens, self.filter.transfer()))
-        modes, features = tap("modes", modes), sites.map(self.source_features, state)
+        modes = tap("modes", replace(modes, displacement=self.filter(modes.tokens)[0]))
+        features = sites.map(self.source_features, state)
         displacements = partial(sites.map, self.displacement, state, modes)
         return replace(modes, source=sites.lattice(features, displacements))
 
@@ -127,10 +125,9 @@ class TransportLayer(AbstractLayer):
         contribution: Float[Tensor, "points batch carried"],
         points: Points,
     ) -> Particles:
-        """Returns the particles as they were used.
+        """Returns the particles, with scales of the kernel (a cell's width over the root of six).
 
-        The scale is the standard deviation of the multilinear kernel, the width of a cell over the
-        root of six. The weight is the fraction of the contribution that a particle makes.
+        The weight is the fraction of the contribution that a particle makes.
         """
         arrived = torch.einsum(
             "nbgc,gcd->nbgd",
@@ -156,11 +153,3 @@ def num_lattice_nodes(problem: Problem, config: OperatorConfig, limits: tuple[in
     if problem.num_points is not None and not problem.grid_shape:
         return NODES_PER_SITE * problem.num_points
     return math.prod(6 * limit for limit in limits)
-
-
-def _unit_length(problem: Problem) -> float:
-    """Returns the unit of the reach: the length of an axis, or the side of a sphere's box."""
-    domain = problem.domain
-    if not domain.is_sphere or problem.is_fitted:
-        return 1.0
-    return max(high - low for low, high in zip(domain.lower, domain.upper, strict=True))

@@ -51,7 +51,7 @@ class WaveLift(AbstractLayer):
     def update(self, state: None, points: Points, coupled: None) -> State:
         """Returns the state that values and positions make."""
         features = describe_points(self.features, points.values, points.coords)
-        return tap("state", features.project(self.linear).transpose(0, 1).contiguous())
+        return features.project(self.linear).transpose(0, 1).contiguous()
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,21 @@ class WaveLayer(AbstractLayer):
         self.sizes = LayerSizes(channels, 2 * channels, modes=waves.num_modes)
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
-        """Returns the modes, which taps may change."""
+        """Returns the modes."""
         return tap("modes", self.modes(state, sites))
 
     def modes(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns $T_k=\langle\psi_k,h\rangle$ and $\hat d_k\odot(T_kW)$."""
-        tokens, response = sites.analyse(state), self.filter.transfer()
-        return WaveModes(tokens, response, self.filter(tokens, response))
+        tokens = sites.analyse(state)
+        fields, response = self.filter(tokens)
+        return WaveModes(tokens, response, fields)
 
     def update(
         self, state: State, points: Points, modes: WaveModes, onto: State | None = None
     ) -> State:
         r"""Returns $h+(\tanh p\odot r)W_{\mathrm{out}}$, or the product added `onto` another state."""
         fields = add_product(points.synthesise(modes.fields), state, self.local)
-        return tap("state", self._gated(state if onto is None else onto, tap("gate", fields)))
+        return self._gated(state if onto is None else onto, tap("gate", fields))
 
     def _gated(self, state: State, fields: Float[Tensor, "points batch fields"]) -> State:
         if self.gate == "bounded":

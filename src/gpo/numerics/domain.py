@@ -35,7 +35,7 @@ class Domain:
     upper: tuple[float, ...]
     """Upper end of every axis; on a periodic axis the point that equals `lower`."""
     periodic: tuple[bool, ...]
-    """Which axes close on themselves."""
+    """Which axes are periodic."""
     is_sphere: bool = False
     """Whether points are unit vectors in three dimensions."""
 
@@ -109,7 +109,7 @@ class Domain:
         return self.dim + sum(self.periodic)
 
     def unit_lengths(self, like: Tensor) -> Float[Tensor, " #dim"]:
-        """Returns what counts as length one along every axis, once where it is the same for all."""
+        """Returns the unit of length along every axis; one entry where all are equal."""
         lengths = [high - low for low, high in zip(self.lower, self.upper, strict=True)]
         return _per_axis([max(lengths) / 2] if self.is_sphere else lengths, like)
 
@@ -168,10 +168,6 @@ class Domain:
         upper = torch.tensor(self.upper, dtype=coords.dtype, device=coords.device)
         at_end = self._is_periodic(coords) & (wrapped >= upper)
         return torch.where(at_end, wrapped - self._periods(coords), wrapped)
-
-    def open_part(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Returns where each point lies along open axes; along periodic ones all are at the lower end."""
-        return torch.where(self._is_periodic(coords), self._origin(coords), coords)
 
     def offset(
         self, coords: Float[Tensor, "*#batch dim"], origin: Float[Tensor, "*#batch dim"]

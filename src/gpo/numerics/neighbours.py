@@ -1,6 +1,6 @@
-"""Nearest sites of a free query and the partition of unity that blends what they carry.
+"""Nearest sites of a query point, and the weights that interpolate between them.
 
-The weights interpolate: a query that sits on a site sees that site alone. They are
+The weights interpolate: a query at a site has weight one there. They are
 Shepard weights that fade out at the first site left out, so they are continuous while
 the query moves and its set of neighbours changes.
 """
@@ -25,16 +25,16 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For every query its nearest sites and how much each counts."""
+    """The nearest sites of every query, and their weights."""
 
     index: Int64[Tensor, "sets queries neighbours"]
     """One set where all samples share sites and queries, else one per sample."""
     weights: Float[Tensor, "sets queries neighbours"]
     shard: SpatialShard = SINGLE_PROCESS
-    """Which part of the sites that `index` counts is here."""
+    """Which part of the sites this process holds."""
 
     def gather(self, site_values: Float[Tensor, "batch points *rest"]) -> Tensor:
-        """Returns what the neighbours hold, with axes `batch queries neighbours ...`."""
+        """Gathers values at the neighbours, with axes `batch queries neighbours ...`."""
         if self.shard.is_whole and len(self.index) == 1:
             return site_values[:, self.index[0]]
         batch = torch.arange(self.index.shape[0], device=self.index.device)[:, None, None]
@@ -71,25 +71,25 @@ class NeighbourSearch:
         is_active: Tensor,
         shard: SpatialShard = SINGLE_PROCESS,
     ) -> Neighbours:
-        """Returns the neighbours of `queries` among the sites that count.
+        """Returns the neighbours of `queries` among the active sites.
 
         Args:
-            queries: Where values are asked for.
+            queries: Where to interpolate.
             coords: The sites.
-            is_active: False for masked sites, which no query sees.
-            shard: Which part of all sites these are; neighbours are looked for among all.
+            is_active: False for masked sites, which are no neighbours.
+            shard: Which part of all sites these are; neighbours are searched among all.
         """
         coords, is_active = shard.gathered(coords, 1), shard.gathered(is_active, 1)
         queries, coords = self.domain.wrap(queries), self.domain.wrap(coords)
         indices = [
             self._indices_of(
-                asked.detach().double().cpu().numpy(),
-                given.detach().double().cpu().numpy(),
-                counted.cpu().numpy(),
+                query.detach().double().cpu().numpy(),
+                site.detach().double().cpu().numpy(),
+                active.cpu().numpy(),
             )
-            for asked, given, counted in zip(queries, coords, is_active, strict=True)
+            for query, site, active in zip(queries, coords, is_active, strict=True)
         ]
-        # Samples of one batch may own different numbers of sites: fill up with site 0, too far to count.
+        # Samples may have different numbers of sites: padded with site 0 at a distance without weight.
         width = max(index.shape[1] for index in indices)
         padded = [
             np.pad(index, ((0, 0), (0, width - index.shape[1])), constant_values=-1)
@@ -136,7 +136,7 @@ class NeighbourSearch:
         return np.where(self.domain.periodic, self.domain.lower, 0.0)
 
     def _tree(self, coords: np.ndarray, is_active: np.ndarray) -> tuple[KDTree, np.ndarray]:
-        """Returns a tree of the sites that count, and which ones these are."""
+        """Returns a tree of the active sites, and their indices."""
         site = np.flatnonzero(is_active)
         site = site[_first_of_each(coords[site])]
         lengths = np.subtract(self.domain.upper, self.domain.lower)
@@ -176,7 +176,7 @@ def partition_of_unity(
         closeness = closeness - (unit / beyond.clamp_min(tiny)).clamp_max(1).sqrt()
     raw = closeness.clamp_min(0).square()
     total = raw.sum(-1, keepdim=True)
-    # All candidates equally far: every one fades out, so all count the same.
+    # All candidates are equally far, so all have the same weight.
     is_even = total <= tiny
     even = torch.full_like(kept, 1 / kept.shape[-1])
     weights = torch.where(is_even, even, raw / torch.where(is_even, torch.ones_like(total), total))

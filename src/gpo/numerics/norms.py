@@ -12,7 +12,7 @@ from torch import Tensor
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 NEAREST = 1e-3
-"""The least distance of a target from an origin, by which errors are divided, in sizes of the target."""
+"""Smallest norm of target minus origin that errors are divided by, relative to the norm of the target."""
 
 
 def relative_l2(
@@ -92,7 +92,7 @@ def linf(
     target: Float[Tensor, "batch points channels"],
     weights: Float[Tensor, "#batch points"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Returns $\max|\hat u-u|$ over the counted points of each sample, then the mean."""
+    r"""Returns $\max|\hat u-u|$ over the active points of each sample, then the mean."""
     prediction, target, _ = _counted(prediction, target, weights)
     return (prediction - target).abs().amax((1, 2)).mean()
 

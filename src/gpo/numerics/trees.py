@@ -1,4 +1,4 @@
-"""Tensors inside data classes, tuples and lists: to list them, and to put others in their place."""
+"""Tensors inside data classes, tuples and lists: listed, or replaced."""
 
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -23,7 +23,7 @@ def tensors_of(tree: object) -> Iterator[Tensor]:
 
 
 def with_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
-    """Returns the same with every tensor inside changed, in the order of `tensors_of`."""
+    """Returns the tree with every tensor replaced, in the order of `tensors_of`."""
     if isinstance(tree, Tensor):
         return cast(Tree, change(tree))
     if isinstance(tree, tuple | list):
@@ -32,7 +32,7 @@ def with_tensors(tree: Tree, change: Callable[[Tensor], Tensor]) -> Tree:
         names = [field.name for field in fields(tree)]
         changed = {name: with_tensors(getattr(tree, name), change) for name in names}
         if any(changed[name] is not getattr(tree, name) for name in names):
-            # Not built anew: what stands for a tensor for a while may have another shape.
+            # Copied, not constructed: a placeholder may have another shape than the tensor.
             tree = copy(tree)
             for name, part in changed.items():
                 object.__setattr__(tree, name, part)

@@ -1,7 +1,7 @@
 r"""Weighted sums of rows of a table, $s_n=\sum_kw_{nk}\,c_{i_{nk}}$, with a backward pass of its own.
 
-Many parts of a batch may read one table. Each of them adds to one and the same gradient, so that
-what a part costs does not grow with the table.
+Many chunks read one table. Each adds to the same gradient, so that the cost of a chunk does not grow
+with the table.
 """
 
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ LARGEST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class RowTable:
-    """Rows that several readers share."""
+    """A table of rows from which several functions read."""
 
     link: Float[Tensor, ""]
-    """Ties what is read to the rows in the backward pass; it is zero."""
+    """A zero that connects readers with the rows in the autograd graph."""
     store: "_Store"
 
     @classmethod
     def of(cls, content: Float[Tensor, "*shape"]) -> "RowTable":
-        """Returns a table of numbers, whose readers say how long rows are."""
+        """Makes a table of a tensor; the length of rows is set by the reader."""
         if torch.compiler.is_compiling():
-            # A graph holds no gradients of its own.
+            # A compiled graph cannot hold the shared gradient.
             return cls(content.new_zeros(()), _Store(content))
         store = _Store(content.detach())
         return cls(_Shared.apply(content, store), store)
@@ -70,16 +70,16 @@ class RowTable:
 
 
 class _Store:
-    """What a table holds and, during a backward pass, its gradient."""
+    """The content of a table and, during a backward pass, its gradient."""
 
     def __init__(self, content: Tensor) -> None:
         self.content = content.contiguous()
         self.gradient: Tensor | None = None
 
     def add_gradient(self, index: Tensor, weights: Tensor, grad: Tensor) -> None:
-        """Adds what readers want changed to the gradient of the rows that they read."""
+        """Adds the gradient of a reader to that of the rows it read."""
         if self.gradient is None:
-            # Sums of many: half precision would lose most of them.
+            # Accumulated in single precision at least.
             dtype = torch.promote_types(self.content.dtype, torch.float32)
             self.gradient = torch.zeros_like(self.content, dtype=dtype)
         by_rows = self.gradient.view(-1, grad.shape[1])
@@ -97,18 +97,18 @@ class _Store:
 
 
 class _Shared(torch.autograd.Function):
-    """Hands a table over to its readers, and in the backward pass what they left to the rows."""
+    """Connects a table with its readers in the autograd graph."""
 
     @staticmethod
     def forward(ctx: Any, content: Tensor, store: _Store) -> Tensor:
-        """Returns the link that every reader takes."""
+        """Returns the link, an input of every reader."""
         ctx.store = store
         return content.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns the gradient of the content: all readers have added theirs by now."""
+        """Returns the gradient of the content, to which all readers have added."""
         gradient, ctx.store.gradient = ctx.store.gradient, None
         return None if gradient is None else gradient.to(ctx.store.content), None
 

@@ -10,7 +10,7 @@ class SitePartition:
     rank: int = 0
     count: int = 1
     per_line: int = 1
-    """Sites that stay together."""
+    """Sites of a grid line, which stay together."""
 
     @classmethod
     def of(
@@ -35,7 +35,7 @@ class SitePartition:
         return cls(rank, count, num_points // lines)
 
     def among(self, num_points: int) -> slice:
-        """Returns the part of so many sites."""
+        """Returns the slice of this part among `num_points` sites."""
         lines = num_points // self.per_line
         begin, end = (lines * rank // self.count for rank in (self.rank, self.rank + 1))
         return slice(begin * self.per_line, end * self.per_line)

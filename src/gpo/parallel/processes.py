@@ -1,4 +1,4 @@
-"""Which of several processes this one is, and what to say when another is gone."""
+"""The rank of this process, and errors when another process is lost."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def global_rank() -> int:
-    """Returns the number of this process; 0 does the talking and writing."""
+    """Returns the rank of this process; rank 0 prints and writes."""
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
 
 
@@ -16,7 +16,7 @@ def num_processes(devices: int, space_shards: int) -> int:
     """Returns how many processes train together, those that share sites and those that share batches.
 
     Args:
-        devices: How many were asked for on the command line; `torchrun` has the last word.
+        devices: Number requested on the command line; `torchrun` overrides it.
         space_shards: How many of them share the sites of a sample.
     """
     count = world_size(max(devices, space_shards))
@@ -31,17 +31,17 @@ def world_size(devices: int) -> int:
     """Returns how many processes train together.
 
     Args:
-        devices: How many were asked for on the command line; `torchrun` has the last word.
+        devices: Number requested on the command line; `torchrun` overrides it.
     """
     return int(os.environ.get("WORLD_SIZE", devices))
 
 
 SIGNS = ("gloo", "NCCL", "Connection", "Socket")
-"""What errors of talking to other processes are about; they have no class of their own."""
+"""Words in the errors of communication with other processes, which have no class of their own."""
 
 
 class LostProcessError(OSError):
-    """Training cannot go on."""
+    """Another process of a distributed run was lost."""
 
 
 def check_restarts() -> None:
@@ -60,8 +60,8 @@ def check_restarts() -> None:
 
 
 @contextmanager
-def tells_of_lost_processes(world: int, newest: Callable[[], object]) -> Iterator[None]:
-    """Raises an error that tells how to go on where another process ended, or all are told to.
+def reports_lost_processes(world: int, newest: Callable[[], object]) -> Iterator[None]:
+    """Raises an error that says how to resume where another process ended, or all were terminated.
 
     Args:
         world: How many processes there are.
@@ -71,10 +71,10 @@ def tells_of_lost_processes(world: int, newest: Callable[[], object]) -> Iterato
         yield
         return
 
-    def told_to_end(*_: Any) -> None:
+    def terminate(*_: Any) -> None:
         raise LostProcessError
 
-    before = signal.signal(signal.SIGTERM, told_to_end)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except (LostProcessError, RuntimeError) as error:
@@ -82,8 +82,8 @@ def tells_of_lost_processes(world: int, newest: Callable[[], object]) -> Iterato
             raise
         start = newest() or "the beginning: there is no checkpoint yet"
         raise LostProcessError(
-            "a process of this run ended unexpectedly, or all were told to end. Nothing that was "
-            f"saved is lost: the same command goes on from {start}"
+            "a process of this run ended unexpectedly, or all were terminated. Nothing that was "
+            f"saved is lost: the same command resumes from {start}"
         ) from error
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""What a process holds of the sites when several share them, and how their sums are made one."""
+"""The part of the sites that one of several processes holds, and sums over all of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ class SpatialShard(ABC):
 
     @abstractmethod
     def sum(self, part: Tensor) -> Tensor:
-        """Returns the sum of what all processes have; gradients go back to all of them."""
+        """Returns the sum over all processes; gradients flow back to all of them."""
 
     @abstractmethod
     def gathered(self, part: Tensor, dim: int) -> Tensor:
-        """Returns what all processes have, one after the other, without gradients.
+        """Concatenates the parts of all processes, without gradients.
 
         Args:
             part: Of the same shape everywhere but for the axis of sites.
@@ -33,7 +33,7 @@ class SpatialShard(ABC):
 
     @abstractmethod
     def with_neighbours(self, part: Tensor, reach: int, *, is_periodic: bool) -> Tensor:
-        """Returns all sites, of which those of this process and those within reach are filled in.
+        """Returns an array of all sites that is filled in for this process and within its reach.
 
         Gradients go back to where the sites are held.
 
@@ -98,7 +98,7 @@ class DistributedShard(SpatialShard):
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.num_bytes = 0
-        """What this process handed over to be summed so far, forwards and backwards."""
+        """Bytes that this process sent so far, forwards and backwards."""
 
     @property
     def rank(self) -> int:
@@ -111,25 +111,25 @@ class DistributedShard(SpatialShard):
         return dist.get_world_size(self.group)
 
     def sum(self, part: Tensor) -> Tensor:
-        """Returns the sum of what all processes have; gradients go back to all of them."""
+        """Returns the sum over all processes; gradients flow back to all of them."""
         return SumOfAll.apply(part, self)
 
     def gathered(self, part: Tensor, dim: int) -> Tensor:
-        """Returns what all processes have, one after the other, without gradients."""
+        """Concatenates the parts of all processes, without gradients."""
         lengths = torch.diff(torch.tensor(self.starts(part.shape[dim]))).tolist()
-        mine = part.detach().transpose(0, dim).contiguous()
-        longest = mine.new_zeros(max(lengths), *mine.shape[1:])
-        longest[: len(mine)] = mine
-        # Not every backend knows truth values.
-        is_claim = longest.dtype == torch.bool
-        sent = longest.byte() if is_claim else longest
+        own = part.detach().transpose(0, dim).contiguous()
+        longest = own.new_zeros(max(lengths), *own.shape[1:])
+        longest[: len(own)] = own
+        # Not every backend supports booleans.
+        is_boolean = longest.dtype == torch.bool
+        sent = longest.byte() if is_boolean else longest
         others = [torch.empty_like(sent) for _ in lengths]
         dist.all_gather(others, sent, group=self.group)
         whole = torch.cat([one[:length] for one, length in zip(others, lengths, strict=True)])
-        return (whole.bool() if is_claim else whole).transpose(0, dim)
+        return (whole.bool() if is_boolean else whole).transpose(0, dim)
 
     def with_neighbours(self, part: Tensor, reach: int, *, is_periodic: bool) -> Tensor:
-        """Returns all sites, of which those of this process and those within reach are filled in."""
+        """Returns an array of all sites that is filled in for this process and within its reach."""
         starts = self.starts(len(part))
         return WithNeighbours.apply(part, self, Halo(starts, reach, is_periodic))
 
@@ -148,9 +148,9 @@ class DistributedShard(SpatialShard):
     def starts(self, num_sites: int) -> list[int]:
         """Returns where the sites of every process begin among all, and last how many there are."""
         device = "cuda" if dist.get_backend(self.group) == "nccl" else "cpu"
-        mine = torch.tensor([num_sites], device=device)
-        counts = [torch.empty_like(mine) for _ in range(self.count)]
-        dist.all_gather(counts, mine, group=self.group)
+        own = torch.tensor([num_sites], device=device)
+        counts = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(counts, own, group=self.group)
         return [0, *torch.cat(counts).cumsum(0).tolist()]
 
     def reduced(self, part: Tensor) -> Tensor:
@@ -172,13 +172,13 @@ class SumOfAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """Returns the sum of what all processes want changed."""
+        """Returns the sum of the gradients of all processes."""
         return ctx.shards.reduced(grads[0]), None
 
 
 @dataclass(frozen=True)
 class Halo:
-    """Which sites of others a process wants, where sites are numbered along all processes."""
+    """The halo of a process: the sites of others that it needs."""
 
     starts: list[int]
     """Where the sites of every process begin, and last how many there are."""
@@ -186,7 +186,7 @@ class Halo:
     is_periodic: bool
 
     def wanted(self, rank: int, owner: int) -> Tensor:
-        """Returns the sites of one process that another wants, numbered from the owner's first on."""
+        """Returns the sites of one process that another needs, counted from the owner's first."""
         begin, end = self.starts[rank : rank + 2]
         wanted = torch.arange(begin - self.reach, end + self.reach)
         wanted = wanted[: self.starts[-1] + 2 * self.reach]
@@ -197,7 +197,7 @@ class Halo:
 
 
 class WithNeighbours(torch.autograd.Function):
-    """Takes over the sites next to those of a process, and gives their gradients back."""
+    """Receives the halo of a process, and returns its gradients."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, shard: DistributedShard, halo: Halo) -> Tensor:
@@ -218,7 +218,7 @@ class WithNeighbours(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """Returns what all processes want changed at the sites of this one."""
+        """Returns the gradients of all processes at the sites of this one."""
         (grad,), shard, halo, mine = grads, ctx.shard, ctx.halo, ctx.shard.rank
         others = [rank for rank in range(shard.count) if rank != mine]
         sent = {
@@ -235,7 +235,7 @@ class WithNeighbours(torch.autograd.Function):
 
 
 def _filled(parts: dict[int, Tensor]) -> dict[int, Tensor]:
-    """Returns the parts that hold anything: nothing need not be sent."""
+    """Returns the parts that are not empty: only these are sent."""
     return {rank: part for rank, part in parts.items() if len(part)}
 
 

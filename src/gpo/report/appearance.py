@@ -1,4 +1,4 @@
-"""How figures of the page look: on light and on dark paper, small enough to be sent, units as people write them."""
+"""The style of figures: light and dark paper, image files, and the notation of units."""
 
 import io
 import re
@@ -15,6 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.rcsetup import cycler
 from matplotlib.text import Text
 from PIL import Image, features
+
+from gpo.forecast.forecaster import Task
 
 INK, RULE = "#1c2430", "#7b8694"
 SETTINGS: Any = {
@@ -40,11 +42,11 @@ SETTINGS: Any = {
         color=["#2a78c2", "#d55e00", "#159a74", "#b65f97", "#c98a00", "#3fa4dc"]
     ),
 }
-"""Settings of matplotlib. Curves are of colours that all kinds of colour vision tell apart, and that
-are seen on white and on black."""
+"""Settings of matplotlib. The colours of curves are safe for colour-blind readers and visible on white
+and on black."""
 DOTS_PER_INCH = 144
 QUALITY = 88
-"""Of WebP, out of 100."""
+"""Quality of WebP, out of 100."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DEGREES = frozenset(
     ("degrees", "degree", "degrees_north", "degrees_east", "degree_north", "degree_east")
@@ -53,41 +55,47 @@ DEGREES = frozenset(
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draws figures with the settings of the page."""
+    """Context in which figures are drawn with the style of the report."""
     with plt.rc_context(SETTINGS):
         yield
 
 
 def readable_units(units: str) -> str:
-    """Returns units as people write them: m s**-1 as m s⁻¹, 1/s as s⁻¹, degrees_north as °."""
+    """Returns units in common notation: m s**-1 as m s⁻¹, 1/s as s⁻¹, degrees_north as °."""
     if units in DEGREES:
         return "°"
     if units in ("1", "-", ""):
         return ""
-    over = re.fullmatch(r"1 ?/ ?([A-Za-z]+)", units)
-    plain = f"{over[1]}-1" if over else units
+    inverse = re.fullmatch(r"1 ?/ ?([A-Za-z]+)", units)
+    plain = f"{inverse[1]}-1" if inverse else units
     return re.sub(
-        r"(?<=[A-Za-z])(?:\*\*|\^)?(-?\d+)", lambda found: found[1].translate(SUPERSCRIPTS), plain
+        r"(?<=[A-Za-z])(?:\*\*|\^)?(-?\d+)", lambda match: match[1].translate(SUPERSCRIPTS), plain
     )
 
 
 def labelled(name: str, units: str) -> str:
-    """Returns a name with its units in brackets, where it has some."""
-    shown = readable_units(units)
-    return f"{name} ({shown})" if shown else name
+    """Returns a name with its units in brackets, where it has any."""
+    readable = readable_units(units)
+    return f"{name} ({readable})" if readable else name
+
+
+def input_label(task: Task) -> str:
+    """Returns the name of the first input field; with units where it is an output, too."""
+    units = dict(zip(task.outputs, task.units, strict=True))
+    return labelled(task.fields[0], units.get(task.fields[0], ""))
 
 
 def add_bar(axes: Axes, colors: ScalarMappable, label: str = "") -> None:
-    """Draws the colours of a panel beside it, as high as the panel is."""
-    room = axes.inset_axes((1.03, 0.0, 0.05, 1.0))
-    plt.colorbar(colors, cax=room, label=label)
-    room.tick_params(labelsize=7)
+    """Draws the colour bar of a panel beside it, as high as the panel."""
+    inset = axes.inset_axes((1.03, 0.0, 0.05, 1.0))
+    plt.colorbar(colors, cax=inset, label=label)
+    inset.tick_params(labelsize=7)
 
 
 def darken(figure: Figure) -> None:
-    """Recolours what is neutral for dark paper: letters, axes, rules, black and grey curves.
+    """Changes black and grey parts of a figure for dark paper: text, axes and curves.
 
-    Fields keep their colours; missing sites get a darker grey.
+    Fields keep their colours; missing sites become a darker grey.
     """
     for text in figure.findobj(Text):
         text.set_color(_inverted(text.get_color()))
@@ -95,15 +103,15 @@ def darken(figure: Figure) -> None:
         _darken_axes(axes)
 
 
-def picture_bytes(figure: Figure, dpi: float = DOTS_PER_INCH) -> bytes:
-    """Returns a figure without a background as WebP, or as PNG where pillow lacks it."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=dpi, facecolor="none", pil_kwargs={"compress_level": 1})
-    return compressed(Image.open(drawn))
+def picture_bytes(figure: Figure, dpi: int = DOTS_PER_INCH, quality: int = QUALITY) -> bytes:
+    """Returns a figure without background as WebP, or as PNG where pillow does not support WebP."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=dpi, facecolor="none", pil_kwargs={"compress_level": 1})
+    return compressed(Image.open(png), quality)
 
 
 def compressed(image: Image.Image, quality: int = QUALITY) -> bytes:
-    """Returns an image as WebP, or as PNG where pillow lacks it."""
+    """Returns an image as WebP, or as PNG where pillow does not support WebP."""
     stored = io.BytesIO()
     if features.check("webp"):
         image.save(stored, "WEBP", quality=quality, alpha_quality=100, method=4)
@@ -125,12 +133,12 @@ def _darken_axes(axes: Axes) -> None:
     legend = axes.get_legend()
     if legend is not None and legend.get_frame_on():
         legend.get_frame().set_facecolor("none")
-    # Last, because ticks and their labels are lines and texts too.
+    # Last, because ticks and their labels are lines and texts, too.
     axes.tick_params(which="both", color=_inverted(RULE), labelcolor=_inverted(INK))
 
 
 def _inverted(color: Any, darkest: float = 0.16) -> Any:
-    """Returns a grey of the other side; a colour stays what it is, and so does nothing."""
+    """Returns a light grey for a dark one and vice versa; other colours are returned unchanged."""
     if isinstance(color, str) and color.lower() in ("none", "auto"):
         return color
     *parts, opacity = to_rgba(color)

@@ -1,4 +1,4 @@
-"""Panels of one field on any sites, and contact sheets: frames or samples of a data set."""
+"""Panels that draw one field on any sites, and contact sheets: frames or samples of a data set."""
 
 import warnings
 from pathlib import Path
@@ -13,20 +13,24 @@ from matplotlib.tri import Triangulation
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
+from gpo.data.splits import evenly
 from gpo.report.appearance import add_bar, labelled, readable_units
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
+_Panel = tuple[str, str, Geometry, np.ndarray, tuple[float, float]]
+"""Title, label of the colours, sites, values and colour limits."""
+
 
 def draw_contact_sheet(data: Trajectories | StaticMaps, path: Path) -> Path:
-    """Writes a PNG: variables down and time across, or samples down and variables across."""
-    tiles = _frames(data) if isinstance(data, Trajectories) else _samples(data)
-    rows, columns = len(tiles), len(tiles[0])
-    size = (3.2 * columns + 0.8, panel_height(tiles[0][0][2]) * rows)
-    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    for line, axes in zip(tiles, grid, strict=True):
-        for (title, label, geometry, values, limits), panel in zip(line, axes, strict=True):
-            draw_panel(panel, title, label, geometry, values, limits)
+    """Writes a PNG: rows of variables over time, or rows of samples with one column per variable."""
+    rows = _frames(data) if isinstance(data, Trajectories) else _samples(data)
+    shape = len(rows), len(rows[0])
+    size = (3.2 * shape[1] + 0.8, panel_height(rows[0][0][2]) * shape[0])
+    figure, grid = plt.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
+    for panels, row_axes in zip(rows, grid, strict=True):
+        for panel, axes in zip(panels, row_axes, strict=True):
+            draw_panel(axes, *panel)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)
@@ -34,9 +38,9 @@ def draw_contact_sheet(data: Trajectories | StaticMaps, path: Path) -> Path:
 
 
 def panel_height(geometry: Geometry) -> float:
-    """Returns the height in inches that suits a panel 3.2 inches wide."""
+    """Returns the height of a panel that is 3.2 inches wide, in inches."""
     if geometry.domain.is_sphere and geometry.grid_shape:
-        across, up = (float(extent) for extent in np.ptp(map_places(geometry), axis=0))
+        across, up = (float(extent) for extent in np.ptp(map_coords(geometry), axis=0))
     elif geometry.coords.shape[1] > 1 and not geometry.domain.is_sphere:
         extents = np.ptp(focus_box(geometry), axis=0)
         across, up = (float(extents[number]) for number in geometry.drawn_axes)
@@ -55,7 +59,7 @@ def draw_panel(
     *,
     in_own_frame: bool = False,
 ) -> None:
-    """Draws one field with a title, and its units beside the colours."""
+    """Draws one field with a title and a colour bar; for arguments see `draw_values`."""
     draw_values(axes, geometry, values, limits, in_own_frame=in_own_frame)
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)
@@ -73,14 +77,14 @@ def draw_values(
     *,
     in_own_frame: bool = False,
 ) -> None:
-    """Draws one field at its sites; missing values stay grey.
+    """Draws one field at its sites; missing values are grey.
 
     Args:
-        axes: Where to draw.
+        axes: The panel.
         geometry: The sites.
-        values: One number each.
+        values: One number per site.
         limits: Ends of the colour scale.
-        in_own_frame: Draws a rotated grid along its own axes, not at its true places.
+        in_own_frame: Whether to draw a rotated grid along its own axes instead of on the map.
     """
     axes.set_facecolor("0.8" if geometry.domain.dim > 1 else "none")
     style = {"cmap": color_map(limits), "vmin": limits[0], "vmax": limits[1]}
@@ -88,21 +92,18 @@ def draw_values(
     names = axis_labels(geometry)
     if geometry.axes and len(geometry.axes) == 1:
         axes.plot(geometry.axes[0], shown)
-        # A line at either end would lie on the frame.
+        # Without a margin, a constant line at a limit would lie on the frame.
         margin = 0.05 * (limits[1] - limits[0])
         axes.set(xlabel=names[0], ylim=(limits[0] - margin, limits[1] + margin))
     elif geometry.axes and len(geometry.axes) == 3:
         plane = in_plane(geometry, shown)
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
-        axes.set(
-            xlabel=names[0],
-            ylabel=f"{names[1]}, at {slice_label(geometry)}",
-            aspect="equal",
-        )
-    elif _is_curved(geometry) and not (in_own_frame and geometry.axes):
-        _draw_curved(axes, geometry, shown, style)
+        ylabel = f"{names[1]}, at {slice_label(geometry)}"
+        axes.set(xlabel=names[0], ylabel=ylabel, aspect="equal")
+    elif _is_curvilinear(geometry) and not (in_own_frame and geometry.axes):
+        _draw_curvilinear(axes, geometry, shown, style)
     elif geometry.axes:
-        # Latitude and y may come first but belong on the vertical axis.
+        # Latitude or y may be the first axis of the file but is drawn upwards.
         across, up = geometry.drawn_axes
         plane = shown.reshape(geometry.grid_shape)
         plane = plane if across == 1 else plane.T
@@ -113,31 +114,31 @@ def draw_values(
 
 
 def slice_label(geometry: Geometry) -> str:
-    """Returns where a grid in three dimensions is cut: at the middle plane of its last axis."""
-    at = float(geometry.axes[2][geometry.grid_shape[2] // 2])
-    return f"{geometry.axis_names[2]} = {at:.3g} {readable_units(geometry.axis_units[2])}".rstrip()
+    """Returns the position of the slice through a 3-D grid: the middle plane of its last axis."""
+    position = float(geometry.axes[2][geometry.grid_shape[2] // 2])
+    return f"{geometry.axis_names[2]} = {position:.3g} {readable_units(geometry.axis_units[2])}".rstrip()
 
 
 def axis_labels(geometry: Geometry) -> list[str]:
-    """Returns the name of every axis with its units, in the order of the file."""
+    """Returns the name of each axis with its units, in the order of the file."""
     pairs = zip(geometry.axis_names, geometry.axis_units, strict=True)
     return [labelled(name, unit) for name, unit in pairs]
 
 
 def in_plane(geometry: Geometry, values: Float[np.ndarray, " points"]) -> np.ndarray:
-    """Returns the values that a panel shows: of a grid in three dimensions those of one plane."""
+    """Returns the values that a panel shows: those of the middle plane of a 3-D grid, else all."""
     if len(geometry.axes) != 3:
         return values
     return values.reshape(geometry.grid_shape)[:, :, geometry.grid_shape[2] // 2]
 
 
 def color_map(limits: tuple[float, float]) -> str:
-    """Returns a diverging map where zero is in the middle, else a sequential one."""
+    """Returns a diverging colour map where zero is in the middle, else a sequential one."""
     return "RdBu_r" if limits[0] == -limits[1] else "viridis"
 
 
 def color_limits(values: np.ndarray) -> tuple[float, float]:
-    """Returns the ends of a colour scale: symmetric where values lie on both sides of zero."""
+    """Returns the ends of a colour scale: symmetric where values have both signs."""
     known = values[np.isfinite(values)]
     if known.size == 0:
         return 0.0, 1.0
@@ -147,74 +148,73 @@ def color_limits(values: np.ndarray) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1)
 
 
-def map_places(geometry: Geometry) -> np.ndarray:
-    """Returns points by longitude and latitude to draw at.
+def map_coords(geometry: Geometry) -> np.ndarray:
+    """Returns longitude and latitude of each site, as drawn on a map.
 
-    Longitudes are those of the axes, or go on across the meridian at which they would jump.
+    Longitudes are those of the axes, or else continuous, without a jump inside the region.
     """
     if geometry.axes and geometry.pole is None:
         latitude, longitude = np.meshgrid(*geometry.axes, indexing="ij")
         return np.stack([longitude.ravel(), latitude.ravel()], -1)
-    places = geometry.true_degrees()
-    assert places is not None
-    known = places[~geometry.is_masked, 0]
-    turns = np.sort(known % 360)
-    gaps = np.diff(turns, append=turns[0] + 360)
-    # They begin after the widest gap, so that no region is cut in two.
-    begin = turns[(int(np.argmax(gaps)) + 1) % len(turns)] - 1e-9
+    degrees = geometry.true_degrees()
+    assert degrees is not None
+    active = degrees[~geometry.is_masked, 0]
+    ordered = np.sort(active % 360)
+    gaps = np.diff(ordered, append=ordered[0] + 360)
+    # The map begins after the widest gap, so that no region is cut in two.
+    begin = ordered[(int(np.argmax(gaps)) + 1) % len(ordered)] - 1e-9
     if gaps.max() < 20:
         begin = -180.0
-    known = (known - begin) % 360 + begin
-    middle = (known.min() + known.max()) / 2
-    # Land may lie on either side of the sea.
-    longitude = (places[:, 0] - middle + 180) % 360 - 180 + middle
+    active = (active - begin) % 360 + begin
+    middle = (active.min() + active.max()) / 2
+    # Masked sites may lie on either side of the active ones.
+    longitude = (degrees[:, 0] - middle + 180) % 360 - 180 + middle
     longitude = longitude - 360 * np.round(middle / 360)
-    return np.stack([longitude, places[:, 1]], -1)
+    return np.stack([longitude, degrees[:, 1]], -1)
 
 
-def _is_curved(geometry: Geometry) -> bool:
-    """Returns whether sites are a grid that latitudes and longitudes do not go along."""
-    is_straight = bool(geometry.axes) and geometry.pole is None
-    return geometry.domain.is_sphere and len(geometry.grid_shape) == 2 and not is_straight
+def _is_curvilinear(geometry: Geometry) -> bool:
+    """Returns whether sites are a curvilinear or rotated grid on the sphere."""
+    is_rectilinear = bool(geometry.axes) and geometry.pole is None
+    return geometry.domain.is_sphere and len(geometry.grid_shape) == 2 and not is_rectilinear
 
 
-def _draw_curved(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict) -> None:
-    """Draws a curvilinear or rotated grid as cells at their true places."""
-    longitude, latitude = (part.reshape(geometry.grid_shape) for part in map_places(geometry).T)
+def _draw_curvilinear(
+    axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict
+) -> None:
+    """Draws the cells of a curvilinear or rotated grid on the map."""
+    longitude, latitude = (part.reshape(geometry.grid_shape) for part in map_coords(geometry).T)
     plane = shown.reshape(geometry.grid_shape)
-    # A cell that the seam of the map cuts would be drawn across all of it.
+    # A cell that crosses the seam of the map would be drawn across the whole map.
     is_cut = np.zeros(plane.shape, dtype=bool)
     for axis in (0, 1):
         jumps = np.abs(np.diff(longitude, axis=axis)) > 180
-        pair = (slice(None), slice(1, None)) if axis else (slice(1, None), slice(None))
-        other = (slice(None), slice(None, -1)) if axis else (slice(None, -1), slice(None))
-        is_cut[pair] |= jumps
-        is_cut[other] |= jumps
+        np.moveaxis(is_cut, axis, 0)[1:] |= np.moveaxis(jumps, axis, 0)
+        np.moveaxis(is_cut, axis, 0)[:-1] |= np.moveaxis(jumps, axis, 0)
     plane = np.ma.masked_where(is_cut, plane)
     with warnings.catch_warnings():
-        # Longitudes may turn back near a pole; cells are drawn all the same.
+        # Longitudes may be non-monotonic near a pole; cells are drawn correctly nevertheless.
         warnings.filterwarnings("ignore", message="The input coordinates to pcolormesh")
         axes.pcolormesh(longitude, latitude, plane, shading="nearest", **style)
     axes.set(xlabel="longitude (°)", ylabel="latitude (°)", aspect="equal")
 
 
 def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style: dict) -> None:
-    places = map_places(geometry) if geometry.domain.is_sphere else geometry.coords
-    if places.shape[1] == 1:
-        axes.plot(places[:, 0], shown, ".")
+    coords = map_coords(geometry) if geometry.domain.is_sphere else geometry.coords
+    if coords.shape[1] == 1:
+        axes.plot(coords[:, 0], shown, ".")
         return
-    is_whole, is_sphere = not np.ma.is_masked(shown), geometry.domain.is_sphere
-    if is_whole and geometry.triangles is not None and geometry.triangles.shape[1] == 3:
-        corners = Triangulation(places[:, 0], places[:, 1], geometry.triangles)
-        axes.tripcolor(corners, shown, **style)
-    elif is_whole and len(geometry.grid_shape) == 2 and not is_sphere:
-        across, up, plane = (part.reshape(geometry.grid_shape) for part in (*places.T, shown))
+    is_complete, is_sphere = not np.ma.is_masked(shown), geometry.domain.is_sphere
+    if is_complete and geometry.triangles is not None and geometry.triangles.shape[1] == 3:
+        triangles = Triangulation(coords[:, 0], coords[:, 1], geometry.triangles)
+        axes.tripcolor(triangles, shown, **style)
+    elif is_complete and len(geometry.grid_shape) == 2 and not is_sphere:
+        across, up, plane = (part.reshape(geometry.grid_shape) for part in (*coords.T, shown))
         axes.pcolormesh(across, up, plane, shading="gouraud", **style)
     else:
         is_known = ~np.ma.getmaskarray(shown)
-        size = min(max(1.0, 20_000 / len(places)), 20.0)
-        known = places[is_known, :2].T
-        axes.scatter(*known, c=shown[is_known].data, s=size, linewidths=0, **style)
+        size = min(max(1.0, 20_000 / len(coords)), 20.0)
+        axes.scatter(*coords[is_known, :2].T, c=shown[is_known].data, s=size, linewidths=0, **style)
     names = ("longitude (°)", "latitude (°)") if is_sphere else axis_labels(geometry)
     axes.set(xlabel=names[0], ylabel=names[1], aspect="auto" if is_sphere else "equal")
     if not is_sphere:
@@ -222,49 +222,32 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
 
 
-def _frames(data: Trajectories) -> list[list[tuple]]:
-    numbers = np.unique(
-        np.linspace(0, len(data.time) - 1, MAX_COLUMNS).round().astype(int)
-    ).tolist()
+def _frames(data: Trajectories) -> list[list[_Panel]]:
+    """Returns a row of frames for each variable of the first trajectories."""
+    numbers = evenly(range(len(data.time)), MAX_COLUMNS)
+    times = data.time_labels(numbers)
     num_shown = min(data.num_trajectories, max(1, MAX_ROWS // len(data.variables)))
-    lines = []
+    rows = []
     for trajectory in range(num_shown):
+        geometry = data.geometry(trajectory)
         frames = np.concatenate([data.frames(trajectory, slice(n, n + 1)) for n in numbers])
-        labels = data.time_labels(numbers)
-        whose = f" of trajectory {trajectory}" if num_shown > 1 else ""
+        source = f" of trajectory {trajectory}" if num_shown > 1 else ""
         for channel, variable in enumerate(data.variables[:MAX_ROWS]):
-            limits = color_limits(frames[..., channel])
-            lines.append(
-                [
-                    (
-                        f"{variable.name}{whose}, t = {labels[position]}",
-                        labelled(variable.name, variable.units),
-                        data.geometry(trajectory),
-                        frames[position, :, channel],
-                        limits,
-                    )
-                    for position in range(len(numbers))
-                ]
-            )
-    return lines
+            label, fields = labelled(variable.name, variable.units), frames[..., channel]
+            titles = [f"{variable.name}{source}, t = {time}" for time in times]
+            limits, pairs = color_limits(fields), zip(titles, fields, strict=True)
+            rows.append([(title, label, geometry, field, limits) for title, field in pairs])
+    return rows
 
 
-def _samples(data: StaticMaps) -> list[list[tuple]]:
-    numbers = np.unique(np.linspace(0, data.num_samples - 1, MAX_ROWS).round().astype(int)).tolist()
-    variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
-    lines = []
-    for number in numbers:
-        values = np.concatenate(data.sample(number), axis=-1)
-        lines.append(
-            [
-                (
-                    f"{variable.name}, sample {number}",
-                    labelled(variable.name, variable.units),
-                    data.geometry(number),
-                    values[:, channel],
-                    color_limits(values[:, channel]),
-                )
-                for channel, variable in enumerate(variables)
-            ]
-        )
-    return lines
+def _samples(data: StaticMaps) -> list[list[_Panel]]:
+    """Returns a row of variables for each of some samples."""
+    rows = []
+    for number in evenly(range(data.num_samples), MAX_ROWS):
+        variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
+        pairs = zip(variables, np.concatenate(data.sample(number), axis=-1).T, strict=False)
+        rows.append([
+            (f"{v.name}, sample {number}", labelled(v.name, v.units), data.geometry(number), field, color_limits(field))
+            for v, field in pairs
+        ])  # fmt: skip
+    return rows

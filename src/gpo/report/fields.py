@@ -1,4 +1,4 @@
-"""One channel of a field on any points: a line in 1-D, colours in 2-D, a map on the sphere."""
+"""Draws one channel of a field on any points: a curve in 1-D, colours in 2-D, a map on the sphere."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from gpo.numerics.domain import Domain, longitude_latitude
 def flat_coords(
     coords: Float[Tensor, "points dim"], domain: Domain
 ) -> Float[Tensor, "points flat"]:
-    """Returns coordinates to draw at: degrees on the sphere, the first two axes in space."""
+    """Returns the drawn coordinates: degrees on the sphere, else the first two axes."""
     if domain.is_sphere:
         return torch.stack(longitude_latitude(coords), -1)
     return domain.wrap(coords)[:, :2]
@@ -30,29 +30,29 @@ def draw_field(
     limits: tuple[float, float] | None = None,
     color_map: str = "RdBu_r",
 ) -> None:
-    """Draws one channel of a field on any points.
+    """Draws one channel of a field.
 
     Args:
-        axes: Where to draw.
+        axes: The panel.
         coords: The points.
-        values: The channel's values there.
-        domain: Its periodic axes are continued across the edge.
-        title: Of the panel.
+        values: The values of the channel at the points.
+        domain: The domain; periodic axes are continued across the edge.
+        title: Title of the panel.
         limits: Ends of the colour scale; symmetric around zero when not given.
-        color_map: A perceptual colour map of matplotlib.
+        color_map: Name of a matplotlib colour map.
     """
-    where = flat_coords(coords.detach().cpu(), domain).numpy()
-    where, shown = _continued(where, values.detach().cpu().numpy(), domain)
+    flat = flat_coords(coords.detach().cpu(), domain).numpy()
+    flat, shown = _continued(flat, values.detach().cpu().numpy(), domain)
     axes.set_title(title)
-    if where.shape[1] == 1:
-        order = np.argsort(where[:, 0])
-        axes.plot(where[order, 0], shown[order])
+    if flat.shape[1] == 1:
+        order = np.argsort(flat[:, 0])
+        axes.plot(flat[order, 0], shown[order])
         axes.set(xlabel="x", xlim=(domain.lower[0], domain.upper[0]))
         return
     largest = float(np.abs(shown).max()) or 1.0
     low, high = limits or (-largest, largest)
     mesh = axes.tripcolor(
-        Triangulation(where[:, 0], where[:, 1]),
+        Triangulation(flat[:, 0], flat[:, 1]),
         shown,
         shading="gouraud",
         cmap=color_map,
@@ -64,11 +64,11 @@ def draw_field(
 
 
 def _continued(
-    where: np.ndarray, values: np.ndarray, domain: Domain
+    flat: np.ndarray, values: np.ndarray, domain: Domain
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Repeats the margins of periodic axes on the other side, so that colours reach the edge."""
+    """Repeats the margins of periodic axes on the opposite side, so that colours reach the edge."""
     if domain.is_sphere:
-        spans = [None if _is_patch(domain) else (-180.0, 360.0)]
+        spans = [None if _is_region(domain) else (-180.0, 360.0)]
     else:
         spans = [
             (low, high - low) if is_periodic else None
@@ -76,25 +76,25 @@ def _continued(
                 domain.lower, domain.upper, domain.periodic, strict=True
             )
         ]
-    for axis, span in enumerate(spans[: where.shape[1]]):
+    for axis, span in enumerate(spans[: flat.shape[1]]):
         if span is None:
             continue
         low, length = span
         margin = 0.25 * length
-        begin, end = where[:, axis] < low + margin, where[:, axis] > low + length - margin
-        step = np.zeros(where.shape[1])
+        begin, end = flat[:, axis] < low + margin, flat[:, axis] > low + length - margin
+        step = np.zeros(flat.shape[1])
         step[axis] = length
-        where = np.concatenate([where, where[begin] + step, where[end] - step])
+        flat = np.concatenate([flat, flat[begin] + step, flat[end] - step])
         values = np.concatenate([values, values[begin], values[end]])
-    return where, values
+    return flat, values
 
 
 def label_plane(axes: Axes, coords: Float[Tensor, "points dim"], domain: Domain) -> None:
-    """Sets aspect, limits and names of the two drawn axes: the domain, or where a patch lies."""
+    """Sets labels, aspect and limits of the two drawn axes; on the sphere those of the globe or region."""
     if domain.is_sphere:
         axes.set(xlabel="longitude (°)", ylabel="latitude (°)")
         low, high = (-180.0, -90.0), (180.0, 90.0)
-        if _is_patch(domain):
+        if _is_region(domain):
             flat = flat_coords(coords.detach().cpu(), domain)
             low, high = flat.amin(0).tolist(), flat.amax(0).tolist()
     else:
@@ -103,5 +103,5 @@ def label_plane(axes: Axes, coords: Float[Tensor, "points dim"], domain: Domain)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
 
 
-def _is_patch(domain: Domain) -> bool:
+def _is_region(domain: Domain) -> bool:
     return domain.is_sphere and domain != Domain.sphere()

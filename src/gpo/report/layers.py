@@ -1,4 +1,4 @@
-"""What the layers make of an input, between the input and the target, with footprints of particles."""
+"""Figure of the states of the layers, between input and target, with footprints of particles."""
 
 import math
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from gpo.evaluation.example import ShownExample
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Task
 from gpo.model.particles import Particles
-from gpo.report.appearance import labelled
+from gpo.report.appearance import input_label, labelled
 from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
-from gpo.report.particles import chosen_particles, outlines, readable_fraction
+from gpo.report.particles import outlines, readable_fraction, select_particles
 
 MAX_COLUMNS = 4
 MAX_LAYERS = 6
-"""States that are shown; of more layers, evenly many."""
+"""Maximum number of states; layers are thinned evenly."""
 NUM_FOOTPRINTS = 90
-"""Particles that are outlined in a panel."""
+"""Maximum number of particles that are outlined in a panel."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ def draw_layers(
     task: Task,
     particles: Sequence[Particles] = (),
 ) -> Figure | None:
-    r"""Returns input, state before the first layer and after each, windows, and target.
+    r"""Returns input, states of the layers, windows and target; None where there are no states.
 
     The paper draws $A^{(k)}(x)=\sum_gz^{(k)}_g(x)$. Row renormalisation keeps that sum, so that all
-    layers would look alike; $\sum_gz_g^2$ shows how the mass is spread over the Gaussians. The
-    geometric variant has a state $h$ instead of a basis, and waves that depend on no field.
+    layers would look alike; $\sum_gz_g^2$ shows how the mass is distributed over the Gaussians. The
+    geometric variant has a state $h$ instead of a basis, and its waves do not depend on the field.
 
     Args:
-        shown: Activations and windows of one example; None is returned where there are none.
+        shown: Activations and windows of one example.
         geometry: The sites.
         example: The example.
         task: Names and units of its variables.
-        particles: Those of the last layers, one each. An encoder's are those of every layer.
+        particles: The particles of the last layers; those of an encoder belong to all layers.
     """
     if len(shown.activations) == 0:
         return None
@@ -71,10 +71,9 @@ def draw_layers(
         limits = color_limits(in_plane(geometry, numbers))
         draw_panel(axes, panel.title, panel.label, geometry, numbers, limits, in_own_frame=True)
         if panel.particles is not None:
-            held = panel.particles
-            parts = (held.centers, held.scales, held.weights)
-            counted = Particles(*(part[:1, torch.from_numpy(is_known)] for part in parts))
-            draw_footprints(axes, counted, geometry, is_hat=len(shown.windows) == 0)
+            parts = (panel.particles.centers, panel.particles.scales, panel.particles.weights)
+            active = Particles(*(part[:1, torch.from_numpy(is_known)] for part in parts))
+            draw_footprints(axes, active, geometry, is_multilinear=len(shown.windows) == 0)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     return figure
@@ -83,45 +82,42 @@ def draw_layers(
 def _panels(
     shown: ShownExample, example: Example, task: Task, particles: Sequence[Particles]
 ) -> list[_Panel]:
-    """Returns what is drawn, in reading order."""
+    """Returns the panels, in reading order."""
     has_windows, num_layers = len(shown.windows) > 0, len(shown.activations) - 1
-    what = "Σ z²" if has_windows else "Σ h²"
-    field, target = task.fields[0], task.outputs[0]
-    # Static maps and series alike; units are known of outputs alone.
-    units = dict(zip(task.outputs, task.units, strict=True))
-    given = example.fields[0, -1, :, 0].numpy()
-    panels = [_Panel(f"input: {field}", labelled(field, units.get(field, "")), given)]
+    quantity = "Σ z²" if has_windows else "Σ h²"
+    inputs, target = example.fields[0, -1, :, 0].numpy(), task.outputs[0]
+    panels = [_Panel(f"input: {task.fields[0]}", input_label(task), inputs)]
     for layer in evenly(range(num_layers + 1), MAX_LAYERS):
-        title = f"{what} before layer 1" if layer == 0 else f"{what} after layer {layer}"
-        held = None
+        title = f"{quantity} before layer 1" if layer == 0 else f"{quantity} after layer {layer}"
+        drawn = None
         if particles and has_windows:
-            held = particles[-1]
+            drawn = particles[-1]
         elif particles and layer > num_layers - len(particles):
-            held = particles[layer - 1 - num_layers + len(particles)]
-        panels.append(_Panel(title, f"{what}, no units", shown.activations[layer], held))
+            drawn = particles[layer - 1 - num_layers + len(particles)]
+        panels.append(_Panel(title, f"{quantity}, no units", shown.activations[layer], drawn))
     if has_windows:
         panels += [
             _Panel(f"a window of layer {layer}", "weight p", shown.windows[layer - 1])
             for layer in evenly(range(1, num_layers + 1), MAX_LAYERS)
         ]
     truth = example.target[0, :, 0].numpy()
-    return [*panels, _Panel(f"target: {target}", labelled(target, units[target]), truth)]
+    return [*panels, _Panel(f"target: {target}", labelled(target, task.units[0]), truth)]
 
 
 def draw_footprints(
-    axes: Axes, particles: Particles, geometry: Geometry, *, is_hat: bool = True
+    axes: Axes, particles: Particles, geometry: Geometry, *, is_multilinear: bool = True
 ) -> None:
-    """Outlines the heaviest particle of some sites: the support of a hat, or a part of a Gaussian.
+    """Outlines the particle of largest weight at some of the sites.
 
     Args:
-        axes: Over a field.
-        particles: Of a batch; the first sample is drawn.
-        geometry: The sites that own them.
-        is_hat: Whether half axes are as wide as the hat; else a round part of sigma.
+        axes: The panel, with a field.
+        particles: The particles of a batch; the first sample is drawn.
+        geometry: Their sites.
+        is_multilinear: Whether half axes are those of the multilinear kernel; else a fraction of sigma.
     """
     domain = geometry.domain
-    cloud = chosen_particles(particles, 0, domain, NUM_FOOTPRINTS)
-    fraction = 1.0 if is_hat else readable_fraction(cloud)
+    cloud = select_particles(particles, domain, NUM_FOOTPRINTS)
+    fraction = 1.0 if is_multilinear else readable_fraction(cloud)
     limits = axes.get_xlim(), axes.get_ylim()
     if domain.dim == 1:
         centers, scales = cloud.centers[:, 0].numpy(), fraction * cloud.scales[:, 0].numpy()
@@ -132,9 +128,9 @@ def draw_footprints(
         return
     shapes = outlines(cloud, fraction, geometry.drawn_axes)
     if domain.is_sphere:
-        # Longitudes of the axes may be of another turn.
-        middle, shown = sum(limits[0]) / 2, shapes[..., 0].mean(-1)
-        shapes[..., 0] += 360 * np.round((middle - shown) / 360)[:, None]
+        # Longitudes of the panel may differ from those of the outlines by full turns.
+        middle, longitudes = sum(limits[0]) / 2, shapes[..., 0].mean(-1)
+        shapes[..., 0] += 360 * np.round((middle - longitudes) / 360)[:, None]
     ellipses = PolyCollection(list(shapes), facecolors="none", edgecolors="0.1", linewidths=0.7)
     ellipses.set_path_effects([withStroke(linewidth=1.8, foreground="white")])
     axes.add_collection(ellipses, autolim=False)

@@ -1,4 +1,4 @@
-"""One picture of one prediction: input, truth, prediction, error, particles, layers."""
+"""Overview figure of one prediction: input, truth, prediction, error, particles and layers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,15 +23,15 @@ def draw_prediction(
     *,
     complete: Callable[[Tensor], Tensor] = lambda output: output,
 ) -> Path:
-    """Writes a PNG with input, truth, prediction, error, particles and the layers' activation.
+    """Writes a PNG with input, truth, prediction, error, particles and activations of the layers.
 
     Args:
-        path: Where the picture goes; folders are made.
+        path: The file to write; missing folders are created.
         model: A trained operator on a plane or a sphere.
-        values: One input field.
-        coords: Its sites.
+        values: The input field.
+        coords: The sites.
         target: The true output at the sites.
-        complete: Maps the operator's output, which may be an increment, to the predicted field.
+        complete: Maps the output of the operator, which may be an increment, to the predicted field.
     """
     trace, domain = model.trace(values, coords), model.problem.domain
     output, truth = complete(trace.output)[0, :, 0], target[0, :, 0]
@@ -52,7 +52,7 @@ def draw_prediction(
         draw(grid[1, 0], trace.particles[-1], coords, domain)
     last = len(trace.states) - 1
     for axes, layer in zip(grid[1, 1:3], (0, last), strict=True):
-        # Renormalisation keeps the sum over Gaussians, so show how the mass is spread.
+        # Renormalisation keeps the sum over Gaussians; the sum of squares shows how mass is distributed.
         spread = trace.states[layer][0].square().sum(-1)
         draw_field(
             axes, coords, spread, domain, title=f"Σ {'z' if trace.windows else 'h'}² after layer {layer}",

@@ -1,7 +1,7 @@
-"""The parts of a page in HTML: pictures with captions, tables, the animation, and what holds them.
+"""HTML of the report: figures with captions, tables, the animation, and the page around them.
 
-The page is one file that asks for nothing: pictures are inside, and its policy allows no other source
-and no script or style but its own, by their checksums.
+The page is one file without external resources: images are embedded, and its content security policy
+allows no other source, and only its own script and style, by their checksums.
 """
 
 import base64
@@ -18,36 +18,36 @@ from gpo.report.animation import Animation
 
 STATIC = Path(__file__).parent / "static"
 SPEEDS = (1, 2, 4, 8, 16)
-"""Steps per second."""
-USUAL_SPEED = 4
-KEYS = "Space plays and pauses, the left and right arrows go step by step, Home and End to the first and the last, + and - change the speed."  # fmt: skip
+"""Choices of steps per second."""
+DEFAULT_SPEED = 4
+KEYS = "Space plays and pauses, the left and right arrow keys move by one step, Home and End go to the first and the last step, + and - change the speed."  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on light and on dark paper."""
+    """A figure for light and for dark paper."""
 
     light: bytes
     dark: bytes
     size: tuple[int, int]
-    """Width and height on the page."""
+    """Width and height on the page, in pixels."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it; left out where that is empty."""
+    """A heading and the HTML below it; left out where the HTML is empty."""
 
     title: str
     content: str
 
 
 def make_page(title: str, head: str, sections: Sequence[Section]) -> str:
-    """Returns the whole page.
+    """Returns the page.
 
     Args:
-        title: Of the page, in plain text.
-        head: What stands above all sections, as HTML.
-        sections: In order; those without content are left out.
+        title: Title of the page, in plain text.
+        head: HTML above the sections.
+        sections: The sections in order; those without content are left out.
     """
     shown = [section for section in sections if section.content]
     links = "".join(f'<li><a href="#{_anchor(s.title)}">{html.escape(s.title)}</a></li>' for s in shown)  # fmt: skip
@@ -72,27 +72,27 @@ def make_page(title: str, head: str, sections: Sequence[Section]) -> str:
 
 
 def figure_element(picture: Picture, alt: str, caption: str) -> str:
-    """Returns a picture with its caption.
+    """Returns a figure with its caption.
 
     Args:
-        picture: On light and dark paper.
-        alt: What it shows, for those who do not see it.
-        caption: Below it, in plain text.
+        picture: The figure for light and dark paper.
+        alt: Description for screen readers.
+        caption: Plain text below the figure.
     """
-    told = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    return f'<figure>\n<div class="wide">{_picture(picture, alt)}</div>\n{told}\n</figure>'
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    return f'<figure>\n<div class="wide">{_picture(picture, alt)}</div>\n{below}\n</figure>'
 
 
 def player_element(
     animations: Sequence[Animation], labels: Sequence[str], caption: str, alt: str
 ) -> str:
-    """Returns frames that can be played; without JavaScript and on paper, the last one.
+    """Returns an animation with controls; without JavaScript and on paper, its last frame.
 
     Args:
-        animations: One of each variable.
-        labels: What is said of every step, the first of them first.
-        caption: Below, in plain text.
-        alt: What is seen, without the step.
+        animations: One animation per variable.
+        labels: Text for each step, in order.
+        caption: Plain text below the animation.
+        alt: Description for screen readers, without variable and step.
     """
     stages = "\n".join(
         _stage(animation, labels, alt, is_first=number == 0)
@@ -100,25 +100,25 @@ def player_element(
     )
     last = len(animations[0].frames) - 1
     speeds = "".join(
-        f'<option value="{speed}"{" selected" if speed == USUAL_SPEED else ""}>{speed} steps / s</option>'
+        f'<option value="{speed}"{" selected" if speed == DEFAULT_SPEED else ""}>{speed} steps / s</option>'
         for speed in SPEEDS
     )
     names = "".join(f'<option value="{n}">{html.escape(a.variable)}</option>' for n, a in enumerate(animations))  # fmt: skip
-    which = f'<label>Variable <select class="variable">{names}</select></label>' if len(animations) > 1 else ""  # fmt: skip
+    choice = f'<label>Variable <select class="variable">{names}</select></label>' if len(animations) > 1 else ""  # fmt: skip
     return (
         f'<figure class="player" tabindex="0" role="group" aria-label="Animation of the rollout. {html.escape(KEYS)}">\n'
         f"{stages}\n"
         '<div class="controls" hidden>'
         '<button type="button" class="play" aria-pressed="false">Play</button>'
         f'<input type="range" class="position" min="0" max="{last}" value="{last}" step="1" aria-label="Step">'
-        f'<label>Speed <select class="speed">{speeds}</select></label>{which}</div>\n'
+        f'<label>Speed <select class="speed">{speeds}</select></label>{choice}</div>\n'
         f'<p class="step"><output>{html.escape(labels[animations[0].steps[-1] - 1])}</output></p>\n'
         f'<figcaption>{html.escape(caption)} <span class="keys" hidden>{html.escape(KEYS)}</span></figcaption>\n</figure>'
     )
 
 
 def table(rows: Mapping[str, Mapping[str, float | str]], corner: str = "") -> str:
-    """Returns a table with a row per name; a row without numbers shows the reason."""
+    """Returns a table with one row per name; a row with the key `reason` shows the reason only."""
     if not rows:
         return ""
     columns = list(dict.fromkeys(key for row in rows.values() for key in row if key != "reason"))
@@ -139,19 +139,19 @@ def table(rows: Mapping[str, Mapping[str, float | str]], corner: str = "") -> st
 
 
 def listed(sentences: Sequence[str]) -> str:
-    """Returns a list of sentences; nothing where there are none."""
+    """Returns a list of sentences; empty where there are none."""
     items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Returns a paragraph of plain text, of a class where one is given."""
-    named = f' class="{kind}"' if kind else ""
-    return f"<p{named}>{html.escape(text)}</p>"
+    """Returns a paragraph of plain text, with a CSS class if `kind` is not empty."""
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<p{attribute}>{html.escape(text)}</p>"
 
 
-def data_address(content: bytes) -> str:
-    """Returns a picture as an address that holds its bytes."""
+def data_url(content: bytes) -> str:
+    """Returns an image as a `data:` URL."""
     kind = "webp" if content[8:12] == b"WEBP" else "png"
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
@@ -164,7 +164,7 @@ def _stage(animation: Animation, labels: Sequence[str], alt: str, *, is_first: b
         f'<img class="frame" width="{width}" height="{height}"{"" if number == last else " hidden"} '
         f'data-label="{html.escape(labels[step - 1])}" '
         f'alt="{html.escape(f"{alt} {animation.variable}, {labels[step - 1]}")}" '
-        f'src="{data_address(frame)}">'
+        f'src="{data_url(frame)}">'
         for number, (step, frame) in enumerate(zip(animation.steps, animation.frames, strict=True))
     )
     return (
@@ -177,8 +177,8 @@ def _picture(picture: Picture, alt: str) -> str:
     width, height = picture.size
     return (
         '<picture><source media="screen and (prefers-color-scheme: dark)" '
-        f'srcset="{data_address(picture.dark)}"><img width="{width}" height="{height}" '
-        f'alt="{html.escape(alt)}" src="{data_address(picture.light)}"></picture>'
+        f'srcset="{data_url(picture.dark)}"><img width="{width}" height="{height}" '
+        f'alt="{html.escape(alt)}" src="{data_url(picture.light)}"></picture>'
     )
 
 

@@ -1,6 +1,6 @@
-"""The Gaussian particles of an encoder as ellipses, and the field that is reconstructed from them.
+"""Figures of the Gaussian particles of an encoder, and of the field reconstructed from them.
 
-An ellipse has its center at mu, half axes proportional to sigma, and its weight as colour.
+A particle is an ellipse with center mu and half axes proportional to sigma; the colour is its weight.
 """
 
 from collections.abc import Mapping
@@ -23,77 +23,63 @@ from gpo.inspect.cloud import ParticleCloud
 from gpo.interpretation.reconstruction import ParticleReconstruction, reconstruct
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
-from gpo.report.appearance import add_bar, labelled
+from gpo.report.appearance import add_bar, input_label
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 from gpo.report.fields import label_plane
 from gpo.report.motion import draw_motion
 
 OTHER_DATA = "other-data"
-"""Name of the picture that shows other data than that of training, too."""
+"""File name of the figure of the test split and other data, without its ending."""
+MAX_PARTICLES = 250
+"""Maximum number of particles that are drawn."""
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
-"""Half axes of ellipses, in units of sigma."""
-LARGEST = 0.03
-"""Half axes that most ellipses do not exceed, in lengths of the domain."""
+"""Choices of half axes, in units of sigma."""
+MAX_HALF_AXIS = 0.03
+"""Maximum median half axis, in lengths of the domain."""
 
 
 def draw_particles(
-    axes: Axes,
-    particles: Particles,
-    coords: Float[Tensor, "points dim"],
-    domain: Domain,
-    *,
-    sample: int = 0,
-    num_particles: int = 250,
-    fraction: float | None = None,
+    axes: Axes, particles: Particles, coords: Float[Tensor, "points dim"], domain: Domain
 ) -> None:
-    """Draws a selection of the particles of one sample: ellipses, or dots in 1-D.
+    """Draws some particles of the first sample: ellipses, or dots in 1-D.
 
-    In three dimensions those are drawn that the middle plane of the last axis cuts, as seen along it.
+    In three dimensions, particles that intersect the middle plane of the last axis are drawn.
 
     Args:
-        axes: Where to draw, over a field.
+        axes: The panel, with a field.
         particles: The particles of a batch.
-        coords: The sites that own them.
-        domain: Where they live.
-        sample: Which sample of the batch.
-        num_particles: How many to draw: spread over the sites, each the heaviest of its site.
-        fraction: Half axes in units of sigma; when not given, as much as reads at a glance.
+        coords: Their sites.
+        domain: The domain.
     """
-    shown = chosen_particles(particles, sample, domain, num_particles)
+    shown = select_particles(particles, domain, MAX_PARTICLES)
     weights = shown.weights.numpy()
     if domain.dim == 1:
         marks = axes.scatter(shown.centers[:, 0], shown.scales[:, 0], c=weights, s=12)
         axes.set(xlabel="center μ", ylabel="scale σ")
         plt.colorbar(marks, ax=axes, label="weight w")
         return
-    fraction = fraction or readable_fraction(shown)
+    fraction = readable_fraction(shown)
     ellipses = PolyCollection(
         list(outlines(shown, fraction)), array=weights, cmap="viridis", linewidths=1.0
     )
     ellipses.set_facecolor("none")
-    # A light rim keeps dark ellipses apart from a dark field.
+    # A light outline separates dark ellipses from a dark field.
     ellipses.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
     axes.add_collection(ellipses)
     add_bar(axes, ellipses, f"weight w (half axes {fraction:g} σ)")
     label_plane(axes, coords, domain)
 
 
-def chosen_particles(
-    particles: Particles, sample: int, domain: Domain, count: int
-) -> ParticleCloud:
-    """Returns the heaviest particle of some sites, chosen by a fixed shuffle.
+def select_particles(particles: Particles, domain: Domain, max_particles: int) -> ParticleCloud:
+    """Returns the particle of largest weight of random sites of the first sample, with a fixed seed.
 
     Args:
         particles: The particles of a batch.
-        sample: Which sample of the batch.
-        domain: Where they live; in three dimensions those that the middle plane cuts.
-        count: How many, at most.
+        domain: The domain; in three dimensions only particles that intersect the middle plane.
+        max_particles: Maximum number of particles.
     """
-    detached = Particles(
-        particles.centers[sample : sample + 1].detach().cpu(),
-        particles.scales[sample : sample + 1].detach().cpu(),
-        particles.weights[sample : sample + 1].detach().cpu(),
-    )
+    parts = (particles.centers, particles.scales, particles.weights)
+    detached = Particles(*(part[:1].detach().cpu() for part in parts))
     cloud = detached.cloud(domain)
     heaviest = detached.weights[0].argmax(-1)
     is_drawn = cloud.gaussians == heaviest[cloud.sites]
@@ -101,60 +87,59 @@ def chosen_particles(
         middle = (domain.lower[2] + domain.upper[2]) / 2
         is_drawn &= (cloud.centers[:, 2] - middle).abs() < cloud.scales[:, 2]
     rows = is_drawn.nonzero().flatten()
-    # A fixed shuffle: evenly spaced sites of a grid would draw stripes.
+    # Random, because evenly spaced sites of a grid would form stripes.
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-    return cloud.rows(rows[order[:count]])
+    return cloud.rows(rows[order[:max_particles]])
 
 
 def readable_fraction(cloud: ParticleCloud) -> float:
-    """Returns the largest round fraction that draws most particles small beside the domain."""
+    """Returns the largest of `FRACTIONS` at which ellipses are small relative to the domain."""
     size = float((cloud.scales / cloud.domain.unit_lengths(cloud.scales)).amax(-1).median())
-    return max((part for part in FRACTIONS if part * size <= LARGEST), default=FRACTIONS[0])
+    return max((part for part in FRACTIONS if part * size <= MAX_HALF_AXIS), default=FRACTIONS[0])
 
 
 def outlines(
     cloud: ParticleCloud, fraction: float, drawn_axes: tuple[int, int] = (0, 1)
 ) -> Float[np.ndarray, "particles corners axes"]:
-    """Returns ellipses around centers, on the sphere by longitude and latitude.
+    """Returns ellipses around the centers, on the sphere in longitude and latitude.
 
     Args:
         cloud: The particles.
         fraction: Half axes in units of sigma.
-        drawn_axes: The axes across and upwards.
+        drawn_axes: The horizontal and the vertical axis.
     """
     if cloud.domain.is_sphere:
         return cloud.footprints(fraction).map_outlines(32).numpy()
     angle = np.linspace(0, 2 * np.pi, 32, endpoint=False)
-    around = np.stack([np.cos(angle), np.sin(angle)], -1)
+    circle = np.stack([np.cos(angle), np.sin(angle)], -1)
     parts = (cloud.centers, cloud.scales)
     centers, scales = (part[:, None, list(drawn_axes)].numpy() for part in parts)
-    return centers + fraction * scales * around
+    return centers + fraction * scales * circle
 
 
 def draw_particle_panels(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]]
 ) -> Figure | None:
-    """Returns field, particle reconstruction, difference and particles; None where there is none.
+    """Returns field, particle reconstruction, difference and particles.
 
-    On a line, and where particles move, no reconstruction is drawn.
+    Returns None in one dimension, and where no encoder produces particles.
 
     Args:
         forecaster: A trained model.
-        rows: By name, an example and its sites: one row of panels each.
+        rows: Examples and their sites by name; each has a row of panels.
     """
-    found = {name: reconstruct(forecaster, example) for name, (example, _) in rows.items()}
-    drawn = {name: part for name, part in found.items() if part is not None}
+    results = {name: reconstruct(forecaster, example) for name, (example, _) in rows.items()}
+    drawn = {name: part for name, part in results.items() if part is not None}
     if not drawn or any(geometry.domain.dim == 1 for _, geometry in rows.values()):
         return None
     height = sum(panel_height(rows[name][1]) for name in drawn) + 0.3
     figure, grid = plt.subplots(
         len(drawn), 4, figsize=(12.4, height), squeeze=False, layout="constrained"
     )
-    variable = forecaster.task.fields[0]
-    units = dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True))
-    label = labelled(variable, units.get(variable, ""))
+    task = forecaster.task
     for (name, part), panels in zip(drawn.items(), grid, strict=True):
-        _draw_row(list(panels), f"{name}: {variable}", label, part, *rows[name])
+        title = f"{name}: {task.fields[0]}"
+        _draw_row(list(panels), title, input_label(task), part, *rows[name])
     return figure
 
 
@@ -162,12 +147,13 @@ def _draw_row(
     panels: list[Axes],
     title: str,
     label: str,
-    found: ParticleReconstruction,
+    reconstruction: ParticleReconstruction,
     example: Example,
     geometry: Geometry,
 ) -> None:
     is_known = example.weights[0].numpy() > 0
-    field, reconstructed = (part[:, 0].numpy() for part in (found.field, found.reconstructed))
+    field = reconstruction.field[:, 0].numpy()
+    reconstructed = reconstruction.reconstructed[:, 0].numpy()
     error, limits = np.abs(reconstructed - field), color_limits(field[is_known])
     largest = float(np.nan_to_num(error[is_known]).max()) or 1.0
     for panel, name, shown, ends in (
@@ -177,7 +163,7 @@ def _draw_row(
     ):
         draw_panel(panel, name, label, geometry, np.where(is_known, shown, np.nan), ends)
     draw_values(panels[3], geometry, np.where(is_known, field, np.nan), limits)
-    draw_particles(panels[3], found.particles, example.coords[0], geometry.domain)
+    draw_particles(panels[3], reconstruction.particles, example.coords[0], geometry.domain)
     panels[3].set_title("particles, over the field", fontsize=9)
     panels[3].tick_params(labelsize=7)
 
@@ -185,7 +171,7 @@ def _draw_row(
 def save_other_data(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]], folder: Path
 ) -> None:
-    """Writes the panels of test split and other data, for `write_report`; nothing without particles."""
+    """Writes the figure of test split and other data for the report; no file without particles."""
     figure = draw_motion(forecaster, rows) or draw_particle_panels(forecaster, rows)
     if figure is None:
         return

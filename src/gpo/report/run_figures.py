@@ -1,4 +1,4 @@
-"""The figures of a run: prediction, rollout error, training curves."""
+"""Figures of a run: prediction, rollout error and training curves."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,11 +16,11 @@ from gpo.report.appearance import labelled
 from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
 
 FIGURE_WIDTH = 12.4
-"""Inches of a row of four panels."""
-CURVES = (7.2, 3.6)
-"""Inches of a figure of curves."""
+"""Width of a row of four panels, in inches."""
+CURVE_SIZE = (7.2, 3.6)
+"""Size of a figure of curves, in inches."""
 STYLES = {"model": ("C0", "o-"), "persistence": ("C1", "s--"), "climatology": ("C2", "^:")}
-"""Colour, marker and line of every curve."""
+"""Colour and line style by forecast; registered references share one style."""
 
 
 def draw_forecast(
@@ -30,69 +30,69 @@ def draw_forecast(
     geometry: Geometry,
     times: tuple[str, str] | None = None,
 ) -> Figure:
-    """Returns input, truth, prediction and error of one example, a row per variable.
+    """Returns input, truth, prediction and error of one example, one row per variable.
 
     Args:
         predicted: The prediction in the units of the data.
         task: Names and units of inputs and outputs.
         example: The example that was predicted.
-        geometry: Its sites.
-        times: Times or dates of the last input and of the target; none for static maps.
+        geometry: The sites of the example.
+        times: Times or dates of the last input and of the target; None for static maps.
     """
     earlier, later = (f", {time}" for time in times) if times else ("", "")
     is_known = example.weights[0].numpy() > 0
-    given, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
+    inputs, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
     outputs = task.outputs[:4]
     size = (FIGURE_WIDTH, panel_height(geometry) * len(outputs) + 0.2)
     figure, grid = plt.subplots(len(outputs), 4, figsize=size, squeeze=False, layout="constrained")
     for channel, (name, axes) in enumerate(zip(outputs, grid, strict=True)):
-        # A static map shows as many of its inputs as there are rows.
-        before = min(channel, given.shape[1] - 1)
-        first, true, guess = (
+        # A static map may have fewer inputs than outputs; the last input is repeated.
+        number = min(channel, inputs.shape[1] - 1)
+        before, target, prediction = (
             np.where(is_known, part, np.nan)
-            for part in (given[:, before], truth[:, channel], predicted[:, channel])
+            for part in (inputs[:, number], truth[:, channel], predicted[:, channel])
         )
-        error = np.abs(guess - true)
+        error = np.abs(prediction - target)
         largest = float(np.nan_to_num(in_plane(geometry, error)).max()) or 1.0
-        given_limits, limits = (color_limits(in_plane(geometry, part)) for part in (first, true))
+        limits = color_limits(in_plane(geometry, target))
         panels = [
-            (f"given: {task.fields[before]}{earlier}", first, given_limits),
-            (f"truth: {name}{later}", true, limits),
-            (f"predicted: {name}", guess, limits),
+            (f"input: {task.fields[number]}{earlier}", before, color_limits(in_plane(geometry, before))),
+            (f"truth: {name}{later}", target, limits),
+            (f"prediction: {name}", prediction, limits),
             ("absolute error", error, (0.0, largest)),
-        ]
-        for (title, shown, ends), panel in zip(panels, axes, strict=True):
-            label = labelled(name, task.units[channel])
-            draw_panel(panel, title, label, geometry, shown, ends)
+        ]  # fmt: skip
+        label = labelled(name, task.units[channel])
+        for (title, values, ends), panel in zip(panels, axes, strict=True):
+            draw_panel(panel, title, label, geometry, values, ends)
     return figure
 
 
 def draw_rollout(results: Results, lead: int, step: str = "") -> Figure:
-    """Returns the error against the step; lines end where a forecast is no longer finite.
+    """Returns the error by number of frames ahead; curves end where a forecast is not finite.
 
     Args:
-        results: With a rollout.
-        lead: Frames from step to step.
-        step: The time from frame to frame, in words; empty where frames have none.
+        results: Results with rollouts.
+        lead: Number of frames per step.
+        step: Time between frames, in words; empty where frames have no times.
     """
-    figure, axes = plt.subplots(figsize=CURVES, layout="constrained")
-    for who, errors in results.rollout.items():
+    figure, axes = plt.subplots(figsize=CURVE_SIZE, layout="constrained")
+    for name, errors in results.rollout.items():
         steps = lead * np.arange(1, len(errors) + 1)
         heights = [np.nan if error is None else error for error in errors]
-        color, line = STYLES.get(who, ("0.5", "v-"))
-        axes.semilogy(steps, heights, line, color=color, label=who, markersize=3.5)
-    every = f" (one every {step})" if step else ""
-    axes.set(xlabel=f"frames ahead{every}", ylabel=f"relative L2, mean of {results.num_rollouts}")
+        color, line = STYLES.get(name, ("0.5", "v-"))
+        axes.semilogy(steps, heights, line, color=color, label=name, markersize=3.5)
+    spacing = f" (one every {step})" if step else ""
+    axes.set(xlabel=f"frames ahead{spacing}", ylabel=f"relative L2, mean of {results.num_rollouts}")
     return _finished(figure)
 
 
 def draw_training(rows: Sequence[Mapping[str, float]]) -> Figure:
-    """Returns losses and score by epoch.
+    """Returns losses and scores by epoch.
 
     Args:
-        rows: The log. Losses and scores are the columns `train/...` and `validation/...`.
+        rows: The log; losses and scores are in its columns `train/...` and `validation/...`.
     """
-    figure, axes = plt.subplots(figsize=CURVES, layout="constrained")
+    figure, axes = plt.subplots(figsize=CURVE_SIZE, layout="constrained")
     for name in sorted({key for row in rows for key in row if "/" in key}):
         points = [(row["epoch"], row[name]) for row in rows if row.get(name, 0) > 0]
         if points:
@@ -103,7 +103,7 @@ def draw_training(rows: Sequence[Mapping[str, float]]) -> Figure:
 
 def _finished(figure: Figure) -> Figure:
     for axes in figure.axes:
-        # Steps and epochs are whole; heights that span less than a decade are written out.
+        # Steps and epochs are integers; within one decade, ticks show plain numbers.
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         low, high = axes.get_ylim()
         if high < 10 * low:

@@ -1,1 +1,1 @@
-"""Training: the only place that imports Lightning."""
+"""Configuration and training loop; the only package that imports Lightning."""

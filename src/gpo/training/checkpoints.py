@@ -1,6 +1,6 @@
-"""Checkpoints of a run: `last.ckpt` is always the last state, `best.ckpt` the best one.
+"""Checkpoints of a run: `last.ckpt` has the latest state, `best.ckpt` the best.
 
-Nothing in them depends on where the folder lies: a run that was copied or renamed goes on.
+They contain no paths, so a copied or renamed run folder can be resumed.
 """
 
 import logging
@@ -30,19 +30,19 @@ PARTS = (
     "run",
     "cpu_seconds",
 )
-"""What a checkpoint of ours has among others."""
+"""Required entries of a checkpoint."""
 KEY = "run_checkpoints"
-"""Where the best score is kept in a checkpoint, among the callbacks."""
+"""Key of our callback's state in a checkpoint."""
 INTERVAL = 60.0
-"""Seconds of an epoch after which the state is written before it ends."""
+"""Seconds between checkpoints within an epoch."""
 
 
 class RunCheckpoints(Checkpoint):
-    """Writes the state after every epoch, and within long ones, and keeps the best.
+    """Writes a checkpoint after every epoch and within long ones, and keeps the best.
 
     Args:
-        folder: Where checkpoints are kept.
-        batches: The order of training, which goes on at its next batch.
+        folder: Folder of the checkpoints.
+        batches: Batches of training, which resume at the next one.
     """
 
     def __init__(self, folder: Path, batches: Batches) -> None:
@@ -50,17 +50,17 @@ class RunCheckpoints(Checkpoint):
         self.best_score: float | None = None
         self.best_epoch: int | None = None
         self.is_lost = False
-        """Whether the score of this epoch is of weights that training went back from."""
+        """Whether training has discarded the weights behind this epoch's score."""
         self._batches_done = 0
         self._written = time.monotonic()
 
     @property
     def state_key(self) -> str:
-        """The name under which checkpoints keep what follows."""
+        """Key of this state in a checkpoint."""
         return KEY
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the best score and how far the epoch is."""
+        """Returns the best score, its epoch and the number of batches done in this epoch."""
         return {
             "best_score": self.best_score,
             "best_epoch": self.best_epoch,
@@ -68,7 +68,7 @@ class RunCheckpoints(Checkpoint):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on with the next batch; forgets a best score whose checkpoint is lost."""
+        """Resumes at the next batch; drops the best score if its checkpoint is unreadable."""
         self._batches.first = state_dict["batches_done"]
         if is_readable(self.folder / BEST):
             self.best_score, self.best_epoch = state_dict["best_score"], state_dict["best_epoch"]
@@ -80,9 +80,9 @@ class RunCheckpoints(Checkpoint):
         self._written = time.monotonic()
 
     def write_within_epoch(self, trainer: lightning.Trainer) -> None:
-        """Writes the state after a batch, where the last time is long ago.
+        """Writes a checkpoint if the last one is older than `INTERVAL`.
 
-        Gradients that are still added up are in no checkpoint, so a step must just have ended.
+        Checkpoints hold no accumulated gradients, so an optimizer step must just have ended.
         """
         loop = trainer.fit_loop
         if loop._should_accumulate() or loop.epoch_loop.batch_progress.is_last_batch:
@@ -93,7 +93,7 @@ class RunCheckpoints(Checkpoint):
             self._write(trainer, LAST)
 
     def is_better(self, score: float) -> bool:
-        """Tells whether a score beats all before."""
+        """Returns whether a score is better than all before."""
         if self.is_lost or not math.isfinite(score):
             return False
         return self.best_score is None or score < self.best_score
@@ -101,7 +101,7 @@ class RunCheckpoints(Checkpoint):
     def on_train_epoch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Writes the state, the best one first: a kill in between makes the epoch again."""
+        """Writes the checkpoints, the best first: a kill in between repeats the epoch."""
         score, self._batches_done = float(trainer.callback_metrics[SCORE]), 0
         if not self.is_better(score):
             self._write(trainer, LAST)
@@ -114,7 +114,7 @@ class RunCheckpoints(Checkpoint):
         trainer.strategy.barrier()
 
     def _write(self, trainer: lightning.Trainer, name: str) -> None:
-        """Writes a checkpoint that is whole or not there; all processes take part."""
+        """Writes a checkpoint atomically; all processes must call it."""
         partial = self.folder / f".partial-{name}"
         try:
             trainer.save_checkpoint(partial)
@@ -127,7 +127,7 @@ class RunCheckpoints(Checkpoint):
 
 
 def is_readable(path: Path) -> bool:
-    """Tells whether a checkpoint is there and whole; says so where it is damaged."""
+    """Returns whether a checkpoint exists and is complete; logs a warning if it is damaged."""
     if not path.exists():
         return False
     try:
@@ -135,35 +135,35 @@ def is_readable(path: Path) -> bool:
         if problem is not None:
             raise ValueError(f"it {problem}")
         with zipfile.ZipFile(path) as archive:
-            # Little that unpacks to much: torch compresses nothing.
+            # Guards against zip bombs: torch never compresses.
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("it is compressed, which no checkpoint of a run is")
+                raise ValueError("its entries must not be compressed")
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")
         _check_parts(torch.load(path, weights_only=True, map_location="cpu"))
     except Exception as error:
-        logging.getLogger(__name__).warning("%s is damaged and left out: %s", path, error)
+        logging.getLogger(__name__).warning("%s is damaged and ignored: %s", path, error)
         return False
     return True
 
 
 def _check_parts(stored: object) -> None:
-    """Refuses what is a file of torch, but no checkpoint of ours."""
+    """Raises an error unless a torch file has the entries of a checkpoint of a run."""
     missing = [name for name in PARTS if not isinstance(stored, dict) or name not in stored]
     if not missing and isinstance(stored, dict) and KEY not in stored["callbacks"]:
         missing = [KEY]
     if missing:
-        raise ValueError(f"it is no checkpoint of a run, it has no `{missing[0]}`")
+        raise ValueError(f"it is not a checkpoint of a run: `{missing[0]}` is missing")
 
 
 def newest_checkpoint(run: Run) -> Path | None:
-    """Returns the newest checkpoint that can be read; a damaged one gives way to the one before."""
+    """Returns the newest readable checkpoint, None if there is none."""
     return _first_readable(run, LAST, BEST)
 
 
 def best_checkpoint(run: Run) -> Path | None:
-    """Returns the checkpoint of the best score that can be read, else the newest."""
+    """Returns the checkpoint with the best score if readable, else the newest."""
     return _first_readable(run, BEST, LAST)
 
 

@@ -1,9 +1,10 @@
-"""Choosing for the user: short runs on validation data, before the budget goes into the best one.
+"""Automatic tuning: short trial runs, scored on validation data, before the main training.
 
-History comes first, since nothing else changes a forecast as much. Then one setting at a time is
-changed, and what is better by a margin goes together. The best change and the settings without it go
-on for as long again, and the change is taken where it is still better by the margin. A short run is a
-run folder like any other: it resumes, goes on with more budget, and the chosen one becomes the run.
+The number of input frames is tuned first, because it has the largest effect. Then one setting is
+changed at a time, and all changes that improve the score by a margin are combined. The best change
+and the unchanged settings train twice as long, and the change is accepted if it is still better by
+the margin. A trial is an ordinary run folder: it can be resumed and extended, and the selected trial
+becomes the run.
 """
 
 import json
@@ -30,66 +31,66 @@ from gpo.training.run_folder import CHOICE_FOLDER, LIMITS, Run
 from gpo.training.setup import split_of
 
 FRACTION = 1 / 3
-"""The part of a budget of CPU seconds that may go into choosing."""
-USUAL_SECONDS = 60.0
-"""CPU seconds for choosing, where the budget has no limit in seconds."""
-LEAST = 20.0
-"""CPU seconds of a budget below which nothing is chosen."""
+"""Fraction of the budget of CPU seconds for tuning."""
+DEFAULT_SECONDS = 60.0
+"""CPU seconds for tuning if the budget has no limit in seconds."""
+MIN_BUDGET = 20.0
+"""Smallest budget, in CPU seconds, with which settings are tuned."""
 NUM_UNITS = 9
-"""Short runs of equal length that the time is divided into."""
-PATIENCE = 3.0
-"""CPU seconds of all that choosing does, for every second of training in it, before it ends."""
-FEW_STEPS = 25
-"""Steps of a short run that tell one history from another, and nothing finer."""
-MANY_STEPS = 150
-"""Steps of a short run after which a wider model can show what it is worth."""
-SMALLER = 4
-"""By how much batches are smaller where a short run makes few steps."""
+"""Number of trials of equal length in the time for tuning."""
+MAX_OVERHEAD = 3.0
+"""Limit of total CPU time of tuning, as a multiple of its training time."""
+MIN_STEPS = 25
+"""Steps of a trial below which only histories can be compared."""
+MIN_STEPS_WIDER = 150
+"""Steps of a trial from which a wider model is tried."""
+BATCH_DIVISOR = 4
+"""Divisor of the batch size if a trial takes few steps."""
 MARGIN = 0.9
-"""A change is taken where the score is below this fraction of the one without: scores of short runs
-are noisy, and noise on inputs, say, steadies rollouts that one step does not show."""
+"""A change is accepted if it multiplies the score by less than this: scores of trials are noisy, and
+some settings, such as input noise, help rollouts but not the one-step score."""
 FILE_NAME = "auto.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A short run: what it changed and what came out."""
+    """A short trial run: its changes and its score."""
 
     settings: dict
-    """What differs from the run as it was asked for."""
+    """Settings that differ from those requested."""
     score: float | None
-    """Relative L2 on validation data; None where no epoch ended well."""
+    """Relative L2 on validation data; None if the trial failed."""
     steps: int
     cpu_seconds: float
 
     @property
     def error(self) -> float:
-        """The score, infinite where there is none."""
+        """The score, infinite if there is none."""
         return math.inf if self.score is None else self.score
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What was tried and taken: `auto.json`."""
+    """Result of tuning: `auto.json`."""
 
     asked: dict
-    """Settings before anything was chosen, without limits."""
+    """Requested settings, without limits."""
     settings: dict
-    """What was chosen, where it differs."""
+    """Selected settings that differ from those requested."""
     trials: list
     cpu_seconds: float
-    """Of training, for all that was not chosen."""
+    """CPU seconds of the rejected trials."""
     reference: str = ""
-    """What learns nothing: persistence, where there is a next frame."""
+    """Name of the untrained reference: persistence for time series."""
     reference_score: float | None = None
 
     def save(self, folder: Path) -> None:
-        """Writes the choice into a run folder."""
+        """Writes the result into a run folder."""
         write_text(folder / FILE_NAME, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Choice | None":
-        """Returns the choice of a run folder, None where nothing was chosen."""
+        """Returns the result in a run folder, None if settings were not tuned."""
         path = folder / FILE_NAME
         if not path.exists():
             return None
@@ -98,10 +99,10 @@ class Choice:
             trials = [Trial(**trial) for trial in stored.pop("trials")]
             return cls(**check_fields(cls, stored, str(path)), trials=trials)
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: must be what gpo run wrote, got {error}.") from error
+            raise ValueError(f"{path}: must be a file written by gpo run, got {error}.") from error
 
     def applied(self, config: RunConfig) -> RunConfig:
-        """Returns a configuration with what was chosen, less the seconds that choosing took."""
+        """Returns a configuration with the selected settings and the remaining budget."""
         changed = config.changed(**self.settings)
         seconds = config.budget.budget_cpu
         if seconds is None:
@@ -109,14 +110,14 @@ class Choice:
         return changed.changed(budget_cpu=max(1.0, seconds - self.cpu_seconds))
 
     def rows(self) -> dict[str, dict[str, float]]:
-        """Returns the table of what was tried, best last."""
+        """Returns a table of the trials, best last."""
         rows: dict[str, dict[str, float]] = {}
         if self.reference_score is not None:
             rows[self.reference] = {"validation": self.reference_score}
         for trial in sorted(self.trials, key=lambda trial: -trial.error):
             chosen = " (chosen)" if trial.settings == self.settings else ""
             name = ", ".join(f"{key} {value}" for key, value in trial.settings.items())
-            rows[(name or "as asked") + chosen] = {
+            rows[(name or "as requested") + chosen] = {
                 **({} if trial.score is None else {"validation": trial.score}),
                 "steps": float(trial.steps),
                 "CPU seconds": trial.cpu_seconds,
@@ -124,7 +125,7 @@ class Choice:
         return rows
 
     def verdict(self, score: float | None) -> str:
-        """Returns a sentence where a model is no better than what learns nothing, else nothing."""
+        """Returns a warning if the model is no better than the reference, else an empty string."""
         if self.reference_score is None or (score is not None and score < self.reference_score):
             return ""
         reached = "no score" if score is None else f"{score:.4g}"
@@ -134,35 +135,33 @@ class Choice:
         )
 
 
-def asked_settings(config: RunConfig) -> dict[str, Any]:
-    """Returns the settings that a choice was made for, as JSON keeps them."""
+def requested_settings(config: RunConfig) -> dict[str, Any]:
+    """Returns the requested settings as they are stored in JSON."""
     flat = {name: pair[0] for name, pair in config.differences(RunConfig()).items()}
     plain = {name: value for name, value in flat.items() if name not in LIMITS}
     return json.loads(json.dumps(plain, default=str))
 
 
-def preferred(trials: Sequence[Trial]) -> Trial:
-    """Returns the first trial, or the best of those that are better by more than noise.
-
-    One goes before another only where its error is below `MARGIN` of that one's.
+def best_by_margin(trials: Sequence[Trial]) -> Trial:
+    """Returns the best trial, where a later one must be better than the best before by `MARGIN`.
 
     Args:
-        trials: Of the same length, those that change less before those that change more.
+        trials: Trials of equal length, those with fewer changes first.
     """
-    taken = trials[0]
+    best = trials[0]
     for trial in trials[1:]:
-        if trial.error < MARGIN * taken.error:
-            taken = trial
-    return taken
+        if trial.error < MARGIN * best.error:
+            best = trial
+    return best
 
 
 class Search:
-    """Short runs within a run folder, one after the other.
+    """Runs trials inside a run folder, one after the other.
 
     Args:
-        data: What to learn from.
-        config: The run as it was asked for.
-        given: Names of settings that the user set, which stay.
+        data: The data set.
+        config: The requested configuration.
+        given: Names of settings that the user set, which are not tuned.
         run: The run folder.
     """
 
@@ -175,23 +174,23 @@ class Search:
     ) -> None:
         self.data, self.config, self.given, self.run = data, config, given, run
         budget = config.budget.budget_cpu
-        self.seconds = USUAL_SECONDS if budget is None else FRACTION * budget
+        self.seconds = DEFAULT_SECONDS if budget is None else FRACTION * budget
         self._started = process_time()
         self._trials: dict[str, Trial] = {}
 
     def choose(self) -> Choice:
-        """Tries settings within the time, and returns what to train with."""
+        """Runs trials within the time limit and returns the selected settings."""
         unit = self.seconds / NUM_UNITS
         histories = self._histories()
-        tried = self._try_all(histories, unit)
-        best = preferred(tried)
-        if best.steps < FEW_STEPS:
-            # Longer runs in place of more of them, and more steps in the same time.
-            share, batches = self.seconds / len(tried), self._smaller_batches()
-            longer = self._try_all([{**trial.settings, **batches} for trial in tried], share)
-            # Few steps may be the best, where they are added to a trend. What was trained for
-            # longer needs no margin: it goes on from there.
-            return self._choice(min(preferred(longer), best, key=lambda trial: trial.error))
+        trials = self._try_all(histories, unit)
+        best = best_by_margin(trials)
+        if best.steps < MIN_STEPS:
+            # Fewer but longer trials, with smaller batches for more steps in the same time.
+            seconds, batches = self.seconds / len(trials), self._smaller_batches()
+            longer = self._try_all([{**trial.settings, **batches} for trial in trials], seconds)
+            # A short trial may still be the best, because increments start from a good trend.
+            # A longer one needs no margin: training continues from it.
+            return self._choice(min(best_by_margin(longer), best, key=lambda trial: trial.error))
         changes = [{**best.settings, **change} for change in self._changes(best.steps)]
         changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.error < MARGIN * best.error]
@@ -200,15 +199,15 @@ class Search:
         better.sort(key=lambda trial: trial.error)
         if len(better) > 1:
             together: dict[str, Any] = {}
-            # The best one has the last word about a setting that two of them change.
+            # If two trials change the same setting, the better one wins.
             for trial in reversed(better):
                 together |= trial.settings
             better.append(self._try(together, unit))
-        finalists = [best.settings, preferred(better).settings]
-        return self._choice(preferred(self._try_all(finalists, 2 * unit)))
+        finalists = [best.settings, best_by_margin(better).settings]
+        return self._choice(best_by_margin(self._try_all(finalists, 2 * unit)))
 
     def _histories(self) -> list[dict[str, Any]]:
-        """Returns the histories to try, those that the series is long enough for."""
+        """Returns the histories for which the series is long enough."""
         if "history" in self.given or isinstance(self.data, StaticMaps):
             return [{}]
         possible: list[dict[str, Any]] = [{}]
@@ -223,11 +222,11 @@ class Search:
     def _smaller_batches(self) -> dict[str, Any]:
         """Returns a fraction of the batch size, unless the user set it."""
         size = self.config.optimizer.batch_size
-        is_given = "batch_size" in self.given or size < SMALLER
-        return {} if is_given else {"batch_size": size // SMALLER}
+        is_fixed = "batch_size" in self.given or size < BATCH_DIVISOR
+        return {} if is_fixed else {"batch_size": size // BATCH_DIVISOR}
 
     def _changes(self, steps: int) -> list[dict[str, Any]]:
-        """Returns changes of one setting, most promising first, without those that the user set."""
+        """Returns changes of one setting each, most promising first, except those that the user set."""
         rate, is_map = self.config.learning_rate, isinstance(self.data, StaticMaps)
         changes: list[dict[str, Any]] = [{"learning_rate": float(f"{rate / 3:.3g}")}]
         if is_map:
@@ -235,28 +234,28 @@ class Search:
         else:
             changes += [{"relative_to": "change"}, {"noise": 0.0}]
         sizes = self.config.model.config
-        if steps >= MANY_STEPS and hasattr(sizes, "hidden_dim"):
+        if steps >= MIN_STEPS_WIDER and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
         return [change for change in changes if not change.keys() & self.given]
 
     def _try_all(self, candidates: list[dict[str, Any]], seconds: float) -> list[Trial]:
-        """Returns short runs, as many as there is time for, which large data may take to read."""
+        """Returns as many trials as time allows; reading large data takes time as well."""
         trials: list[Trial] = []
         for settings in candidates:
-            if not trials or process_time() - self._started < PATIENCE * self.seconds:
+            if not trials or process_time() - self._started < MAX_OVERHEAD * self.seconds:
                 trials.append(self._try(settings, seconds))
         return trials
 
     def _try(self, settings: dict[str, Any], seconds: float) -> Trial:
-        """Returns a short run of so many CPU seconds; one that was made before goes on."""
+        """Runs a trial for some CPU seconds, or extends an earlier one with the same settings."""
         name = "-".join(f"{key}-{value}" for key, value in settings.items()) or "asked"
         config = self.config.changed(**settings, budget_cpu=seconds)
         if config.optimizer.learning_rate is None:
-            # No range test within a test.
+            # Trials skip the range test.
             config = config.changed(learning_rate=config.learning_rate)
         run = Run(self.run.folder / CHOICE_FOLDER / name)
         try:
-            # What happens on the way is nothing to tell of: the table says what came out.
+            # Messages of trials are hidden: the table shows the results.
             with redirect_stdout(StringIO()):
                 train(self.data, config, run.folder, is_quiet=True)
             record = run.record()
@@ -268,7 +267,7 @@ class Search:
                 cpu_seconds=record.cpu_seconds,
             )
         except ValueError:
-            # It diverged again and again, or these data cannot be had so.
+            # Training diverged repeatedly, or the data do not allow these settings.
             if not settings:
                 raise
             trial = Trial(settings=settings, score=None, steps=0, cpu_seconds=seconds)
@@ -279,7 +278,7 @@ class Search:
         trials = list(self._trials.values())
         reference = persistence_score(self.data, self.config.changed(**best.settings))
         return Choice(
-            asked=asked_settings(self.config),
+            asked=requested_settings(self.config),
             settings=best.settings,
             trials=trials,
             cpu_seconds=sum(t.cpu_seconds for t in trials) - best.cpu_seconds,
@@ -288,8 +287,8 @@ class Search:
         )
 
 
-def take_over(run: Run, choice: Choice) -> None:
-    """Makes the best short run the beginning of the run itself, and drops the others."""
+def adopt_trial(run: Run, choice: Choice) -> None:
+    """Moves the selected trial into the run, which continues from it, and deletes the others."""
     name = "-".join(f"{key}-{value}" for key, value in choice.settings.items()) or "asked"
     best = run.folder / CHOICE_FOLDER / name
     for part in ("checkpoints", "log"):
@@ -299,7 +298,7 @@ def take_over(run: Run, choice: Choice) -> None:
 
 
 def persistence_score(data: Trajectories | StaticMaps, config: RunConfig) -> float | None:
-    """Returns the relative L2 of the last frame as a forecast on validation data; None for maps."""
+    """Returns the relative L2 of persistence on validation data; None for static maps."""
     if isinstance(data, StaticMaps):
         return None
     examples = make_examples(data, split_of(data, config).validation)

@@ -1,6 +1,6 @@
-"""The typed configuration of a run, made of the parts in `parts.py`, and its file.
+"""Typed configuration of a run, in the sections of `parts.py`, and its YAML file.
 
-Importing this module imports neither torch nor Lightning: the flags of `gpo run` are made of it.
+This module imports neither torch nor Lightning, because `gpo run --help` needs it.
 """
 
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -24,15 +24,15 @@ from gpo.training.parts import (
 )
 
 ADDED = ("fourier_seed", "num_nodes")
-"""Fields of our models that gpo 0.7 added."""
+"""Fields of gpo and gpo-paper that version 0.7 added."""
 
 PART = arg(help="")
-"""The name of a part is all the help that a group of flags needs."""
+"""Groups of flags have no help besides the name of their section."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that decides the outcome of a run; saved with it."""
+    """Complete configuration of a run; saved in its folder."""
 
     data: Annotated[DataConfig, PART] = field(default_factory=DataConfig)
     task: Annotated[TaskConfig, PART] = field(default_factory=TaskConfig)
@@ -42,13 +42,13 @@ class RunConfig:
     budget: Annotated[BudgetConfig, PART] = field(default_factory=BudgetConfig)
 
     def __post_init__(self) -> None:
-        """Refuses parts that do not go together."""
+        """Checks settings that depend on other sections."""
         is_field = self.task.phase == "field"
         has_field = self.model.name == "gpo-paper" or not is_field
         check_setting("phase", self.task.phase, has_field, "operator, but for --model gpo-paper")
-        given = self.forcings.names
+        names = self.forcings.names
         check_setting(
-            "forcings", ", ".join(given), not (is_field and given), "none in the field phase"
+            "forcings", ", ".join(names), not (is_field and names), "none in the field phase"
         )
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
@@ -56,17 +56,17 @@ class RunConfig:
 
     @classmethod
     def of(cls, **settings: Any) -> "RunConfig":
-        """Returns the configuration that `gpo run` makes of flags with these names.
+        """Returns the configuration of `gpo run` with these flags.
 
         Args:
-            **settings: Fields of any part, such as `data="my.nc", lead=6, model="fno"`; the model
-                by its name. What is not given follows the preset and the model.
+            **settings: Fields of any section, such as `data="my.nc", lead=6, model="fno"`; the
+                model by name. Other settings have the defaults of the preset and the model.
         """
         deciding = {"preset", "model", "phase", "benchmark"} & settings.keys()
-        return starting_point(**{name: settings[name] for name in deciding}).changed(**settings)
+        return default_config(**{name: settings[name] for name in deciding}).changed(**settings)
 
     def changed(self, **settings: Any) -> "RunConfig":
-        """Returns this configuration with other values of some settings, named as their flags."""
+        """Returns a copy with some settings changed, named as their flags."""
         stored: dict[str, dict[str, Any]] = {}
         for name, value in settings.items():
             if name == "model":
@@ -75,12 +75,12 @@ class RunConfig:
                 stored.setdefault(self._part_of(name), {})[name] = value
         return self._merged(stored, "settings")
 
-    def changed_by(self, path: Path, *, model: str | None = None) -> "RunConfig":
-        """Returns this configuration with the fields that a YAML file holds, by part.
+    def updated_from_file(self, path: Path, *, model: str | None = None) -> "RunConfig":
+        """Returns a copy with the settings of a YAML file, by section.
 
         Args:
             path: The file.
-            model: The model, in place of the one that the file names.
+            model: Name of the model; overrides that of the file.
         """
         stored = read_parts(path)
         if model is not None:
@@ -88,7 +88,7 @@ class RunConfig:
         return self._merged(stored, str(path))
 
     def save(self, path: Path) -> None:
-        """Writes the whole configuration as YAML, by part."""
+        """Writes the complete configuration as YAML, by section."""
         parts = {name: asdict(part) for name, part in vars(self).items()}
         parts["model"] = {"name": self.model.name, **parts["model"]["config"]}
         plain = {
@@ -99,15 +99,15 @@ class RunConfig:
 
     @classmethod
     def load(cls, path: Path) -> "RunConfig":
-        """Returns the whole configuration in a YAML file; refuses unknown and missing fields."""
+        """Returns the configuration in a YAML file; unknown and missing fields are errors."""
         stored = read_parts(path)
         for name in ADDED:
-            # Run folders of gpo 0.6 and before do not have them.
+            # Run folders of gpo 0.6 and before lack them.
             stored.get("model", {}).setdefault(name, None)
         start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
         for part, known in start.names().items():
             for name in known:
-                # A default in its place could silently be another run.
+                # A default in its place could silently describe another run.
                 if name not in stored.get(part, {}):
                     raise ValueError(f"{path}: field `{part}.{name}` is missing.")
         known = start.names()["model"]
@@ -120,7 +120,7 @@ class RunConfig:
 
     @property
     def name(self) -> str:
-        """What the run is called when it is given no folder."""
+        """Default name of the run folder."""
         benchmark, data = self.data.benchmark, self.data.data
         if (benchmark is None) == (data is None):
             raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
@@ -132,16 +132,16 @@ class RunConfig:
 
     @property
     def learning_rate(self) -> float:
-        """The highest learning rate as given, else the usual one, a third of it for fine-tuning."""
+        """Peak learning rate; by default that of the model, a third of it for fine-tuning."""
         if self.optimizer.learning_rate is not None:
             return self.optimizer.learning_rate
-        usual = MODELS[self.model.name].learning_rate
-        return usual if self.optimizer.init is None else usual / 3
+        default = MODELS[self.model.name].learning_rate
+        return default if self.optimizer.init is None else default / 3
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
-        """Returns both values of every setting in which two runs differ, by the name of its flag."""
-        mine, theirs = self._flat(), other._flat()
-        pairs = {name: (mine.get(name), theirs.get(name)) for name in {**mine, **theirs}}
+        """Returns both values of every setting that differs between two runs, by name."""
+        left, right = self._flat(), other._flat()
+        pairs = {name: (left.get(name), right.get(name)) for name in {**left, **right}}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     def _flat(self) -> dict[str, Any]:
@@ -150,38 +150,40 @@ class RunConfig:
         return {**values, "model": name, **sizes}
 
     def names(self) -> dict[str, list[str]]:
-        """Returns the names of the fields of every part."""
-        known = {name: [one.name for one in fields(part)] for name, part in vars(self).items()}
-        return {**known, "model": ["name", *(one.name for one in fields(self.model.config))]}
+        """Returns the names of the fields of every section."""
+        names = {name: [f.name for f in fields(part)] for name, part in vars(self).items()}
+        return {**names, "model": ["name", *(f.name for f in fields(self.model.config))]}
 
     def _part_of(self, name: str) -> str:
         for part, known in self.names().items():
             if name in known and (part, name) != ("model", "name"):
                 return part
-        raise ValueError(f"`{name}` is no setting of a run of {self.model.name}.")
+        raise ValueError(
+            f"`{name}` is not a setting of a run of {self.model.name}: see gpo run --model "
+            f"{self.model.name} --help."
+        )
 
     def _merged(self, stored: dict[str, dict[str, Any]], where: str) -> "RunConfig":
-        """Returns this configuration with the fields of a mapping by part."""
+        """Returns a copy with the fields of a mapping by section."""
         changed: dict[str, Any] = {}
-        for name, given in stored.items():
+        for name, settings in stored.items():
             if name == "model":
-                changed[name] = self._merged_model(dict(given), where)
+                changed[name] = self._merged_model(dict(settings), where)
             else:
                 part = getattr(self, name)
-                changed[name] = replace(
-                    part, **check_fields(type(part), given, where, prefix=f"{name}.")
-                )
+                checked = check_fields(type(part), settings, where, prefix=f"{name}.")
+                changed[name] = replace(part, **checked)
         return replace(self, **changed)
 
-    def _merged_model(self, given: dict[str, Any], where: str) -> ModelConfig:
-        name = given.pop("name", self.model.name)
+    def _merged_model(self, settings: dict[str, Any], where: str) -> ModelConfig:
+        name = settings.pop("name", self.model.name)
         start = self.model if name == self.model.name else ModelConfig(name=name)
-        sizes = check_fields(type(start.config), given, where, prefix="model.")
+        sizes = check_fields(type(start.config), settings, where, prefix="model.")
         return replace(start, config=replace(start.config, **sizes))
 
 
 def read_parts(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns a YAML file of settings by part; says where a setting belongs that is in none."""
+    """Returns the settings in a YAML file by section; names the section of a misplaced one."""
     stored = read_yaml(path)
     if not isinstance(stored, dict):
         raise ValueError(f"{path}: must be a YAML mapping, got {type(stored).__name__}.")
@@ -194,7 +196,7 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
     if isinstance(model, dict) and model.get("name", "gpo") == "gpo" and "loss_center" in model:
         raise ValueError(
             f"{path} was written by gpo 0.2.0, which can open it; this version cannot: its default "
-            "model has particles that move, and no encoder."
+            "model has transport by particles, and no encoder."
         )
     task = stored.get("task")
     if isinstance(task, dict) and "time_features" in task:
@@ -203,53 +205,53 @@ def read_parts(path: Path) -> dict[str, dict[str, Any]]:
             "cannot open. It is now `forcings: {time_features: [day]}`."
         )
     parts = RunConfig().names()
-    for name, given in stored.items():
-        homes = [part for part, known in parts.items() if name in known]
-        if name not in parts or (homes and not isinstance(given, dict)):
-            advice = f" It belongs into a part: `{homes[0]}: {{{name}: ...}}`." if homes else ""
+    for name, section in stored.items():
+        homes = [part for part, names in parts.items() if name in names]
+        if name not in parts or (homes and not isinstance(section, dict)):
+            advice = f" It belongs to a section: `{homes[0]}: {{{name}: ...}}`." if homes else ""
             raise ValueError(f"{path}: field `{name}` is unknown.{advice}")
-        if not isinstance(given, dict):
-            raise ValueError(f"{path}: field `{name}` must be a mapping, got {given!r}.")
+        if not isinstance(section, dict):
+            raise ValueError(f"{path}: field `{name}` must be a mapping, got {section!r}.")
     return stored
 
 
 def _spelled(stored: Any) -> Any:
-    """Returns a mapping whose names are those of fields: flags have hyphens."""
+    """Replaces hyphens, as in flags, by underscores, as in fields."""
     if not isinstance(stored, dict):
         return stored
     return {str(name).replace("-", "_"): _spelled(value) for name, value in stored.items()}
 
 
 def _stem(data: str | tuple[str, ...] | None) -> str:
-    """Returns what a run of some files is called: the first of them, without signs of patterns."""
+    """Returns the name of the first file, without wildcards."""
     path = Path(data[0] if isinstance(data, tuple) else str(data))
     stem = path.stem.strip("*?[]_-. ")
     return stem or path.parent.name or "data"
 
 
 RECIPES: dict[str, dict[str, Any]] = {
-    # A first answer within minutes on a laptop.
+    # A first result within minutes on a laptop.
     "quick": {"budget_cpu": 240.0},
     "default": {},
     # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
     "paper": {"predict": "state", "schedule": "step", "batch_size": 16, "noise": 0.0},
 }
-"""What a preset sets for every model, where nothing else is said."""
+"""Settings of the presets, for all models."""
 
 
-def starting_point(
+def default_config(
     preset: str = "default",
     model: str | None = None,
     phase: str = "operator",
     benchmark: str | None = None,
 ) -> RunConfig:
-    """Returns the configuration that flags change.
+    """Returns the default configuration, which flags change.
 
     Args:
-        preset: quick, default or paper; paper has the paper's sizes of a benchmark, too.
-        model: The model; gpo when not given, or gpo-paper of the preset paper.
-        phase: What is learned.
-        benchmark: Whose sizes.
+        preset: quick, default or paper; paper has the published sizes for a benchmark.
+        model: Name of the model (None: gpo, or gpo-paper with the preset paper).
+        phase: operator or field.
+        benchmark: The benchmark, for the preset paper.
     """
     name = model or ("gpo-paper" if preset == "paper" or phase == "field" else "gpo")
     settings: dict[str, Any] = {"preset": preset, **RECIPES[preset]}
@@ -270,5 +272,5 @@ def _paper_sizes(model: str, benchmark: str | None) -> dict[str, int]:
     if not MODELS[model].is_operator:
         return {}
     names = ("hidden_dim", "num_layers", "num_heads", "num_gaussians")
-    known = {one.name for one in fields(MODELS[model].config)}
-    return {name: getattr(PRESETS[benchmark][1], name) for name in names if name in known}
+    present = {f.name for f in fields(MODELS[model].config)}
+    return {name: getattr(PRESETS[benchmark][1], name) for name in names if name in present}

@@ -1,4 +1,4 @@
-"""From a configuration to a trained model in a run folder."""
+"""Trains the model of a configuration in a run folder."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ from gpo.forecast.examples import (
     Example,
     collate,
     make_examples,
-    reading_ahead,
+    prefetch_settings,
 )
 from gpo.forecast.forecaster import Forecaster
 from gpo.parallel.partition import SitePartition
@@ -30,16 +30,16 @@ from gpo.parallel.processes import (
     check_restarts,
     global_rank,
     num_processes,
-    tells_of_lost_processes,
+    reports_lost_processes,
 )
 from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import KEY, RunCheckpoints, best_checkpoint, newest_checkpoint
 from gpo.training.config import RunConfig
-from gpo.training.initial import begin_with
+from gpo.training.initial import initialise_from
 from gpo.training.module import TrainingModule
 from gpo.training.progress import ProgressLine
-from gpo.training.rates import FRACTION, LEAST, find_rate
+from gpo.training.rates import FRACTION, MIN_BUDGET, find_rate
 from gpo.training.run_folder import Run, TrainingRecord
 from gpo.training.setup import new_forecaster, split_of
 
@@ -54,17 +54,18 @@ def train(
     is_quiet: bool = False,
     logs_tensorboard: bool = False,
 ) -> Forecaster:
-    """Trains a model, or resumes training, and returns the best one; a run folder keeps it.
+    """Trains a model, or resumes training, and returns the best one, also saved in the run folder.
 
     Args:
-        data: What to learn from, as `open_data` returns it.
-        config: Which model, and how it is trained.
-        out: The run folder: new, or one of the same configuration or a smaller budget, which goes
-            on. One that is finished is read.
-        devices: Processes that train together; `torchrun` has the last word.
-        space_shards: How many of them share the sites of a sample; the others share batches.
-        is_quiet: Without a progress bar, for logs.
-        logs_tensorboard: Whether TensorBoard gets the losses too.
+        data: The data set, as `open_data` returns it.
+        config: The configuration of model and training.
+        out: The run folder. An existing one is resumed if its configuration is the same, except
+            for a smaller budget; a finished one is loaded.
+        devices: Number of processes or GPUs; `torchrun` overrides it.
+        space_shards: Number of processes that share the points of a sample; the others share
+            batches.
+        is_quiet: Whether to hide the progress bar.
+        logs_tensorboard: Whether to log to TensorBoard as well.
     """
     run = Run(Path(out))
     check_restarts()
@@ -79,7 +80,7 @@ def train(
         with run.lock():
             return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
     except Exception:
-        # What ends before its first checkpoint must not stand in the way of a corrected command.
+        # A failure before the first checkpoint must not block a corrected command.
         if is_new and not run.has_progress():
             shutil.rmtree(run.folder, ignore_errors=True)
         raise
@@ -94,13 +95,13 @@ def _fit(
     is_quiet: bool,
     logs_tensorboard: bool,
 ) -> Forecaster:
-    """Trains in a folder that no other process trains in."""
+    """Trains in a locked run folder."""
     split = split_of(data, config)
     lightning.seed_everything(config.optimizer.seed, verbose=False)
     forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or global_rank() > 0)
     world = num_processes(devices, space_shards)
     if space_shards > 1:
-        # Refuses models that cannot, before anything starts.
+        # Raises an error early for models that do not support it.
         forecaster.share_sites(SINGLE_PROCESS)
     rank, groups = global_rank() // space_shards, world // space_shards
     sites = data.geometry()
@@ -112,10 +113,11 @@ def _fit(
     batch_size, accumulate = config.optimizer.batch_size, config.optimizer.accumulate
     order = EpochShuffle(len(training), config.optimizer.seed)
     batches = Batches(order, batch_size, rank=rank, world=groups)
-    ahead = reading_ahead(training)
+    ahead = prefetch_settings(training)
     loader = DataLoader(training, batch_sampler=batches, collate_fn=collate, **ahead)
-    mine = torch.utils.data.Subset(validation, range(rank, len(validation), groups))
-    validation_loader = DataLoader(mine, max(1, batch_size // groups), collate_fn=collate, **ahead)
+    subset = torch.utils.data.Subset(validation, range(rank, len(validation), groups))
+    size = max(1, batch_size // groups)
+    validation_loader = DataLoader(subset, size, collate_fn=collate, **ahead)
     budget = Budget(config, num_steps=config.budget.epochs * -(-len(loader) // accumulate))
     module = TrainingModule(forecaster, config, budget, partition)
     checkpoints = RunCheckpoints(run.checkpoints, batches)
@@ -127,11 +129,11 @@ def _fit(
         _prepare(module, loader, world)
     if newest is None or not _has_ended(newest, config):
         trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)
-        with _without_advice(), tells_of_lost_processes(world, lambda: _newest_name(run)):
+        with _without_advice(), reports_lost_processes(world, lambda: _newest_name(run)):
             try:
                 trainer.fit(module, loader, validation_loader, ckpt_path=newest, weights_only=True)
             except SystemExit as stopped:
-                # Lightning turns Ctrl-C into an exit of its own.
+                # Lightning turns Ctrl-C into `SystemExit`.
                 raise KeyboardInterrupt from stopped
     if space_shards > 1:
         forecaster.share_sites(SINGLE_PROCESS)
@@ -144,17 +146,17 @@ def _fit(
 
 
 def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) -> None:
-    """Begins with the parameters of another run, and finds the learning rate, where that is due."""
+    """Initialises weights from another run and runs the range test, if configured."""
     config = module.config
     if config.optimizer.init is not None:
-        module.tell(begin_with(module.forecaster, Path(config.optimizer.init)))
+        module.tell(initialise_from(module.forecaster, Path(config.optimizer.init)))
         module.remember_start()
     seconds = config.budget.budget_cpu or 0.0
-    # Processes would count their time differently.
-    if config.optimizer.learning_rate is not None or seconds < LEAST or world > 1:
+    # Processes would measure different times.
+    if config.optimizer.learning_rate is not None or seconds < MIN_BUDGET or world > 1:
         return
     started = process_time()
-    module.budget.rate, told = find_rate(
+    module.budget.rate, message = find_rate(
         module.forecaster,
         loader,
         module.loss_of,
@@ -163,37 +165,37 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
         seconds=FRACTION * seconds,
     )
     module.budget.spent_before = process_time() - started
-    module.tell(told)
+    module.tell(message)
 
 
 def _newest_name(run: Run) -> str | None:
-    """Returns the path of the checkpoint that a run goes on from, for a message."""
+    """Returns the path of the newest checkpoint, for a message."""
     path = newest_checkpoint(run)
     return None if path is None else str(path)
 
 
 def _has_ended(checkpoint: Path, config: RunConfig) -> bool:
-    """Tells whether a checkpoint is the end of a run with this budget."""
+    """Returns whether a checkpoint is the end of a run with this budget."""
     stored = torch.load(checkpoint, weights_only=True, map_location="cpu")["run"]
     return bool(stored["reason"]) and stored["limits"] == vars(config.budget)
 
 
 def _finish(run: Run, forecaster: Forecaster, config: RunConfig) -> None:
-    """Keeps the model and marks the run as finished; scores of a model before it are dropped."""
+    """Saves the model and marks the run as finished; deletes results of an earlier model."""
     newest = newest_checkpoint(run)
     assert newest is not None
     last = torch.load(newest, weights_only=True, map_location="cpu")
-    kept, stored = last["callbacks"][KEY], last["run"]
+    best, stored = last["callbacks"][KEY], last["run"]
     for path in (run.results_file, run.report_file):
         path.unlink(missing_ok=True)
     forecaster.save(run.model_folder)
-    best_epoch = kept["best_epoch"]
+    best_epoch = best["best_epoch"]
     TrainingRecord(
         is_finished=True,
         reason=stored["reason"],
         limits=vars(config.budget),
         learning_rate=stored["rate"],
-        best_score=kept["best_score"],
+        best_score=best["best_score"],
         best_epoch=None if best_epoch is None else best_epoch + 1,
         epochs=last["epoch"] + 1,
         steps=last["global_step"],
@@ -204,17 +206,17 @@ def _finish(run: Run, forecaster: Forecaster, config: RunConfig) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Leaves out what Lightning and torch warn of and what is meant here."""
+    """Hides warnings of Lightning and torch about intended behaviour."""
     with warnings.catch_warnings():
-        # Advice about worker processes: data in memory needs none, other data one.
+        # In-memory data needs no worker processes, other data one.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        # Lightning walks batches in a way that torch will drop.
+        # Lightning uses a deprecated function of torch.
         warnings.filterwarnings("ignore", message=".*treespec.*", category=FutureWarning)
-        # What is logged was made one over all processes already.
+        # Logged values are already reduced over processes.
         warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
-        # That a run goes on in its own folder is what we want.
+        # Resumed runs write to their own folder.
         warnings.filterwarnings("ignore", message=".*Checkpoint directory.*exists.*")
-        # The order of batches goes on where a checkpoint within an epoch says.
+        # Our batch sampler resumes in the middle of an epoch.
         warnings.filterwarnings("ignore", message=".*ended before the epoch ended.*")
         yield
 

@@ -1,8 +1,7 @@
-"""Fine-tuning: parameters of a trained run that a new model begins with, as far as they fit.
+"""Fine-tuning: initialises a model with the matching parameters of a trained run.
 
-Parameters are matched by name and shape. Inputs and outputs of our operator are matched by the
-names of variables, its filters by wave numbers, so that data of another resolution, region or
-with more variables may follow.
+Parameters are matched by name and shape; input and output channels by variable, and filters by wave
+number, so that the new data may have another resolution or region, or more variables.
 """
 
 from collections.abc import Sequence
@@ -16,49 +15,44 @@ from gpo.model.mode_filter import ModeFilter
 from gpo.settings_files import CheckpointError
 from gpo.training.run_folder import Run
 
-SHOWN = 6
-"""Names of parameters that do not fit, of which so many are told."""
+MAX_NAMES = 6
+"""Maximum number of parameter names in a message."""
 
 
 @torch.no_grad()
-def begin_with(forecaster: Forecaster, folder: Path) -> str:
-    """Takes over all that fits of a trained run, and returns in words what that is.
+def initialise_from(forecaster: Forecaster, folder: Path) -> str:
+    """Copies all matching parameters of a trained run; returns a summary.
 
     Args:
-        forecaster: A new model with its task.
+        forecaster: The new model.
         folder: The run folder.
     """
     origin = Forecaster.load(Run(folder).trained_model())
-    source, target = _named(origin), _named(forecaster)
+    source, target = origin.model.state_dict(), forecaster.model.state_dict()
     filters = _filters(origin), _filters(forecaster)
     whole, parts, left = [], [], []
     for name, value in target.items():
-        found = source.get(name)
-        if found is not None and _is_the_same(name, value, found, origin, forecaster, filters):
-            value.copy_(found)
+        old = source.get(name)
+        if old is not None and _is_the_same(name, value, old, origin, forecaster, filters):
+            value.copy_(old)
             whole.append(name)
-        elif found is not None and _take_part(name, value, found, origin, forecaster, filters):
+        elif old is not None and _copy_part(name, value, old, origin, forecaster, filters):
             parts.append(name)
         else:
             left.append(name)
     if not whole and not parts:
         raise CheckpointError(
-            f"{folder}: nothing of its {origin.model.name} fits a new "
-            f"{forecaster.model.name}. Choose the same --model and sizes."
+            f"{folder}: no parameter of its {origin.model.name} matches the new "
+            f"{forecaster.model.name}. Use the same --model and sizes."
         )
-    told = f"begins with {len(whole)} of {len(target)} parameters of {folder}"
+    message = f"initialised {len(whole)} of {len(target)} parameters from {folder}"
     if parts:
-        told += f", and with a part of {len(parts)} ({_listed(parts)})"
-    return told + (f"; new are {len(left)} ({_listed(left)})" if left else "")
-
-
-def _named(forecaster: Forecaster) -> dict[str, Tensor]:
-    """Returns parameters and buffers by name."""
-    return forecaster.model.state_dict()
+        message += f", and {len(parts)} in part ({_listed(parts)})"
+    return message + (f"; {len(left)} are new ({_listed(left)})" if left else "")
 
 
 def _filters(forecaster: Forecaster) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of all filters of modes by the names of their parameters."""
+    """Returns the shapes of all mode filters by the names of their parameters."""
     named = forecaster.model.named_modules()
     return {f"{name}.packets": part.shape for name, part in named if isinstance(part, ModeFilter)}
 
@@ -66,73 +60,77 @@ def _filters(forecaster: Forecaster) -> dict[str, tuple[int, ...]]:
 def _is_the_same(
     name: str,
     value: Tensor,
-    found: Tensor,
+    old: Tensor,
     origin: Forecaster,
     forecaster: Forecaster,
     filters: tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]],
 ) -> bool:
     """Returns whether a parameter has the same shape, and its entries the same meaning."""
-    if found.shape != value.shape or filters[0].get(name) != filters[1].get(name):
+    if old.shape != value.shape or filters[0].get(name) != filters[1].get(name):
         return False
     if name == "lift.linear.weight":
         return _channels(origin.task) == _channels(forecaster.task)
     if name.endswith("features.frequencies"):
-        # Along an axis that closes on itself features have whole turns.
-        is_closed = (value == value.round()).all(0)
-        return bool((found == found.round())[:, is_closed].all())
+        # Frequencies along periodic axes are integers.
+        is_periodic = (value == value.round()).all(0)
+        return bool((old == old.round())[:, is_periodic].all())
     if name.rpartition(".")[0] == _last_linear(forecaster.model):
         return origin.task.outputs == forecaster.task.outputs
     return True
 
 
-def _take_part(
+def _copy_part(
     name: str,
     value: Tensor,
-    found: Tensor,
+    old: Tensor,
     origin: Forecaster,
     forecaster: Forecaster,
     filters: tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]],
 ) -> bool:
-    """Takes over the matching part of a parameter of another shape, where there is one."""
+    """Copies the matching part of a parameter of another shape; returns whether there is one."""
     if name in filters[0] and name in filters[1]:
-        return _take_waves(value, found, filters[0][name], filters[1][name])
+        return _copy_waves(value, old, filters[0][name], filters[1][name])
     layer = name.rpartition(".")[0]
     if name == "lift.linear.weight":
-        old, new = _channels(origin.task), _channels(forecaster.task)
-        rest = value.shape[1] - len(new)
-        if found.shape[1] - len(old) != rest or len(found) != len(value):
+        old_keys, keys = _channels(origin.task), _channels(forecaster.task)
+        rest = value.shape[1] - len(keys)
+        if old.shape[1] - len(old_keys) != rest or len(old) != len(value):
             return False
-        # Variables come first, features of the position follow.
-        value[:, len(new) :] = found[:, len(old) :]
-        return _take_rows(value.T, found.T, old, new)
+        # Position features follow the variables.
+        value[:, len(keys) :] = old[:, len(old_keys) :]
+        return _copy_rows(value.T, old.T, old_keys, keys)
     is_last = layer == _last_linear(forecaster.model)
-    if is_last and found.shape[1:] == value.shape[1:]:
-        return _take_rows(value, found, origin.task.outputs, forecaster.task.outputs)
+    if is_last and old.shape[1:] == value.shape[1:]:
+        return _copy_rows(value, old, origin.task.outputs, forecaster.task.outputs)
     return False
 
 
-def _take_rows(value: Tensor, found: Tensor, old: Sequence[object], new: Sequence[object]) -> bool:
-    """Copies the rows of what both have; new ones begin small, so that they disturb little."""
-    for row, key in enumerate(new):
-        if key in old:
-            value[row] = found[old.index(key)]
+def _copy_rows(
+    value: Tensor, old: Tensor, old_keys: Sequence[object], keys: Sequence[object]
+) -> bool:
+    """Copies the rows of common keys; the others are scaled down, to disturb little at first."""
+    for row, key in enumerate(keys):
+        if key in old_keys:
+            value[row] = old[old_keys.index(key)]
         else:
             value[row] *= 0.1
-    return any(key in old for key in new)
+    return any(key in old_keys for key in keys)
 
 
-def _take_waves(value: Tensor, found: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    """Copies what both have of wave numbers: from -K to K along all axes but the last, 0 to K."""
-    if value.shape[:2] != found.shape[:2] or len(old) != len(new):
+def _copy_waves(
+    value: Tensor, old: Tensor, old_shape: tuple[int, ...], shape: tuple[int, ...]
+) -> bool:
+    """Copies common wave numbers: -K to K along all axes but the last, which has 0 to K."""
+    if value.shape[:2] != old.shape[:2] or len(old_shape) != len(shape):
         return False
-    mine, theirs = [slice(None)] * 2, [slice(None)] * 2
-    for axis, (before, now) in enumerate(zip(old, new, strict=True)):
+    target, source = [slice(None)] * 2, [slice(None)] * 2
+    for axis, (before, now) in enumerate(zip(old_shape, shape, strict=True)):
         count = min(before, now)
-        is_last = axis == len(old) - 1
-        mine.append(_centered(now, count, is_last))
-        theirs.append(_centered(before, count, is_last))
-    whole = torch.zeros_like(value).unflatten(2, new)
-    whole[tuple(mine)] = found.unflatten(2, old)[tuple(theirs)]
+        is_last = axis == len(old_shape) - 1
+        target.append(_centered(now, count, is_last))
+        source.append(_centered(before, count, is_last))
+    whole = torch.zeros_like(value).unflatten(2, shape)
+    whole[tuple(target)] = old.unflatten(2, old_shape)[tuple(source)]
     value.copy_(whole.flatten(2))
     return True
 
@@ -143,18 +141,18 @@ def _centered(size: int, count: int, is_last: bool) -> slice:
 
 
 def _channels(task: Task) -> list[tuple[int, str]]:
-    """Returns what every input channel is: how many frames ago, and which variable."""
+    """Returns the age, in frames, and the variable of every input channel."""
     ages = range(task.history - 1, -1, -1)
     return [(age, name) for age in ages for name in task.inputs]
 
 
 def _last_linear(model: nn.Module) -> str:
-    """Returns the name of the layer that makes the outputs of our operator."""
+    """Returns the name of the output layer of an operator, empty for other models."""
     named = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     decoders = [name for name in named if "decoder." in name]
     return decoders[-1] if decoders else ""
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

@@ -1,4 +1,4 @@
-"""The task as Lightning sees it; Lightning does the loop."""
+"""The Lightning module of training."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,14 +21,14 @@ from gpo.parallel.shard import join_neighbours
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import BEST, RunCheckpoints
 from gpo.training.config import RunConfig
-from gpo.training.divergence import MOST, DivergenceWatch
+from gpo.training.divergence import MAX_RETURNS, DivergenceDetector
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
 from gpo.visible_text import visible
 
 
 class TrainingModule(lightning.LightningModule):
-    """Minimises the losses on normalised data; scores in the units of the data."""
+    """Minimises losses on normalised data; validation scores are in the units of the data."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class TrainingModule(lightning.LightningModule):
         self.forecaster, self.config = forecaster, config
         self.budget, self.partition = budget, partition
         self.loss_weights, self.progress = LossWeights.of(config.model.config), 0.0
-        self.watch, self.events = DivergenceWatch(), list[str]()
+        self.watch, self.events = DivergenceDetector(), list[str]()
         self.reason = ""
-        """Why training ended; empty while it goes on."""
+        """Why training ended; empty until then."""
         self._patience_from = -1
         self._gradient_norm = 0.0
         self.remember_start()
 
     def remember_start(self) -> None:
-        """Keeps the parameters of now: where training goes back to while there are none better."""
+        """Stores the present weights, the fallback if training diverges before the first score."""
         self._start = {name: value.clone() for name, value in self.state_dict().items()}
 
     def loss_of(self, forecaster: Forecaster, batch: Example) -> Tensor:
-        """Returns the loss of one step of a model like this one, without noise."""
+        """Returns the one-step training loss without noise, for the range test."""
         relative_to = self.config.optimizer.relative_to
         return training_losses(
             forecaster, batch, weights=self.loss_weights, relative_to=relative_to
@@ -61,26 +61,26 @@ class TrainingModule(lightning.LightningModule):
 
     @property
     def checkpoints(self) -> RunCheckpoints:
-        """What keeps the best weights."""
-        found = self.trainer.checkpoint_callback
-        assert isinstance(found, RunCheckpoints)
-        return found
+        """The callback that writes checkpoints."""
+        callback = self.trainer.checkpoint_callback
+        assert isinstance(callback, RunCheckpoints)
+        return callback
 
     def tell(self, event: str) -> None:
-        """Says in one line what happened, and keeps it for the report."""
+        """Prints an event and stores it for the report."""
         self.events.append(event)
         if global_rank() == 0:
             Console(soft_wrap=True, highlight=False).print(visible(event), markup=False)
 
     def on_fit_start(self) -> None:
-        """Joins the processes that share sites with this one."""
+        """Joins the processes that share points with this one."""
         if self.partition.count == 1:
             return
         shard = join_neighbours(self.device.type, self.trainer.world_size, self.partition.count)
         self.forecaster.share_sites(shard, self.partition)
 
     def training_step(self, batch: Example, index: int) -> Tensor:
-        """Returns the total loss; every term is logged by name."""
+        """Returns the total loss and accumulates all terms for the log."""
         self._seed(index)
         losses = training_losses(
             self.forecaster,
@@ -91,67 +91,67 @@ class TrainingModule(lightning.LightningModule):
             weights=self.loss_weights,
             relative_to=self.config.optimizer.relative_to,
         )
-        # What is not finite reaches all processes through the gradients, which are left out then.
+        # A non-finite loss reaches all processes through the gradients, and the step is skipped.
         self._latest = {name: loss.detach() for name, loss in losses.items()}
         if bool(losses["total"].isfinite()):
             self._losses.add(losses, len(batch.target))
         return losses["total"]
 
     def on_train_epoch_start(self) -> None:
-        """Begins to add up losses."""
+        """Resets the mean losses."""
         self._losses = ExampleMeans()
 
     def on_train_epoch_end(self) -> None:
-        """Logs the mean of every loss, goes back where training went wrong, or ends it."""
+        """Logs mean losses; returns to the best weights after divergence, or ends training."""
         means = self._losses.of_all(self.trainer.strategy)
         self.log_dict({f"train/{name}": mean for name, mean in means.items()})
         score, best = float(self.trainer.callback_metrics[SCORE]), self.checkpoints.best_score
-        wrong = self.watch.after_epoch(score, best, float(means.get("total", torch.inf)))
-        if wrong:
-            self._go_back(wrong)
-        self.checkpoints.is_lost = bool(wrong)
+        problem = self.watch.after_epoch(score, best, float(means.get("total", torch.inf)))
+        if problem:
+            self._recover(problem)
+        self.checkpoints.is_lost = bool(problem)
         if self.checkpoints.is_better(score):
             self._patience_from = self.current_epoch
-        self._end_where_due()
+        self._end_if_due()
 
-    def _end_where_due(self) -> None:
-        """Ends training after the last epoch, or where a low learning rate improves nothing."""
+    def _end_if_due(self) -> None:
+        """Ends training at a limit, or without improvement at a low learning rate."""
         patience, num_epochs = self.config.budget.patience, self.config.budget.epochs
         self.reason = self.budget.reason(self.global_step, self._spent())
         if not self.reason and self.current_epoch + 1 >= num_epochs:
             self.reason = f"{num_epochs} epochs are done"
         if not self.reason and self.current_epoch - self._patience_from >= patience:
-            told = f"no better validation score for {patience} epochs"
+            message = f"no better validation score for {patience} epochs"
             if self.budget.has_come_down(self.progress):
-                self.reason = told
-                self.tell(f"stopped after epoch {self.current_epoch + 1}: {told} (--patience)")
+                self.reason = message
+                self.tell(f"stopped after epoch {self.current_epoch + 1}: {message} (--patience)")
             else:
-                self._return_to_best(f"epoch {self.current_epoch + 1}: {told} (--patience)")
+                self._return_to_best(f"epoch {self.current_epoch + 1}: {message} (--patience)")
         self.trainer.should_stop = bool(self.reason)
 
-    def go_on(self) -> None:
-        """Takes up a run that had ended, with more budget."""
+    def _continue(self) -> None:
+        """Continues a finished run with a larger budget."""
         self.reason, self._patience_from = "", self.current_epoch
         self.budget.warm_from = (self.global_step, self.progress)
         rate = self.budget.learning_rate(self.global_step + 10**9, self.progress)
         self.tell(
-            f"goes on after epoch {self.current_epoch} from the last weights; the learning rate "
-            f"rises to {rate:.3g}, where the larger budget has it by now, and falls from there"
+            f"continues after epoch {self.current_epoch} from the last weights; the learning rate "
+            f"rises to {rate:.3g}, its value on the schedule of the larger budget"
         )
 
-    def _go_back(self, wrong: str) -> None:
-        """Counts a divergence, and returns from it; too many in a row are an error."""
+    def _recover(self, problem: str) -> None:
+        """Returns to the best weights after divergence; too many in a row are an error."""
         self.watch.returned()
-        if self.watch.num_returns > MOST:
+        if self.watch.num_returns > MAX_RETURNS:
             raise ValueError(
-                f"Training diverged {MOST} times in a row; at last {wrong} at step "
+                f"Training diverged {MAX_RETURNS} times in a row; last, {problem} at step "
                 f"{self.global_step} ({self._spell(self._latest)}). The last good checkpoint is "
-                "kept; a new run with a lower --learning-rate may do better."
+                "kept. Start a new run with a lower --learning-rate."
             )
-        self._return_to_best(f"epoch {self.current_epoch + 1}, step {self.global_step}: {wrong}")
+        self._return_to_best(f"epoch {self.current_epoch + 1}, step {self.global_step}: {problem}")
 
-    def _return_to_best(self, told: str) -> None:
-        """Returns to the best weights, or those of the start, at a smaller learning rate."""
+    def _return_to_best(self, cause: str) -> None:
+        """Restores the best weights, or the initial ones, and lowers the learning rate."""
         best_epoch, rate = self.checkpoints.best_epoch, self.budget.rate
         stored = {"state_dict": self._start, "current_model_state": self._start}
         stored["averaging_state"] = {"n_averaged": torch.tensor(0)}
@@ -164,17 +164,17 @@ class TrainingModule(lightning.LightningModule):
                 callback.on_load_checkpoint(self.trainer, self, stored)
         optimizer = self.trainer.optimizers[0]
         optimizer.zero_grad()
-        # Moments of a path that was left would lead there again.
+        # The old moments would lead to divergence again.
         optimizer.state.clear()
         self.budget.shrink()
         self._gradient_norm = 0.0
-        # Losses from before would count against the weights that are back.
+        # Earlier losses do not belong to the restored weights.
         self._losses = ExampleMeans()
         self.budget.warm_from = (self.global_step, self.progress)
         self._patience_from = max(self._patience_from, self.current_epoch)
         weights = "the start" if best_epoch is None else f"epoch {best_epoch + 1}"
         self.tell(
-            f"{told}; back to the weights of {weights}, learning rate {rate:.3g} -> "
+            f"{cause}; back to the weights of {weights}, learning rate {rate:.3g} -> "
             f"{self.budget.rate:.3g}"
         )
 
@@ -184,10 +184,10 @@ class TrainingModule(lightning.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips gradients by their norm; leaves out a step where they are not finite."""
+        """Clips gradients by norm; skips the step if they are not finite."""
         assert gradient_clip_val is not None
         norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
-        # Half precision has a scale of its own, which finds its size by steps that are left out.
+        # With half precision the gradient scaler skips steps to find its scale.
         is_finite = bool(norm.isfinite())
         if is_finite or self.config.optimizer.precision != "16-mixed":
             self._gradient_norm = float(norm)
@@ -195,15 +195,15 @@ class TrainingModule(lightning.LightningModule):
                 optimizer.zero_grad()
 
     def _seed(self, index: int) -> None:
-        """Sets a seed for every step: a run that was killed draws the same numbers when it goes on."""
+        """Seeds every step, so that a resumed run draws the same random numbers."""
         seed = hash((self.config.optimizer.seed, self.global_step, index, self.global_rank))
-        # Not `torch.manual_seed`: it writes down where it is called from, which takes 2 ms.
+        # `torch.manual_seed` would take 2 ms, because it records its caller.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
     def _noise(self, batch: Example, index: int) -> Tensor | None:
-        """Returns the noise of a step, the same however many processes share the batch."""
+        """Returns the noise of a step, independent of the number of processes."""
         size = self.config.optimizer.noise_on(is_forecast=self.forecaster.task.lead > 0)
         if size == 0:
             return None
@@ -214,7 +214,7 @@ class TrainingModule(lightning.LightningModule):
         seeds = [hash((*key, first + stride * row)) for row in range(len(batch.frames))]
         fraction, sizes = self.config.optimizer.noise_fraction, size
         if self.forecaster.task.predict == "increment":
-            # Noise that hides what is predicted teaches nothing.
+            # Noise larger than the increment would hide the signal.
             sizes = self.forecaster.increment_scale.clamp(max=size).float().cpu()
         return draw_noise(
             batch, size=sizes, fraction=fraction, seeds=seeds, partition=self.partition
@@ -225,37 +225,37 @@ class TrainingModule(lightning.LightningModule):
         return ", ".join(f"{name} {value.item():.3g}" for name, value in losses.items())
 
     def validation_step(self, batch: Example, index: int) -> None:
-        """Takes the relative L2 error after inverse normalisation."""
+        """Accumulates the relative L2 error in the units of the data."""
         prediction = self.forecaster(batch.frames, batch.coords, weights=batch.site_weights)
         score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.shard)
         self._scores.add({SCORE: score}, len(batch.target))
 
     def on_validation_epoch_start(self) -> None:
-        """Begins to add up scores."""
+        """Resets the mean score."""
         self._scores = ExampleMeans()
 
     def on_validation_epoch_end(self) -> None:
-        """Logs the score over the examples of all processes, and what it cost to get there."""
+        """Logs the mean score over all processes, and the CPU time so far."""
         self.log_dict(self._scores.of_all(self.trainer.strategy))
         self.log(SPENT, self._spent())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Returns AdamW; the learning rate follows the budget."""
-        # In one pass over all weights, where none is complex and gradients come unscaled.
-        is_plain = not any(weights.is_complex() for weights in self.parameters())
+        """Returns AdamW; `on_train_batch_start` sets the learning rate."""
+        # The fused kernel supports neither complex weights nor our scaled gradients.
+        is_real = not any(weights.is_complex() for weights in self.parameters())
         return torch.optim.AdamW(
             self.parameters(),
             lr=self.config.learning_rate,
             weight_decay=self.config.optimizer.weight_decay,
-            fused=is_plain and self.config.optimizer.precision == "32-true",
+            fused=is_real and self.config.optimizer.precision == "32-true",
         )
 
     def on_train_start(self) -> None:
-        """Starts to count CPU seconds; takes up a run that had ended."""
+        """Starts the clock; continues a finished run if the budget has grown."""
         self.budget.start()
         self._measure_progress()
         if self.reason:
-            self.go_on()
+            self._continue()
 
     def on_train_batch_start(self, batch: Example, batch_idx: int) -> None:
         """Sets the learning rate."""
@@ -264,41 +264,41 @@ class TrainingModule(lightning.LightningModule):
             group["lr"] = rate
 
     def on_train_batch_end(self, outputs: Any, batch: Example, batch_idx: int) -> None:
-        """Goes back where training went wrong; ends the run where the budget is used up."""
+        """Handles divergence, the end of the budget and checkpoints within an epoch."""
         loss, clip = float(self._latest["total"]), self.config.optimizer.clip
-        wrong = self.watch.after_step(loss, self._gradient_norm, clip)
-        spent, num_wrong = self._over_all(self.budget.spent, float(bool(wrong)))
+        problem = self.watch.after_step(loss, self._gradient_norm, clip)
+        spent, num_problems = self._over_all(self.budget.spent, float(bool(problem)))
         self.progress = self.budget.progress(self.global_step, spent)
-        if num_wrong:
-            self._go_back(wrong or "another process met a loss that is not finite")
+        if num_problems:
+            self._recover(problem or "the loss of another process is not finite")
         if self.progress >= 1:
-            # One more validation follows.
+            # Lightning validates once more.
             self.trainer.should_stop = True
         else:
             self.checkpoints.write_within_epoch(self.trainer)
 
     def on_train_end(self) -> None:
-        """Says so where the budget was not kept."""
-        sentence = self.budget.overshoot(self.global_step, self._spent())
-        if sentence is not None:
-            self.tell(sentence)
+        """Reports a budget that was exceeded."""
+        message = self.budget.overshoot(self.global_step, self._spent())
+        if message is not None:
+            self.tell(message)
 
     def _measure_progress(self) -> None:
         self.progress = self.budget.progress(self.global_step, self._spent())
 
     def _spent(self) -> float:
-        """Returns the CPU seconds of all processes, so that they agree about the end."""
+        """Returns the CPU seconds of all processes, so that all stop at the same step."""
         return self._over_all(self.budget.spent)[0]
 
     def _over_all(self, *numbers: float) -> tuple[float, ...]:
-        """Returns the sums of numbers over all processes."""
+        """Returns sums over all processes."""
         if self.trainer.world_size == 1:
             return numbers
-        together = torch.tensor(numbers, device=self.device)
-        return tuple(self.trainer.strategy.reduce(together, reduce_op="sum").tolist())
+        local = torch.tensor(numbers, device=self.device)
+        return tuple(self.trainer.strategy.reduce(local, reduce_op="sum").tolist())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keeps the CPU seconds spent, and what else it takes to go on as if never interrupted."""
+        """Saves everything that an exact continuation needs."""
         checkpoint["cpu_seconds"] = self.budget.spent
         checkpoint["run"] = {
             "rate": self.budget.rate,
@@ -313,38 +313,38 @@ class TrainingModule(lightning.LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Goes on where the last sitting ended."""
+        """Restores the state of the last session."""
         stored = checkpoint["run"]
         self.budget.spent_before = float(checkpoint["cpu_seconds"])
         self.budget.rate, self.budget.warm_from = stored["rate"], tuple(stored["warm_from"])
         self.budget.shrunk = stored.get("shrunk", 1.0)
-        self.watch, self.events = DivergenceWatch(**stored["watch"]), list(stored["events"])
+        self.watch, self.events = DivergenceDetector(**stored["watch"]), list(stored["events"])
         self.reason, self._patience_from = stored["reason"], stored["patience_from"]
         self._losses = ExampleMeans(*stored["losses"])
 
 
 class ExampleMeans:
-    """Adds up numbers by name, over batches and processes of unequal size.
+    """Means by name over batches and processes of unequal size.
 
-    Lightning's own means cost a step of a small model a tenth of its time.
+    Lightning's own means take a tenth of the time of a step of a small model.
     """
 
     def __init__(self, names: Sequence[str] = (), sums: Tensor | None = None) -> None:
         self._names, self._sums = tuple(names), sums
 
     def state(self) -> tuple[tuple[str, ...], Tensor | None]:
-        """Returns what the constructor takes."""
+        """Returns the arguments of the constructor."""
         return self._names, self._sums
 
     def add(self, values: dict[str, Tensor], num_examples: int) -> None:
-        """Counts the means of a batch, the same names every time."""
+        """Adds the means of a batch, always with the same names."""
         self._names = tuple(values)
         row = torch.stack([*values.values(), next(iter(values.values())).new_ones(())])
-        more = num_examples * row.detach()
-        self._sums = more if self._sums is None else self._sums.to(more) + more
+        row = num_examples * row.detach()
+        self._sums = row if self._sums is None else self._sums.to(row) + row
 
     def of_all(self, strategy: Strategy) -> dict[str, Tensor]:
-        """Returns the means over the examples of all processes; nothing where there were none."""
+        """Returns the means over all processes; empty if nothing was added."""
         if self._sums is None:
             return {}
         sums = strategy.reduce(self._sums, reduce_op="sum")

@@ -1,8 +1,7 @@
-"""What a training step minimises, for any model: one step ahead, or several on its own forecasts.
+"""Training losses of any model, over one step or an autoregressive rollout, and input noise.
 
-Noise on inputs lets a model meet errors before its own forecasts are its input. A fraction of the
-examples gets it: a model tells the two apart, steadies what is noisy and stays accurate on what is
-clean.
+Input noise prepares a model for the errors of its own forecasts. Only a fraction of the examples
+gets noise, so that the model also stays accurate on clean inputs.
 """
 
 from collections.abc import Iterable
@@ -28,16 +27,16 @@ def training_losses(
     weights: LossWeights = LossWeights(),
     relative_to: Literal["state", "change"] = "state",
 ) -> dict[str, Tensor]:
-    """Returns every loss by name, a mean over the steps, and their weighted sum as `total`.
+    """Returns every loss by name, averaged over the steps, and their weighted sum as `total`.
 
     Args:
         forecaster: The model in training.
         batch: Examples with at least `num_steps` targets.
-        num_steps: Steps to take, each on the forecasts of those before.
-        pushforward: Whether only the last step counts and no gradient reaches those before.
-        noise: What is added to the normalised input.
-        weights: How the losses add up.
-        relative_to: What errors are measured by: the next state, or the true change to it.
+        num_steps: Number of autoregressive steps.
+        pushforward: Whether to take loss and gradient of the last step only.
+        noise: Noise that is added to the normalised input.
+        weights: Weights of the losses.
+        relative_to: Denominator of relative errors: the target state, or the true change to it.
     """
     values = forecaster.normalised_input(batch.frames)
     state = forecaster.normalised(batch.fields[:, -1]) if relative_to == "change" else None
@@ -48,7 +47,7 @@ def training_losses(
         is_last = step == num_steps - 1
         target = forecaster.normalised(batch.targets[:, step])
         with torch.set_grad_enabled(torch.is_grad_enabled() and (is_last or not pushforward)):
-            losses, prediction = _one_step(forecaster, values, batch, target, state, weights)
+            losses, prediction = _step_losses(forecaster, values, batch, target, state, weights)
         if is_last or not pushforward:
             steps.append(losses)
         if not is_last:
@@ -61,7 +60,7 @@ def training_losses(
     return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
 
 
-def _one_step(
+def _step_losses(
     forecaster: Forecaster,
     values: Tensor,
     batch: Example,
@@ -69,7 +68,7 @@ def _one_step(
     origin: Tensor | None,
     weights: LossWeights,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Returns the losses of one step and its normalised prediction."""
+    """Returns the losses of a step and its normalised prediction."""
     return losses_of(
         forecaster.model,
         values,
@@ -91,25 +90,26 @@ def draw_noise(
     seeds: Iterable[int],
     partition: SitePartition = SitePartition(),
 ) -> Float[Tensor, "batch points channels"]:
-    """Returns noise on what a model sees, which depends on the seeds alone.
+    """Returns Gaussian input noise, a function of the seeds only; forcings get none.
 
-    It is drawn at all sites of an example, so processes that share them have the noise of one.
-    Forcings get none.
+    Noise is drawn for all points of an example, so that it does not depend on the number of
+    processes that share them.
 
     Args:
         batch: The examples.
-        size: Standard deviation, in units of normalised input; of every variable or of all.
-        fraction: The part of the examples that gets any.
-        seeds: One for every example.
-        partition: Which of the sites are in the batch.
+        size: Standard deviation in normalised units, per variable or common.
+        fraction: Fraction of the examples that get noise.
+        seeds: One seed per example.
+        partition: The points in the batch.
     """
     _, history, points, inputs = batch.frames.shape
     noise = torch.zeros(len(batch.frames), points, history * inputs)
     for row, num_sites, seed in zip(noise, batch.num_sites, seeds, strict=True):
-        drawn = torch.Generator().manual_seed(seed)
-        if torch.rand((), generator=drawn) < fraction:
-            mine = torch.randn(num_sites, row.shape[1], generator=drawn)[partition.among(num_sites)]
-            row[: len(mine)] = mine
+        generator = torch.Generator().manual_seed(seed)
+        if torch.rand((), generator=generator) < fraction:
+            whole = torch.randn(num_sites, row.shape[1], generator=generator)
+            local = whole[partition.among(num_sites)]
+            row[: len(local)] = local
     by_frame = noise.unflatten(-1, (history, inputs))
     by_frame[..., batch.num_forcings :] *= size
     by_frame[..., : batch.num_forcings] = 0

@@ -1,4 +1,4 @@
-"""The parts of a run's configuration: data, task, model, optimizer, budget; their flags and defaults."""
+"""Sections of a run's configuration (data, task, model, optimizer, budget): flags and defaults."""
 
 from dataclasses import dataclass
 from math import inf
@@ -15,49 +15,49 @@ Phase = Literal["operator", "field"]
 
 
 def check_setting(name: str, value: object, is_right: bool, expected: str) -> None:
-    """Refuses a setting with what it must be."""
+    """Raises an error that says what a setting must be, unless `is_right`."""
     if not is_right:
         raise ValueError(f"`{name}` must be {expected}, got {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What is learned from."""
+    """Data set, variables and split."""
 
     benchmark: Positional[
         Annotated[str | None, arg(metavar="[BENCHMARK]", help_behavior_hint="")]
     ] = None
-    """A benchmark of the paper, such as ns2d; its data are made if missing."""
+    """Benchmark of the paper, such as ns2d; missing data are generated."""
     data: Annotated[
         str | tuple[str, ...] | None, arg(metavar="PATH [PATH ...]", help_behavior_hint="")
     ] = None
-    """A file or folder of your own, a pattern 'runs/*.nc', or several."""
+    """Your data: files, folders or patterns such as 'runs/*.nc'."""
     var: Annotated[
         tuple[str, ...],
-        arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all that belong together)"),
+        arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all on the same grid)"),
     ] = ()
-    """Variables to learn."""
+    """Variables to predict."""
     inputs: Annotated[tuple[str, ...], NAMES] = ()
-    """What they are mapped from: fields, or one number per sample."""
+    """Inputs of a static map: fields, or scalars per sample."""
     select: Annotated[tuple[str, ...], arg(metavar="DIM=X [...]", help_behavior_hint="")] = ()
-    """One value of an extra dimension, level=500; or axes=time,y,x."""
+    """Value of an extra dimension, such as level=500; or axes=time,y,x."""
     coords: Annotated[tuple[str, ...], arg(metavar="NAME [...]", help_behavior_hint="")] = ()
-    """Coordinates of sites, where names do not tell: node_x node_y."""
+    """Coordinate variables, if not recognised, such as node_x node_y."""
     periodic: Annotated[tuple[str, ...], arg(metavar="AXIS [...]", help_behavior_hint="")] = ()
-    """Axes that close on themselves, where the file does not tell: x y."""
+    """Periodic axes, if the file does not declare them, such as x y."""
     validation_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
-    """Date, or time, where validation begins; needs --test-from."""
+    """Start date (or time) of the validation period; needs --test-from."""
     test_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
-    """Date, or time, where the test begins."""
+    """Start date (or time) of the test period."""
     test_files: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
-    """The last so many files are the test, as many before validate."""
+    """Last N files for testing, the N before them for validation."""
     preset: Annotated[Preset, NAME] = "default"
-    """quick, default or paper: size of a benchmark's data, and settings that flags change."""
+    """Default settings and size of a benchmark: quick, default or paper."""
     coarsen: int = 1
-    """Every n-th site along each axis; others are scored too."""
+    """Train on every n-th point along each axis."""
 
     def __post_init__(self) -> None:
-        """Refuses what no data can be read with."""
+        """Checks names, split and coarsening."""
         check_setting(
             "var", " ".join(self.var), len({*self.var}) == len(self.var), "named once each"
         )
@@ -74,34 +74,34 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """What is predicted from what."""
+    """Input frames and target."""
 
     history: int = 1
-    """Frames that predict, `lead` steps apart."""
+    """Number of input frames, `lead` time steps apart."""
     lead: int = 1
-    """Steps from the last of them to the predicted frame."""
+    """Time steps from the last input frame to the target."""
     predict: Annotated[Literal["state", "increment"], NAME] = "increment"
-    """state: the next one; increment: what is added to the last, in static maps to their mean."""
+    """Model output: state, or increment over the last frame (static maps: over the mean)."""
     phase: Annotated[Phase, NAME] = "operator"
-    """Learns the operator, or first the Gaussian field."""
+    """Phase: operator, or field (reconstruction)."""
 
     def __post_init__(self) -> None:
-        """Refuses what no task can be made from."""
+        """Checks that history and lead are at least 1."""
         for name in ("history", "lead"):
             check_setting(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Which model, and its sizes."""
+    """Model and its architecture."""
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
-    """gpo, gpo-paper or a baseline; add --help for its settings."""
+    """gpo, gpo-paper or a baseline; each has its own --help."""
     config: Annotated[Any, arg(name="")] = None
-    """The configuration of this model; its defaults when not given."""
+    """Configuration of this model (None: its defaults)."""
 
     def __post_init__(self) -> None:
-        """Fills in the defaults of the model; refuses the configuration of another."""
+        """Fills in the default configuration; raises an error for one of another model."""
         if self.name not in listed_models():
             names = ", ".join(listed_models())
             raise ValueError(f"`model` must be one of {names}, got {self.name!r}.")
@@ -115,46 +115,46 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """How it is trained."""
+    """Optimisation: learning rate, batches, noise, rollouts, precision, seed."""
 
     learning_rate: Annotated[
         float | None, arg(metavar="X", help_behavior_hint="(default: found by a range test)")
     ] = None
-    """Of AdamW, at its highest."""
+    """Peak learning rate."""
     init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """Trained run to start from, as far as it fits, at a third of the rate."""
+    """Run to initialise weights from; divides the learning rate by 3."""
     weight_decay: float = 1e-4
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"
-    """cosine, one-cycle, step or constant, over the budget."""
+    """Rate schedule: cosine, one-cycle, step or constant."""
     batch_size: int = 8
-    """Examples per step, over all devices."""
+    """Examples per batch, over all devices."""
     accumulate: int = 1
-    """Batches whose gradients are added up for one step."""
+    """Number of batches per optimizer step."""
     clip: float = 1.0
-    """Largest gradient norm."""
+    """Maximum gradient norm."""
     ema: float = 0.0
-    """Decay of averaged parameters, such as 0.999; 0 for none."""
+    """Decay of averaged weights, such as 0.999 (0: none)."""
     noise: Annotated[
         float | None,
-        arg(metavar="FLOAT", help_behavior_hint="(default: 0.06 in forecasts)"),
+        arg(metavar="FLOAT", help_behavior_hint="(default: 0.06 for forecasts)"),
     ] = None
-    """On normalised inputs, which steadies rollouts."""
+    """Standard deviation of Gaussian noise added to normalised inputs; stabilises rollouts."""
     noise_fraction: Annotated[float, arg(metavar="X")] = 0.25
-    """Fraction of the examples that get noise."""
+    """Fraction of examples to which noise is added."""
     rollout: int = 1
-    """Steps on its own forecasts that an example grows to."""
+    """Final number of autoregressive steps per example."""
     pushforward: FlagCreatePairsOff[bool] = False
-    """Learns from the last of these steps alone."""
+    """Take loss and gradient of the last step only."""
     relative_to: Annotated[Literal["state", "change"], NAME] = "state"
-    """What losses are relative to: the next state, or the change."""
+    """Denominator of relative losses: state or change."""
     precision: Annotated[Literal["32-true", "bf16-mixed", "16-mixed"], NAME] = "32-true"
-    """32-true, bf16-mixed or 16-mixed."""
+    """Precision: 32-true, bf16-mixed or 16-mixed."""
     seed: int = 0
-    """Of parameters, order of examples, noise and features."""
+    """Random seed of weights, batches, noise and features."""
 
     def __post_init__(self) -> None:
-        """Refuses what nothing can be trained with."""
+        """Checks the range of every number."""
         for name in ("batch_size", "accumulate", "rollout"):
             check_setting(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("noise", "weight_decay"):
@@ -169,29 +169,29 @@ class OptimizerConfig:
         check_setting("noise_fraction", fraction, 0 < fraction <= 1, "above 0 and at most 1")
 
     def noise_on(self, is_forecast: bool) -> float:
-        """Returns how large noise is, for forecasts of time series and for anything else."""
+        """Returns the standard deviation of the noise; by default only forecasts have any."""
         return (0.06 if is_forecast else 0.0) if self.noise is None else self.noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetConfig:
-    """When training ends: at the first of these limits."""
+    """Limits of training: the first one reached ends it."""
 
     epochs: int = 500
-    """Passes over the training examples, at most."""
+    """Maximum number of epochs."""
     steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint="(default: no limit)")] = (
         None
     )
-    """Optimizer steps, at most."""
+    """Maximum number of optimizer steps."""
     budget_cpu: Annotated[
         float | None, arg(metavar="SECONDS", help_behavior_hint="(default: no limit)")
     ] = None
-    """CPU seconds of training, at most: the fair limit on a noisy machine."""
+    """Maximum CPU time, over all processes."""
     patience: int = 50
-    """Epochs without a better score before it slows or stops."""
+    """Epochs without improvement before slowing or stopping."""
 
     def __post_init__(self) -> None:
-        """Refuses limits that leave nothing."""
+        """Checks that every limit is positive."""
         for name in ("epochs", "patience"):
             check_setting(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("steps", "budget_cpu"):

@@ -1,4 +1,4 @@
-"""Training as it is seen in a terminal: how far, how long still, every loss by name."""
+"""Progress bar of training: fraction done, remaining time and losses."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gpo.training.run_folder import SCORE
 
 
 class ProgressLine(Callback):
-    """One bar over the whole budget, whatever the budget is counted in."""
+    """A bar over the whole budget, in any of its units."""
 
     def __init__(self) -> None:
         self._bar = Progress(
@@ -26,7 +26,7 @@ class ProgressLine(Callback):
     def on_train_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
     ) -> None:
-        """Shows the bar on the process that talks."""
+        """Shows the bar, on the first process only."""
         if trainer.is_global_zero:
             self._task = self._bar.add_task("training", total=1.0, losses="")
             self._bar.start()
@@ -39,7 +39,7 @@ class ProgressLine(Callback):
         batch: Example,
         batch_idx: int,
     ) -> None:
-        """Moves the bar on."""
+        """Updates the bar."""
         if trainer.is_global_zero:
             assert isinstance(pl_module, TrainingModule)
             text = f"epoch {trainer.current_epoch + 1}"
@@ -71,5 +71,5 @@ class ProgressLine(Callback):
         pl_module: lightning.LightningModule,
         exception: BaseException,
     ) -> None:
-        """Gives the terminal back before the error is shown."""
+        """Stops the bar before the error is printed."""
         self._bar.stop()

@@ -1,4 +1,4 @@
-"""The folder of a run: training, evaluation and reports meet through the files in it."""
+"""Run folders: the files that training writes and evaluation and reports read."""
 
 import csv
 import json
@@ -9,41 +9,41 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from gpo.atomic_files import file_problem, write_text
+from gpo.atomic_files import PARTIAL, file_problem, write_text
 from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 
 SCORE = "validation/relative_l2"
-"""Column of the log: the score that chooses the best checkpoint."""
+"""Column of the log: the score that selects the best checkpoint."""
 SPENT = "cpu_seconds"
 """Column of the log: CPU seconds of all processes."""
 LIMITS = ("epochs", "steps", "budget_cpu", "patience")
-"""Settings that a run which goes on may have more of."""
+"""Settings that may grow when a run is continued."""
 CHOICE_FOLDER = "choice"
-"""Short runs that settings are chosen by, while that goes on."""
+"""Folder of the trial runs during automatic tuning."""
 LOCK_WAIT = 7.0
-"""Seconds until a busy folder is refused: what a killed run left reading data ends in five."""
+"""Seconds to wait for a locked folder: workers of a killed run exit within five."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRecord:
-    """How training went: `training.json`, which reports show."""
+    """Summary of training: `training.json`, shown in reports."""
 
     is_finished: bool
     reason: str
-    """Why it ended; empty while it goes on."""
+    """Why training ended; empty until then."""
     limits: dict
-    """The budget that it was for."""
+    """The budget."""
     learning_rate: float
-    """The highest one of the schedule, as given, usual or found."""
+    """Peak learning rate: as set, default, or from the range test."""
     best_score: float | None
     best_epoch: int | None
-    """Epoch of the model that is kept, from 1."""
+    """Epoch of the saved model, from 1."""
     epochs: int
     steps: int
     cpu_seconds: float
     events: tuple[str, ...] = ()
-    """What happened on the way, in sentences."""
+    """Events during training, as sentences."""
 
     def save(self, path: Path) -> None:
         """Writes the record as JSON."""
@@ -56,7 +56,9 @@ class TrainingRecord:
         try:
             return cls(**check_fields(cls, stored, str(path)))
         except TypeError as error:
-            raise ValueError(f"{path}: must be what gpo train wrote, got {error}.") from error
+            raise ValueError(
+                f"{path}: must be a file written by gpo train, got {error}."
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,14 @@ class Run:
         return self.folder / "model"
 
     def trained_model(self) -> Path:
-        """Returns the folder of the model; raises an error where training has not ended."""
+        """Returns the folder of the model; raises an error if training has not finished."""
         if not self.model_folder.exists():
-            raise ValueError(f"{self.folder} holds no trained model: gpo train makes one.")
+            raise ValueError(f"{self.folder} has no trained model: train one with gpo train.")
         return self.model_folder
 
     @property
     def checkpoints(self) -> Path:
-        """Where training resumes from."""
+        """Folder of the checkpoints."""
         return self.folder / "checkpoints"
 
     @property
@@ -93,63 +95,68 @@ class Run:
 
     @property
     def report_file(self) -> Path:
-        """The page of a report."""
+        """The report."""
         return self.folder / "report.html"
 
     @property
     def training_file(self) -> Path:
-        """How training went."""
+        """The summary of training."""
         return self.folder / "training.json"
 
     def record(self) -> TrainingRecord | None:
-        """Returns how training went, None where no epoch has ended yet."""
+        """Returns the summary of training, None before it is written."""
         return TrainingRecord.load(self.training_file) if self.training_file.exists() else None
 
     def is_finished(self, config: RunConfig) -> bool:
-        """Tells whether there is a model and the whole budget of a configuration is used."""
+        """Returns whether training has finished with the budget of a configuration."""
         record = self.record() if self.model_folder.exists() else None
         return record is not None and record.is_finished and record.limits == vars(config.budget)
 
     def has_progress(self) -> bool:
-        """Tells whether there is anything that another run in this folder would lose."""
+        """Returns whether the folder has a model or checkpoints."""
         return self.model_folder.exists() or any(self.checkpoints.glob("*.ckpt"))
 
     def config(self) -> RunConfig:
-        """Returns the configuration; raises an error where the folder is no run."""
+        """Returns the configuration; raises an error if the folder is not a run."""
         if not self.config_file.exists():
             raise ValueError(
-                f"{self.folder} is no run: it has no {self.config_file.name}. gpo run makes one."
+                f"{self.folder} is not a run folder: it has no {self.config_file.name}. Create one "
+                "with gpo run."
             )
         return RunConfig.load(self.config_file)
 
     def check(self, config: RunConfig) -> None:
-        """Refuses a folder that a run of this configuration can neither begin nor go on in."""
+        """Raises an error if this configuration can neither start nor resume in the folder."""
         if not self.config_file.exists():
-            others = self.folder.iterdir() if self.folder.exists() else ()
-            if any(path.name not in (self._lock_file.name, CHOICE_FOLDER) for path in others):
-                raise ValueError(f"{self.folder} is not empty and no run. Choose another --out.")
+            names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+            names -= {self._lock_file.name, CHOICE_FOLDER}
+            # A run that was killed while it wrote its configuration leaves a part of that.
+            if any(not name.startswith(PARTIAL) for name in names):
+                raise ValueError(
+                    f"{self.folder} is not empty and not a run folder. Choose another --out."
+                )
         elif self.has_progress():
-            differing = _not_more(self.config(), config)
+            differing = _differences(self.config(), config)
             if differing:
                 raise ValueError(
-                    f"{self.folder} holds a run of another configuration: {'; '.join(differing)}. "
-                    "Choose another --out, or delete it. A run goes on with more of "
-                    "--budget-cpu, --epochs, --steps or --patience."
+                    f"{self.folder} has a run of another configuration: {'; '.join(differing)}. "
+                    "Choose another --out, or delete it. Only --budget-cpu, --epochs, --steps and "
+                    "--patience may grow."
                 )
 
     def claim(self, config: RunConfig) -> None:
-        """Takes a new folder, or one of the same configuration or a smaller budget."""
+        """Checks the folder, creates it if missing and writes the configuration."""
         self.check(config)
         self.folder.mkdir(parents=True, exist_ok=True)
         config.save(self.config_file)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes from training in this folder; refuses where one does already."""
+        """Locks the folder; raises an error if another process trains in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self._lock_file, timeout=LOCK_WAIT)
         try:
-            # It ends with the process, however that ends.
+            # The system releases it when the process ends, however it ends.
             lock.acquire()
         except Timeout:
             raise ValueError(
@@ -166,8 +173,8 @@ class Run:
         return self.folder / "training.lock"
 
 
-def _not_more(old: RunConfig, new: RunConfig) -> list[str]:
-    """Returns in what two configurations differ, but for limits that have grown."""
+def _differences(old: RunConfig, new: RunConfig) -> list[str]:
+    """Returns the differences of two configurations, except for limits that have grown."""
     differing = []
     for name, (before, now) in old.differences(new).items():
         if name in LIMITS and (now is None or (before is not None and now >= before)):
@@ -180,7 +187,7 @@ def read_log(run: Run) -> list[dict[str, float]]:
     """Returns the losses and scores of every epoch, by name."""
     rows: dict[int, dict[str, float]] = {}
     paths = (run.folder / "log").glob("version_*/metrics.csv")
-    # What a later sitting says of an epoch goes before what an earlier one said.
+    # A later session overrides an earlier one.
     for path in sorted(paths, key=lambda path: int(path.parent.name.removeprefix("version_"))):
         problem = file_problem(path)
         if problem is not None:
@@ -191,6 +198,6 @@ def read_log(run: Run) -> list[dict[str, float]]:
                     numbers = {key: float(value) for key, value in row.items() if value}
                     rows.setdefault(int(numbers["epoch"]), {}).update(numbers)
         except (KeyError, TypeError, ValueError, csv.Error) as error:
-            problem = f"must be the log that gpo train wrote, got {type(error).__name__}: {error}"
-            raise ValueError(f"{path}: {problem}. Delete it to go without.") from error
+            problem = f"must be a log written by gpo train, got {type(error).__name__}: {error}"
+            raise ValueError(f"{path}: {problem}. Delete it to continue without it.") from error
     return [rows[epoch] for epoch in sorted(rows)]

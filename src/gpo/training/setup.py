@@ -1,4 +1,4 @@
-"""What training starts from: the split of the data, the task and an untrained forecaster."""
+"""Setup of training: the split of the data, the task and the untrained forecaster."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,12 +33,12 @@ from gpo.training.parts import TaskConfig
 
 
 def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
-    """Returns all splits of a run: windows of a time series, or samples of static maps."""
+    """Returns the split of a run: time slices of a series, or samples of static maps."""
     source = config.data
     if isinstance(data, StaticMaps):
         if source.test_from is not None or source.test_files is not None:
             raise ValueError(
-                f"`test_from` and `test_files` must not be given: {data.source} holds static maps, "
+                f"`test_from` and `test_files` must not be set: {data.source} holds static maps, "
                 "which are split by sample."
             )
         return split_samples(data)
@@ -64,7 +64,7 @@ def new_forecaster(
 
 
 def make_problem(in_channels: int, out_channels: int, geometry: Geometry) -> Problem:
-    """Returns what a model of fields on some sites is built for."""
+    """Returns the problem that a model is built for."""
     shape = geometry.grid_shape
     return Problem(
         in_channels, out_channels, geometry.domain, shape,
@@ -88,23 +88,23 @@ def make_task(
     *,
     is_quiet: bool = True,
 ) -> Task:
-    """Returns what is predicted from what, with statistics of the training split."""
+    """Returns the task, with statistics of the training split."""
     is_map = isinstance(data, StaticMaps)
     if is_map and config.optimizer.relative_to == "change":
         raise ValueError(
-            f"`relative_to` must be state, got change: {data.source} holds static maps, in which "
-            "nothing changes."
+            f"`relative_to` must be state, got change: {data.source} holds static maps, which "
+            "do not change in time."
         )
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
-    given, wanted = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
-    known, forcings = (), Normalizer(np.zeros(0), np.ones(0))
+    sources, targets = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
+    names, forcings = (), Normalizer(np.zeros(0), np.ones(0))
     if isinstance(data, Trajectories) and data.known:
         forcings = forcing_statistics(data, split.training)
-        known = tuple(variable.name for variable in data.forcings)
+        names = tuple(variable.name for variable in data.forcings)
     task = Task(
-        inputs=(*known, *(variable.name for variable in given)),
-        outputs=tuple(variable.name for variable in wanted),
-        units=tuple(variable.units for variable in wanted),
+        inputs=(*names, *(variable.name for variable in sources)),
+        outputs=tuple(variable.name for variable in targets),
+        units=tuple(variable.units for variable in targets),
         history=1 if is_map else config.task.history,
         lead=0 if is_map else config.task.lead,
         predict="state" if is_map else config.task.predict,
@@ -116,7 +116,7 @@ def make_task(
         **_trend(changes, config.task, is_map=is_map),
         is_per_site=means is not None,
         trained_on=TrainedOn.of(data),
-        forcings=known,
+        forcings=names,
     )
     if config.task.phase == "field":
         return replace(task, lead=0, predict="state")
@@ -124,9 +124,9 @@ def make_task(
 
 
 def _trend(changes: Changes, task: TaskConfig, *, is_map: bool) -> dict[str, tuple[float, ...]]:
-    """Returns how the last change goes on; nothing where none is given, or the state is predicted."""
-    adds_up = task.phase == "operator" and task.predict == "increment" and not is_map
-    if not adds_up or task.history < 2 or not changes.trend.any():
+    """Returns the damped trend; empty without a previous frame, or if the state is predicted."""
+    is_increment = task.phase == "operator" and task.predict == "increment" and not is_map
+    if not is_increment or task.history < 2 or not changes.trend.any():
         return {}
     return {
         "trend": tuple(changes.trend.tolist()),
@@ -137,22 +137,22 @@ def _trend(changes: Changes, task: TaskConfig, *, is_map: bool) -> dict[str, tup
 def training_memory(
     data: Trajectories | StaticMaps, config: RunConfig, *, space_shards: int = 1
 ) -> int:
-    """Returns about how much memory a step takes; raises an error where that is too much.
+    """Estimates the bytes of a training step; raises an error if there is not enough memory.
 
-    Nothing is known of other models than ours: zero.
+    The estimate of a baseline is 0.
     """
     if not MODELS[config.model.name].is_operator:
         return 0
     geometry = data.geometry()
     inputs = data.inputs if isinstance(data, StaticMaps) else (*data.forcings, *data.variables)
-    num_sites = -(-max(one.num_points for one in data.geometries) // space_shards)
+    num_sites = -(-max(geometry.num_points for geometry in data.geometries) // space_shards)
     with torch.device("meta"):
         problem = make_problem(config.task.history * len(inputs), 1, geometry)
         operator = new_model(config, problem).operator
     assert operator is not None
     is_grid, samples = bool(geometry.grid_shape), config.optimizer.batch_size
     needed = operator.execution.needed_bytes(num_sites, samples, is_grid=is_grid, trains=True)
-    advice = "Take less: a smaller --batch-size or --hidden-dim, --coarsen 2, --space-shards 2"
+    advice = "Reduce it: a smaller --batch-size or --hidden-dim, --coarsen 2, --space-shards 2"
     problem = memory_problem(needed, num_sites, advice)
     if problem is not None:
         raise DataError(data.source, "coords", problem)

@@ -15,7 +15,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 VANISHING = 1e-3
-"""Mean square on the axis, relative to the largest, below which a combination of waves is left out."""
+"""Mean square on the axis, relative to the largest, below which a combination of waves is discarded."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AxisBasis:
         return (len(self.combinations) - 1) // 2
 
     def at(self, x: Float[Tensor, "*points"]) -> Float[Tensor, "*points functions"]:
-        """Returns the functions at places along the axis."""
+        """Evaluates the functions at positions along the axis."""
         return _trigonometric(x, self.limit, self.period) @ self.combinations.to(x)
 
     @property
@@ -65,7 +65,7 @@ def _trigonometric(x: Tensor, limit: int, period: float) -> Tensor:
 
 
 def _slopes(x: Tensor, limit: int, period: float) -> Tensor:
-    """Returns derivatives of the same, in units of the largest wave number."""
+    """Returns the derivatives of the waves, in units of the largest wave number."""
     numbers = torch.arange(1, limit + 1, dtype=x.dtype) / limit
     _, cosines, sines = _trigonometric(x, limit, period).split([1, limit, limit], dim=-1)
     return torch.cat([torch.zeros_like(x).unsqueeze(-1), -numbers * sines, numbers * cosines], -1)

@@ -1,4 +1,4 @@
-"""Lines of sites across an axis: which sites have one coordinate in common."""
+"""Lines of sites that share one coordinate."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ RESOLUTION = 1e-5
 def ascending_lines(
     along: Float[Tensor, " points"],
 ) -> tuple[Int[Tensor, " points"], Float[Tensor, " lines"]]:
-    """Returns the number of the line that every place along an axis lies on, and where lines are."""
+    """Returns the line number of every position along an axis, and the positions of the lines."""
     ordered, order = along.sort()
     starts = torch.cat([ordered.new_zeros(1), ordered.diff() > RESOLUTION])
     lines = torch.empty_like(order).index_copy(0, order, starts.cumsum(0).long())
@@ -20,7 +20,7 @@ def ascending_lines(
 
 
 def met_lines(along: Float[Tensor, " points"]) -> Int[Tensor, " points"]:
-    """Returns the number of the line that every place along an axis lies on, as sites meet them.
+    """Returns the line number of every position along an axis, in the order of first appearance.
 
     Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
     """

@@ -1,10 +1,10 @@
 r"""Fits a transform to sites: the Galerkin projection onto a set of waves.
 
 $T=\arg\min_T\sum_jq_j\,|h(x_j)-\mathrm{Re}\sum_kc_k\psi_k(x_j)T_k|^2$ are the tokens of a field
-$h$; between fields that sites can hardly tell apart, `axis_basis.py` says which is smooth. On a
-periodic grid that is a discrete Fourier transform cut off at the last wave; on any other sites it
-is what comes closest, so that tokens say as little as can be about where the sites are. On a
-tensor grid it is one small matrix product per axis.
+$h$; where the sites do not determine a field, the smoother one is taken (`axis_basis.py`). On a
+periodic grid this is a truncated discrete Fourier transform; on any other sites it is the least-squares
+projection, so that tokens depend on the positions of the sites as little as possible. On a tensor
+grid it is one small matrix product per axis.
 """
 
 import math
@@ -27,13 +27,13 @@ from gpo.transforms.transform import (
 from gpo.transforms.waves import Waves
 
 MIN_SITES_PER_MODE = 16.0
-"""Sites per function, of which some may be at the same place, that are enough in any case."""
+"""Sites per mode from which on duplicated positions need not be counted."""
 
 MAX_KEPT_NUMBERS = 2**26
-"""Transforms of more numbers than this are computed whenever they are needed."""
+"""Larger transforms are computed whenever they are needed, not stored."""
 
 PORTION = 2**13
-"""Points at a time while a transform is fitted."""
+"""Number of points that are processed at a time while a transform is fitted."""
 
 
 def fit_transform(
@@ -46,7 +46,7 @@ def fit_transform(
 
     Args:
         waves: The test functions.
-        positions: Where the sites are along the axes of the waves: one set that all samples shard, or one per sample.
+        positions: Where the sites are along the axes of the waves: one set that all samples share, or one per sample.
         weights: Quadrature weights; 0 masks a site.
         shard: Which part of all sites this process holds.
     """
@@ -65,7 +65,7 @@ def fit_transform(
 def _grid_part(
     waves: Waves, positions: Tensor, weights: Tensor, shard: SpatialShard
 ) -> AbstractGridTransform | None:
-    """Returns the part of a tensor grid that is here, None where there is no such grid."""
+    """Returns the part of a tensor grid that this process holds; None where there is no grid."""
     everywhere = shard.gathered(positions, 1)[0].double(), shard.gathered(weights, 1)[0].double()
     grid = find_tensor_grid(*everywhere)
     if grid is None:
@@ -97,7 +97,7 @@ def _token_matrix(
 def _count_places(
     positions: Tensor, weights: Tensor, shard: SpatialShard, num_functions: int
 ) -> Float[Tensor, " sets"]:
-    """Returns at how many different places there are sites that count.
+    """Returns the number of distinct positions of active sites.
 
     Sites at the same place are one. They are told apart only where that could matter: many times
     more sites than functions are enough in any case.
@@ -115,6 +115,6 @@ def _count_places(
 
 
 def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) -> PointTransform:
-    """Returns a transform that only synthesises, at points where nothing is measured."""
+    """Returns a transform for synthesis only, at query points."""
     synthesis = waves_at(waves, positions.double()).to(positions)
     return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)

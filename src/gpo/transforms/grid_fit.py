@@ -19,27 +19,27 @@ from gpo.transforms.transform import AbstractGridTransform, GridTransform, Maske
 from gpo.transforms.waves import Waves
 
 SEPARABLE = 1e-3
-"""How far, relatively, weights may be from a product of weights along the axes."""
+"""Relative tolerance within which weights are a product of weights along the axes."""
 
 
 @dataclass(frozen=True)
 class TensorGrid:
-    """Sites that are all nodes of a grid."""
+    """A tensor grid whose nodes are the sites."""
 
     axes: tuple[Tensor, ...]
-    """Where its lines are along every axis, in the order in which sites meet them."""
+    """Positions of the grid lines along every axis, in the order of the sites."""
     weights: tuple[Tensor, ...]
-    """Of the lines across every axis; they sum to one."""
+    """Quadrature weights of the grid lines along every axis; they sum to one."""
     node_weights: Float[Tensor, "*nodes"] | None
-    """Of every node, where they are not the products of these: some are masked, or none factors."""
+    """Weights of the nodes, where these are not products of the weights along the axes."""
     order: Int[Tensor, " points"] | None
-    """Site at every node; None where sites are in the grid's order."""
+    """Index of the site at every node; None where sites are in the order of the grid."""
 
 
 def find_tensor_grid(
     positions: Float[Tensor, "points axes"], weights: Float[Tensor, " points"]
 ) -> TensorGrid | None:
-    """Returns the grid that sites form in whatever order, None where they form none."""
+    """Returns the tensor grid that the sites form, in any order; None where they form none."""
     axes: list[Tensor] = []
     coefficients: list[Tensor] = []
     number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
@@ -89,7 +89,7 @@ def fit_grid(waves: Waves, grid: TensorGrid, like: Tensor) -> AbstractGridTransf
 
 
 def tokens_of_functions(waves: Waves, like: Tensor) -> Float[Tensor, "rows functions"]:
-    """Returns the tokens of every function that fields are measured in, real parts first."""
+    """Returns the tokens of every orthonormal function, real parts first."""
     tokens = torch.ones(1, 1, dtype=torch.cdouble)
     for axis, basis in enumerate(waves.bases):
         is_last = axis == len(waves.bases) - 1

@@ -1,12 +1,12 @@
-r"""How departure points find their sites: a lattice over the axes of the waves.
+r"""The lattice on which particles sample a field.
 
-A particle looks at the content around its center $\mu$, wherever that is. So content is laid on
-the nodes of a lattice: the grid of the sites where they form one, else a regular one; nodes that are
-no sites, or masked ones, are made of the sites around (`lattice_fit.py`). A point is a cell of the lattice and a fraction along
-every axis, and content there is the multilinear blend of the cell's corners: exact where content
-is linear, at the price of a gather and without any search.
+A field is interpolated onto the nodes of a lattice: the grid of the sites where they form one, else
+a regular one; nodes without an active site take their values from the sites around
+(`lattice_fit.py`). A departure point lies in a cell of the lattice, and the field there is the
+multilinear interpolation between the corners of the cell: exact for linear fields, at the cost of
+one gather and without any search.
 
-Beyond an open end lies the last node. Beyond a pole lies the other side of the globe.
+Beyond an open end the field is that of the last node. Beyond a pole it is that of the opposite meridian.
 """
 
 import math
@@ -22,10 +22,10 @@ from gpo.numerics.weighted_rows import RowTable
 from gpo.transforms.waves import Region
 
 SPACING_TOLERANCE = 1e-4
-"""How much, relatively, the gaps between evenly spaced nodes may differ."""
+"""Relative tolerance within which nodes are evenly spaced."""
 
 NODE_TOLERANCE = 16.0
-"""Points that are closer to a node than so many roundings of a position lie on it."""
+"""Distance from a node, in rounding errors of a position, within which a point lies on it."""
 
 Corner = tuple[Tensor | int, Tensor | None]
 """A node around a departure point, and its weight; None is one."""
@@ -38,9 +38,9 @@ class LatticeAxis:
     nodes: Float[Tensor, " nodes"]
     """In ascending order, in double precision."""
     is_periodic: bool = False
-    """Whether the axis closes on itself."""
+    """Whether the axis is periodic."""
     poles: tuple[bool, bool] = (False, False)
-    """Whether beyond its lower and its upper end the same nodes follow again, half way round."""
+    """Whether the lower and the upper end are poles, beyond which the opposite meridian follows."""
     spacing: float | None = None
     """The distance of neighbouring nodes; None where it varies."""
 
@@ -67,7 +67,7 @@ class LatticeAxis:
 
     @property
     def line(self) -> Float[Tensor, " nodes_and_two"]:
-        """The nodes and one more at either end: of the next turn, beyond a pole, or far away."""
+        """The nodes and one more at either end: the periodic image, the node beyond the pole, or a far one."""
         first, last = self.nodes[:1], self.nodes[-1:]
         before = -first if self.poles[0] else first - 1
         after = 2 - last if self.poles[1] else last + 1
@@ -78,11 +78,11 @@ class LatticeAxis:
     def locate(
         self, places: Float[Tensor, "*points"]
     ) -> tuple[Int[Tensor, "*points"], Float[Tensor, "*points"]]:
-        """Returns the cell of every place and how far along in the cell it lies."""
+        """Returns the cell of every position and the fraction along the cell."""
         origin = torch.zeros_like(places, dtype=torch.int32)
         offset = places.double() - self.nodes[0]
         cells, fractions = self.advance(origin, torch.zeros_like(offset), offset)
-        # What lies on a node, but for rounding, lies there exactly.
+        # A point that lies on a node up to rounding lies there exactly.
         nearest, _ = self.resolve(cells + fractions.round().to(torch.int32))
         distance = places.double() - self.nodes[nearest.long()]
         if self.is_periodic:
@@ -100,7 +100,7 @@ class LatticeAxis:
         fractions: Float[Tensor, "*#places"],
         offset: Float[Tensor, "*places"],
     ) -> tuple[Int[Tensor, "*places"], Float[Tensor, "*places"]]:
-        """Returns cell and fraction after a move; `resolve` says which nodes a cell lies between."""
+        """Returns cell and fraction after a displacement; `resolve` maps cells to nodes."""
         if self.spacing is not None:
             moved = fractions + offset / self.spacing
             steps = moved.detach().floor()
@@ -117,7 +117,7 @@ class LatticeAxis:
         return (found - 1 + self.count * turns.long()).to(torch.int32), between
 
     def resolve(self, node: Int[Tensor, "*places"]) -> tuple[Tensor, Tensor | None]:
-        """Returns the node that a number beyond the ends stands for, and whether it is across a pole."""
+        """Maps node numbers beyond the ends to nodes, and tells which lie across a pole."""
         if self.is_periodic:
             return node.remainder(self.count), None
         inside = node.clamp(0, self.count - 1)
@@ -129,21 +129,21 @@ class LatticeAxis:
 
 @dataclass(frozen=True)
 class NodeStencil:
-    """Which sites make up the nodes of a lattice, some of them or all."""
+    """The linear map from sites to nodes of a lattice, all nodes or some."""
 
     index: Int[Tensor, "sets made sites"]
-    """Sites that make up each of these nodes."""
+    """The sites that contribute to each of these nodes."""
     coefficients: Float[Tensor, "sets made sites"]
-    """How much each of them counts."""
+    """Their coefficients."""
     nodes: Int[Tensor, " made"] | None = None
-    """Which nodes these are, where the others are sites; None for all."""
+    """Which nodes these are, where the others coincide with sites; None for all."""
     own: Int[Tensor, " points"] | None = None
-    """The node of every site, one beyond the last where it has none; None where both have one number."""
+    """The node of every site, `num_nodes` where it has none; None where numbers are equal."""
 
     def interpolate(
         self, content: Float[Tensor, "points batch channels"], num_nodes: int
     ) -> Float[Tensor, "nodes batch channels"]:
-        """Returns the content of all nodes."""
+        """Interpolates a field from the sites onto all nodes."""
         batch, channels = content.shape[1:]
         num_sets, num_made, taps = self.index.shape
         index, coefficients, width = self.index, self.coefficients.to(content), batch * channels
@@ -166,12 +166,12 @@ class NodeStencil:
         return content if made is None else content.index_copy(0, self.nodes, made)
 
     def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeStencil":
-        """Returns the same where only some sites are there, all those that make up nodes among them."""
+        """Returns the stencil on a subset of the sites, which holds all that contribute."""
         own = kept if self.own is None else self.own[kept]
         return replace(self, index=torch.searchsorted(kept, self.index), own=own)
 
     def of_all(self, num_nodes: int) -> "NodeStencil":
-        """Returns the same for every node, those that are sites included."""
+        """Returns the stencil of all nodes, including those that coincide with sites."""
         if self.nodes is None:
             return self
         site = torch.arange(num_nodes, device=self.index.device)
@@ -189,13 +189,13 @@ class NodeStencil:
 
 @dataclass(frozen=True)
 class Lattice:
-    """Nodes that content is laid on, to be looked at from anywhere."""
+    """A tensor grid of nodes that can be sampled anywhere."""
 
     axes: tuple[LatticeAxis, ...]
     stencil: NodeStencil | None
-    """What makes up the nodes; None where node and site are one and the same."""
+    """How nodes are interpolated from sites; None where nodes are the sites in their order."""
     has_nodes_at_sites: bool
-    """Whether every site that counts is a node, whose content is its own."""
+    """Whether every active site is a node."""
     region: Region | None = None
     """On a sphere: its axes are latitude, from the north, and longitude."""
 
@@ -221,15 +221,15 @@ class Lattice:
     def interpolate(
         self, content: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "nodes batch channels"]:
-        """Returns the content of all nodes."""
+        """Interpolates a field from the sites onto all nodes."""
         return (
             content if self.stencil is None else self.stencil.interpolate(content, self.num_nodes)
         )
 
     def part(self, points: slice) -> "Lattice":
-        """Returns the lattice as a process sees it that holds some of the sites.
+        """Returns the lattice of a process that holds some of the sites.
 
-        What it lays is its part of a sum over processes.
+        What it interpolates is its part of a sum over processes.
         """
         assert self.stencil is not None
         whole = self.stencil.of_all(self.num_nodes)
@@ -266,13 +266,13 @@ class Lattice:
 
 @dataclass(frozen=True)
 class LatticePoints:
-    """Points on a lattice, from which particles look around."""
+    """The cells and fractions of points on a lattice."""
 
     lattice: Lattice
     cells: tuple[Int[Tensor, "points sets 1"], ...]
     """Along every axis."""
     fractions: tuple[Float[Tensor, "points sets 1"], ...]
-    """How far along in their cells the points lie."""
+    """Fraction of the cell along every axis."""
     latitude: Float[Tensor, "points sets 1"] | None
     """On a sphere, in radians."""
 
@@ -290,7 +290,7 @@ class LatticePoints:
     ) -> tuple[
         Int[Tensor, "points batch gaussians taps"], Float[Tensor, "points batch gaussians taps"]
     ]:
-        """Returns the nodes around every departure point and the weights that blend them.
+        """Returns the corners of the cell around every departure point, and their weights.
 
         Args:
             displacement: From there to here, in units of the axes; on a sphere east and north, in
@@ -301,13 +301,13 @@ class LatticePoints:
         return torch.stack(nodes, dim=-1), torch.stack(weights, dim=-1)
 
     def lines_to(self, displacement: Float[Tensor, "points batch gaussians axes"]) -> int:
-        """Returns how many lines across the first axis any corner is away from its point, at most."""
+        """Returns an upper bound of the grid lines along the first axis between a point and its corners."""
         axis, region = self.lattice.axes[0], self.lattice.region
         gap = float(axis.line[1:-1].diff().min()) if axis.count > 1 else 1.0
         if region is None:
             farthest = displacement[..., 0].abs().max()
         else:
-            # No way leads to another latitude faster than straight there.
+            # The shortest path to another latitude is along the meridian.
             farthest = displacement.norm(dim=-1).max() / math.radians(region.north - region.south)
         return math.ceil(float(farthest) / gap) + 1
 
@@ -355,7 +355,7 @@ class LatticePoints:
         return centers.transpose(0, 1), widths.transpose(0, 1)
 
     def _offsets(self, displacement: Tensor) -> tuple[Tensor, ...]:
-        """Returns the way to the departure points along the axes of the lattice."""
+        """Returns the offsets of departure points along the axes of the lattice."""
         if self.latitude is None or self.lattice.region is None:
             return tuple(-along for along in displacement.unbind(-1))
         north, east = great_circle(self.latitude, *(-displacement).unbind(-1))
@@ -366,7 +366,7 @@ class LatticePoints:
     def _corners(
         self, number: int, offsets: tuple[Tensor, ...], is_across: Tensor | None
     ) -> Iterator[Corner]:
-        """Yields nodes and weights over the axes from one on, for points that may be across a pole."""
+        """Yields nodes and weights over the axes from `number` on, for points that may be across a pole."""
         if number == len(offsets):
             yield 0, None
             return
@@ -400,17 +400,17 @@ def great_circle(
         east: How far it goes, in radii: the component to the east at its start.
         north: The component to the north.
     """
-    # What is under the roots is never zero, where they have no slope.
+    # The arguments of the roots stay positive: at zero they have no derivative.
     tiny = 1e-30
     way = (east.square() + north.square() + tiny).sqrt()
     ahead, per_length = way.cos(), way.sin() / way
     cosine, sine = latitude.cos().clamp_min(0), latitude.sin()
-    # Seen from the meridian of the start: outwards, to the east, up.
+    # In a frame at the meridian of the start: outward, east, up.
     out = ahead * cosine - per_length * north * sine
     side, up = per_length * east, ahead * sine + per_length * north * cosine
     flat = (out.square() + side.square() + tiny).sqrt()
     turn = torch.atan2(up * cosine - flat * sine, flat * cosine + up * sine)
     longitude = torch.atan2(side, out)
-    # No way leads nowhere, exactly, at a pole too.
+    # A zero displacement stays exactly where it is, also at a pole.
     stays = (east == 0) & (north == 0)
     return tuple(part - torch.where(stays, part, 0.0).detach() for part in (turn, longitude))  # pyright: ignore[reportReturnType]

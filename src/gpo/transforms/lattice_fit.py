@@ -1,11 +1,10 @@
 """Fits a lattice to sites, once per geometry.
 
 Where sites are nodes of a tensor grid, some of which may be missing or masked, that grid is the
-lattice. A node without a site that counts has the content of the nearest sites that do, the mean
-where several are equally near: the hat then looks no farther than the coast, and a gap of one node
-is interpolated between its neighbours. Any other sites get a regular lattice, whose nodes
-interpolate linearly between the sites around them, in the triangles of Delaunay; outside all
-triangles the nearest site takes its place. Masked sites are seen nowhere.
+lattice. A node without an active site takes the mean of the nearest active sites: sampling then
+does not reach across a coast, and a gap of one node is interpolated between its neighbours.
+Unstructured points get a regular lattice, whose nodes interpolate linearly in the Delaunay
+triangulation of the points; outside of it the nearest point is used. Masked sites contribute nowhere.
 """
 
 import math
@@ -23,10 +22,10 @@ from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeSten
 from gpo.transforms.waves import Region, Waves
 
 MAX_NODES_PER_SITE = 4
-"""Nodes per site that a grid may have; sites on fewer of its nodes are scattered."""
+"""Nodes per site up to which sites form a grid with gaps; beyond, they are unstructured."""
 
 MARGIN = 6.0
-"""Beyond a periodic end so many mean distances of sites are repeated, to triangulate across it."""
+"""Width of the periodic images that are triangulated too, in mean distances of points."""
 
 
 def fit_lattice(
@@ -37,14 +36,14 @@ def fit_lattice(
     is_active: Bool[Tensor, "sets points"],
     shard: SpatialShard = SINGLE_PROCESS,
 ) -> LatticePoints:
-    """Returns where sites are on the lattice that is made for them.
+    """Returns the positions of sites on the lattice that is fitted to them.
 
     Args:
-        waves: Whose axes the lattice has.
+        waves: Their axes are those of the lattice.
         num_nodes: About how many nodes it has where sites form no grid.
         coords: The sites: one set for all samples, or one per sample.
         positions: Where they are along the axes.
-        is_active: False at masked sites, which nobody may see.
+        is_active: False at masked sites, which must not contribute.
         shard: Which part of all sites this process holds.
     """
     if shard.is_whole:
@@ -76,11 +75,11 @@ def _fit_lattice(
     for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
     sites = _site_of_node(number, is_active, math.prod(shape))
-    # Where two sites share a place, a node has the content of one of them only.
+    # Where two sites coincide, a node takes the value of one of them only.
     has_nodes_at_sites = bool(((sites >= 0).sum(1) == is_active.sum(1)).all())
     stencil = _stencil(waves, axes, sites, positions)
     points = Lattice(axes, stencil, has_nodes_at_sites, region).locate(positions, coords)
-    # Sites that count lie on their nodes, whatever the rounding.
+    # Active sites lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
         fractions.squeeze(-1).mT[is_active] = 0
         cells.squeeze(-1).mT[is_active] = line.to(cells.dtype)
@@ -105,12 +104,12 @@ def _stencil(
     sites: Int[Tensor, "sets nodes"],
     positions: Float[Tensor, "sets points axes"],
 ) -> NodeStencil | None:
-    """Returns what makes up the nodes of a grid; nothing where nodes are sites, in their order.
+    """Returns the stencil of a grid; None where nodes are the sites in their order.
 
     Args:
-        waves: Whose axes the grid has.
+        waves: Their axes are those of the grid.
         axes: Of the grid.
-        sites: The site that counts at every node, -1 where there is none.
+        sites: The active site at every node, -1 where there is none.
         positions: Of all sites.
     """
     num_sets, num_nodes = sites.shape
@@ -142,10 +141,10 @@ def _stencil(
 def _nearest_sites(
     waves: Waves, axes: tuple[LatticeAxis, ...], sites: Int[Tensor, " nodes"]
 ) -> tuple[Int[Tensor, "missing taps"], Float[Tensor, "missing taps"]]:
-    """Returns the sites that are nearest to every node without one, and equal weights.
+    """Returns the nearest sites of every node without an active site, and equal weights.
 
     Args:
-        waves: Whose axes the grid has.
+        waves: Their axes are those of the grid.
         axes: Of the grid.
         sites: The site at every node, -1 where there is none.
     """
@@ -170,7 +169,7 @@ def _nearest_sites(
 
 
 def _inside(waves: Waves, positions: Tensor) -> Tensor:
-    """Returns positions with those along periodic axes within one turn, from the first site on."""
+    """Wraps positions along periodic axes into one period, which starts at the first site."""
     periodic = torch.tensor([period == 1 for period in waves.periods], device=positions.device)
     origin = positions[:1, :1]
     along = positions - origin
@@ -213,7 +212,7 @@ def _regular_axes(waves: Waves, num_nodes: int, like: Tensor) -> tuple[LatticeAx
 
 
 def _lengths(waves: Waves) -> list[float]:
-    """Returns how long the axes are, in one unit; longitudes at the middle latitude."""
+    """Returns the lengths of the axes in one unit; longitudes at the middle latitude."""
     if waves.mesh_shape:
         return [1.0] * len(waves.mesh_shape)
     if not waves.domain.is_sphere:
@@ -227,10 +226,10 @@ def _lengths(waves: Waves) -> list[float]:
 def _site_of_node(
     number: Int[Tensor, " counted"], is_active: Bool[Tensor, "sets points"], num_nodes: int
 ) -> Int[Tensor, "sets nodes"]:
-    """Returns the first site that counts at every node, -1 where there is none.
+    """Returns the first active site at every node, -1 where there is none.
 
     Args:
-        number: The node of every site that counts, of all sets.
+        number: The node of every active site, of all sets.
         is_active: Which these are.
         num_nodes: How many nodes there are.
     """
@@ -244,7 +243,7 @@ def _site_of_node(
 def _interpolation(
     waves: Waves, axes: tuple[LatticeAxis, ...], positions: Tensor, is_active: Tensor
 ) -> tuple[Int[Tensor, "sets nodes sites"], Float[Tensor, "sets nodes sites"]]:
-    """Returns the sites that make up every node, and how much each counts."""
+    """Returns the sites that contribute to every node, and their coefficients."""
     lengths = np.array(_lengths(waves))
     nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
     periodic = np.array([period == 1 for period in waves.periods])
@@ -266,7 +265,7 @@ def _interpolation(
 
 
 def _within(places: np.ndarray, periodic: np.ndarray) -> np.ndarray:
-    """Returns places with those along periodic axes from 0 to 1."""
+    """Wraps positions along periodic axes into [0, 1)."""
     return np.where(periodic, places - np.floor(places), places)
 
 
@@ -276,8 +275,8 @@ def interpolate_between(
     """Returns, for every node, sites and weights of linear interpolation.
 
     Args:
-        nodes: Where values are wanted, (nodes, axes).
-        sites: Where they are known, (sites, axes), all different.
+        nodes: Where to interpolate, (nodes, axes).
+        sites: The points, (sites, axes), all different.
         periods: Of every axis, zero where it is open.
     """
     images, owners = _with_images(sites, periods)
@@ -306,7 +305,7 @@ def interpolate_between(
     maps = triangles.transform[found[is_inside]]
     first = np.einsum("nij,nj->ni", maps[:, :-1], nodes[is_inside] - maps[:, -1])
     inner = np.concatenate([first, 1 - first.sum(1, keepdims=True)], axis=1)
-    # Flat triangles have no weights; the nearest site stands in for them.
+    # Degenerate triangles have no weights; the nearest point is used there.
     is_sound = np.isfinite(inner).all(1) & (np.abs(inner).max(1) < 2)
     rows = np.flatnonzero(is_inside)[is_sound]
     inner = np.clip(inner[is_sound], 0, None)
@@ -316,7 +315,7 @@ def interpolate_between(
 
 
 def _with_images(sites: np.ndarray, periods: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sites together with their images beyond periodic ends, and whose images they are."""
+    """Returns points together with their periodic images, and the index of each original."""
     images, owners = sites, np.arange(len(sites))
     spans = np.where(periods > 0, periods, np.ptp(sites, axis=0))
     spacing = (np.prod(np.maximum(spans, 1e-12)) / len(sites)) ** (1 / sites.shape[1])

@@ -1,4 +1,4 @@
-r"""Analysis and synthesis: from fields at given sites to modes, and back.
+r"""Analysis and synthesis: from fields at sites to modes, and back.
 
 Sites come first in all arrays here, then samples, then channels: products with matrices that
 all samples share then need no copies. Real and imaginary parts are an axis of length two.
@@ -18,7 +18,7 @@ from gpo.transforms.waves import Waves
 
 
 class AbstractTransform(ABC):
-    """Test functions at some points: what they measure there, and what they make of modes."""
+    """Analysis and synthesis with test functions at some points."""
 
     @abstractmethod
     def analyse(self, field: Tensor) -> Tensor:
@@ -26,22 +26,22 @@ class AbstractTransform(ABC):
 
     @abstractmethod
     def synthesise(self, modes: Tensor) -> Tensor:
-        """Returns the field that modes make at the points."""
+        """Evaluates the field of modes at the points."""
 
 
 class AbstractWaveTransform(AbstractTransform):
-    """Waves at given sites, whatever these hold."""
+    """Analysis and synthesis with waves, which do not depend on the field."""
 
     @abstractmethod
     def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "*moments batch channels"]:
-        """Returns what test functions measure of a field; it adds up over sites."""
+        """Returns the moments of a field, which add up over sites."""
 
     def tokens(
         self, moments: Float[Tensor, "*moments batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
-        """Returns the tokens of a field, from what was measured at all sites: the same, or least squares."""
+        """Returns the tokens of a field from its moments over all sites."""
         return moments
 
     @abstractmethod
@@ -52,7 +52,7 @@ class AbstractWaveTransform(AbstractTransform):
 
     @abstractmethod
     def split(self, size: int) -> Sequence[tuple[slice, "AbstractWaveTransform"]]:
-        """Returns chunks of about `size` sites; what all of them measure adds up."""
+        """Returns chunks of about `size` sites, whose moments add up."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +132,18 @@ class MaskedGridTransform(AbstractGridTransform):
     """Waves on a tensor grid whose weights do not factor, because some of its nodes are masked."""
 
     functions: tuple[Tensor, ...]
-    """What fields are measured in along every axis: one row per function, one column per node."""
+    """The orthonormal functions along every axis: one row per function, one column per node."""
     weights: Float[Tensor, " points"]
     """Of all sites, in the grid's order; zero where they are masked."""
     matrix: Float[Tensor, "rows functions"]
-    """Takes the sums of a field times functions to tokens."""
+    """Maps moments to tokens."""
     nodes: Int[Tensor, " points"] | None = None
     """Node of every site, ascending, where only some nodes are sites; None where all are."""
 
     def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "functions batch channels"]:
-        """Returns the sums of a field times functions, last axis first."""
+        """Returns the moments of a field, last axis first."""
         if self.order is not None:
             field = field[self.order]
         part = field * self.weights.view(-1, 1, 1)
@@ -158,7 +158,7 @@ class MaskedGridTransform(AbstractGridTransform):
     def tokens(
         self, moments: Float[Tensor, "functions batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
-        """Returns the tokens that come closest to a field where nodes count."""
+        """Returns the least-squares tokens of a field over the active nodes."""
         found = self.matrix @ moments.flatten(1)
         return found.view(2, -1, *moments.shape[1:])
 
@@ -170,11 +170,11 @@ class MaskedGridTransform(AbstractGridTransform):
         return field if self.nodes is None else field.index_select(0, self.nodes)
 
     def at_nodes(self, nodes: Int[Tensor, " points"]) -> "MaskedGridTransform":
-        """Returns the same for some of the nodes alone, where these are in the grid's order."""
+        """Returns the transform on a subset of the nodes, in the order of the grid."""
         return replace(self, weights=self.weights[nodes], nodes=nodes)
 
     def split(self, size: int) -> Sequence[tuple[slice, AbstractWaveTransform]]:
-        """Returns chunks of whole lines; of some nodes those that hold any, which are as many sites."""
+        """Returns chunks of whole grid lines, without those that hold no site."""
         if self.nodes is None:
             return super().split(size)
         count = self.shape[0]
@@ -239,25 +239,25 @@ class PointTransform(AbstractWaveTransform):
 
 @dataclass(frozen=True)
 class StreamedTransform(AbstractWaveTransform):
-    """Waves on so many points that they are computed whenever they are needed."""
+    """Waves on so many points that they are computed whenever they are needed, not stored."""
 
     waves: Waves
     positions: Float[Tensor, "sets points axes"]
     weights: Float[Tensor, "sets points"]
     matrix: Float[Tensor, "sets rows functions"]
-    """Takes the sums of a field times functions to tokens."""
+    """Maps moments to tokens."""
 
     def analyse(
         self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "functions batch channels"]:
-        """Returns the sums of a field times functions."""
+        """Returns the moments of a field."""
         tested = functions_at(self.waves, self.positions) * self.weights.unsqueeze(-1)
         return _by_set(tested.mT, field)
 
     def tokens(
         self, moments: Float[Tensor, "functions batch channels"]
     ) -> Float[Tensor, "2 modes batch channels"]:
-        """Returns the tokens that come closest to a field."""
+        """Returns the least-squares tokens of a field."""
         return _by_set(self.matrix, moments).unflatten(0, (2, -1))
 
     def synthesise(
@@ -281,7 +281,7 @@ class StreamedTransform(AbstractWaveTransform):
 def functions_at(
     waves: Waves, positions: Float[Tensor, "*sets points axes"]
 ) -> Float[Tensor, "*sets points functions"]:
-    """Returns the functions that fields are measured in, products of those along the axes."""
+    """Evaluates the orthonormal functions, products of those along the axes."""
     functions = torch.ones_like(positions[..., :1])
     for axis, basis in enumerate(waves.bases):
         along = basis.at(positions[..., axis])
@@ -292,7 +292,7 @@ def functions_at(
 def waves_at(
     waves: Waves, positions: Float[Tensor, "*sets points axes"]
 ) -> Float[Tensor, "*sets points rows"]:
-    """Returns the waves that tokens are scattered by, real parts before imaginary ones."""
+    """Evaluates the waves of the synthesis, real parts before imaginary ones."""
     real, imaginary = torch.ones_like(positions[..., :1]), torch.zeros_like(positions[..., :1])
     for axis, (numbers, period) in enumerate(zip(waves.numbers, waves.periods, strict=True)):
         phase = (2 * math.pi / period) * positions[..., axis, None] * numbers.to(positions)

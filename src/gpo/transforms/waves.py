@@ -1,10 +1,10 @@
 r"""Test functions with geometry: $\psi_k(x)=e^{2\pi i\,k\cdot x/P}$ for a set of wave vectors $k$.
 
-A window of the paper sees what a site holds, not where it is. A wave knows: what it measures
-depends on where things are relative to each other, which transport needs. Windows live on the
-unit coordinates of a box, on latitude and longitude of a sphere, or on the indices of a mesh that
-is fitted to a body. Along an axis that does not close on itself the period is longer than the
-axis, so that a field need not be equal at both ends.
+A window of the paper depends on the field at a site, not on its position. The projection onto a
+wave depends on positions relative to each other, which transport needs. Waves live on the unit
+coordinates of a box, on latitude and longitude of a sphere, or on the indices of a body-fitted
+mesh. Along an open axis the period is longer than the axis, so that a field need not be equal at
+both ends.
 """
 
 import math
@@ -31,7 +31,7 @@ DEFAULT_WAVES = {1: 32, 2: 8, 3: 4}
 
 @dataclass(frozen=True)
 class Waves:
-    """Which waves there are, and where a site lies among them."""
+    """A set of waves, and the positions of points along their axes."""
 
     domain: Domain
     mesh_shape: tuple[int, ...]
@@ -39,25 +39,25 @@ class Waves:
     limits: tuple[int, ...]
     """Largest wave number along every axis."""
     periods: tuple[float, ...]
-    """Period along every axis; 1 where the axis closes on itself."""
+    """Period along every axis; 1 where it is periodic."""
 
     @classmethod
     def on(
         cls, domain: Domain, limits: tuple[int, ...], mesh_shape: tuple[int, ...] = ()
     ) -> "Waves":
-        """Returns the waves up to `limits` on a domain, or on a mesh that is fitted to a body."""
+        """Returns the waves up to `limits` on a domain, or on a body-fitted mesh."""
         periods = (OPEN_PERIOD,) * len(mesh_shape) if mesh_shape else _periods(domain)
         return cls(domain, mesh_shape, limits, periods)
 
     @cached_property
     def bases(self) -> tuple[AxisBasis, ...]:
-        """What fields are measured in along every axis."""
+        """Orthonormal functions along every axis, onto which fields are projected."""
         pairs = zip(self.limits, self.periods, strict=True)
         return tuple(AxisBasis.of(limit, period) for limit, period in pairs)
 
     @property
     def roughness(self) -> Float[Tensor, " functions"]:
-        """Of the products of functions along the axes, the sum of theirs."""
+        """Roughness of the products of functions: the sum over the axes."""
         roughness = torch.zeros(1, dtype=torch.double)
         for basis in self.bases:
             roughness = (roughness.unsqueeze(-1) + basis.roughness).flatten()
@@ -65,7 +65,7 @@ class Waves:
 
     @property
     def num_modes(self) -> int:
-        """How many there are: of every pair of opposite wave vectors one, on an axis both."""
+        """Number of modes: one of every pair of opposite wave vectors, both on the last axis' zero."""
         return math.prod(self.shape)
 
     @property
@@ -87,11 +87,11 @@ class Waves:
 
     @property
     def multiplicities(self) -> Float[Tensor, " modes"]:
-        """How many of a real field's waves a mode stands for: two, or one where its own partner is there."""
+        """Number of waves of a real field that a mode represents: two, or one where the conjugate is a mode too."""
         return torch.where(self.vectors[:, -1] == 0, 1.0, 2.0)
 
     def at(self, coords: Float[Tensor, "points dim"], mode: int) -> Float[Tensor, " points"]:
-        """Returns the real part of one window, which can be drawn."""
+        """Evaluates the real part of one wave, to be drawn."""
         positions = self.positions(coords.unsqueeze(0))[0].double()
         return torch.cos(2 * math.pi * positions @ self.vectors[mode].to(positions)).to(coords)
 
@@ -165,18 +165,18 @@ def _periods(domain: Domain) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Region:
-    """The latitudes and longitudes that hold a sphere, or a patch of it, in degrees."""
+    """The ranges of latitude and longitude of a spherical domain, in degrees."""
 
     south: float
     north: float
     middle: float
     """Longitude halfway between its ends."""
     width: float
-    """In longitude; 360 all the way round."""
+    """In longitude; 360 for a full circle."""
 
     @property
     def is_round(self) -> bool:
-        """Whether it goes all the way round."""
+        """Whether it is a full circle of longitudes."""
         return self.width == 360
 
     @classmethod

@@ -1,1 +1,1 @@
-"""The baselines, each in one file, written from its specification."""
+"""The baselines, one file each, implemented from their publications."""

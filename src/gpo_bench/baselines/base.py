@@ -1,6 +1,6 @@
-"""What all baselines share: the problem they are built for, how they are called, and their blocks.
+"""The interface of the baselines, layers that several of them use, and checks of their sizes.
 
-A structured grid is an array here: the position of a site is its index along every axis.
+Models on structured grids treat a field as an array: the position of a site is its grid index.
 """
 
 from abc import ABC, abstractmethod
@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from gpo.execution.inputs import check_sites
 from gpo.limits import check_depth, check_width
 from gpo.model.problem import Problem
-from gpo.execution.inputs import check_sites
 
 DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
           "num_bottleneck_residuals", "sweeps")  # fmt: skip
@@ -22,10 +22,10 @@ WIDTHS = ("width", "widths", "lift_width")
 
 
 class AbstractBaseline(nn.Module, ABC):
-    """A model that sees a field on sites and predicts a field on the same sites."""
+    """A model that maps a field on sites to a field on the same sites."""
 
     unused: frozenset[str] = frozenset()
-    """Parameters that are published and counted, but idle: they have no gradient."""
+    """Names of parameters that the published model has but never uses; they get no gradient."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class AbstractBaseline(nn.Module, ABC):
         """Returns the predicted field at the sites.
 
         Args:
-            values: The input field at the sites.
-            coords: The sites, shared by the batch or one set per sample.
-            weights: Quadrature weights; 0 masks a site, whatever it holds.
+            values: Input field at the sites.
+            coords: Coordinates of the sites, shared by the batch or per sample.
+            weights: Quadrature weights; a site of weight 0 is masked, and its values are ignored.
         """
         problem = self.problem
         dtype = next(part.dtype for part in self.parameters() if not part.is_complex())
@@ -56,19 +56,19 @@ class AbstractBaseline(nn.Module, ABC):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input.
+        """Returns the prediction for validated input.
 
         Args:
-            values: The input field, zero at masked and padded sites.
-            coords: The sites in unit coordinates: the box is $[0, 1]^d$, the sphere $[-1, 1]^3$.
-            is_counted: False at masked and padded sites.
+            values: Input field, zero at masked and padded sites.
+            coords: Unit coordinates of the sites: $[0, 1]^d$ in a box, $[-1, 1]^3$ on the sphere.
+            is_active: False at masked and padded sites.
         """
 
 
 class Perceptron(nn.Sequential):
-    """Linear maps of the last axis with GELU between them; `widths` goes from input to output."""
+    """Linear layers with GELU between them; `widths` lists the channels from input to output."""
 
     def __init__(self, *widths: int) -> None:
         first, *rest = (nn.Linear(*pair) for pair in pairwise(widths))
@@ -76,7 +76,7 @@ class Perceptron(nn.Sequential):
 
 
 class PointwiseLinear(nn.Conv1d):
-    """A linear map of channels that come first: a convolution of size one."""
+    """A linear map of channels in channels-first layout, as a convolution of kernel size one."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, kernel_size=1)
@@ -84,26 +84,26 @@ class PointwiseLinear(nn.Conv1d):
     def forward(
         self, input: Float[Tensor, "batch in_channels *grid"]
     ) -> Float[Tensor, "batch out_channels *grid"]:
-        """Returns the mapped field on the same grid."""
+        """Returns the output channels on the same grid."""
         return super().forward(input.flatten(2)).unflatten(2, input.shape[2:])
 
 
 def to_grid(
     values: Float[Tensor, "batch points channels"], grid_shape: tuple[int, ...]
 ) -> Float[Tensor, "batch channels *grid"]:
-    """Returns a field on a structured grid with channels first."""
+    """Returns a field on a structured grid in channels-first layout."""
     return values.unflatten(1, grid_shape).movedim(-1, 1)
 
 
 def from_grid(
     values: Float[Tensor, "batch channels *grid"],
 ) -> Float[Tensor, "batch points channels"]:
-    """Inverts `to_grid`."""
+    """Returns a field as points with channels last; the inverse of `to_grid`."""
     return values.flatten(2).movedim(1, -1)
 
 
 def index_coordinates(grid_shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "1 axes *grid"]:
-    """Returns the index of every site along every axis, scaled to [0, 1], both ends included."""
+    """Returns the grid index of each site along each axis, scaled to [0, 1]."""
     axes = [torch.linspace(0, 1, size, dtype=like.dtype, device=like.device) for size in grid_shape]
     return torch.stack(torch.meshgrid(*axes, indexing="ij")).unsqueeze(0)
 
@@ -111,7 +111,7 @@ def index_coordinates(grid_shape: tuple[int, ...], like: Tensor) -> Float[Tensor
 def with_index_coordinates(
     values: Float[Tensor, "batch points channels"], grid_shape: tuple[int, ...]
 ) -> Float[Tensor, "batch points more_channels"]:
-    """Returns a field with the index coordinates of its sites as last channels."""
+    """Returns a field with the index coordinates of its sites appended as channels."""
     coords = from_grid(index_coordinates(grid_shape, like=values))
     return torch.cat([values, coords.expand(len(values), -1, -1)], dim=-1)
 
@@ -119,7 +119,7 @@ def with_index_coordinates(
 def pad_ends(
     values: Float[Tensor, "batch channels *grid"], num_sites: tuple[int, ...]
 ) -> Float[Tensor, "batch channels *padded"]:
-    """Returns a field with this many zeros behind the end of every axis."""
+    """Returns a field with `num_sites` zeros appended along each axis."""
     widths = [width for count in reversed(num_sites) for width in (0, count)]
     return pad(values, widths) if any(num_sites) else values
 
@@ -127,25 +127,25 @@ def pad_ends(
 def crop_ends(
     values: Float[Tensor, "batch channels *padded"], grid_shape: tuple[int, ...]
 ) -> Float[Tensor, "batch channels *grid"]:
-    """Returns the beginning of every axis; inverts `pad_ends`."""
+    """Returns the first `grid_shape` sites along each axis; the inverse of `pad_ends`."""
     for axis, size in enumerate(grid_shape, start=2):
         values = values.narrow(axis, 0, size)
     return values
 
 
-def check_sizes(config: Any, **least: int) -> None:
-    """Raises an error for a number, or for one in a tuple, that no network can be built with.
+def check_sizes(config: Any, **minimums: int) -> None:
+    """Raises an error if an integer field, or an integer in a tuple, is too small or too large.
 
     Args:
-        config: A data class; fields that are no whole numbers are left alone.
-        **least: By field, the smallest number where it is not one.
+        config: A configuration; fields of other types are not checked.
+        **minimums: Smallest value by field; 1 by default.
     """
     for name, kind in get_type_hints(type(config)).items():
         value, parts = getattr(config, name), get_args(kind)
         numbers = value if isinstance(value, tuple) else (value,)
         if get_origin(kind) is tuple and ... not in parts and len(numbers) != len(parts):
             raise ValueError(f"`{name}` must be {len(parts)} numbers, got {value}.")
-        smallest = least.get(name, 1)
+        smallest = minimums.get(name, 1)
         if any(type(number) is int and number < smallest for number in numbers):
             raise ValueError(f"`{name}` must be at least {smallest}, got {value}.")
         if name in DEPTHS:
@@ -157,7 +157,7 @@ def check_sizes(config: Any, **least: int) -> None:
 
 
 def check_heads(width: int, num_heads: int) -> None:
-    """Raises an error unless heads can share a width."""
+    """Raises an error unless `width` is divisible by `num_heads`."""
     if width % num_heads:
         nearest = max(1, round(width / num_heads)) * num_heads
         raise ValueError(

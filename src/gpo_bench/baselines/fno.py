@@ -1,7 +1,7 @@
-r"""The Fourier Neural Operator of Li et al. (2021), with widths and modes that vary by layer.
+r"""The Fourier Neural Operator of Li et al. (2021), with widths and modes per layer.
 
-Layers $v\mapsto\sigma(F^{-1}(R\cdot Fv)+Wv)$ on a structured grid: a global convolution by
-low Fourier modes beside a pointwise linear map.
+A layer on a structured grid is $v\mapsto\sigma(F^{-1}(R\cdot Fv)+Wv)$, the sum of a global
+convolution with low Fourier modes and a pointwise linear map.
 """
 
 from dataclasses import dataclass
@@ -28,23 +28,23 @@ from gpo_bench.baselines.spectral_convolution import SpectralConvolution, resolv
 
 @dataclass(frozen=True, kw_only=True)
 class FNOConfig:
-    """Sizes of an `FNO`.
+    """Architecture of an `FNO`.
 
-    The defaults have the 640,305 parameters of the paper's table on a 2-D grid. The original
+    With the defaults it has 640,305 parameters on a 2-D grid, as in the paper's table. The original
     network for Navier-Stokes is `widths=(20,) * 5, modes=(12,) * 4, head=(128,)`, that of the
     Neural-Solver-Library `widths=(64,) * 5, modes=(12,) * 4, lift=(128,), head=(64,)`.
     """
 
     widths: tuple[int, ...] = (16, 24, 24, 32, 32)
-    """Channels before the first Fourier layer and after each."""
+    """Number of channels before the first Fourier layer and after each layer."""
     modes: tuple[int, ...] = (15, 12, 9, 9)
-    """Modes that each layer keeps along every axis, fewer where the grid has fewer."""
+    """Number of Fourier modes of each layer along each axis, at most those of the grid."""
     lift: tuple[int, ...] = ()
-    """Hidden widths of the perceptron before the layers."""
+    """Hidden widths of the perceptron before the Fourier layers."""
     head: tuple[int, ...] = (128, 32)
-    """Hidden widths of the perceptron behind the layers."""
+    """Hidden widths of the perceptron after the Fourier layers."""
     padding: int = 0
-    """Zeros behind the end of every axis, for fields that are not periodic."""
+    """Number of zeros appended along each axis, for fields that are not periodic."""
 
     def __post_init__(self) -> None:
         check_sizes(self, padding=0)
@@ -59,8 +59,8 @@ class FNO(AbstractBaseline):
     """Maps fields on structured grids of one to three axes.
 
     Args:
-        problem: The data it is built for.
-        config: Its sizes.
+        problem: Channels and geometry.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: FNOConfig = FNOConfig()) -> None:
@@ -81,9 +81,9 @@ class FNO(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
+        """Returns the prediction for validated input."""
         return self.network(with_index_coordinates(values, self.problem.grid_shape))
 
 
@@ -91,12 +91,12 @@ class FourierNetwork(nn.Module):
     """Fourier layers between two perceptrons, on one grid.
 
     Args:
-        before: Widths of the first perceptron, the channels of the field first.
-        widths: Channels before the first Fourier layer and after each.
-        after: Widths of the last perceptron, the channels of the result last.
-        modes: Modes that each layer keeps, by axis.
-        grid_shape: Sites along every axis.
-        padding: Zeros behind the end of every axis while layers work.
+        before: Widths of the first perceptron, from the channels of the input on.
+        widths: Number of channels before the first Fourier layer and after each layer.
+        after: Widths of the last perceptron, up to the channels of the output.
+        modes: Number of Fourier modes of each layer, by axis.
+        grid_shape: Number of sites along each axis.
+        padding: Number of zeros appended along each axis inside the Fourier layers.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class FourierNetwork(nn.Module):
         self.grid_shape, self.padding = grid_shape, (padding,) * len(grid_shape)
         padded = tuple(size + padding for size in grid_shape)
         if min(padded) < 2:
-            raise UnsupportedGeometryError("needs two sites along every axis of the grid")
+            raise UnsupportedGeometryError("needs at least two sites along every axis of the grid")
         self.lift = Perceptron(*before, widths[0])
         self.layers = nn.ModuleList(
-            FourierLayer(into, out, resolved_modes(kept, padded))
-            for (into, out), kept in zip(pairwise(widths), modes, strict=True)
+            FourierLayer(in_channels, out_channels, resolved_modes(counts, padded))
+            for (in_channels, out_channels), counts in zip(pairwise(widths), modes, strict=True)
         )
         self.head = Perceptron(widths[-1], *after)
 
@@ -131,7 +131,7 @@ class FourierNetwork(nn.Module):
 
 
 class FourierLayer(nn.Module):
-    r"""$F^{-1}(R\cdot Fv)+Wv$; the activation is its caller's."""
+    r"""$F^{-1}(R\cdot Fv)+Wv$, without the activation."""
 
     def __init__(self, in_channels: int, out_channels: int, modes: tuple[int, ...]) -> None:
         super().__init__()
@@ -141,5 +141,5 @@ class FourierLayer(nn.Module):
     def forward(
         self, values: Float[Tensor, "batch in_channels *grid"]
     ) -> Float[Tensor, "batch out_channels *grid"]:
-        """Returns the sum of both branches."""
+        """Returns the sum of the spectral and the pointwise branch."""
         return self.convolution(values) + self.pointwise(values)

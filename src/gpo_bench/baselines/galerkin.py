@@ -1,7 +1,7 @@
 r"""The Galerkin Transformer of Cao (2021), in the form of the Neural-Solver-Library.
 
-A pre-norm Transformer on points whose attention $Q(K^\top V)/N + Q$ is a Galerkin
-projection: the features of $K$ and $V$ are bases, their products integrals over the sites.
+A pre-norm Transformer on points whose attention $Q(K^\top V)/N + Q$ is a Galerkin projection: the
+features of $K$ and $V$ are basis functions, and $K^\top V/N$ are their integrals over the sites.
 """
 
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from gpo_bench.baselines.transformer import (
 
 @dataclass(frozen=True, kw_only=True)
 class GalerkinConfig(AbstractTransformerConfig):
-    """Sizes of a `GalerkinTransformer`; the defaults have 1,096,321 parameters, as in the paper's table."""
+    """Architecture of a `GalerkinTransformer`; 1,096,321 parameters as in the paper's table."""
 
 
 class GalerkinTransformer(AbstractTransformer):
     """Maps fields on any points.
 
     Args:
-        problem: The data it is built for.
-        config: Its sizes.
+        problem: Channels and geometry.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: GalerkinConfig = GalerkinConfig()) -> None:
@@ -36,7 +36,7 @@ class GalerkinTransformer(AbstractTransformer):
 
 
 class GalerkinBlock(nn.Module):
-    """Attention, then a perceptron, each on normalised tokens; keys and values have a norm of their own."""
+    """Pre-norm attention and perceptron, with a separate norm for keys and values."""
 
     def __init__(self, config: GalerkinConfig) -> None:
         super().__init__()
@@ -46,9 +46,9 @@ class GalerkinBlock(nn.Module):
         self.mlp = FeedForward(config.width, config.hidden)
 
     def forward(
-        self, tokens: Float[Tensor, "batch points width"], is_counted: Bool[Tensor, "batch points"]
+        self, tokens: Float[Tensor, "batch points width"], is_active: Bool[Tensor, "batch points"]
     ) -> Float[Tensor, "batch points width"]:
         """Returns the updated tokens."""
         queries, sources = self.query_norm(tokens), self.source_norm(tokens)
-        tokens = tokens + self.attention(queries, sources, is_counted)
+        tokens = tokens + self.attention(queries, sources, is_active)
         return tokens + self.mlp(tokens)

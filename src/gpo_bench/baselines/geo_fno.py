@@ -1,7 +1,8 @@
-r"""The Geo-FNO of Li et al. (2022): Fourier layers on a latent grid for meshes of any shape.
+r"""The Geo-FNO of Li et al. (2022): Fourier layers on a latent grid for general geometries.
 
-A structured mesh is its own latent grid, and its coordinates are input. Scattered points are
-carried by a learned map $\xi=\phi^{-1}(x)$ to a uniform grid and back, by Fourier series.
+A structured mesh is its own latent grid, and its coordinates are inputs. For unstructured points, a
+learned deformation $\xi=\phi^{-1}(x)$ and Fourier series map the field to a uniform latent grid and
+back.
 """
 
 from dataclasses import dataclass
@@ -26,42 +27,42 @@ from gpo_bench.baselines.spectral_convolution import resolved_modes
 
 HEAD_WIDTH = 128
 CODE_SIZE = 42
-"""Length of the shape code of the published elasticity task."""
+"""Length of the shape code in the published elasticity task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeoFNOConfig:
-    """Sizes of a `GeoFNO`.
+    """Architecture of a `GeoFNO`.
 
-    Where the coordinates are the field, as in the published tasks, `appends_coords=False` gives
-    the published 1,546,403 parameters on scattered points, and on a mesh with `modes=(24, 12)`
-    2,368,033.
+    In the published tasks the coordinates are the input field. With `appends_coords=False` the
+    network has the published 1,546,403 parameters on unstructured points, and 2,368,033 on a mesh
+    with `modes=(24, 12)`.
     """
 
     width: int = 32
-    """Channels of the Fourier layers."""
+    """Number of channels of the Fourier layers."""
     modes: tuple[int, int] = (12, 12)
-    """Modes kept along both axes, fewer where the grid has fewer."""
+    """Number of Fourier modes along each axis, at most those of the grid."""
     padding: int = 8
-    """Zeros behind both ends of a mesh."""
+    """Number of zeros appended along each axis of a mesh."""
     latent_size: int = 40
-    """Sites along both sides of the latent grid of scattered points."""
+    """Side of the latent grid for unstructured points."""
     appends_coords: bool = True
-    """Whether the coordinates of the sites are seen beside the field."""
+    """Appends the coordinates of the sites to the input channels."""
 
     def __post_init__(self) -> None:
         check_sizes(self, padding=0)
 
 
 class GeoFNO(AbstractBaseline):
-    """Maps fields on structured 2-D meshes, body-fitted or not, and on scattered 2-D points.
+    """Maps fields on structured 2-D meshes, body-fitted or not, and on unstructured 2-D points.
 
     Args:
-        problem: The data it is built for; `grid_shape` decides between mesh and points.
-        config: Its sizes.
+        problem: Channels and geometry; with a `grid_shape` the sites are a mesh, else points.
+        config: The architecture.
     """
 
-    # No shape code is given here.
+    # These layers read a shape code, which is never passed here.
     unused = frozenset({"network.deformation.code.weight", "network.deformation.code.bias"})
 
     def __init__(self, problem: Problem, config: GeoFNOConfig = GeoFNOConfig()) -> None:
@@ -86,18 +87,18 @@ class GeoFNO(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
-        coords = coords.masked_fill(~is_counted.unsqueeze(-1), 0)
-        seen = torch.cat([values, coords], dim=-1) if self.appends_coords else values
+        """Returns the prediction for validated input."""
+        coords = coords.masked_fill(~is_active.unsqueeze(-1), 0)
+        inputs = torch.cat([values, coords], dim=-1) if self.appends_coords else values
         if isinstance(self.network, PointNetwork):
-            return self.network(seen, coords, is_counted)
-        return self.network(with_index_coordinates(seen, self.problem.grid_shape))
+            return self.network(inputs, coords, is_active)
+        return self.network(with_index_coordinates(inputs, self.problem.grid_shape))
 
 
 class PointNetwork(nn.Module):
-    """Five spectral layers: points to the latent grid, three on it, and back to the points."""
+    """Five spectral layers: points to latent grid, three on the grid, and latent grid to points."""
 
     def __init__(self, in_channels: int, out_channels: int, config: GeoFNOConfig) -> None:
         super().__init__()
@@ -106,8 +107,8 @@ class PointNetwork(nn.Module):
         self.deformation = DeformationNetwork(code_size=CODE_SIZE)
         self.lift = nn.Linear(in_channels, width)
         self.to_latent = PointsToGrid(width, modes, latent_shape)
-        kept = resolved_modes(modes, latent_shape)
-        self.layers = nn.ModuleList(FourierLayer(width, width, kept) for _ in range(3))
+        resolved = resolved_modes(modes, latent_shape)
+        self.layers = nn.ModuleList(FourierLayer(width, width, resolved) for _ in range(3))
         self.places = nn.ModuleList(PointwiseLinear(2, width) for _ in range(3))
         self.to_points = GridToPoints(width, modes, latent_shape)
         self.head = Perceptron(width, HEAD_WIDTH, out_channels)
@@ -116,11 +117,11 @@ class PointNetwork(nn.Module):
         self,
         values: Float[Tensor, "batch points channels"],
         coords: Float[Tensor, "batch points 2"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
         """Returns the predicted field at the points."""
         image = self.deformation(coords)
-        latent = self.to_latent(self.lift(values), image, is_counted)
+        latent = self.to_latent(self.lift(values), image, is_active)
         latent_coords = index_coordinates(self.latent_shape, like=values)
         for layer, place in zip(self.layers, self.places, strict=True):
             latent = gelu(layer(latent) + place(latent_coords))
@@ -134,7 +135,7 @@ def check_mesh(grid_shape: tuple[int, ...]) -> None:
 
 
 def check_plane(problem: Problem) -> None:
-    """Raises an `UnsupportedGeometryError` unless points lie in the plane."""
+    """Raises an `UnsupportedGeometryError` unless the domain is two-dimensional and flat."""
     if problem.domain.is_sphere:
         raise UnsupportedGeometryError("needs points of the plane, not of the sphere")
     if problem.domain.dim != 2:

@@ -1,7 +1,8 @@
 r"""GNOT, the General Neural Operator Transformer of Hao et al. (2023).
 
-Two streams, geometry $g(x)$ and physics $z(x, f)$, meet in linear cross-attention; every
-feed-forward is a mixture of experts $\sum_e p_e(x)\,F_e$ whose gate $p$ sees coordinates only.
+Linear cross-attention couples a geometry stream $g(x)$ and a physics stream $z(x, f)$. Each
+feed-forward layer is a mixture of experts $\sum_e p_e(x)\,F_e$ whose gate $p$ depends on
+coordinates only.
 """
 
 from dataclasses import dataclass
@@ -24,23 +25,23 @@ from gpo_bench.baselines.transformer import (
 
 @dataclass(frozen=True, kw_only=True)
 class GNOTConfig(AbstractTransformerConfig):
-    """Sizes of a `GNOT`; the defaults have 2,485,901 parameters, as in the paper's table."""
+    """Architecture of a `GNOT`; the defaults have 2,485,901 parameters, as in the paper's table."""
 
     num_layers: int = 4
-    """Blocks of cross-attention, experts, self-attention, experts."""
+    """Number of blocks of cross-attention, experts, self-attention and experts."""
     num_experts: int = 3
-    """Experts of every mixture."""
+    """Number of experts per mixture."""
     official_flow: bool = False
-    """Whether blocks refine the geometry stream against fixed physics, as in the authors' code. In
-    the Neural-Solver-Library every block starts from the same geometry and returns the next physics."""
+    """Blocks update the geometry stream with fixed physics, as in the authors' code. Otherwise each
+    block updates the physics stream from the same geometry, as in the Neural-Solver-Library."""
 
 
 class GNOT(AbstractBaseline):
     """Maps fields on any points.
 
     Args:
-        problem: The data it is built for.
-        config: Its sizes.
+        problem: Channels and geometry.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: GNOTConfig = GNOTConfig()) -> None:
@@ -57,14 +58,14 @@ class GNOT(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
-        features = site_features(values, coords, is_counted)
+        """Returns the prediction for validated input."""
+        features = site_features(values, coords, is_active)
         coords = features[..., : coords.shape[-1]]
         geometry, physics = self.lift_geometry(coords), self.lift_physics(features)
         for block in self.blocks:
-            refined = block(geometry, physics, coords, is_counted)
+            refined = block(geometry, physics, coords, is_active)
             if self.official_flow:
                 geometry = refined
             else:
@@ -73,19 +74,13 @@ class GNOT(AbstractBaseline):
 
 
 class ExpertBlock(nn.Module):
-    """Cross-attention, experts, self-attention, experts; mixtures are normalised *after* the sum."""
+    """Cross-attention, experts, self-attention and experts; norms follow the mixtures."""
 
     def __init__(self, dim: int, config: GNOTConfig) -> None:
         super().__init__()
         width, hidden, num_experts = config.width, config.hidden, config.num_experts
-        self.gate = nn.Sequential(
-            nn.Linear(dim, hidden),
-            nn.GELU(),
-            nn.Linear(hidden, hidden),
-            nn.GELU(),
-            nn.Linear(hidden, num_experts),
-            nn.Softmax(dim=-1),
-        )
+        gate_logits = Perceptron(dim, hidden, hidden, num_experts)
+        self.gate = nn.Sequential(*gate_logits, nn.Softmax(dim=-1))
         self.query_norm = nn.LayerNorm(width)
         self.source_norm = nn.LayerNorm(width)
         self.cross_attention = LinearAttention(config.head_shape, divisor="mass")
@@ -101,15 +96,15 @@ class ExpertBlock(nn.Module):
         tokens: Float[Tensor, "batch points width"],
         sources: Float[Tensor, "batch points width"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns `tokens` after attention to `sources`, then to each other."""
+        """Returns `tokens` after cross-attention to `sources` and self-attention."""
         gate = self.gate(coords)
         queries, sources = self.query_norm(tokens), self.source_norm(sources)
-        tokens = tokens + self.cross_attention(queries, sources, is_counted)
+        tokens = tokens + self.cross_attention(queries, sources, is_active)
         tokens = tokens + self.first_norm(self.first_experts(tokens, gate))
         queries = self.self_norm(tokens)
-        tokens = tokens + self.self_attention(queries, queries, is_counted)
+        tokens = tokens + self.self_attention(queries, queries, is_active)
         return tokens + self.second_norm(self.second_experts(tokens, gate))
 
 
@@ -128,6 +123,6 @@ class Experts(nn.Module):
         tokens: Float[Tensor, "batch points width"],
         gate: Float[Tensor, "batch points experts"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns the sum over experts, weighted by the gate."""
+        """Returns the sum over experts weighted by the gate."""
         hidden = gelu(self.up(tokens)).unflatten(-1, (self.num_experts, -1))
         return self.down((hidden * gate.unsqueeze(-1)).flatten(-2)) + gate @ self.bias

@@ -1,7 +1,7 @@
 r"""LNO, the Latent Neural Operator of Wang & Wang (2024); not the Laplace Neural Operator.
 
-Scores $A(x)$ of positions alone carry the field to $M$ latent modes and back: encoding is a softmax
-of $A$ over points, decoding one over modes, and a standard Transformer works in between.
+Scores $A(x)$, which depend on positions only, map the field to $M$ latent modes by a softmax over
+points and back by a softmax over modes. A standard Transformer acts on the modes.
 """
 
 from dataclasses import dataclass
@@ -23,23 +23,23 @@ from gpo_bench.baselines.transformer import (
 
 @dataclass(frozen=True, kw_only=True)
 class LNOConfig(AbstractTransformerConfig):
-    """Sizes of an `LNO`: 1,292,033 parameters, or 5,074,177 with width 256."""
+    """Architecture of an `LNO`: 1,292,033 parameters, or 5,074,177 with width 256."""
 
     num_modes: int = 256
-    """Latent modes."""
+    """Number of latent modes."""
     num_mlp_layers: int = 2
-    """Residual layers of trunk, branch, scores and readout."""
+    """Number of residual layers of trunk, branch, scores and readout."""
 
 
 class LNO(AbstractBaseline):
-    """Maps fields on any points; blocks work on the modes.
+    """Maps fields on any points by blocks that act on latent modes.
 
-    Weights keep PyTorch's initial values. The trunk sees the sites' own unit coordinates, on
-    structured meshes too.
+    Weights keep PyTorch's default initialisation. The inputs of the trunk are unit coordinates,
+    also on structured meshes.
 
     Args:
-        problem: The data it is built for.
-        config: Its sizes.
+        problem: Channels and geometry.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: LNOConfig = LNOConfig()) -> None:
@@ -55,12 +55,12 @@ class LNO(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
-        sites = site_features(values, coords, is_counted)
+        """Returns the prediction for validated input."""
+        sites = site_features(values, coords, is_active)
         scores = self.scores(self.trunk(sites[..., : coords.shape[-1]]))
-        encode = torch.softmax(scores.masked_fill(~is_counted.unsqueeze(-1), -torch.inf), dim=1)
+        encode = torch.softmax(scores.masked_fill(~is_active.unsqueeze(-1), -torch.inf), dim=1)
         modes = encode.mT @ self.branch(sites)
         for block in self.blocks:
             modes = block(modes)
@@ -90,7 +90,7 @@ class ModeBlock(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    r"""$r=\mathrm{GELU}(W_0x)$, then $r\leftarrow r+\mathrm{GELU}(W_ir)$, then a Linear readout."""
+    r"""$r=\mathrm{GELU}(W_0x)$, then $r\leftarrow r+\mathrm{GELU}(W_ir)$, then a linear readout."""
 
     def __init__(self, in_features: int, width: int, out_features: int, num_layers: int) -> None:
         super().__init__()

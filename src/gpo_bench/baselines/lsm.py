@@ -1,7 +1,8 @@
-r"""The Latent Spectral Model of Wu et al. (2023): a U-Net with a spectral solver at every scale.
+r"""The Latent Spectral Model of Wu et al. (2023): a U-Net with a spectral solver at each scale.
 
-Every scale is cut into patches; a few latent tokens read each patch by attention, are advanced
-by a sine series, $z\mapsto z+\sum_j a_j\sin(\pi jz/K)+b_j\cos(\pi jz/K)$, and are read back.
+Each scale is divided into patches. Attention encodes a patch into a few latent tokens, a
+trigonometric series advances them, $z\mapsto z+\sum_j a_j\sin(\pi jz/K)+b_j\cos(\pi jz/K)$, and
+attention decodes them.
 """
 
 import math
@@ -29,27 +30,27 @@ from gpo_bench.baselines.base import (
 from gpo_bench.baselines.geo_fno import check_mesh, check_plane
 from gpo_bench.baselines.point_projection import DeformationNetwork, GridToPoints, PointsToGrid
 
-PATCHES = 16
-"""Patches along an axis at the finest scale; four halvings leave one."""
+NUM_PATCHES = 16
+"""Number of patches along an axis at the finest scale; after four halvings there is one."""
 HEAD_WIDTH = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSMConfig:
-    """Sizes of an `LSM`; the defaults have 19,187,457 parameters on a grid, as in the paper's table."""
+    """Architecture of an `LSM`; 19,187,457 parameters on a grid, as in the paper's table."""
 
     width: int = 64
-    """Channels at the finest scale."""
+    """Number of channels at the finest scale."""
     num_tokens: int = 4
-    """Latent tokens of a patch."""
+    """Number of latent tokens per patch."""
     num_basis: int = 12
-    """Frequencies of the solver."""
+    """Number of frequencies of the spectral solver."""
     num_heads: int = 8
-    """Heads of every attention, which share the width."""
+    """Number of attention heads; `width` is divided among them."""
     latent_size: int = 96
-    """Sites along both sides of the latent grid of scattered points."""
+    """Side of the latent grid for unstructured points."""
     modes: tuple[int, int] = (12, 12)
-    """Modes kept along both axes between points and latent grid."""
+    """Number of Fourier modes along each axis between points and latent grid."""
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -57,11 +58,11 @@ class LSMConfig:
 
 
 class LSM(AbstractBaseline):
-    """Maps fields on 2-D grids and, through Geo-FNO's projection, on scattered 2-D points.
+    """Maps fields on 2-D grids and, with the projection of Geo-FNO, on unstructured 2-D points.
 
     Args:
-        problem: The data it is built for; `grid_shape` decides between grid and points.
-        config: Its sizes.
+        problem: Channels and geometry; with a `grid_shape` the sites are a grid, else points.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: LSMConfig = LSMConfig()) -> None:
@@ -82,29 +83,29 @@ class LSM(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
+        """Returns the prediction for validated input."""
         shape = self.problem.grid_shape
         if shape:
             hidden = self.lift(with_index_coordinates(values, shape))
             return self.head(from_grid(self.unet(to_grid(hidden, shape))))
-        coords = coords.masked_fill(~is_counted.unsqueeze(-1), 0)
+        coords = coords.masked_fill(~is_active.unsqueeze(-1), 0)
         image = self.deformation(coords)
         hidden = self.lift(torch.cat([values, coords], dim=-1))
-        latent = self.unet(self.to_latent(hidden, image, is_counted))
+        latent = self.unet(self.to_latent(hidden, image, is_active))
         return self.head(self.to_points(latent, image, coords))
 
 
 class LatentSpectralUNet(nn.Module):
-    """A U-Net of five scales, whose every scale passes a spectral block before it is decoded."""
+    """A U-Net of five scales with a spectral block at each scale between encoder and decoder."""
 
     def __init__(self, grid_shape: tuple[int, ...], config: LSMConfig) -> None:
         super().__init__()
         width, self.grid_shape = config.width, grid_shape
-        self.padding = tuple(-size % PATCHES for size in grid_shape)
-        # A patch has as many sites at every scale; there are fewer of them on coarse ones.
-        patch = tuple(-(-size // PATCHES) for size in grid_shape)
+        self.padding = tuple(-size % NUM_PATCHES for size in grid_shape)
+        # Patches have the same number of sites at each scale; coarse scales have fewer patches.
+        patch = tuple(-(-size // NUM_PATCHES) for size in grid_shape)
         widths = (width, 2 * width, 4 * width, 8 * width, 8 * width)
         self.enter = DoubleConvolution(width, width, width)
         self.downs = nn.ModuleList(DoubleConvolution(a, b, b) for a, b in pairwise(widths))
@@ -133,7 +134,7 @@ class LatentSpectralUNet(nn.Module):
 
 
 class DoubleConvolution(nn.Sequential):
-    """Twice a 3 x 3 convolution, batch normalisation and ReLU."""
+    """Two 3 x 3 convolutions, each followed by batch normalisation and ReLU."""
 
     def __init__(self, in_channels: int, hidden: int, out_channels: int) -> None:
         super().__init__(
@@ -147,17 +148,18 @@ class DoubleConvolution(nn.Sequential):
 
 
 class SpectralBlock(nn.Module):
-    r"""Encodes every patch into tokens, advances these and decodes them.
+    r"""Encodes each patch into tokens, advances the tokens and decodes them.
 
-    $T=T_0+\mathrm{softmax}(T_0K^\top)V$, then the solver, then $x+\mathrm{softmax}(QT^\top)T$, with
-    keys, values and queries linear in the sites of the patch and no scaling of logits.
+    The steps are $T=T_0+\mathrm{softmax}(T_0K^\top)V$, the solver, and
+    $x+\mathrm{softmax}(QT^\top)T$. Keys, values and queries are linear in the features of the
+    patch; logits are not scaled.
 
     Args:
-        channels: Channels of the field and of a token, all heads together.
-        patch: Sites of a patch along both axes.
-        num_heads: Heads of both attentions.
-        num_tokens: Tokens of a patch.
-        num_basis: Frequencies $K$ of the solver.
+        channels: Number of channels of the field and of a token, all heads together.
+        patch: Number of sites of a patch along both axes.
+        num_heads: Number of attention heads.
+        num_tokens: Number of tokens per patch.
+        num_basis: Number of frequencies $K$ of the solver.
     """
 
     orders: Tensor
@@ -184,7 +186,7 @@ class SpectralBlock(nn.Module):
         self, values: Float[Tensor, "batch channels rows columns"]
     ) -> Float[Tensor, "batch channels rows columns"]:
         """Returns the updated field."""
-        patches = cut(values, self.patch)
+        patches = split_patches(values, self.patch)
         projected = self.project(patches).unflatten(-1, (3, self.num_heads, -1))
         query, key, value = projected.movedim(1, -2).unbind(1)
         start = self.tokens.expand(len(patches), -1, -1, -1)
@@ -192,7 +194,7 @@ class SpectralBlock(nn.Module):
         tokens = self.advance(tokens)
         decoded = scaled_dot_product_attention(query, tokens, tokens, scale=1.0)
         patches = patches + decoded.movedim(1, -2).flatten(-2)
-        return join(patches, self.patch, tuple(values.shape[2:]))
+        return join_patches(patches, self.patch, tuple(values.shape[2:]))
 
     def advance(
         self, tokens: Float[Tensor, "patches heads tokens head_dim"]
@@ -202,20 +204,20 @@ class SpectralBlock(nn.Module):
         return tokens + (self.sines * phases.sin() + self.cosines * phases.cos()).sum(-1)
 
 
-def cut(
+def split_patches(
     values: Float[Tensor, "batch channels rows columns"], patch: tuple[int, ...]
 ) -> Float[Tensor, "patches sites channels"]:
-    """Returns the sites of every patch of every sample, channels last."""
+    """Returns all patches of all samples as sets of sites with channels last."""
     tiles = values.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0]))
     return tiles.permute(0, 2, 4, 3, 5, 1).flatten(3, 4).flatten(0, 2)
 
 
-def join(
+def join_patches(
     patches: Float[Tensor, "patches sites channels"],
     patch: tuple[int, ...],
     grid_shape: tuple[int, ...],
 ) -> Float[Tensor, "batch channels rows columns"]:
-    """Returns the field of which these are the patches; inverts `cut`."""
+    """Returns the field from its patches; the inverse of `split_patches`."""
     counts = [size // sites for size, sites in zip(grid_shape, patch, strict=True)]
     tiles = patches.unflatten(1, patch).unflatten(0, (-1, *counts))
     return tiles.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)

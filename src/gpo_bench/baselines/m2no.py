@@ -1,11 +1,12 @@
 r"""M2NO, the multiresolution operator of Li et al. (2024): algebraic multigrid with multiwavelets.
 
-A stack of multigrid V-cycles: smoothers and the operator $A$ are learned convolutions, the
-restriction $Hu$ and the prolongation $H^\top u$ are fixed Legendre multiwavelet filters. As
-released, a coarser level receives the restricted state, not the residual.
+The model is a stack of multigrid V-cycles. Smoothers and the operator $A$ are learned convolutions;
+the restriction $Hu$ and the prolongation $H^\top u$ are fixed Legendre multiwavelet filters. As in
+the released code, a coarser level receives the restricted state, not the residual.
 
-With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the scaling coefficients of a cell are
-$s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$ of those of its halves.
+With $\phi_i(x)=\sqrt{2i+1}\,P_i(2x-1)$ on $[0,1]$ and $i<k$, the scaling coefficients of a cell
+follow from those of its halves,
+$s_i=\sum_j H^0_{ij}\,s^{\mathrm{left}}_j+H^1_{ij}\,s^{\mathrm{right}}_j$.
 """
 
 from dataclasses import dataclass
@@ -30,20 +31,18 @@ from gpo_bench.baselines.base import (
 
 @dataclass(frozen=True, kw_only=True)
 class M2NOConfig:
-    """Sizes of an `M2NO`."""
+    """Architecture of an `M2NO`."""
 
     num_cycles: int = 2
-    """V-cycles. The released configuration says 5, the released code builds 2."""
+    """Number of V-cycles; 5 in the released configuration, but 2 in the released code."""
     order: int = 8
-    """Polynomials per axis and cell, k."""
+    """Number of polynomials k per axis and cell."""
     multiplicity: int = 2
-    """Multiwavelet fields, c; there are c k^2 channels."""
+    """Number of multiwavelet fields c; there are c k^2 channels."""
     sweeps: tuple[int, ...] = (1, 1, 2, 2, 2, 3)
-    """Smoothing steps on every coarser level. A grid that can be halved fewer times uses only the
-    first of them."""
+    """Number of smoothing steps on each coarser level, as many levels as the grid can be halved."""
     spatial_2x2: bool = False
-    """Whether 2 x 2 blocks of cells are restricted. The released code reshapes memory instead, which
-    collects four consecutive cells of a row."""
+    """Restricts 2 x 2 blocks of cells; the released code restricts four cells of a row."""
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -53,8 +52,8 @@ class M2NO(AbstractBaseline):
     """V-cycles with a GELU between them, on a square grid whose side is a power of two.
 
     Args:
-        problem: The data it is built for; its grid fixes the sizes of the layer norms.
-        config: Its sizes.
+        problem: Channels and geometry; the grid determines the shapes of the layer norms.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: M2NOConfig = M2NOConfig()) -> None:
@@ -73,9 +72,9 @@ class M2NO(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction; masked sites are seen as zeros, and `coords` as indices."""
+        """Returns the prediction; masked sites are zeros, and grid indices replace `coords`."""
         shape = self.problem.grid_shape
         hidden = to_grid(self.lift(with_index_coordinates(values, shape)), shape)
         for index, cycle in enumerate(self.cycles):
@@ -84,21 +83,21 @@ class M2NO(AbstractBaseline):
 
 
 class Transfer(nn.Module):
-    """Fixed maps between a grid and the one half as fine, transposes of each other."""
+    """Fixed restriction to a grid half as fine, and its transpose, the prolongation."""
 
     matrix: Tensor
 
     def __init__(self, order: int, multiplicity: int, spatial_2x2: bool) -> None:
         super().__init__()
         self.multiplicity, self.spatial_2x2 = multiplicity, spatial_2x2
-        # Kept in double precision, so that the rows stay orthonormal in a double model.
+        # Double precision keeps the rows orthonormal in a double-precision model.
         matrix = torch.from_numpy(transfer_matrix(order))
         self.register_buffer("matrix", matrix, persistent=False)
 
     def restrict(
         self, field: Float[Tensor, "batch channels size size"]
     ) -> Float[Tensor, "batch channels half half"]:
-        """Returns the low-pass part of every four cells."""
+        """Returns the low-pass part of each group of four cells."""
         batch, _, size, _ = field.shape
         cells, half = field.movedim(1, -1), size // 2
         if self.spatial_2x2:
@@ -110,7 +109,7 @@ class Transfer(nn.Module):
     def prolong(
         self, field: Float[Tensor, "batch channels half half"]
     ) -> Float[Tensor, "batch channels size size"]:
-        """Returns the field on the finer grid: the transpose of `restrict`."""
+        """Returns the field on the finer grid by the transpose of `restrict`."""
         batch, channels, half, _ = field.shape
         coarse = field.movedim(1, -1).unflatten(-1, (self.multiplicity, -1))
         four = coarse @ self.matrix.to(field.dtype)
@@ -120,7 +119,7 @@ class Transfer(nn.Module):
 
 
 class VCycle(nn.Module):
-    r"""One V-cycle for $Au=f$: smooth, descend, climb with layer norms, correct."""
+    r"""A V-cycle for $Au=f$: smoothing, restriction, prolongation with layer norms, correction."""
 
     def __init__(
         self, channels: int, size: int, sweeps: tuple[int, ...], transfer: Transfer
@@ -140,7 +139,7 @@ class VCycle(nn.Module):
     def forward(
         self, forcing: Float[Tensor, "batch channels size size"]
     ) -> Float[Tensor, "batch channels size size"]:
-        """Returns the approximate solution for a right-hand side."""
+        """Returns the approximate solution for a right-hand side $f$."""
         states = [self.before(forcing)]
         for smoothers in self.smoothers:
             states.append(self._smooth(smoothers, self.transfer.restrict(states[-1])))
@@ -158,12 +157,12 @@ class VCycle(nn.Module):
 
 
 def periodic_conv(channels: int) -> nn.Conv2d:
-    """Builds a 3x3 convolution on the torus."""
+    """Returns a 3x3 convolution with periodic padding."""
     return nn.Conv2d(channels, channels, 3, padding=1, padding_mode="circular")
 
 
 def _side(grid_shape: tuple[int, ...]) -> int:
-    """Returns the side of the grid, or refuses one that cannot be halved down to a point."""
+    """Returns the side of the grid; raises an error unless it is square and a power of two."""
     if len(grid_shape) != 2 or grid_shape[0] != grid_shape[1]:
         raise UnsupportedGeometryError("needs a square 2-D grid")
     if grid_shape[0] < 2 or grid_shape[0].bit_count() != 1:
@@ -175,9 +174,9 @@ def low_pass_filters(order: int) -> tuple[np.ndarray, np.ndarray]:
     r"""Returns $H^0$ and $H^1$, $H^s_{ij}=2^{-1/2}\int_0^1\phi_i((x+s)/2)\,\phi_j(x)\,dx$.
 
     Args:
-        order: $k$, the number of polynomials per cell.
+        order: Number of polynomials $k$ per cell.
     """
-    # Exact: the integrand has degree 2k - 2.
+    # The quadrature is exact, because the integrand has degree 2k - 2.
     nodes, weights = legendre.leggauss(order)
     nodes, weights = (nodes + 1) / 2, weights / 2
     fine = _scaling_functions(nodes, order) * weights[:, None]
@@ -188,12 +187,12 @@ def low_pass_filters(order: int) -> tuple[np.ndarray, np.ndarray]:
 def transfer_matrix(order: int) -> np.ndarray:
     r"""Returns $[H^0\otimes H^0\,|\,H^0\otimes H^1\,|\,H^1\otimes H^0\,|\,H^1\otimes H^1]$.
 
-    The rows, $k^2$ of them, are orthonormal: the transpose prolongs, and restricts to the identity.
+    The $k^2$ rows are orthonormal, so that restriction inverts prolongation by the transpose.
     """
     filters = low_pass_filters(order)
     return np.hstack([np.kron(row, column) for row in filters for column in filters])
 
 
 def _scaling_functions(points: np.ndarray, order: int) -> np.ndarray:
-    """Returns the scaling functions, one per column, at points of the unit interval."""
+    """Returns the scaling functions, one per column, at points in the unit interval."""
     return legendre.legvander(2 * points - 1, order - 1) * np.sqrt(2 * np.arange(order) + 1)

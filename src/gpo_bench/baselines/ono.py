@@ -1,7 +1,8 @@
 r"""ONO, the Orthogonal Neural Operator of Xiao et al. (2024).
 
-One stream learns functions $\psi$, made orthonormal over the data by a Cholesky factor of their
-covariance; the other is transported by their kernel, $u+\psi\,\mathrm{diag}(\mu)\,\psi^\top u$.
+One stream learns functions $\psi$, which a Cholesky factor of their covariance makes orthonormal
+over the data. They define a kernel that updates the other stream,
+$u+\psi\,\mathrm{diag}(\mu)\,\psi^\top u$.
 """
 
 from dataclasses import dataclass
@@ -23,28 +24,28 @@ from gpo_bench.baselines.transformer import (
 )
 
 MOMENTUM = 0.1
-"""Fraction of the latest batch in the running covariance."""
+"""Weight of the latest batch in the running covariance."""
 FIRST_JITTER, NUM_JITTERS = 1e-6, 10
-"""Added to the diagonal of a covariance without a Cholesky factor; tenfold at every retry."""
+"""Smallest value added to the diagonal if the Cholesky factorisation fails, and tenfold retries."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ONOConfig(AbstractTransformerConfig):
-    """Sizes of an `ONO`; the defaults have 1,596,673 parameters, as in the paper's table."""
+    """Architecture of an `ONO`; the defaults have 1,596,673 parameters, as in the paper's table."""
 
     psi_dim: int = 8
-    """Orthogonal functions per block."""
+    """Number of orthogonal functions per block."""
 
 
 class ONO(AbstractBaseline):
     """Maps fields on any points.
 
-    In training, functions are orthonormal over the batch; in evaluation, over a running
-    average of the batches seen, which is saved with the weights.
+    In training, the functions are orthonormal over the batch; in evaluation, over a running average
+    of the training batches, which is saved with the weights.
 
     Args:
-        problem: The data it is built for.
-        config: Its sizes.
+        problem: Channels and geometry.
+        config: The architecture.
     """
 
     def __init__(self, problem: Problem, config: ONOConfig = ONOConfig()) -> None:
@@ -63,18 +64,18 @@ class ONO(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
-        sites = site_features(values, coords, is_counted)
+        """Returns the prediction for validated input."""
+        sites = site_features(values, coords, is_active)
         features, field = self.lift_features(sites), self.lift_field(sites)
         for block in self.blocks:
-            features, field = block(features, field, is_counted)
+            features, field = block(features, field, is_active)
         return field
 
 
 class OrthogonalBlock(nn.Module):
-    """A Transformer block on the features, then a transport of the field; the readout ends it."""
+    """A Transformer block on the features, then a kernel update of the field and a readout."""
 
     def __init__(self, config: ONOConfig, readout: nn.Module) -> None:
         super().__init__()
@@ -91,15 +92,15 @@ class OrthogonalBlock(nn.Module):
         self,
         features: Float[Tensor, "batch points width"],
         field: Float[Tensor, "batch points width"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> tuple[Float[Tensor, "batch points width"], Float[Tensor, "batch points out"]]:
-        """Returns the updated features and the transported field; the readout has no residual."""
-        features = features + self.attention(self.norm(features), is_counted)
+        """Returns the updated features and field; the readout has no residual connection."""
+        features = features + self.attention(self.norm(features), is_active)
         features = features + self.mlp(features)
         psi = self.psi(features)
-        # A covariance in half precision has no Cholesky factor, and sums over sites overflow.
+        # In half precision the Cholesky factorisation fails, and sums over sites overflow.
         with torch.autocast(psi.device.type, enabled=False):
-            psi = self.orthogonalise(psi.to(_precise(psi)), is_counted)
+            psi = self.orthogonalise(psi.to(_precise(psi)), is_active)
             field = field.to(psi.dtype)
             coefficients = psi.mT @ field
             field = field + (psi * softplus(self.spectrum)) @ coefficients
@@ -117,19 +118,19 @@ class PointAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, tokens: Float[Tensor, "batch points width"], is_counted: Bool[Tensor, "batch points"]
+        self, tokens: Float[Tensor, "batch points width"], is_active: Bool[Tensor, "batch points"]
     ) -> Float[Tensor, "batch points width"]:
-        """Returns what every point gathered from the counted ones."""
+        """Returns the attention output at each point; masked points do not contribute."""
         projected = self.query_key_value(tokens).unflatten(-1, (3, *self.head_shape))
         query, key, value = projected.unbind(-3)
         query = torch.softmax(query, dim=-1) * self.head_shape[-1] ** -0.5
-        key = torch.softmax(key.masked_fill(~is_counted[..., None, None], -torch.inf), dim=1)
-        gathered = torch.einsum("bnhc,bnhd->bhcd", key, value)
-        return self.out(torch.einsum("bnhc,bhcd->bnhd", query, gathered).flatten(-2))
+        key = torch.softmax(key.masked_fill(~is_active[..., None, None], -torch.inf), dim=1)
+        key_value = torch.einsum("bnhc,bnhd->bhcd", key, value)
+        return self.out(torch.einsum("bnhc,bhcd->bnhd", query, key_value).flatten(-2))
 
 
 class Orthogonalisation(nn.Module):
-    r"""$\psi L^{-\top}$ with $LL^\top=C=\frac1{BN}\sum_{bn}\psi\psi^\top$, so that $C$ becomes one."""
+    r"""$\psi L^{-\top}$ with $LL^\top=C=\frac1{BN}\sum_{bn}\psi\psi^\top$, of unit covariance."""
 
     covariance: Tensor
     has_covariance: Tensor
@@ -140,23 +141,23 @@ class Orthogonalisation(nn.Module):
         self.register_buffer("has_covariance", torch.tensor(False))
 
     def forward(
-        self, psi: Float[Tensor, "batch points psi"], is_counted: Bool[Tensor, "batch points"]
+        self, psi: Float[Tensor, "batch points psi"], is_active: Bool[Tensor, "batch points"]
     ) -> Float[Tensor, "batch points psi"]:
-        """Returns orthonormal functions, zero at masked sites; in training, remembers their covariance."""
-        psi = psi * is_counted.unsqueeze(-1)
+        """Returns orthonormal functions, zero at masked sites; training updates the covariance."""
+        psi = psi * is_active.unsqueeze(-1)
         flat = psi.flatten(0, 1)
-        covariance = flat.mT @ flat / is_counted.sum()
+        covariance = flat.mT @ flat / is_active.sum()
         if self.training:
-            self._remember(covariance.detach())
+            self._update_average(covariance.detach())
         else:
-            # Before the first batch of training there is nothing but the input to go by.
-            remembered = self.covariance.to(covariance.dtype)
-            covariance = torch.where(self.has_covariance, remembered, covariance)
+            # Without any training batch, the covariance is that of the input.
+            average = self.covariance.to(covariance.dtype)
+            covariance = torch.where(self.has_covariance, average, covariance)
         factor = safe_cholesky(covariance)
         return torch.linalg.solve_triangular(factor.mT, flat, upper=True, left=False).view_as(psi)
 
     @torch.no_grad()
-    def _remember(self, covariance: Tensor) -> None:
+    def _update_average(self, covariance: Tensor) -> None:
         covariance = covariance.to(self.covariance.dtype)
         averaged = torch.lerp(self.covariance, covariance, MOMENTUM)
         self.covariance.copy_(torch.where(self.has_covariance, averaged, covariance))
@@ -164,9 +165,9 @@ class Orthogonalisation(nn.Module):
 
 
 def safe_cholesky(covariance: Float[Tensor, "psi psi"]) -> Float[Tensor, "psi psi"]:
-    """Returns the lower Cholesky factor, of the matrix itself or with the least jitter that has one.
+    """Returns the lower Cholesky factor, with the smallest jitter for which it exists.
 
-    A matrix that is not finite gets a factor of NaN, which the loss will show.
+    The factor of a non-finite matrix is NaN, which makes the loss NaN.
     """
     jitters = [0.0, *(FIRST_JITTER * 10**power for power in range(NUM_JITTERS))]
     identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)

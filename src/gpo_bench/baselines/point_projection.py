@@ -1,7 +1,7 @@
-r"""Between scattered points of the plane and a latent grid, by Fourier series (Geo-FNO, Li et al., 2022).
+r"""Fourier projection between unstructured 2-D points and a latent grid (Geo-FNO, Li et al., 2022).
 
-A network learns where points lie on the latent torus, $\xi=\phi^{-1}(x)$; low modes are then
-$\hat u_k=\sum_n u_n e^{-2\pi i\langle k,\xi_n\rangle}$ and back
+A network learns the coordinates of points on the latent torus, $\xi=\phi^{-1}(x)$. The low modes
+are $\hat u_k=\sum_n u_n e^{-2\pi i\langle k,\xi_n\rangle}$, and the field at points is
 $u(x)=\mathrm{Re}\sum_k\hat u_k e^{2\pi i\langle k,\xi(x)\rangle}$. Modes are ordered as in
 `spectral_convolution`.
 """
@@ -25,21 +25,21 @@ from gpo_bench.baselines.spectral_convolution import (
 )
 
 CENTER = 1e-4
-"""Both coordinates of the point that angles are measured from: near a corner, not on a site."""
+"""Both coordinates of the origin of polar coordinates: near a corner, but not on a site."""
 
 MAX_SITES = 20_000
-"""Sites of a batch whose plane waves are held at once: 46 MB in single precision, 12 modes."""
+"""Number of sites per chunk of plane waves; 46 MB in single precision with 12 modes."""
 
 
 class DeformationNetwork(nn.Module):
-    r"""Learns $\xi=x+x\odot d(x)$.
+    r"""The learned deformation $\xi=x+x\odot d(x)$.
 
     $d$ is a perceptron of position, angle and radius and of their sines and cosines.
 
     Args:
-        width: Features per kind; the perceptron has four times as many.
-        code_size: Length of the shape code that the published network may be given. It never is
-            here, so the layer for it idles; 0 leaves it out.
+        width: Number of features of each kind; the perceptron is four times as wide.
+        code_size: Length of the shape code of the published network, whose layer is built but never
+            used here; 0 for no such layer.
     """
 
     octaves: Tensor
@@ -59,9 +59,10 @@ class DeformationNetwork(nn.Module):
         self.register_buffer("octaves", 2**octaves, persistent=False)
 
     def forward(self, coords: Float[Tensor, "batch points 2"]) -> Float[Tensor, "image points 2"]:
-        """Returns the place of every point on the latent torus of period one.
+        """Returns the coordinates of each point on the latent torus of period one.
 
-        Samples that share their points share one image: the waves at it cost the most.
+        If all samples have the same points, the result has batch size one, which saves the cost of
+        plane waves.
         """
         if (coords == coords[:1]).all():
             coords = coords[:1]
@@ -75,7 +76,7 @@ class DeformationNetwork(nn.Module):
 
 
 class PointsToGrid(nn.Module):
-    """The first spectral layer: features at points in, features on the latent grid out."""
+    """The first spectral layer, from features at points to features on the latent grid."""
 
     def __init__(self, width: int, modes: tuple[int, ...], latent_shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -87,17 +88,17 @@ class PointsToGrid(nn.Module):
         self,
         values: Float[Tensor, "batch points width"],
         image: Float[Tensor, "image points 2"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch width rows columns"]:
-        """Returns the field on the latent grid; points that are not counted are not summed."""
-        counted = at_least_single(values) * is_counted.unsqueeze(-1)
-        coefficients = self.mix(modes_of_points(counted, image, self.modes))
+        """Returns the field on the latent grid; masked points do not contribute."""
+        masked = at_least_single(values) * is_active.unsqueeze(-1)
+        coefficients = self.mix(modes_of_points(masked, image, self.modes))
         latent = from_low_modes(coefficients, self.latent_shape)
         return gelu(latent + self.place(index_coordinates(self.latent_shape, like=values)))
 
 
 class GridToPoints(nn.Module):
-    """The last spectral layer: features on the latent grid in, features at points out."""
+    """The last spectral layer, from features on the latent grid to features at points."""
 
     def __init__(self, width: int, modes: tuple[int, ...], latent_shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class GridToPoints(nn.Module):
         image: Float[Tensor, "image points 2"],
         coords: Float[Tensor, "batch points 2"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns the field at points, given their places on the torus and in the plane."""
+        """Returns the field at points of torus coordinates `image` and unit coordinates `coords`."""
         coefficients = self.mix(low_modes(latent, self.modes))
         return points_of_modes(coefficients, image) + self.place(coords)
 
@@ -124,9 +125,9 @@ def modes_of_points(
     r"""Returns $\hat u_k=\sum_n u_n e^{-2\pi i\langle k,\xi_n\rangle}$, a sum and not a mean.
 
     Args:
-        values: $u_n$, zero where a point is not to be summed.
-        image: $\xi_n$, once where all samples share their points.
-        modes: Modes kept along both axes.
+        values: $u_n$, zero at masked points.
+        image: $\xi_n$, with batch size one if all samples have the same points.
+        modes: Number of modes along each axis.
     """
 
     def transform(values: Tensor, image: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ def points_of_modes(
 ) -> Float[Tensor, "batch points channels"]:
     r"""Returns $\mathrm{Re}\sum_k\hat u_k e^{2\pi i\langle k,\xi\rangle}$ at the points $\xi$.
 
-    Modes with $k_2>0$ count twice, for themselves and for $\hat u_{-k}=\bar{\hat u}_k$.
+    Modes with $k_2>0$ have weight two, because $\hat u_{-k}=\bar{\hat u}_k$.
     """
     rows, columns = coefficients.shape[2:]
     multiplicity = torch.full((columns,), 2.0, dtype=image.dtype, device=image.device)
@@ -161,22 +162,22 @@ def points_of_modes(
 def plane_waves(
     image: Float[Tensor, "image points 2"], modes: tuple[int, ...]
 ) -> Float[Tensor, "image points parts"]:
-    r"""Returns $e^{2\pi i\langle k,\xi\rangle}$ for every kept mode, real and imaginary parts in turn."""
+    r"""Returns $e^{2\pi i\langle k,\xi\rangle}$ for each mode, real and imaginary parts interleaved."""
     rows, columns = (torch.arange(count, dtype=image.dtype, device=image.device) for count in modes)
-    along = (2 * math.pi * image).unsqueeze(-1)
-    first = along[..., 0, :] * torch.cat([rows, rows - modes[0]])
-    second = along[..., 1, :] * columns
-    waves = _unit(first).unsqueeze(-1) * _unit(second).unsqueeze(-2)
+    angles = (2 * math.pi * image).unsqueeze(-1)
+    first = angles[..., 0, :] * torch.cat([rows, rows - modes[0]])
+    second = angles[..., 1, :] * columns
+    waves = _unit_phasor(first).unsqueeze(-1) * _unit_phasor(second).unsqueeze(-2)
     return torch.view_as_real(waves).flatten(2)
 
 
-def _unit(phase: Tensor) -> Tensor:
+def _unit_phasor(phase: Tensor) -> Tensor:
     r"""Returns $e^{i\varphi}$."""
     return torch.complex(phase.cos(), phase.sin())
 
 
 def _by_chunks(function: Callable[..., Tensor], *tensors: Tensor) -> Iterator[Tensor]:
-    """Yields the function of successive points; if these are many, training recomputes each."""
+    """Yields `function` of chunks of points; several chunks are recomputed in the backward pass."""
     batch, points = tensors[-1].shape[:2]
     size = max(1, MAX_SITES // batch)
     if points <= size:

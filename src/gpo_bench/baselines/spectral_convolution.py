@@ -1,8 +1,8 @@
 r"""The spectral layer of Fourier neural operators, $v\mapsto F^{-1}(R\cdot Fv)$ (Li et al., 2021).
 
-Of the spectrum of a real field only low modes are kept: $-m\le k<m$ along every axis but the
-last, in the order $0,\dots,m-1,-m,\dots,-1$, and $0\le k<m$ along the last axis, whose other half
-is the conjugate. Every mode has a complex matrix $R_k$ of its own.
+The layer keeps the low modes of a real field: $-m\le k<m$ along all axes except the last, in the
+order $0,\dots,m-1,-m,\dots,-1$, and $0\le k<m$ along the last axis, whose other half is the complex
+conjugate. Each mode has its own complex matrix $R_k$.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 
 class SpectralConvolution(nn.Module):
-    """Convolves a field on a grid with a learned kernel of low modes.
+    """Convolves a field on a grid with a learned kernel of low Fourier modes.
 
     Args:
-        in_channels: Channels of the field.
-        out_channels: Channels of the result.
-        modes: Modes kept along every axis, of each sign on all axes but the last.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        modes: Number of modes along each axis, per sign except along the last axis.
     """
 
     def __init__(self, in_channels: int, out_channels: int, modes: tuple[int, ...]) -> None:
@@ -35,7 +35,7 @@ class SpectralConvolution(nn.Module):
 
 
 class ModeMixing(nn.Module):
-    r"""Mixes the channels of every mode, $\hat v_k\mapsto\hat v_kR_k$."""
+    r"""Mixes the channels of each mode, $\hat v_k\mapsto\hat v_kR_k$."""
 
     def __init__(self, in_channels: int, out_channels: int, modes: tuple[int, ...]) -> None:
         super().__init__()
@@ -46,13 +46,16 @@ class ModeMixing(nn.Module):
     def forward(
         self, coefficients: Complex[Tensor, "batch in_channels *modes"]
     ) -> Complex[Tensor, "batch out_channels *modes"]:
-        """Returns the mixed coefficients of every mode."""
+        """Returns the mixed coefficients of each mode."""
         weight = self.weight.flatten(end_dim=-3)
         mixed = torch.einsum("bim,mio->bom", coefficients.flatten(2), weight)
         return mixed.unflatten(2, coefficients.shape[2:])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ModeMixing":
-        """Converts complex weights by their parts: `double` would skip them, `to` cut them off."""
+        """Converts complex weights as pairs of real numbers.
+
+        Otherwise `double` would skip them, and `to` would discard their imaginary parts.
+        """
 
         def convert(tensor: Tensor) -> Tensor:
             if not tensor.is_complex():
@@ -63,9 +66,9 @@ class ModeMixing(nn.Module):
 
 
 def resolved_modes(modes: tuple[int, ...], grid_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns `modes`, lowered where a grid has fewer."""
-    most = (*(size // 2 for size in grid_shape[:-1]), grid_shape[-1] // 2 + 1)
-    return tuple(min(pair) for pair in zip(modes, most, strict=True))
+    """Returns `modes`, limited to the modes that the grid resolves."""
+    limits = (*(size // 2 for size in grid_shape[:-1]), grid_shape[-1] // 2 + 1)
+    return tuple(min(pair) for pair in zip(modes, limits, strict=True))
 
 
 def low_modes(
@@ -73,30 +76,30 @@ def low_modes(
 ) -> Complex[Tensor, "batch channels *modes"]:
     """Returns the low modes of the unnormalised `torch.fft.rfftn`.
 
-    Each axis is cut before the next is transformed: less than half the work of a whole
-    transform.
+    Each axis is truncated before the next is transformed, which is less than half the work of a
+    full transform.
     """
     spectrum = torch.fft.rfft(at_least_single(values))[..., : modes[-1]]
-    for axis, kept in enumerate(modes[:-1], start=2):
+    for axis, count in enumerate(modes[:-1], start=2):
         spectrum = torch.fft.fft(spectrum, dim=axis)
-        negative = spectrum.narrow(axis, spectrum.shape[axis] - kept, kept)
-        spectrum = torch.cat([spectrum.narrow(axis, 0, kept), negative], dim=axis)
+        negative = spectrum.narrow(axis, spectrum.shape[axis] - count, count)
+        spectrum = torch.cat([spectrum.narrow(axis, 0, count), negative], dim=axis)
     return spectrum
 
 
 def from_low_modes(
     coefficients: Complex[Tensor, "batch channels *modes"], grid_shape: tuple[int, ...]
 ) -> Float[Tensor, "batch channels *grid"]:
-    """Returns the field with these low modes and no others; inverts `low_modes`."""
+    """Returns the field on a grid from its low modes; the inverse of `low_modes`."""
     for axis, size in enumerate(grid_shape[:-1], start=2):
         positive, negative = coefficients.chunk(2, dim=axis)
         gap = list(coefficients.shape)
         gap[axis] = size - gap[axis]
-        whole = torch.cat([positive, coefficients.new_zeros(gap), negative], dim=axis)
-        coefficients = torch.fft.ifft(whole, dim=axis)
+        padded = torch.cat([positive, coefficients.new_zeros(gap), negative], dim=axis)
+        coefficients = torch.fft.ifft(padded, dim=axis)
     return torch.fft.irfft(coefficients, n=grid_shape[-1])
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Returns a tensor that Fourier transforms take: they know no half precision."""
+    """Returns a tensor of at least single precision, which Fourier transforms need."""
     return values.float() if values.itemsize < 4 else values

@@ -1,9 +1,9 @@
-r"""The skeleton of the transformers among the baselines: sizes, tokens, blocks, initial weights.
+r"""Common parts of the Transformer baselines: configuration, lift, blocks, linear attention.
 
-All five make a token of every site and send tokens through blocks of attention and perceptron.
-Where attention has no matrix between points, as in the Galerkin Transformer and GNOT, it is
-$O = Q(K^\top V)/\nu + Q$ in every head, with $Q$ and $K$ passed through a softmax over their
-*features*. The product in brackets is as small as a head, so the cost is linear in points.
+All five map each site to a token and apply blocks of attention and perceptron. The linear attention
+of the Galerkin Transformer and GNOT is $O = Q(K^\top V)/\nu + Q$ in each head, where $Q$ and $K$
+pass through a softmax over their *features*. $K^\top V$ has the size of a head, so the cost is
+linear in the number of points.
 """
 
 from collections.abc import Callable
@@ -18,21 +18,21 @@ from gpo.model.problem import Problem
 from gpo_bench.baselines.base import AbstractBaseline, Perceptron, check_heads, check_sizes
 
 INITIAL_STD = 0.02
-"""Standard deviation of every Linear weight at the start."""
+"""Initial standard deviation of the weights of linear layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractTransformerConfig:
-    """Sizes that every transformer has; each has a configuration of its own with these and others."""
+    """Architecture options of all Transformer baselines."""
 
     width: int = 128
-    """Channels of a token."""
+    """Number of channels of a token."""
     num_layers: int = 8
-    """Blocks."""
+    """Number of blocks."""
     num_heads: int = 8
-    """Heads of every attention, which share the width."""
+    """Number of attention heads; `width` is divided among them."""
     mlp_ratio: int = 2
-    """Hidden width of the perceptrons in a block over `width`."""
+    """Ratio of the hidden width of the perceptrons in a block to `width`."""
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -45,17 +45,17 @@ class AbstractTransformerConfig:
 
     @property
     def head_shape(self) -> tuple[int, int]:
-        """Heads, and channels of one head."""
+        """Number of heads, and number of channels per head."""
         return self.num_heads, self.width // self.num_heads
 
 
 class AbstractTransformer(AbstractBaseline):
-    """One stream of tokens: lift, blocks, readout.
+    """A Transformer with a single stream of tokens: lift, blocks, readout.
 
     Args:
-        problem: The data it is built for.
-        config: Its sizes.
-        make_block: Builds a block, which takes tokens and `is_counted` and returns tokens.
+        problem: Channels and geometry.
+        config: The architecture.
+        make_block: Returns a new block, which maps tokens and `is_active` to tokens.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class AbstractTransformer(AbstractBaseline):
         self,
         values: Float[Tensor, "batch points in_channels"],
         coords: Float[Tensor, "batch points dim"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points out_channels"]:
-        """Returns the prediction for checked input."""
-        tokens = self.lift(site_features(values, coords, is_counted))
+        """Returns the prediction for validated input."""
+        tokens = self.lift(site_features(values, coords, is_active))
         for block in self.blocks:
-            tokens = block(tokens, is_counted)
+            tokens = block(tokens, is_active)
         return self.out(tokens)
 
 
 class Lift(nn.Module):
-    """Makes a token of every site: a perceptron of $[x, f(x)]$ plus a learned vector, the placeholder."""
+    """Maps each site to a token: a perceptron of $[x, f(x)]$ plus a learned vector."""
 
     def __init__(self, problem: Problem, width: int) -> None:
         super().__init__()
@@ -100,19 +100,20 @@ class Lift(nn.Module):
 
 
 class FeedForward(nn.Sequential):
-    """The second half of a block: a perceptron of normalised tokens."""
+    """A pre-norm perceptron, the second half of a block."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__(nn.LayerNorm(width), Perceptron(width, hidden, width))
 
 
 class LinearAttention(nn.Module):
-    r"""Lets every query gather values from all counted sites.
+    r"""Linear attention over all active sites.
 
     Args:
-        head_shape: Heads, and channels of one head.
-        divisor: $\nu$. "count" is the number of sites (Galerkin Transformer); "mass" is
-            $\nu_i=Q_i\cdot\sum_jK_j$, with which the weights of a query sum to one (GNOT).
+        head_shape: Number of heads, and number of channels per head.
+        divisor: The divisor $\nu$: the number of sites ("count", Galerkin Transformer), or
+            $\nu_i=Q_i\cdot\sum_jK_j$, which normalises the weights of a query to one ("mass",
+            GNOT).
     """
 
     def __init__(self, head_shape: tuple[int, int], *, divisor: Literal["count", "mass"]) -> None:
@@ -127,47 +128,47 @@ class LinearAttention(nn.Module):
         self,
         queries: Float[Tensor, "batch points width"],
         sources: Float[Tensor, "batch points width"],
-        is_counted: Bool[Tensor, "batch points"],
+        is_active: Bool[Tensor, "batch points"],
     ) -> Float[Tensor, "batch points width"]:
-        """Returns what every point gathered.
+        """Returns the attention output at each point.
 
         Args:
-            queries: The stream that queries are made from.
-            sources: The stream that keys and values are made from.
-            is_counted: False at masked sites, whose keys and values have no weight.
+            queries: Tokens from which queries are computed.
+            sources: Tokens from which keys and values are computed.
+            is_active: False at masked sites, which do not contribute.
         """
         query = torch.softmax(self.query(queries).unflatten(-1, self.head_shape), dim=-1)
         key, value = self.key_value(sources).unflatten(-1, (2, *self.head_shape)).unbind(-3)
-        key = torch.softmax(key, dim=-1) * is_counted[..., None, None]
-        gathered = torch.einsum("bnhc,bnhd->bhcd", key, value)
+        key = torch.softmax(key, dim=-1) * is_active[..., None, None]
+        key_value = torch.einsum("bnhc,bnhd->bhcd", key, value)
         if self.divisor == "count":
-            gathered = gathered / is_counted.sum(1)[:, None, None, None]
-        update = torch.einsum("bnhc,bhcd->bnhd", query, gathered)
+            key_value = key_value / is_active.sum(1)[:, None, None, None]
+        update = torch.einsum("bnhc,bhcd->bnhd", query, key_value)
         if self.divisor == "mass":
             update = update / torch.einsum("bnhc,bhc->bnh", query, key.sum(1)).unsqueeze(-1)
         return self.out((update + query).flatten(-2))
 
 
 def num_site_features(problem: Problem) -> int:
-    """Counts what `site_features` returns per site."""
+    """Returns the number of channels of `site_features`."""
     return problem.domain.dim + problem.in_channels
 
 
 def site_features(
     values: Float[Tensor, "batch points channels"],
     coords: Float[Tensor, "batch points dim"],
-    is_counted: Bool[Tensor, "batch points"],
+    is_active: Bool[Tensor, "batch points"],
 ) -> Float[Tensor, "batch points features"]:
-    """Returns $[x, f(x)]$ at every site, and zeros where a site is masked or padded.
+    """Returns $[x, f(x)]$ at each site, and zeros at masked and padded sites.
 
-    A padded site may lie anywhere; even where its weight is zero, a token that overflows
-    would turn sums over sites into NaN.
+    Padded sites may have any coordinates; a token that overflows would turn sums over sites into
+    NaN even with weight zero.
     """
-    return torch.cat([coords, values], dim=-1).masked_fill(~is_counted.unsqueeze(-1), 0)
+    return torch.cat([coords, values], dim=-1).masked_fill(~is_active.unsqueeze(-1), 0)
 
 
 def initialise(model: nn.Module) -> None:
-    """Draws every Linear weight anew and zeroes its bias; all else keeps PyTorch's initial values."""
+    """Initialises linear layers with truncated normal weights and zero biases."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.trunc_normal_(module.weight, std=INITIAL_STD)

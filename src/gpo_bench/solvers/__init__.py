@@ -1,1 +1,1 @@
-"""Solvers that make the benchmarks' data sets; that of ns2d is part of the core."""
+"""Solvers that generate the benchmark data sets; the solver of ns2d is part of `gpo`."""

@@ -1,9 +1,9 @@
-r"""Euler's equations for an ideal gas on C-meshes around airfoils (`airfoil_mesh.py`), by finite volumes.
+r"""Finite volumes for the Euler equations on C-meshes around airfoils (`airfoil_mesh.py`).
 
-What crosses the faces of a cell changes what is in it, as in `finite_volume.py`; here faces
-point anywhere. The far field has density one and speed of sound one, so that speeds are Mach
-numbers there. Arrays are channels by samples by cells around by cells outwards; channels are
-density, both velocities, pressure, or the fluxes of mass, both momenta and energy.
+The far field has density one and speed of sound one, so that speeds there are Mach numbers. Arrays
+have the axes channels, samples, cells around and cells outwards. The channels of a state are
+density, both velocity components and pressure; those of a flux are mass, both momenta and energy.
+`finite_volume.py` is the solver for Cartesian grids.
 """
 
 import math
@@ -15,46 +15,46 @@ from torch import Tensor
 
 from gpo_bench.solvers.riemann import hllc, to_conserved, to_primitive
 
-SMOOTH = 1e-3
-"""Squares of jumps between cells below which slopes are not limited; shocks are far above it.
-Without it the limiter would flicker in the far field, and no flow would become steady."""
+LIMITER_EPSILON = 1e-3
+"""Squared jump between cells below which slopes are not limited. Without it the limiter would
+switch on and off in the far field, and the residual would not converge."""
 
-SHORTEST = 1e-6
-"""A flow that needs steps shorter than this part of the duration is given up."""
+MIN_STEP_FRACTION = 1e-6
+"""Shortest time step as a fraction of the duration; flows that need shorter ones are NaN."""
 
 Cells = Float[Tensor, "channels batch around out"]
 
 
 @dataclass(frozen=True)
 class Faces:
-    """Faces across one direction of the mesh."""
+    """Cell faces normal to one direction of the mesh."""
 
     normals: Float[Tensor, "2 batch rows columns"]
-    """Unit vectors towards the next cell."""
+    """Unit normals that point to the next cell."""
     lengths: Float[Tensor, "batch rows columns"]
 
     @classmethod
     def between(cls, vectors: Float[Tensor, "2 batch rows columns"]) -> "Faces":
-        """Returns faces from vectors as long as they are."""
+        """Returns faces from normal vectors whose lengths are those of the faces."""
         lengths = torch.linalg.vector_norm(vectors, dim=0)
         return cls(vectors / lengths, lengths)
 
     def flux(
         self, sides: Float[Tensor, "2 4 batch rows columns"], gamma: float
     ) -> Float[Tensor, "4 batch rows columns"]:
-        """Returns what crosses every face, given the states on both sides of it."""
+        """Returns the flux through each face from the states on both sides of it."""
         (x, y), u, v = self.normals, sides[:, 1], sides[:, 2]
-        turned = torch.stack([sides[:, 0], u * x + v * y, v * x - u * y, sides[:, 3]], 1)
-        mass, across, along, energy = hllc(turned, gamma) * self.lengths
+        rotated = torch.stack([sides[:, 0], u * x + v * y, v * x - u * y, sides[:, 3]], 1)
+        mass, across, along, energy = hllc(rotated, gamma) * self.lengths
         return torch.stack([mass, across * x - along * y, across * y + along * x, energy])
 
 
 class BodyFittedFlow:
-    """The gas around airfoils: meshes and far field.
+    """The flow around a batch of airfoils: meshes, far field and gas.
 
     Args:
-        nodes: Nodes of the C-meshes, in double precision; (samples, around, out, 2).
-        num_wake: Cells at either end of a line around that lie along the wake.
+        nodes: Nodes of the C-meshes, in double precision.
+        num_wake: Number of cells along the wake at either end of a line around the airfoil.
         mach: Mach number of the far field.
         angle: Angle of attack in degrees.
         gamma: Ratio of specific heats.
@@ -79,7 +79,10 @@ class BodyFittedFlow:
         first, second = nodes[:, 1:, 1:] - nodes[:, :-1, :-1], nodes[:, :-1, 1:] - nodes[:, 1:, :-1]
         areas = (first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]) / 2
         if not bool((areas > 0).all()):
-            raise ValueError("The mesh folds over itself: a cell has no area.")
+            raise ValueError(
+                "`nodes` must form cells of positive area, but the mesh folds over itself. "
+                "Lower `deformation`."
+            )
         self.areas = areas.to(dtype)
         self.around, self.outward = (Faces.between(part.to(dtype)) for part in (across, outward))
         self.mean_around = ((across[:, :, 1:] + across[:, :, :-1]) / 2).to(dtype)
@@ -88,8 +91,10 @@ class BodyFittedFlow:
         self.far = nodes.new_tensor([1, *velocity, 1 / gamma], dtype=dtype)
         self.body = slice(num_wake, areas.shape[1] - num_wake)
 
-    def on(self, nodes: Float[Tensor, "some around out 2"], num_wake: int) -> "BodyFittedFlow":
-        """Returns this gas and far field on other meshes."""
+    def with_mesh(
+        self, nodes: Float[Tensor, "some around out 2"], num_wake: int
+    ) -> "BodyFittedFlow":
+        """Returns a flow with the same gas and far field on other meshes."""
         return BodyFittedFlow(
             nodes,
             num_wake,
@@ -100,48 +105,48 @@ class BodyFittedFlow:
         )
 
     def uniform(self) -> Cells:
-        """Returns the far field everywhere."""
+        """Returns the far-field state in every cell."""
         return self.far.view(4, 1, 1, 1).expand(4, *self.areas.shape).clone()
 
-    def imbalance(self, state: Cells) -> Cells:
-        """Returns what leaves every cell per time: zero where the flow is steady."""
-        padded = self._padded(state)
-        around = self.around.flux(_sides(padded[..., 2:-2], 2), self.gamma)
-        outward = self.outward.flux(_sides(padded[:, :, 2:-2], 3), self.gamma)
-        # Nothing crosses the airfoil, whose pressure alone acts.
+    def residual(self, state: Cells) -> Cells:
+        """Returns the net flux out of each cell, which is zero in a steady flow."""
+        padded = self._with_ghost_cells(state)
+        around = self.around.flux(_reconstruct_faces(padded[..., 2:-2], 2), self.gamma)
+        outward = self.outward.flux(_reconstruct_faces(padded[:, :, 2:-2], 3), self.gamma)
+        # The only flux through the airfoil is its pressure force.
         wall = outward[:, :, self.body, 0]
         wall.zero_()
-        wall[1:3] = self._push(state)
+        wall[1:3] = self._wall_force(state)
         return around.diff(dim=2) + outward.diff(dim=3)
 
-    def advanced(self, state: Cells, duration: float, courant: float) -> Cells:
-        """Returns the flow after some time, in steps of Heun's method that suit all samples."""
+    def advance(self, state: Cells, duration: float, courant: float) -> Cells:
+        """Returns the state after `duration`, by steps of Heun's method common to all samples."""
         remaining = duration
         while remaining > 0:
             longest = courant * float((self.areas / self.wave_rates(state).sum(0)).amin())
-            if not longest > SHORTEST * duration:
+            if not longest > MIN_STEP_FRACTION * duration:
                 return torch.full_like(state, torch.nan)
             step = remaining / math.ceil(remaining / longest)
             remaining = remaining - step if step < remaining else 0.0
             ratio = step / self.areas
             conserved = to_conserved(state, self.gamma)
-            first = to_primitive(conserved - ratio * self.imbalance(state), self.gamma)
-            second = to_conserved(first, self.gamma) - ratio * self.imbalance(first)
+            first = to_primitive(conserved - ratio * self.residual(state), self.gamma)
+            second = to_conserved(first, self.gamma) - ratio * self.residual(first)
             state = to_primitive((conserved + second) / 2, self.gamma)
         return state
 
     def wall_pressure(self, state: Cells) -> Float[Tensor, "batch body"]:
-        """Returns the pressure on the airfoil, carried on from the two cells above it."""
+        """Returns the pressure on the airfoil, extrapolated from the two cells next to it."""
         return 1.5 * state[3, :, self.body, 0] - 0.5 * state[3, :, self.body, 1]
 
     def forces(self, state: Cells) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-        """Returns the coefficients of lift and drag."""
-        x, y = -self._push(state).sum(-1) / (self.mach**2 / 2)
+        """Returns the lift and drag coefficients."""
+        x, y = -self._wall_force(state).sum(-1) / (self.mach**2 / 2)
         cosine, sine = math.cos(self.angle), math.sin(self.angle)
         return y * cosine - x * sine, x * cosine + y * sine
 
     def wave_rates(self, state: Cells) -> Float[Tensor, "2 batch around out"]:
-        """Returns area swept per time by the fastest wave around and outwards."""
+        """Returns the area that the fastest wave sweeps per time, around and outwards."""
         sound = (self.gamma * state[3] / state[0]).sqrt()
         return torch.stack(
             [
@@ -151,26 +156,25 @@ class BodyFittedFlow:
         )
 
     def at_nodes(self, state: Cells) -> Float[Tensor, "channels batch around+1 out+1"]:
-        """Returns the mean of the four cells around every node; carried on to the airfoil."""
-        padded = self._padded(state)[:, :, 1:-1, 1:-1]
+        """Returns nodal values: means of the four adjacent cells, extrapolated to the airfoil."""
+        padded = self._with_ghost_cells(state)[:, :, 1:-1, 1:-1]
         inner = padded[:, :, 1:-1]
-        beyond = 2 * inner[:, :, self.body, 1] - inner[:, :, self.body, 2]
-        inner[:, :, self.body, 0] = beyond
+        inner[:, :, self.body, 0] = 2 * inner[:, :, self.body, 1] - inner[:, :, self.body, 2]
         rows = (padded[:, :, 1:] + padded[:, :, :-1]) / 2
         return (rows[..., 1:] + rows[..., :-1]) / 2
 
-    def _push(self, state: Cells) -> Float[Tensor, "2 batch body"]:
-        """Returns the force of the airfoil's faces on the gas."""
-        push = self.wall_pressure(state) * self.outward.lengths[:, self.body, 0]
-        return push * self.outward.normals[:, :, self.body, 0]
+    def _wall_force(self, state: Cells) -> Float[Tensor, "2 batch body"]:
+        """Returns the pressure force of each face of the airfoil on the gas."""
+        force = self.wall_pressure(state) * self.outward.lengths[:, self.body, 0]
+        return force * self.outward.normals[:, :, self.body, 0]
 
-    def _padded(self, state: Cells) -> Float[Tensor, "channels batch _ _"]:
-        """Returns the state with two cells beyond every boundary."""
+    def _with_ghost_cells(self, state: Cells) -> Float[Tensor, "channels batch _ _"]:
+        """Returns the state with two ghost cells beyond each boundary."""
         batch, around, out = state.shape[1:]
         padded = self.far.view(4, 1, 1, 1).expand(4, batch, around + 4, out + 4).clone()
         padded[:, :, 2:-2, 2:-2] = state
         below = padded[:, :, 2:-2, :2]
-        # Beyond the wake lies its other side; cells beyond the airfoil are mirror images.
+        # Ghost cells of the wake are cells of its other side; those of the airfoil are mirrored.
         below.copy_(state[..., :2].flip(2, 3))
         image = state[:, :, self.body, :2].flip(3)
         normal = self.outward.normals[:, :, self.body, :1]
@@ -179,16 +183,17 @@ class BodyFittedFlow:
         return padded
 
 
-def _sides(padded: Tensor, dim: int) -> Float[Tensor, "2 4 batch rows columns"]:
-    r"""Returns the states on both sides of every face between inner cells along a direction.
+def _reconstruct_faces(padded: Tensor, dim: int) -> Float[Tensor, "2 4 batch rows columns"]:
+    r"""Returns the states on both sides of each face between inner cells along a direction.
 
-    Half a cell's slope is van Albada's $\frac12\frac{a(b^2+\epsilon)+b(a^2+\epsilon)}{a^2+b^2+2\epsilon}$
-    with the jumps $a$ and $b$ to both neighbours: their mean where they are alike or small.
+    The half slope of a cell uses van Albada's limiter,
+    $\frac12\frac{a(b^2+\epsilon)+b(a^2+\epsilon)}{a^2+b^2+2\epsilon}$ with the jumps $a$ and $b$ to
+    both neighbours, which is their mean where they are similar or small.
     """
     jumps = padded.diff(dim=dim)
     count = jumps.shape[dim] - 1
     before, after = jumps.narrow(dim, 0, count), jumps.narrow(dim, 1, count)
-    weight, other = before.square().add_(SMOOTH), after.square().add_(SMOOTH)
+    weight, other = before.square().add_(LIMITER_EPSILON), after.square().add_(LIMITER_EPSILON)
     half = (before * other).addcmul_(after, weight).div_(weight.add_(other)).mul_(0.5)
     left = padded.narrow(dim, 1, count - 1) + half.narrow(dim, 0, count - 1)
     right = padded.narrow(dim, 2, count - 1) - half.narrow(dim, 1, count - 1)

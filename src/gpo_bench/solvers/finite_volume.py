@@ -1,13 +1,14 @@
-r"""Compressible flow in a box of equal cells, in one, two or three dimensions.
+r"""Finite volumes for compressible flow on a uniform grid in one, two or three dimensions.
 
-$\partial_t U+\nabla\cdot F(U)=S$ for mass, momentum and energy of an ideal gas. Cells change by
-the fluxes through their faces (`riemann.py`), by viscous stress (`Viscosity`) and by cooling
-(`AbstractCooling`). Outflow through open ends and cooling losses are summed from the same
-numbers as the state, so budgets close to rounding. `runge_kutta.py` steps in time.
+The equations are $\partial_t U+\nabla\cdot F(U)=S$ for mass, momentum and energy of an ideal gas.
+The tendency of a cell is the sum of the fluxes through its faces (`riemann.py`), viscous stress
+(`Viscosity`) and cooling (`AbstractCooling`). Outflow through open boundaries and cooling losses
+are accumulated from the same fluxes as the state, so budgets close to rounding error.
+`runge_kutta.py` integrates in time.
 
-Arrays are channels by trajectories by grid. Conserved channels are density, momentum along
-every axis, energy; primitive ones are density, velocity, pressure. Device and precision are
-those of the state.
+Arrays have the axes channels, trajectories and grid. Conserved channels are density, momentum along
+each axis and energy; primitive channels are density, velocity and pressure. Device and precision
+follow the state.
 """
 
 import math
@@ -23,22 +24,22 @@ from gpo_bench.solvers.riemann import hllc, reconstruct, to_conserved, to_primit
 
 
 class AbstractCooling(ABC):
-    """Energy that a gas radiates away."""
+    """Radiative cooling of a gas."""
 
     @abstractmethod
     def loss(
         self, density: Float[Tensor, " batch *grid"], pressure: Float[Tensor, " batch *grid"]
     ) -> Float[Tensor, " batch *grid"]:
-        """Returns energy lost per volume and time."""
+        """Returns the energy loss per volume and time."""
 
     @abstractmethod
-    def fastest(self) -> Float[Tensor, " batch"]:
-        """Returns the largest rate at which anything cools."""
+    def max_rate(self) -> Float[Tensor, " batch"]:
+        """Returns the largest cooling rate."""
 
 
 @dataclass(frozen=True)
 class Viscosity:
-    r"""Friction with constant coefficients; central differences of second order.
+    r"""Viscous stress with constant coefficients, by central differences of second order.
 
     The stress is $\sigma=\eta(\nabla v+\nabla v^T-\frac23\nabla\cdot v)+\zeta\nabla\cdot v$.
     """
@@ -48,22 +49,22 @@ class Viscosity:
     bulk: float
     """Bulk viscosity zeta."""
 
-    def fastest(self, spacing: Sequence[float]) -> float:
-        """Returns density times the largest rate at which a pattern of cells decays."""
-        strongest = 4 / 3 * self.shear + self.bulk
-        return strongest * sum(4 / length**2 for length in spacing)
+    def max_rate(self, spacing: Sequence[float]) -> float:
+        """Returns density times the decay rate of the shortest wave on the grid."""
+        coefficient = 4 / 3 * self.shear + self.bulk
+        return coefficient * sum(4 / length**2 for length in spacing)
 
     def stress(
         self, velocity: Float[Tensor, "dim batch *grid"], axis: int, spacing: Sequence[float]
     ) -> Float[Tensor, "forces batch *faces"]:
-        r"""Returns what crosses the faces of inner cells against an axis: momenta, energy.
+        r"""Returns the viscous flux of momentum and energy through faces normal to an axis.
 
-        Momentum is $\sigma_{ai}$ for axis $a$, energy is its work $\sigma_{ai}v_i$.
+        The momentum flux is $\sigma_{ai}$ for axis $a$, the energy flux its work $\sigma_{ai}v_i$.
 
         Args:
-            velocity: All components, with one cell more on every side.
-            axis: Which faces.
-            spacing: Length of a cell along every axis.
+            velocity: All components, with one ghost cell on each side.
+            axis: Axis normal to the faces.
+            spacing: Cell size along each axis.
         """
         normal = _inner(velocity, keep=axis)
         slopes = normal.diff(dim=2 + axis).div_(spacing[axis])
@@ -75,49 +76,49 @@ class Viscosity:
             if other == axis:
                 continue
             pair = torch.stack([velocity[axis], velocity[other]])
-            sheared, stretched = _across(pair, axis, other) / (4 * spacing[other])
+            sheared, stretched = _cross_slope(pair, axis, other) / (4 * spacing[other])
             forces[other].add_(sheared, alpha=self.shear)
             divergence += stretched
         forces[axis] *= 2
         forces[axis].add_(divergence, alpha=self.bulk - 2 / 3 * self.shear)
-        before, after = _ends(normal, axis)
+        before, after = _face_neighbours(normal, axis)
         torch.sum((before + after).mul_(forces), 0, out=work).mul_(0.5)
         return out
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Amounts that left the box, or their rates, by trajectory; in double precision."""
+    """Losses of each trajectory, or their rates, in double precision."""
 
     outflow: Float[Tensor, "channels batch"]
-    """Mass, momenta and energy that crossed open ends outwards, with the work of pressure."""
+    """Outflow of mass, momenta and energy through open boundaries, with the work of pressure."""
     cooled: Float[Tensor, " batch"]
-    """Energy radiated away."""
+    """Energy lost by cooling."""
 
     def add(self, other: "Losses", weight: Float[Tensor, " batch"]) -> "Losses":
-        """Returns the sum of these and a multiple of others."""
+        """Returns the sum of these losses and `weight` times the others."""
         return Losses(self.outflow + weight * other.outflow, self.cooled + weight * other.cooled)
 
     def mean(self, other: "Losses") -> "Losses":
-        """Returns the mean of both."""
+        """Returns the mean of these losses and the others."""
         outflow, cooled = self.outflow + other.outflow, self.cooled + other.cooled
         return Losses(outflow / 2, cooled / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """The gas and its box."""
+    """The spatial discretisation: gas, grid and boundary conditions."""
 
     spacing: tuple[float, ...]
-    """Length of a cell along every axis."""
+    """Cell size along each axis."""
     periodic: tuple[bool, ...]
-    """Which axes close on themselves; at the ends of others nothing changes across the face."""
+    """Whether each axis is periodic; the boundaries of other axes are open, with zero gradient."""
     gamma: float = 5 / 3
     """Ratio of specific heats."""
     viscosity: Viscosity | None = None
-    """Friction; none when not given."""
+    """Viscosity; None for an inviscid gas."""
     cooling: AbstractCooling | None = None
-    """Energy radiated away; none when not given."""
+    """Radiative cooling; None for an adiabatic gas."""
 
     def primitive(
         self, conserved: Float[Tensor, "channels batch *grid"]
@@ -128,13 +129,13 @@ class Flow:
     def conserved(
         self, primitive: Float[Tensor, "channels batch *grid"]
     ) -> Float[Tensor, "channels batch *grid"]:
-        """Returns mass, momentum and energy per volume."""
+        """Returns density, momentum and energy per volume."""
         return to_conserved(primitive, self.gamma)
 
-    def fastest(self, primitive: Float[Tensor, "channels batch *grid"]) -> Float[Tensor, " batch"]:
-        """Returns cells crossed per time, summed over axes, where that is largest.
+    def max_rate(self, primitive: Float[Tensor, "channels batch *grid"]) -> Float[Tensor, " batch"]:
+        """Returns the largest rate that limits the time step, in cells crossed per time.
 
-        Friction and cooling count as what must not happen faster than that, either.
+        Wave speeds are summed over axes; the rates of viscosity and cooling are added.
         """
         density = primitive[0]
         rates = (primitive[-1] / density).mul_(self.gamma).sqrt_()
@@ -142,20 +143,20 @@ class Flow:
         for velocity, length in zip(primitive[1:-1], self.spacing, strict=True):
             rates.add_(velocity.abs(), alpha=1 / length)
         if self.viscosity is not None:
-            rates += self.viscosity.fastest(self.spacing) / density
+            rates += self.viscosity.max_rate(self.spacing) / density
         largest = rates.flatten(1).amax(1).double()
-        return largest if self.cooling is None else largest + self.cooling.fastest()
+        return largest if self.cooling is None else largest + self.cooling.max_rate()
 
     def tendency(
         self,
         primitive: Float[Tensor, "channels batch *grid"],
         is_troubled: Bool[Tensor, " batch *grid"] | None = None,
     ) -> tuple[Float[Tensor, "channels batch *grid"], Losses]:
-        """Returns how fast conserved variables change, and what leaves.
+        """Returns the rate of change of conserved variables, and the rates of loss.
 
         Args:
             primitive: The state.
-            is_troubled: Cells whose faces shall have fluxes of first order, the sturdiest.
+            is_troubled: True in cells whose faces need the robust fluxes of first order.
         """
         rate = torch.zeros_like(primitive)
         num_channels, batch = primitive.shape[:2]
@@ -170,7 +171,7 @@ class Flow:
                 ends = flux[:, -1].double() - flux[:, 0].double()
                 outflow[list(order)] += _sum_sites(ends) * (self.cell_volume / length)
         if self.viscosity is not None:
-            velocity = surround(primitive[1:-1], self.periodic)
+            velocity = pad_all_sides(primitive[1:-1], self.periodic)
             for axis, length in enumerate(self.spacing):
                 stress = self.viscosity.stress(velocity, axis, self.spacing)
                 rate[1:].add_(stress.diff(dim=2 + axis), alpha=1 / length)
@@ -185,41 +186,41 @@ class Flow:
 
     @property
     def cell_volume(self) -> float:
-        """Length, area or volume of a cell."""
+        """Length, area or volume of a cell, depending on the dimension."""
         return math.prod(self.spacing)
 
     def total(
         self, conserved: Float[Tensor, "channels batch *grid"]
     ) -> Float[Tensor, "channels batch"]:
-        """Returns mass, momenta and energy in the box, in double precision."""
+        """Returns total mass, momenta and energy, in double precision."""
         return _sum_sites(conserved.double()) * self.cell_volume
 
     def _flux(
         self, primitive: Tensor, axis: int, is_troubled: Tensor | None
     ) -> tuple[Float[Tensor, "channels faces *rest"], tuple[int, ...]]:
-        """Returns fluxes through the faces across an axis, and which channel each row is."""
+        """Returns fluxes through faces normal to an axis, and the channel of each row."""
         across = [1 + other for other in range(len(self.spacing)) if other != axis]
         order = (0, 1 + axis, *across, len(primitive) - 1)
         wraps = self.periodic[axis]
-        padded = pad_ends([primitive[channel] for channel in order], axis, wraps)
-        is_level = None
+        padded = pad_ghost_cells([primitive[channel] for channel in order], axis, wraps)
+        is_first_order = None
         if is_troubled is not None:
-            around = pad_ends([is_troubled.to(primitive.dtype)], axis, wraps)[0]
-            is_level = around.clone()
-            is_level[1:-1] += around[2:] + around[:-2]
-            is_level.clamp_(max=1)
-        return hllc(reconstruct(padded, is_level), self.gamma), order
+            around = pad_ghost_cells([is_troubled.to(primitive.dtype)], axis, wraps)[0]
+            is_first_order = around.clone()
+            is_first_order[1:-1] += around[2:] + around[:-2]
+            is_first_order.clamp_(max=1)
+        return hllc(reconstruct(padded, is_first_order), self.gamma), order
 
 
-def pad_ends(
+def pad_ghost_cells(
     fields: Sequence[Float[Tensor, " batch *grid"]], axis: int, wraps: bool
 ) -> Float[Tensor, "channels cells *rest"]:
-    """Returns fields with one axis of the grid moved to the front and two cells more at its ends.
+    """Returns fields with a grid axis moved to the front and two ghost cells at each of its ends.
 
     Args:
         fields: One or more fields.
-        axis: Which axis of the grid.
-        wraps: Whether the axis closes on itself; else the last cell is repeated.
+        axis: The grid axis.
+        wraps: Whether the axis is periodic; otherwise the end cell is repeated.
     """
     moved = [field.movedim(1 + axis, 0) for field in fields]
     cells, *rest = moved[0].shape
@@ -231,10 +232,10 @@ def pad_ends(
     return padded
 
 
-def surround(
+def pad_all_sides(
     fields: Float[Tensor, "channels batch *grid"], periodic: Sequence[bool]
 ) -> Float[Tensor, "channels batch *larger"]:
-    """Returns fields with one cell more on every side, corners too."""
+    """Returns fields with one ghost cell on each side, including corners."""
     for dim, wraps in enumerate(periodic, start=2):
         first, last = fields.narrow(dim, 0, 1), fields.narrow(dim, fields.shape[dim] - 1, 1)
         ends = (last, first) if wraps else (first, last)
@@ -243,26 +244,26 @@ def surround(
 
 
 def _inner(fields: Tensor, keep: int) -> Tensor:
-    """Returns fields without the outermost cells along all axes but one."""
+    """Returns fields without the outermost cells along all axes except `keep`."""
     for axis in range(fields.ndim - 2):
         if axis != keep:
             fields = fields.narrow(2 + axis, 1, fields.shape[2 + axis] - 2)
     return fields
 
 
-def _across(fields: Tensor, axis: int, other: int) -> Tensor:
-    """Returns at faces across `axis` four spacings times the slope along `other`."""
+def _cross_slope(fields: Tensor, axis: int, other: int) -> Tensor:
+    """Returns four spacings times the slope along `other`, at faces normal to `axis`."""
     for third in range(fields.ndim - 2):
         if third not in (axis, other):
             fields = fields.narrow(2 + third, 1, fields.shape[2 + third] - 2)
-    before, after = _ends(fields, axis)
+    before, after = _face_neighbours(fields, axis)
     mean = before + after
     cells = mean.shape[2 + other] - 2
     return mean.narrow(2 + other, 2, cells) - mean.narrow(2 + other, 0, cells)
 
 
-def _ends(fields: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """Returns the cells before and after every face across an axis."""
+def _face_neighbours(fields: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Returns the cells before and after each face normal to an axis."""
     faces = fields.shape[2 + axis] - 1
     return fields.narrow(2 + axis, 0, faces), fields.narrow(2 + axis, 1, faces)
 

@@ -1,8 +1,8 @@
-"""Steps in time for flows of `finite_volume.py`: strong-stability preserving, of second order.
+"""Strong-stability-preserving Runge-Kutta steps of second order for `finite_volume.py`.
 
-Every trajectory of a batch takes steps of its own length, so that none depends on those
-beside it. A step that would leave a cell without mass or pressure is taken again with
-fluxes of first order around that cell; if that does not help, the trajectory is given up.
+Each trajectory of a batch has its own time step, so that its result does not depend on the others.
+A step that makes density or pressure of a cell negative is repeated with fluxes of first order
+around that cell; if that fails as well, the trajectory becomes NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +14,12 @@ from torch import Tensor
 from gpo.data.solvers.base import BlownUpError
 from gpo_bench.solvers.finite_volume import Flow, Losses
 
-SHORTEST = 1e-6
-"""A trajectory that needs steps shorter than this part of the duration is given up."""
-ATTEMPTS = 4
-"""How often a trajectory is tried, each time with half the step."""
-HEAP = 7 * 2**20
-"""Numbers in the largest block whose release teaches the C library to keep memory."""
+MIN_STEP_FRACTION = 1e-6
+"""Shortest time step as a fraction of the duration; trajectories that need shorter ones are NaN."""
+MAX_ATTEMPTS = 4
+"""Attempts to solve a trajectory, each with half the time step of the previous one."""
+WARM_UP_BLOCK = 7 * 2**20
+"""Size in numbers of a block whose release raises the threshold below which malloc keeps memory."""
 
 
 def advance(
@@ -28,19 +28,19 @@ def advance(
     duration: float,
     courant: float = 0.8,
 ) -> tuple[Float[Tensor, "channels batch *grid"], Losses]:
-    """Returns conserved variables after `duration`, and what has left meanwhile.
+    """Returns conserved variables after `duration`, and the losses until then.
 
-    Trajectories that could not be continued are returned as not-a-number.
+    Trajectories that cannot be continued are NaN.
 
     Args:
-        flow: The gas and its box.
-        state: Conserved variables now.
-        duration: How long to go on.
+        flow: The spatial discretisation.
+        state: Conserved variables at the start.
+        duration: Time to integrate.
         courant: Cells that the fastest wave may cross in a step, summed over axes.
     """
-    # Freed at once and never touched. Without it every temporary array would be handed back
-    # to the system and faulted in again, which takes several times as long as the arithmetic.
-    torch.empty(HEAP, dtype=torch.float32, device="cpu")
+    # Freed at once and never accessed. Without it malloc would return each temporary array to the
+    # system, and page faults would take several times as long as the arithmetic.
+    torch.empty(WARM_UP_BLOCK, dtype=torch.float32, device="cpu")
     batch = state.shape[1]
     remaining = torch.full((batch,), duration, dtype=torch.float64, device=state.device)
     is_alive = torch.ones(batch, dtype=torch.bool, device=state.device)
@@ -48,21 +48,21 @@ def advance(
     losses = Losses(nothing, nothing[0])
     primitive = flow.primitive(state)
     while bool((remaining > 0).any()):
-        longest = courant / flow.fastest(primitive)
-        is_alive &= longest > SHORTEST * duration
+        longest = courant / flow.max_rate(primitive)
+        is_alive &= longest > MIN_STEP_FRACTION * duration
         num_steps = (remaining / longest).ceil().clamp(min=1)
         step = torch.where(is_alive, remaining / num_steps, 0.0)
         remaining = torch.where(is_alive, remaining - step, 0.0)
         before = state, primitive
-        used = step.to(state.dtype)
-        state, primitive, lost = runge_kutta_step(flow, state, primitive, used)
-        losses = losses.add(lost, used.double())
-        if not is_possible(primitive):
-            is_whole = _is_positive(primitive).flatten(1).all(1)
-            is_alive &= is_whole
-            chosen = is_whole.view(-1, *[1] * (state.ndim - 2))
+        step = step.to(state.dtype)
+        state, primitive, rates = runge_kutta_step(flow, state, primitive, step)
+        losses = losses.add(rates, step.double())
+        if not is_physical(primitive):
+            is_valid = _is_positive(primitive).flatten(1).all(1)
+            is_alive &= is_valid
+            mask = is_valid.view(-1, *[1] * (state.ndim - 2))
             state, primitive = (
-                torch.where(chosen, new, old)
+                torch.where(mask, new, old)
                 for new, old in zip((state, primitive), before, strict=True)
             )
     state[:, ~is_alive] = torch.nan
@@ -75,66 +75,105 @@ def runge_kutta_step(
     primitive: Float[Tensor, "channels batch *grid"],
     step: Float[Tensor, " batch"],
 ) -> tuple[Float[Tensor, "channels batch *grid"], Float[Tensor, "channels batch *grid"], Losses]:
-    """Returns conserved and primitive variables after a step, and what leaves per time."""
-    first, first_primitive, lost = _euler_step(flow, state, primitive, step)
-    after, after_primitive, lost_later = _euler_step(flow, first, first_primitive, step, state)
-    return after, after_primitive, lost.mean(lost_later)
+    """Returns conserved and primitive variables after a step, and the mean rates of loss."""
+    first, first_primitive, losses = _euler_step(flow, state, primitive, step)
+    after, after_primitive, later_losses = _euler_step(flow, first, first_primitive, step, state)
+    return after, after_primitive, losses.mean(later_losses)
 
 
-def is_possible(primitive: Float[Tensor, "channels batch *grid"]) -> bool:
-    """Returns whether density and pressure are positive in every cell."""
+def is_physical(primitive: Float[Tensor, "channels batch *grid"]) -> bool:
+    """Returns whether density and pressure are positive in all cells."""
     return bool(torch.minimum(primitive[0].amin(), primitive[-1].amin()) > 0)
 
 
 def _euler_step(
     flow: Flow, state: Tensor, primitive: Tensor, step: Tensor, mean_with: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Losses]:
-    """Takes one step of first order, and the mean of its end and another state if given."""
+    """Returns the state after an Euler step, averaged with `mean_with` if there is one."""
     lengths = step.view(-1, *[1] * (state.ndim - 2))
 
     def attempt(is_troubled: Tensor | None) -> tuple[Tensor, Tensor, Losses]:
-        rate, lost = flow.tendency(primitive, is_troubled)
+        rate, losses = flow.tendency(primitive, is_troubled)
         after = rate.mul_(lengths).add_(state)
         if mean_with is not None:
             after.add_(mean_with).mul_(0.5)
-        return after, flow.primitive(after), lost
+        return after, flow.primitive(after), losses
 
     result = attempt(None)
-    return result if is_possible(result[1]) else attempt(~_is_positive(result[1]))
+    return result if is_physical(result[1]) else attempt(~_is_positive(result[1]))
 
 
 def _is_positive(primitive: Tensor) -> Bool[Tensor, " batch *grid"]:
     return (primitive[0] > 0) & (primitive[-1] > 0)
 
 
+def record_frames(
+    flow: Flow,
+    initial: Float[Tensor, "channels batch *grid"],
+    num_frames: int,
+    frame_step: float,
+    courant: float,
+) -> Float[Tensor, "batch times channels *grid"]:
+    """Returns frames of primitive variables in single precision, the first at the start.
+
+    Args:
+        flow: The spatial discretisation.
+        initial: Primitive variables at the start.
+        num_frames: Number of frames.
+        frame_step: Time between frames.
+        courant: Cells that the fastest wave may cross in a step, summed over axes.
+    """
+    state = flow.conserved(initial.float().to(torch.get_default_device()))
+    frames = [flow.primitive(state)]
+    for _ in range(num_frames - 1):
+        state, _ = advance(flow, state, frame_step, courant)
+        frames.append(flow.primitive(state))
+    return torch.stack(frames).movedim(2, 0)
+
+
+def check_recording(
+    num_trajectories: int, num_frames: int, frame_step: float, courant: float
+) -> None:
+    """Raises an error unless a solver can record this many frames with these steps."""
+    if num_trajectories < 1 or num_frames < 1:
+        raise ValueError(
+            "`num_trajectories` and `num_frames` must be at least 1, "
+            f"got {num_trajectories} and {num_frames}."
+        )
+    if frame_step <= 0 or not 0 < courant <= 1:
+        raise ValueError(
+            "`frame_step` must be positive and `courant` between 0 and 1, "
+            f"got frame_step={frame_step}, courant={courant}."
+        )
+
+
 def solve_with_retries(
     solve: Callable[[Sequence[int], float], Tensor], numbers: Sequence[int], courant: float
 ) -> Float[Tensor, "batch ..."]:
-    """Returns all trajectories; those that blow up are solved again with smaller steps.
+    """Returns all trajectories; those that blow up are solved again with half the Courant number.
 
     Args:
-        solve: Returns the trajectories of these numbers, solved with this Courant number;
-            not-a-number where one blew up.
-        numbers: Which trajectories.
-        courant: Where to begin.
+        solve: Returns trajectories from their numbers and a Courant number, NaN where one blew up.
+        numbers: Numbers of the trajectories.
+        courant: Courant number of the first attempt.
     """
-    solved = solve(numbers, courant)
-    lost = _not_finite(solved)
-    for _ in range(ATTEMPTS - 1):
-        if not lost:
+    solution = solve(numbers, courant)
+    failed = _non_finite_rows(solution)
+    for _ in range(MAX_ATTEMPTS - 1):
+        if not failed:
             break
         courant /= 2
-        solved[lost] = solve([numbers[row] for row in lost], courant)
-        lost = _not_finite(solved)
-    if not lost:
-        return solved
-    names = ", ".join(str(numbers[row]) for row in lost)
+        solution[failed] = solve([numbers[row] for row in failed], courant)
+        failed = _non_finite_rows(solution)
+    if not failed:
+        return solution
+    names = ", ".join(str(numbers[row]) for row in failed)
     raise BlownUpError(
         f"Trajectories {names} blew up even with courant={courant:g}. "
-        "Raise the viscosity or choose a calmer start."
+        "Raise the viscosity or choose a weaker initial flow."
     )
 
 
-def _not_finite(solved: Tensor) -> list[int]:
-    is_whole = solved.flatten(1).isfinite().all(1).tolist()
-    return [row for row, whole in enumerate(is_whole) if not whole]
+def _non_finite_rows(solution: Tensor) -> list[int]:
+    is_finite = solution.flatten(1).isfinite().all(1).tolist()
+    return [row for row, finite in enumerate(is_finite) if not finite]

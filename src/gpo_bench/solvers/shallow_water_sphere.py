@@ -1,14 +1,14 @@
-r"""Weather of a planet with days and seasons, as The Well's `planetswe` has it.
+r"""Forced shallow water on a planet with days and seasons, as in `planetswe` of The Well.
 
-Rotating shallow water with hyperdiffusion, whose height is pushed up where it is day and
-down where it is night:
+Rotating shallow water with hyperdiffusion and a height forcing that is positive on the day side and
+negative on the night side:
 
 $F=F_0\cos(\varphi-\varphi_c)\exp(-(\lambda-\lambda_c)^2/(\pi/2)^2)$ at latitude $\lambda$,
 $\varphi_c=2\pi t/\mathrm{day}$, $\lambda_c=0.4\sin(2\pi t/\mathrm{year})$.
 
-The published trajectories start from observed winds and go over the Earth's mountains; ours
-start from two random jets with random eddies and go over random mountains. While they settle,
-divergence is damped, ever less, so that what starts out of balance leaves no gravity waves.
+The published trajectories start from observed winds over the Earth's topography; these start from
+two random jets with random eddies over random topography. During a spin-up, a divergence damping
+that decreases to zero removes gravity waves of the initial imbalance.
 """
 
 import math
@@ -36,66 +36,66 @@ from gpo_bench.solvers.spherical_harmonics import Coefficients, Field, Spherical
 
 HOUR = 3600.0
 INITIAL_DEGREE = 42
-"""Degree up to which winds and mountains are drawn, whatever degree they are solved to."""
+"""Highest degree of random winds and mountains, independent of `max_degree`."""
 EDDY_DEGREE = 6
-"""Degree at which eddies have most of their energy; beyond, it falls with the third power."""
+"""Degree of the eddies' energy maximum, beyond which energy falls with the third power."""
 MOUNTAIN_DEGREE = 12
-"""Degree beyond which mountains have next to nothing."""
+"""Degree scale of the Gaussian filter that smooths mountains."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShallowWaterSphere(AbstractSolver):
-    """The Well's planet, recorded at even times after a time of settling."""
+    """The planet of The Well, recorded at regular times after a spin-up."""
 
     size: int = 64
-    """Stored latitudes; there are twice as many longitudes."""
+    """Number of stored latitudes; there are twice as many longitudes."""
     max_degree: int = 42
-    """Highest degree of the spherical harmonics that are solved for; below `size`."""
+    """Highest degree of the spherical harmonics of the solution; below `size`."""
     num_trajectories: int = 24
-    """Trajectories to make."""
+    """Number of trajectories."""
     num_frames: int = 40
-    """Frames to record."""
+    """Number of frames."""
     hours_per_frame: float = 6.0
-    """Time between frames in hours; The Well has 1."""
+    """Time between frames in hours; 1 in The Well."""
     burn_in: float = 144.0
-    """Hours of settling before the first frame; The Well has 504, half a year."""
+    """Spin-up before the first frame in hours; 504, half a year, in The Well."""
     calming_time: float = 3.0
-    """Hours in which divergence is damped by e at first; the damping fades out in `burn_in`."""
+    """Initial e-folding time of the divergence damping in hours; it ends with `burn_in`."""
     seed: int = 0
-    """Seed of mountains and initial winds."""
+    """Random seed of mountains and initial winds."""
     day: float = 24.0
-    """Hours in which the forcing goes around, eastwards as in The Well."""
+    """Period of the forcing in longitude, in hours; it moves eastwards as in The Well."""
     year: float = 1008.0
-    """Hours in which the forcing goes north and south."""
+    """Period of the forcing in latitude, in hours."""
     forcing: float = 9.0
-    """Largest change of height by the forcing, in metres per hour."""
+    """Amplitude of the height forcing in metres per hour."""
     declination: float = 0.4
-    """Largest latitude of the forcing, in radians."""
+    """Amplitude of the forcing's latitude in radians."""
     mountains: float = 1500.0
     """Height of the highest mountain in metres; 0 for none."""
     mean_depth: float = 5960.0
-    """Mean height of the surface in metres."""
+    """Mean surface height in metres."""
     jet_speed: float = 30.0
     """Mean speed of the initial jets in m/s."""
     eddy_speed: float = 10.0
-    """Root mean square speed of the initial eddies in m/s."""
+    """Root-mean-square speed of the initial eddies in m/s."""
     damping_time: float = 12.0
-    """Hours in which hyperdiffusion damps the highest degree by e; The Well has 1.33 at 255."""
+    """E-folding time of hyperdiffusion at the highest degree in hours; 1.33 at 255 in The Well."""
     radius: float = 6.37122e6
     """Radius of the planet in metres."""
     rotation: float = 7.292e-5
     """Angular velocity of the planet in 1/s."""
     gravity: float = 9.80616
-    """Acceleration at the surface in m/s²."""
+    """Gravitational acceleration in m/s²."""
     courant: float = 2.2
-    """Step length: wavenumber times fastest wave times step; stability ends at 2.8."""
+    """Courant number: wavenumber times wave speed times time step; stable up to 2.8."""
     portion_size: int = 2
-    """Trajectories solved side by side, each in a thread of its own."""
+    """Trajectories solved at a time, each in its own thread."""
 
     suffix = ""
 
     def __post_init__(self) -> None:
-        """Refuses numbers that no planet has."""
+        """Validates all parameters."""
         if self.size < 8 or self.size % 2:
             raise ValueError(f"`size` must be even and at least 8, got size={self.size}.")
         if not 2 <= self.max_degree < self.size:
@@ -119,17 +119,17 @@ class ShallowWaterSphere(AbstractSolver):
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
 
     def solve(self, trajectories: range) -> Portion:
-        """Returns `height` and `velocity`, trajectories by times by latitudes by longitudes."""
+        """Returns `height` and `velocity` (trajectories, times, latitudes, longitudes, ...)."""
         planet = self.planet()
         height = np.empty((len(trajectories), self.num_frames, self.size, 2 * self.size), "f4")
         velocity = np.empty((*height.shape, 2), "f4")
-        # The transforms let go of Python's lock; each trajectory fills its own part.
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads, _set_on_error() as stop:
+        # The transforms release the interpreter lock; each trajectory fills its own slice.
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads, _stop_event() as stop:
             list(threads.map(partial(self._fill, planet, stop), trajectories, height, velocity))
         return {"height": height, "velocity": velocity}
 
     def write(self, path: Path, portions: Iterable[Portion]) -> None:
-        """Writes a folder of The Well's files, one for every trajectory as there."""
+        """Writes a folder in the layout of The Well, with one file per trajectory."""
         path.mkdir()
         stored = SphericalHarmonics(self.max_degree, "centers", self.size)
         numbers = iter(range(self.num_trajectories))
@@ -148,11 +148,11 @@ class ShallowWaterSphere(AbstractSolver):
                 )
 
     def times(self) -> np.ndarray:
-        """Returns the hours of the frames since the start of the year, which settling is part of."""
+        """Returns the times of the frames in hours since the start of the spin-up."""
         return self.burn_in + self.hours_per_frame * np.arange(self.num_frames)
 
     def planet(self) -> RotatingShallowWater:
-        """Returns the planet that all trajectories share."""
+        """Returns the equations that all trajectories share."""
         harmonics = SphericalHarmonics(self.max_degree)
         return RotatingShallowWater(
             harmonics,
@@ -165,48 +165,48 @@ class ShallowWaterSphere(AbstractSolver):
         )
 
     def mountain_heights(self, harmonics: SphericalHarmonics) -> Field:
-        """Draws mountains: the higher part of a smooth random field, the same at every degree."""
-        drawn = SphericalHarmonics(INITIAL_DEGREE)
+        """Returns random topography, the positive part of a smooth field, from `seed` only."""
+        initial = SphericalHarmonics(INITIAL_DEGREE)
         random = np.random.default_rng((self.seed, 0))
-        smooth = np.exp(-((drawn.degree / MOUNTAIN_DEGREE) ** 2.0))
-        field = drawn.field(_normal(random, drawn) * smooth * (drawn.degree > 0))
-        ridges = drawn.coefficients(np.maximum(field, 0.0) ** 2) * smooth
-        scale = self.mountains / drawn.field(ridges).max()
+        smooth = np.exp(-((initial.degree / MOUNTAIN_DEGREE) ** 2.0))
+        field = initial.field(_normal(random, initial) * smooth * (initial.degree > 0))
+        ridges = initial.coefficients(np.maximum(field, 0.0) ** 2) * smooth
+        scale = self.mountains / initial.field(ridges).max()
         return harmonics.field(harmonics.truncated(ridges)) * scale
 
     def initial_vorticity(self, number: int) -> Coefficients:
-        """Draws a jet in each hemisphere and eddies everywhere, by the number alone."""
-        drawn = SphericalHarmonics(INITIAL_DEGREE)
+        """Returns a random jet in each hemisphere plus eddies, from `seed` and `number` only."""
+        initial = SphericalHarmonics(INITIAL_DEGREE)
         random = np.random.default_rng((self.seed, 1, number))
-        latitude = np.rad2deg(math.pi / 2 - drawn.theta)
+        latitude = np.rad2deg(math.pi / 2 - initial.theta)
         east = np.zeros_like(latitude)
         for side in (-1, 1):
             middle, width = side * random.uniform(35, 50), random.uniform(12, 18)
             speed = self.jet_speed * random.uniform(0.7, 1.3)
-            east += speed * np.exp(-(((latitude - middle) / width) ** 2)) * np.sin(drawn.theta)
-        wind = np.stack([np.zeros(drawn.shape), np.repeat(east[:, None], drawn.shape[1], 1)])
-        jets, _ = drawn.curl_and_divergence(wind)
-        ratio = drawn.degree / EDDY_DEGREE
+            east += speed * np.exp(-(((latitude - middle) / width) ** 2)) * np.sin(initial.theta)
+        wind = np.stack([np.zeros(initial.shape), np.repeat(east[:, None], initial.shape[1], 1)])
+        jets, _ = initial.curl_and_divergence(wind)
+        ratio = initial.degree / EDDY_DEGREE
         # Energy per degree is mean square vorticity / 2l(l+1), summed over 2l + 1 orders.
         energy = ratio**2 / (1 + ratio**5)
         fraction = energy[: INITIAL_DEGREE + 1] / energy[: INITIAL_DEGREE + 1].sum()
-        variance = fraction[drawn.degree] * -drawn.laplacian / (2 * drawn.degree + 1)
-        eddies = _normal(random, drawn) * np.sqrt(4 * math.pi * variance) * self.eddy_speed
+        variance = fraction[initial.degree] * -initial.laplacian / (2 * initial.degree + 1)
+        eddies = _normal(random, initial) * np.sqrt(4 * math.pi * variance) * self.eddy_speed
         return (jets + eddies) / self.radius
 
     def heating(self, harmonics: SphericalHarmonics, time: float) -> Coefficients:
-        """Returns what is added to the height, in m/s, at a time in seconds."""
+        """Returns the height forcing in m/s at a time in seconds."""
         latitude = math.pi / 2 - harmonics.theta
         noon = self.declination * math.sin(2 * math.pi * time / (self.year * HOUR))
         profile = np.exp(-(((latitude - noon) / (math.pi / 2)) ** 2)) * self.forcing / HOUR
-        turn = 2 * math.pi * time / (self.day * HOUR)
-        return harmonics.first_order(profile) * complex(math.cos(turn), -math.sin(turn))
+        angle = 2 * math.pi * time / (self.day * HOUR)
+        return harmonics.first_order(profile) * complex(math.cos(angle), -math.sin(angle))
 
-    def influence(self, harmonics: SphericalHarmonics, time: float, state: State) -> State:
-        """Returns what forcing and calming do to the state, per second."""
-        calming = max(0.0, 1 - time / (self.burn_in * HOUR)) if self.burn_in else 0.0
+    def forcing_tendency(self, harmonics: SphericalHarmonics, time: float, state: State) -> State:
+        """Returns the tendency per second of the height forcing and the divergence damping."""
+        damping = max(0.0, 1 - time / (self.burn_in * HOUR)) if self.burn_in else 0.0
         rate = np.zeros_like(state)
-        rate[1] = state[1] * (-calming / (self.calming_time * HOUR))
+        rate[1] = state[1] * (-damping / (self.calming_time * HOUR))
         rate[2] = self.heating(harmonics, time)
         return rate
 
@@ -218,12 +218,12 @@ class ShallowWaterSphere(AbstractSolver):
         height: np.ndarray,
         velocity: np.ndarray,
     ) -> None:
-        """Solves one trajectory, with shorter steps where it blows up."""
+        """Solves a trajectory into `height` and `velocity`, with shorter steps if it blows up."""
 
         def source(time: float, state: State) -> State:
             if stop.is_set():
                 raise CancelledError
-            return self.influence(planet.harmonics, time, state)
+            return self.forcing_tendency(planet.harmonics, time, state)
 
         stored = SphericalHarmonics(self.max_degree, "centers", self.size)
         start = planet.balanced(planet.harmonics.truncated(self.initial_vorticity(number)))
@@ -244,7 +244,7 @@ class ShallowWaterSphere(AbstractSolver):
     def _states(
         self, planet: RotatingShallowWater, state: State, source: Source, courant: float
     ) -> Iterator[State]:
-        """Yields the state at every frame."""
+        """Yields the state at each frame."""
         now = 0.0
         for time in self.times() * HOUR:
             state = advance(state, planet, time - now, start=now, source=source, courant=courant)
@@ -267,12 +267,12 @@ PRESETS = {
         burn_in=504.0,
     ),
 }
-"""Sizes of `gpo data make planetswe`."""
+"""Presets of `gpo data make planetswe`."""
 
 
 @contextmanager
-def _set_on_error() -> Iterator[Event]:
-    """Yields what tells the other threads that one failed, or that the user has had enough."""
+def _stop_event() -> Iterator[Event]:
+    """Yields an event that stops the other threads after an error or an interrupt."""
     event = Event()
     try:
         yield event
@@ -282,6 +282,6 @@ def _set_on_error() -> Iterator[Event]:
 
 
 def _normal(random: np.random.Generator, harmonics: SphericalHarmonics) -> Coefficients:
-    """Draws coefficients of mean square one, those of order 0 real."""
+    """Returns random coefficients of mean square one; those of order 0 are real."""
     real, imaginary = random.standard_normal((2, len(harmonics.degree)))
     return np.where(harmonics.order == 0, real, (real + 1j * imaginary) / math.sqrt(2))

@@ -1,9 +1,9 @@
-r"""Fields on the unit sphere as sums of spherical harmonics, scalars and tangent vectors.
+r"""Spherical harmonic transforms of scalar and tangent vector fields on the unit sphere.
 
-A real field is $\sum_{l\le L}\sum_m a_{lm}Y_{lm}$ with orthonormal $Y_{lm}$; coefficients of
-orders $m\ge0$ are listed order by order, degrees running fastest. Vectors have a southward
-and an eastward component, along growing $\theta$ and $\varphi$. Transforms are those of
-`ducc0`, an extra because its licence (GPL) is not ours: pip install 'gpo[sphere]'.
+A real field is $\sum_{l\le L}\sum_m a_{lm}Y_{lm}$ with orthonormal $Y_{lm}$. Coefficients of orders
+$m\ge0$ are listed order by order, with the degree as the fastest index. Vectors have a southward
+and an eastward component, along increasing $\theta$ and $\varphi$. The transforms are those of
+`ducc0`, which is an extra because of its licence (GPL): pip install 'gpo[sphere]'.
 """
 
 import math
@@ -20,13 +20,14 @@ Vector = Float[np.ndarray, "2 latitudes longitudes"]
 
 
 class SphericalHarmonics:
-    """Transforms between one grid and all degrees up to `max_degree`.
+    """Transforms between a grid and all degrees up to `max_degree`.
 
     Args:
-        max_degree: Highest degree L; orders go as far.
-        rule: `gauss` for latitudes on which products of two fields are projected exactly,
-            `centers` for evenly spaced ones, half a spacing off the poles.
-        num_latitudes: Where not given, as many as a product of two fields takes: (3 L + 1) / 2.
+        max_degree: Highest degree and order L.
+        rule: `gauss` for Gaussian latitudes, on which the projection of products of two fields is
+            exact; `centers` for equally spaced latitudes, half a spacing off the poles.
+        num_latitudes: Number of latitudes; by default as many as products of two fields need,
+            (3 L + 1) / 2.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class SphericalHarmonics:
     ) -> None:
         self._library = require("ducc0", "sphere", "Flow on the sphere")
         self.max_degree = max_degree
-        self.num_latitudes = num_latitudes or even(math.ceil((3 * max_degree + 1) / 2))
+        self.num_latitudes = num_latitudes or 2 * math.ceil((3 * max_degree + 1) / 4)
         self.shape = (self.num_latitudes, 2 * self.num_latitudes)
         self._rule = {"gauss": "GL", "centers": "F1"}[rule]
         self.theta = (np.arange(self.num_latitudes) + 0.5) * math.pi / self.num_latitudes
@@ -49,17 +50,17 @@ class SphericalHarmonics:
         self.order = np.repeat(orders, [max_degree + 1 - order for order in orders])
         self.laplacian = -self.degree * (self.degree + 1.0)
         self._slope = np.sqrt(-self.laplacian)
-        # There is no vector of degree 0; its entry is multiplied by zero.
+        # Vector fields have no degree 0; its entry is multiplied by zero.
         self._inverse_slope = np.divide(
             1.0, self._slope, where=self._slope > 0, out=0 * self._slope
         )
 
     def field(self, coefficients: Coefficients) -> Field:
-        """Returns a scalar on the grid."""
+        """Returns a scalar field on the grid."""
         return self._synthesis(coefficients[None], 0)[0]
 
     def coefficients(self, field: Field) -> Coefficients:
-        """Returns the projection of a scalar on all degrees."""
+        """Returns the coefficients of a scalar field."""
         return self._analysis(field[None], 0)[0]
 
     def vector(self, vorticity: Coefficients, divergence: Coefficients) -> Vector:
@@ -68,21 +69,21 @@ class SphericalHarmonics:
         return self._synthesis(potentials, 1)
 
     def curl_and_divergence(self, vector: Vector) -> tuple[Coefficients, Coefficients]:
-        r"""Returns $k\cdot\nabla\times u$ and $\nabla\cdot u$, with the radial unit vector k."""
+        r"""Returns $k\cdot\nabla\times u$ and $\nabla\cdot u$ with the radial unit vector $k$."""
         divergence, curl = self._analysis(vector, 1) * -self._slope
         return curl, divergence
 
     def first_order(self, profile: Float[np.ndarray, " latitudes"]) -> Coefficients:
-        r"""Returns the projection of $p(\theta)\cos\varphi$, at little cost."""
+        r"""Returns the coefficients of $p(\theta)\cos\varphi$ by a transform of four longitudes."""
         four_longitudes = np.outer(profile, [1.0, 0.0, -1.0, 0.0])[None]
-        found = self._analysis(four_longitudes, 0, max_order=1)[0]
-        everything = np.zeros(len(self.degree), complex)
-        everything[self.order == 1] = found[self.max_degree + 1 :]
-        return everything
+        low_orders = self._analysis(four_longitudes, 0, max_order=1)[0]
+        coefficients = np.zeros(len(self.degree), complex)
+        coefficients[self.order == 1] = low_orders[self.max_degree + 1 :]
+        return coefficients
 
     def truncated(self, coefficients: Complex[np.ndarray, " others"]) -> Coefficients:
-        """Returns coefficients listed up to another degree, cut or filled with zeros."""
-        # Up to degree L there are (L + 1)(L + 2)/2 of them.
+        """Returns coefficients of another maximum degree, truncated or padded with zeros."""
+        # There are (L + 1)(L + 2)/2 coefficients up to degree L.
         degree = (math.isqrt(8 * len(coefficients) + 1) - 3) // 2
         out = np.zeros(len(self.degree), complex)
         is_shared = (self.degree <= degree) & (self.order <= degree)
@@ -111,8 +112,3 @@ class SphericalHarmonics:
             geometry=self._rule,
             nthreads=1,
         )
-
-
-def even(size: int) -> int:
-    """Returns the next even number."""
-    return size + size % 2

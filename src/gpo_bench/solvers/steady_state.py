@@ -1,10 +1,11 @@
-r"""From a guess to the steady flow around airfoils, by implicit steps of local length.
+r"""Steady flow around airfoils by implicit steps with local time steps.
 
-A step solves $(1+\frac{\Delta t}{A}\,\partial_\eta B)(1+\frac{\Delta t}{A}\,\partial_\xi A)\,\delta=
--\frac{\Delta t}{A}R$ for the change $\delta$ of density, velocity and pressure, where $R$ leaves a
-cell of area $A$ per time: one direction of the mesh after the other (Pulliam & Chaussee, 1981).
-Along each, waves that go one way at one speed are four separate fields, and a field is one
-tridiagonal system. What the steps are does not change where they end, at $R=0$.
+A step solves
+$(1+\frac{\Delta t}{A}\,\partial_\eta B)(1+\frac{\Delta t}{A}\,\partial_\xi A)\,\delta= -\frac{\Delta t}{A}R$
+for the change $\delta$ of density, velocity and pressure, where $R$ is the net flux out of a cell
+of area $A$. It treats one mesh direction after the other, diagonalised into four characteristic
+fields with one tridiagonal system each (Pulliam & Chaussee, 1981). The steady state $R=0$ does not
+depend on the steps.
 """
 
 import torch
@@ -13,13 +14,13 @@ from torch import Tensor
 
 from gpo_bench.solvers.body_fitted_flow import BodyFittedFlow, Cells
 
-WARM_UP = 50
-"""Steps over which their length grows to the full one."""
-LARGEST_CHANGE = 0.3
-"""Parts of its density or pressure that a cell may gain or lose in a step."""
-DAMPING = 0.05
-"""Speed that every wave has in both directions, as a part of the fastest one's: waves that
-stand still would not be damped at all."""
+RAMP_STEPS = 50
+"""Number of steps over which the Courant number grows to its full value."""
+MAX_RELATIVE_CHANGE = 0.3
+"""Largest relative change of density or pressure in a step."""
+MIN_WAVE_SPEED = 0.05
+"""Smallest wave speed in either direction, as a fraction of the fastest wave's; stationary waves
+would not be damped at all."""
 
 
 def steady_state(
@@ -30,71 +31,71 @@ def steady_state(
     drop: float = 1e-4,
     max_steps: int = 2000,
 ) -> tuple[Cells, Float[Tensor, " batch"]]:
-    """Returns the flow when its imbalance has dropped, and how far it has.
+    """Returns the converged flow and its mass residual, relative to that of the uniform far field.
 
-    Samples do not see each other, and one that has arrived stays as it is. One that leaves the
-    physical states, or takes too many steps, is returned as not-a-number.
+    Samples are independent, and a converged sample no longer changes. Samples that leave the range
+    of physical states, or do not converge within `max_steps`, are NaN.
 
     Args:
         flow: Meshes and far field.
-        state: Where to begin.
+        state: Initial guess.
         courant: Cells that the fastest wave crosses in a step.
-        drop: What is left of the imbalance of mass that the uniform far field has.
-        max_steps: Steps after which a sample is given up.
+        drop: Relative mass residual at which a sample has converged.
+        max_steps: Maximum number of steps.
     """
-    first = _imbalance_of_mass(flow.imbalance(flow.uniform()))
+    first = _mass_residual(flow.residual(flow.uniform()))
     state = state.clone()
-    left = torch.ones_like(first)
+    relative = torch.ones_like(first)
     active = torch.arange(len(first), device=state.device)
     part, current = flow, state
     for step in range(max_steps):
-        imbalance = part.imbalance(current)
-        left[active] = _imbalance_of_mass(imbalance) / first[active]
-        is_on = (left[active] > drop) & left[active].isfinite()
-        if not bool(is_on.all()):
+        residual = part.residual(current)
+        relative[active] = _mass_residual(residual) / first[active]
+        is_unconverged = (relative[active] > drop) & relative[active].isfinite()
+        if not bool(is_unconverged.all()):
             state[:, active] = current
-            active = active[is_on]
+            active = active[is_unconverged]
             if not len(active):
                 break
-            part = part.on(part.nodes[is_on], part.num_wake)
-            current, imbalance = current[:, is_on], imbalance[:, is_on]
-        growth = min(1.0, 0.1 + step / WARM_UP)
-        current = _implicit_step(part, current, imbalance, courant * growth)
-    state[:, left > drop] = torch.nan
-    return state, left
+            part = part.with_mesh(part.nodes[is_unconverged], part.num_wake)
+            current, residual = current[:, is_unconverged], residual[:, is_unconverged]
+        growth = min(1.0, 0.1 + step / RAMP_STEPS)
+        current = _implicit_step(part, current, residual, courant * growth)
+    state[:, relative > drop] = torch.nan
+    return state, relative
 
 
-def _imbalance_of_mass(imbalance: Cells) -> Float[Tensor, " batch"]:
-    """Returns the root mean square over cells; infinite where it is not a number."""
-    return imbalance[0].square().mean((1, 2)).sqrt().nan_to_num(torch.inf, torch.inf)
+def _mass_residual(residual: Cells) -> Float[Tensor, " batch"]:
+    """Returns the root mean square of the mass flux over cells; infinite where it is NaN."""
+    return residual[0].square().mean((1, 2)).sqrt().nan_to_num(torch.inf, torch.inf)
 
 
-def _implicit_step(flow: BodyFittedFlow, state: Cells, imbalance: Cells, courant: float) -> Cells:
+def _implicit_step(flow: BodyFittedFlow, state: Cells, residual: Cells, courant: float) -> Cells:
     ratio = courant / flow.wave_rates(state).sum(0)
-    change = _primitive_change(state, imbalance, flow.gamma) * -ratio
+    change = _primitive_change(state, residual, flow.gamma) * -ratio
     for faces, dim in ((flow.mean_outward, 3), (flow.mean_around, 2)):
-        change = _along(flow.gamma, state, change, faces * ratio, dim)
+        change = _solve_direction(flow.gamma, state, change, faces * ratio, dim)
     largest = torch.maximum((change[0] / state[0]).abs(), (change[3] / state[3]).abs())
-    return change.div_((largest / LARGEST_CHANGE).clamp_(min=1)).add_(state)
+    return change.div_((largest / MAX_RELATIVE_CHANGE).clamp_(min=1)).add_(state)
 
 
 def _primitive_change(state: Cells, change: Cells, gamma: float) -> Cells:
-    """Returns what a small change of mass, momenta and energy is in the channels of a state."""
+    """Returns a small change of mass, momenta and energy as a change of primitive variables."""
     density, u, v, _ = state
     mass, x, y, energy = change
     pressure = (gamma - 1) * (energy - u * x - v * y + mass * (u * u + v * v) / 2)
     return torch.stack([mass, (x - u * mass) / density, (y - v * mass) / density, pressure])
 
 
-def _along(gamma: float, state: Cells, change: Cells, faces: Tensor, dim: int) -> Cells:
-    """Solves for the change along one direction of the mesh.
+def _solve_direction(gamma: float, state: Cells, change: Cells, faces: Tensor, dim: int) -> Cells:
+    """Returns the change of the state after the implicit solve along one mesh direction.
 
     Args:
         gamma: Ratio of specific heats.
-        state: The flow.
+        state: Primitive variables.
         change: Right-hand side.
-        faces: Vectors of the mean face of every cell times the length of its step over its area.
-        dim: Dimension of the arrays along which neighbours lie.
+        faces: Mean face normal of each cell times its time step over its area.
+        dim: Tensor dimension of the mesh direction.
     """
     lengths = torch.linalg.vector_norm(faces, dim=0)
     x, y = faces / lengths
@@ -112,9 +113,9 @@ def _along(gamma: float, state: Cells, change: Cells, faces: Tensor, dim: int) -
     )
     across = u * x + v * y
     speeds = torch.stack([across, across, across + sound, across - sound]) * lengths
-    least = (across.abs() + sound).mul_(lengths).mul_(DAMPING)
+    least = (across.abs() + sound).mul_(lengths).mul_(MIN_WAVE_SPEED)
     forward, backward = speeds.clamp(min=0).add_(least), speeds.clamp(max=0).sub_(least)
-    entropy, shear, right, left = _solve_lines(
+    entropy, shear, right, left = _solve_tridiagonal(
         -forward, 1 + forward - backward, backward, fields, dim
     )
     change_pressure = (right + left) / 2
@@ -129,8 +130,10 @@ def _along(gamma: float, state: Cells, change: Cells, faces: Tensor, dim: int) -
     )
 
 
-def _solve_lines(before: Tensor, middle: Tensor, after: Tensor, right: Tensor, dim: int) -> Tensor:
-    """Solves tridiagonal systems, all lines at once, by elimination and substitution."""
+def _solve_tridiagonal(
+    before: Tensor, middle: Tensor, after: Tensor, right: Tensor, dim: int
+) -> Tensor:
+    """Returns the solutions of tridiagonal systems by the Thomas algorithm, all lines at once."""
     before, middle, after, right = (
         part.movedim(dim, 0).contiguous() for part in (before, middle, after, right)
     )

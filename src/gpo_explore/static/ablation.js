@@ -1,15 +1,15 @@
-// Components that are switched off. An ablation is never changed, only replaced.
+// Ablations: the parts of the model that are switched off. An ablation is immutable.
 
-export const NOTHING = { modes: new Set(), layers: new Set(), sites: new Set() };
+export const NO_ABLATION = { modes: new Set(), layers: new Set(), sites: new Set() };
 
 export const isOff = (ablation, layer, mode) => ablation.modes.has(`${layer},${mode}`);
 
-export function isNothing(ablation) {
+export function isEmpty(ablation) {
   return !ablation.modes.size && !ablation.layers.size && !ablation.sites.size;
 }
 
-// Returns an ablation as the JSON of a request.
-export function plain(ablation) {
+// Returns an ablation as the value of a request.
+export function ablationBody(ablation) {
   return {
     modes: [...ablation.modes].sort().map((pair) => pair.split(",").map(Number)),
     layers: [...ablation.layers].sort((a, b) => a - b),
@@ -17,7 +17,7 @@ export function plain(ablation) {
   };
 }
 
-// Switches pairs of layer and mode off, or on again where all of them are off.
+// Switches pairs of layer and mode off, or on again if all of them are off.
 export function toggledModes(ablation, pairs) {
   const names = pairs.map(([layer, mode]) => `${layer},${mode}`);
   return { ...ablation, modes: toggled(ablation.modes, names) };
@@ -28,12 +28,12 @@ export function toggledLayer(ablation, layer) {
 }
 
 export function withSites(ablation, sites, isOffNow) {
-  const kept = new Set(ablation.sites);
+  const masked = new Set(ablation.sites);
   for (const site of sites) {
-    if (isOffNow) kept.add(site);
-    else kept.delete(site);
+    if (isOffNow) masked.add(site);
+    else masked.delete(site);
   }
-  return { ...ablation, sites: kept };
+  return { ...ablation, sites: masked };
 }
 
 function toggled(before, names) {
@@ -46,14 +46,14 @@ function toggled(before, names) {
   return after;
 }
 
-// Returns the components as a list of {text, without}: `without` is the ablation when one is on again.
-export function listed(ablation, nameOfMode) {
+// Returns the ablated parts as {text, without}; `without` is the ablation with that part on again.
+export function ablatedParts(ablation, nameOfMode) {
   const parts = [];
   for (const layer of [...ablation.layers].sort((a, b) => a - b)) {
     parts.push({ text: `layer ${layer + 1}`, without: toggledLayer(ablation, layer) });
   }
   const byLayer = new Map();
-  for (const [layer, mode] of plain(ablation).modes) {
+  for (const [layer, mode] of ablationBody(ablation).modes) {
     if (!byLayer.has(layer)) byLayer.set(layer, []);
     byLayer.get(layer).push(mode);
   }

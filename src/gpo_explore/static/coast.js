@@ -1,23 +1,23 @@
-// Coastlines of the Earth over a map: see coastline.json for where they come from.
+// Coastlines of the Earth on a map; coastline.json names their source.
 
 import { themeColour } from "./picture.js";
-import { reach } from "./wire.js";
+import { reach } from "./requests.js";
 
 let loaded = null;
 
-// Returns lines of longitudes and latitudes in degrees, one after the other; loads them once.
+// Returns polylines of alternating longitudes and latitudes in degrees; loads them once.
 export function coastlines() {
-  loaded ??= reach("static/coastline.json").then((response) => response.json()).then(decoded).catch((error) => {
-    // The next wish asks again.
+  loaded ??= reach("static/coastline.json").then((response) => response.json()).then(decode).catch((error) => {
+    // The next call tries again.
     loaded = null;
     throw error;
   });
   return loaded;
 }
 
-export function decoded({ unit, digits, lines }) {
+function decode({ unit, digits, lines }) {
   return lines.map((text) => {
-    const steps = numbersIn(text, digits);
+    const steps = decodeIntegers(text, digits);
     const line = new Float32Array(steps.length);
     let [x, y] = [0, 0];
     for (let n = 0; n < steps.length; n += 2) {
@@ -28,22 +28,22 @@ export function decoded({ unit, digits, lines }) {
   });
 }
 
-// Returns numbers that are written in digits of base 32, the lowest first.
-function numbersIn(text, digits) {
-  const found = [];
+// Decodes signed integers from base-32 digits, the lowest first.
+function decodeIntegers(text, digits) {
+  const integers = [];
   let [sum, power] = [0, 1];
   for (const digit of text) {
-    const at = digits.indexOf(digit);
-    sum += (at % 32) * power;
+    const value = digits.indexOf(digit);
+    sum += (value % 32) * power;
     power *= 32;
-    if (at >= 32) continue;
-    found.push(sum % 2 ? -(sum + 1) / 2 : sum / 2);
+    if (value >= 32) continue;
+    integers.push(sum % 2 ? -(sum + 1) / 2 : sum / 2);
     [sum, power] = [0, 1];
   }
-  return found;
+  return integers;
 }
 
-// Draws what lies in the box of a picture; maps may begin at any longitude.
+// Draws the coastlines inside the box of a picture; maps may start at any longitude.
 export function drawCoast(context, picture, lines) {
   const { box } = picture.content;
   const path = new Path2D();
@@ -52,9 +52,9 @@ export function drawCoast(context, picture, lines) {
       let isDown = false;
       for (let n = 0; n < line.length; n += 2) {
         const longitude = line[n] + shift;
-        // One point beyond the edge is drawn too: it is clipped.
-        const isSeen = longitude > box.left - 8 && longitude < box.right + 8 && line[n + 1] > box.bottom - 8 && line[n + 1] < box.top + 8;
-        if (!isSeen) {
+        // Includes points just outside the box, which are clipped.
+        const isVisible = longitude > box.left - 8 && longitude < box.right + 8 && line[n + 1] > box.bottom - 8 && line[n + 1] < box.top + 8;
+        if (!isVisible) {
           isDown = false;
           continue;
         }

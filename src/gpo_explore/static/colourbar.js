@@ -1,9 +1,9 @@
-// The colours of a scale with their numbers, upright or lying.
+// Colour bars with tick labels, vertical or horizontal.
 
-import { short, ticks } from "./colours.js";
+import { format, ticks } from "./colours.js";
 import { themeColour } from "./picture.js";
 
-// Draws an upright bar; its units stand above it.
+// Draws a vertical bar, with its units above it.
 export function drawColourBar(context, scale, units, { x, y, width, height }) {
   const [low, high] = scale.limits;
   context.drawImage(strip(scale.palette.toReversed(), 1), x, y, width, height);
@@ -13,17 +13,17 @@ export function drawColourBar(context, scale, units, { x, y, width, height }) {
   for (const at of ticks(low, high, Math.max(height > 60 ? 4 : 2, height / 35))) {
     const row = y + ((high - at) / (high - low)) * height;
     line(context, x + width, row, x + width + 3, row);
-    context.fillText(short(at), x + width + 6, row);
+    context.fillText(format(at), x + width + 6, row);
   }
   context.textBaseline = "alphabetic";
   context.fillText(units, x, y - 9);
 }
 
-// Draws a lying bar; its units stand at its end.
-export function drawLyingBar(context, scale, units, { x, y, width, height }) {
+// Draws a horizontal bar, with its units at its end.
+export function drawHorizontalBar(context, scale, units, { x, y, width, height }) {
   const [low, high] = scale.limits;
-  const beside = units ? context.measureText(units).width + 10 : 0;
-  const length = Math.max(40, width - beside);
+  const unitsWidth = units ? context.measureText(units).width + 10 : 0;
+  const length = Math.max(40, width - unitsWidth);
   context.drawImage(strip(scale.palette, scale.palette.length), x, y, length, height);
   outline(context, x, y, length, height);
   context.textAlign = "center";
@@ -31,15 +31,15 @@ export function drawLyingBar(context, scale, units, { x, y, width, height }) {
   for (const at of ticks(low, high, Math.max(length > 150 ? 4 : 2, length / 62))) {
     const column = x + ((at - low) / (high - low)) * length;
     line(context, column, y + height, column, y + height + 3);
-    const half = context.measureText(short(at)).width / 2;
-    context.fillText(short(at), Math.min(Math.max(column, x + half - 6), x + length - half + 6), y + height + 5);
+    const half = context.measureText(format(at)).width / 2;
+    context.fillText(format(at), Math.min(Math.max(column, x + half - 6), x + length - half + 6), y + height + 5);
   }
   context.textAlign = "left";
   context.textBaseline = "middle";
   context.fillText(units, x + length + 8, y + height / 2);
 }
 
-// Returns the colours of a palette, one pixel each: side by side, or below each other.
+// Returns a palette as an image of one pixel per colour, `width` pixels wide.
 export function strip(palette, width) {
   const image = new ImageData(width, palette.length / width);
   new Uint32Array(image.data.buffer).set(palette);

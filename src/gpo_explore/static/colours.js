@@ -1,7 +1,7 @@
-// Colour tables with even steps of lightness, made in the OKLab colour space.
+// Colour tables with even steps of lightness, in the OKLab colour space; colour scales; number formats.
 
 const SIZE = 256;
-const MOST_SORTED = 20_000;
+const MAX_SORTED = 20_000;
 
 function toRgb(lightness, chroma, hue) {
   const angle = (hue * Math.PI) / 180;
@@ -17,7 +17,7 @@ function toRgb(lightness, chroma, hue) {
   ];
 }
 
-// Returns red, green, blue from 0 to 255; a chroma that no screen has is lowered, lightness is not.
+// Returns red, green and blue from 0 to 255; chroma outside the sRGB gamut is reduced at constant lightness.
 function colour(lightness, chroma, hue) {
   let linear = toRgb(lightness, chroma, hue);
   while (chroma > 0 && linear.some((part) => part < -1e-4 || part > 1.0001)) {
@@ -46,7 +46,7 @@ export const DIVERGING = table((t) => {
   return colour(0.96 - 0.56 * away, 0.19 * away ** 0.8, t < 0.5 ? 256 : 32);
 });
 
-// Returns a function from values to colours as words of image data.
+// Returns a function from values to packed colours of image data.
 export function painter({ limits: [low, high], palette }) {
   const factor = (SIZE - 1) / (high - low);
   return (value) => palette[Math.min(SIZE - 1, Math.max(0, Math.round((value - low) * factor)))];
@@ -57,87 +57,87 @@ export function css(value, scale) {
   return `rgb(${bits & 255} ${(bits >> 8) & 255} ${(bits >> 16) & 255})`;
 }
 
-// Returns the ends of a colour scale and its table: symmetric where zero lies well inside.
+// Returns the limits and palette of a colour scale: symmetric if zero is well inside the range.
 export function scaleOf(low, high) {
   if (!(high > low)) return { limits: [low - 0.5, low + 0.5], palette: SEQUENTIAL };
   if (low < 0 && high > 0 && Math.min(-low, high) > 0.2 * Math.max(-low, high)) {
-    const most = Math.max(-low, high);
-    return { limits: [-most, most], palette: DIVERGING };
+    const limit = Math.max(-low, high);
+    return { limits: [-limit, limit], palette: DIVERGING };
   }
   return { limits: [low, high], palette: SEQUENTIAL };
 }
 
-// Returns a scale around zero, for errors, changes and contributions.
-export function signedScale(values, isKnown) {
-  const [low, high] = fittedEnds([values], isKnown);
-  const most = Math.max(-low, high) || 1;
-  return { limits: [-most, most], palette: DIVERGING };
+// Returns a scale that is symmetric about zero, for errors, changes and contributions.
+export function signedScale(values, isActive) {
+  const [low, high] = robustRange([values], isActive);
+  const limit = Math.max(-low, high) || 1;
+  return { limits: [-limit, limit], palette: DIVERGING };
 }
 
-// Returns the ends of a scale that fits some fields: a few values far from all others are left beyond.
-export function fittedEnds(fields, isKnown) {
-  const found = [];
+// Returns the range of fields; if a few outliers widen it much, the range of 99.6 % of the values.
+export function robustRange(fields, isActive) {
+  const sample = [];
   for (const values of fields) {
-    const step = Math.max(1, Math.floor(values.length / MOST_SORTED));
+    const step = Math.max(1, Math.floor(values.length / MAX_SORTED));
     for (let n = 0; n < values.length; n += step) {
-      if ((!isKnown || isKnown[n]) && Number.isFinite(values[n])) found.push(values[n]);
+      if ((!isActive || isActive[n]) && Number.isFinite(values[n])) sample.push(values[n]);
     }
   }
-  const whole = fields.map((values) => endsOf(values, isKnown));
-  const ends = [Math.min(...whole.map(([low]) => low)), Math.max(...whole.map(([, high]) => high))];
-  if (found.length < 200) return ends;
-  found.sort((a, b) => a - b);
-  const at = (fraction) => found[Math.round(fraction * (found.length - 1))];
-  const [low, high] = [at(0.002), at(0.998)];
-  return high - low < 0.6 * (ends[1] - ends[0]) && high > low ? [low, high] : ends;
+  const ranges = fields.map((values) => rangeOf(values, isActive));
+  const full = [Math.min(...ranges.map(([low]) => low)), Math.max(...ranges.map(([, high]) => high))];
+  if (sample.length < 200) return full;
+  sample.sort((a, b) => a - b);
+  const quantile = (fraction) => sample[Math.round(fraction * (sample.length - 1))];
+  const [low, high] = [quantile(0.002), quantile(0.998)];
+  return high - low < 0.6 * (full[1] - full[0]) && high > low ? [low, high] : full;
 }
 
-export function endsOf(values, isKnown) {
+export function rangeOf(values, isActive) {
   let low = Infinity;
   let high = -Infinity;
   for (let n = 0; n < values.length; n++) {
-    if ((isKnown && !isKnown[n % isKnown.length]) || !Number.isFinite(values[n])) continue;
+    if ((isActive && !isActive[n % isActive.length]) || !Number.isFinite(values[n])) continue;
     if (values[n] < low) low = values[n];
     if (values[n] > high) high = values[n];
   }
   return low <= high ? [low, high] : [0, 1];
 }
 
-const RAISED = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].map((sign, n) => [n, sign])) };
+const SUPERSCRIPTS = { "-": "⁻", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].map((sign, n) => [n, sign])) };
 
-// Returns a number as short as it can be told apart on a scale.
-export function short(value) {
+// Returns a number with four significant digits, or in scientific notation.
+export function format(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e5 || size < 1e-3)) {
     const [digits, power] = value.toExponential(1).split("e");
-    return `${digits}×10${[...String(Number(power))].map((sign) => RAISED[sign]).join("")}`;
+    return `${digits}×10${[...String(Number(power))].map((sign) => SUPERSCRIPTS[sign]).join("")}`;
   }
   return String(Number(value.toPrecision(4)));
 }
 
-export const withUnits = (value, units) => (units ? `${short(value)} ${units}` : short(value));
+export const withUnits = (value, units) => (units ? `${format(value)} ${units}` : format(value));
 
-// Returns some round numbers between two ends: about as many as there is room for, and three where
-// that many have it. steps: distances that are round, from small to large.
-export function ticks(low, high, most, steps = roundSteps((high - low) / Math.max(1, most))) {
-  const rough = (high - low) / Math.max(1, most);
-  let chosen = steps.findIndex((step) => step >= rough);
-  if (chosen < 0) chosen = steps.length - 1;
-  const least = Math.min(3, Math.floor(most));
-  while (chosen > 0 && multiples(low, high, steps[chosen]).length < least) chosen--;
-  return multiples(low, high, steps[chosen]);
+// Returns round numbers from low to high: about `count` of them, but three if possible.
+// steps: the allowed distances between them, in increasing order.
+export function ticks(low, high, count, steps = roundSteps((high - low) / Math.max(1, count))) {
+  const spacing = (high - low) / Math.max(1, count);
+  let index = steps.findIndex((step) => step >= spacing);
+  if (index < 0) index = steps.length - 1;
+  const min = Math.min(3, Math.floor(count));
+  while (index > 0 && multiples(low, high, steps[index]).length < min) index--;
+  return multiples(low, high, steps[index]);
 }
 
-function roundSteps(rough) {
-  const power = 10 ** Math.floor(Math.log10(rough));
+function roundSteps(spacing) {
+  const power = 10 ** Math.floor(Math.log10(spacing));
   return [0.1, 0.2, 0.5, 1, 2, 5, 10].map((n) => n * power);
 }
 
 function multiples(low, high, step) {
-  const found = [];
+  const values = [];
   for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + 1e-9 * step; at += step) {
-    found.push(Math.abs(at) < 1e-9 * step ? 0 : at);
+    values.push(Math.abs(at) < 1e-9 * step ? 0 : at);
   }
-  return found;
+  return values;
 }

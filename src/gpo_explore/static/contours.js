@@ -1,10 +1,10 @@
-// Contours of a field: marching squares on a lattice of values between sites.
+// Contour lines of a field by marching squares, on a lattice of interpolated values.
 
 import { sampler } from "./interpolation.js";
 
 const STEP = 3;
 
-// Returns the line where values pass a level, as a path in pixels of a picture.
+// Returns the contour line of a level as a path, in pixels of a picture.
 export function contour(picture, values, level) {
   const { geometry, box } = picture.content;
   const { frame } = picture;
@@ -30,9 +30,9 @@ export function contour(picture, values, level) {
   return path;
 }
 
-const PLACES = [[0, 0], [1, 0], [1, 1], [0, 1]];
+const CORNERS = [[0, 0], [1, 0], [1, 1], [0, 1]];
 
-// Returns the pieces of the line within a square, whose corners go around it; each is two points.
+// Returns the segments of the line in a square, each as two points; corners are in cyclic order.
 export function crossings(corners, level) {
   if (!corners.every(Number.isFinite)) return [];
   const points = [];
@@ -40,20 +40,20 @@ export function crossings(corners, level) {
     const [a, b] = [corners[side], corners[(side + 1) % 4]];
     if (a > level === b > level) continue;
     const t = (level - a) / (b - a);
-    const [from, to] = [PLACES[side], PLACES[(side + 1) % 4]];
+    const [from, to] = [CORNERS[side], CORNERS[(side + 1) % 4]];
     points.push([from[0] + t * (to[0] - from[0]), from[1] + t * (to[1] - from[1])]);
   }
   if (points.length < 4) return points.length === 2 ? [points] : [];
-  // A saddle: the middle decides which corners belong together.
+  // At a saddle, the value at the center decides which corners are connected.
   const isJoined = (corners[0] + corners[1] + corners[2] + corners[3]) / 4 > level === corners[0] > level;
   const [top, right, bottom, left] = points;
   return isJoined ? [[top, right], [bottom, left]] : [[left, top], [right, bottom]];
 }
 
-// Returns a lattice averaged over squares, twice; what is not known stays so.
+// Returns a lattice smoothed by two passes of a box filter; missing values stay missing.
 function smoothed(lattice, columns, rows, reach) {
   const along = (values, step, count, start) => {
-    const found = values.slice();
+    const averaged = values.slice();
     for (let line = 0; line < values.length / count; line++) {
       const first = start(line);
       for (let n = 0; n < count; n++) {
@@ -63,10 +63,10 @@ function smoothed(lattice, columns, rows, reach) {
           const value = values[first + m * step];
           if (Number.isFinite(value)) [sum, total] = [sum + value, total + 1];
         }
-        found[first + n * step] = sum / total;
+        averaged[first + n * step] = sum / total;
       }
     }
-    return found;
+    return averaged;
   };
   for (let pass = 0; pass < 2; pass++) {
     lattice = along(lattice, 1, columns, (row) => row * columns);

@@ -1,28 +1,28 @@
-// Modes by modes of one head, or the size of the response by wave vector.
+// Attention between the modes of one head, or the magnitude of the response by wave vector.
 
 import { CellMap } from "./cells.js";
-import { endsOf, SEQUENTIAL } from "./colours.js";
-import { fill } from "./controls.js";
-import { counted } from "./modes.js";
+import { rangeOf, SEQUENTIAL } from "./colours.js";
+import { fillSelect } from "./controls.js";
+import { ordinals } from "./modes.js";
 import { themeColour } from "./picture.js";
 import { isOff, toggledModes } from "./ablation.js";
-import { element } from "./store.js";
+import { element, make } from "./store.js";
 
 export class CouplingPanel {
   constructor(store) {
     this.store = store;
     const { modes, run } = store;
     if (run.reasons.coupling || !modes) {
-      element("coupling-seen").textContent = run.reasons.coupling ?? "A model without layers has no coupling.";
+      element("coupling-seen").textContent = run.reasons.coupling ?? "A model without layers has no couplings.";
       element("head-label").hidden = element("coupling").hidden = true;
       return;
     }
     this.map = new CellMap(element("coupling"), {
-      onChoose: (place) => this.choose(place),
+      onSelect: (place) => this.select(place),
       onToggle: (place) => this.toggle(place),
     });
     element("head-label").hidden = !modes.isPaper;
-    fill("head", counted(modes.numHeads));
+    fillSelect("head", ordinals(modes.numHeads));
     element("head").addEventListener("change", (event) => {
       const mode = Number(event.target.value) * modes.perHead + (store.mode % modes.perHead);
       store.set({ mode, partner: null });
@@ -38,7 +38,7 @@ export class CouplingPanel {
     return Math.floor(this.store.mode / this.store.modes.perHead);
   }
 
-  // Returns the modes of a cell: who receives and who gives; of a wave, itself.
+  // Returns the receiving and the sending mode of a cell; for a wave, both are the wave.
   pair(place) {
     const { modes } = this.store;
     if (!modes.isPaper) return [modes.modeAt(place), modes.modeAt(place)];
@@ -46,7 +46,7 @@ export class CouplingPanel {
     return [first + Math.floor(place / modes.perHead), first + (place % modes.perHead)];
   }
 
-  choose(place) {
+  select(place) {
     const [mode, partner] = this.pair(place);
     this.store.set({ mode, partner, showsWindows: true });
   }
@@ -62,7 +62,7 @@ export class CouplingPanel {
     const { modes, mode, partner, ablation } = store;
     element("head").value = this.head;
     const content = modes.isPaper ? this.matrix() : this.responses();
-    const [low, high] = endsOf(content.values);
+    const [low, high] = rangeOf(content.values);
     this.map.show({
       ...content, scale: { limits: high > low ? [Math.min(0, low), high] : [0, high || 1], palette: SEQUENTIAL },
       marks: [{ place: content.placeOf(mode, partner), colour: themeColour("first") }].filter(({ place }) => place >= 0),
@@ -77,7 +77,7 @@ export class CouplingPanel {
     const start = (this.layer * modes.numHeads + this.head) * size * size;
     return {
       columns: size, rows: size, values: internals.arrays.coupling.data.subarray(start, start + size * size),
-      across: "from mode", up: "to mode", acrossTicks: counted(size), upTicks: counted(size),
+      across: "from mode", up: "to mode", acrossTicks: ordinals(size), upTicks: ordinals(size),
       units: "attention", name: "Coupling:",
       describe: (place) => `to mode ${Math.floor(place / size) + 1} from mode ${(place % size) + 1}`,
       placeOf: (mode, partner) => (partner === null ? -1 : (mode % size) * size + (partner % size)),
@@ -98,21 +98,14 @@ export class CouplingPanel {
   describe() {
     const { modes, mode, partner } = this.store;
     element("coupling-seen").textContent = modes.isPaper
-      ? `What modes of head ${this.head + 1} take from each other in layer ${this.layer + 1}; click shows both windows.`
-      : `By how much layer ${this.layer + 1} multiplies every wave, RMS over its fields; click to see cosine and sine.`;
-    const chosen = element("chosen");
+      ? `Attention between the modes of head ${this.head + 1} in layer ${this.layer + 1}. Click a cell to show both windows.`
+      : `Factor by which layer ${this.layer + 1} multiplies each wave (RMS over channels). Click a cell to show cosine and sine.`;
     const colours = [themeColour("first"), themeColour("second")];
     const names = partner === null ? [modes.name(mode)]
       : modes.isPaper ? [`to mode ${(mode % modes.perHead) + 1}`, `from mode ${(partner % modes.perHead) + 1}`]
       : [`${modes.name(mode)}: cosine`, "sine"];
-    chosen.replaceChildren(
-      ...names.map((name, n) => {
-        const part = document.createElement("span");
-        part.className = "swatch";
-        part.style.setProperty("border-color", colours[n]);
-        part.textContent = name;
-        return part;
-      }),
-    );
+    const swatches = names.map((name) => make("span", { className: "swatch", textContent: name }));
+    swatches.forEach(({ style }, n) => style.setProperty("border-color", colours[n]));
+    element("chosen").replaceChildren(...swatches);
   }
 }

@@ -1,26 +1,25 @@
-// Errors by step on a canvas: the model, the model with parts off, and references without a model.
+// Line charts of errors by step: the full model, the ablated model, and reference forecasts.
 
-import { short, ticks } from "./colours.js";
-import { fitted, themeColour } from "./picture.js";
+import { format, ticks } from "./colours.js";
+import { prepareCanvas, themeColour } from "./picture.js";
 
-const ROOM = { left: 50, right: 12, top: 10, bottom: 34 };
+const MARGIN = { left: 50, right: 12, top: 10, bottom: 34 };
 
-// lines: {errors, colour, width, dash}; the step is marked on the first of them.
+// lines: {errors, colour, width, dash, isReference}; the step is marked on the first line.
 export function drawErrors(canvas, lines, step) {
-  const { context, width, height } = fitted(canvas);
+  const { context, width, height } = prepareCanvas(canvas);
   const count = lines[0].errors.length;
-  const known = lines.flatMap(({ errors }) => errors.filter((error) => error !== null));
-  const most = topOf(lines, known);
-  const x = (n) => ROOM.left + ((width - ROOM.left - ROOM.right) * (n + 0.5)) / count;
-  const y = (error) => ROOM.top + (height - ROOM.top - ROOM.bottom) * (1 - error / most);
-  drawGrid(context, { width, height, most, x, y, count });
+  const top = topOf(lines);
+  const x = (n) => MARGIN.left + ((width - MARGIN.left - MARGIN.right) * (n + 0.5)) / count;
+  const y = (error) => MARGIN.top + (height - MARGIN.top - MARGIN.bottom) * (1 - error / top);
+  drawGrid(context, { width, height, top, x, y, count });
   context.save();
   context.beginPath();
-  context.rect(ROOM.left, 0, width - ROOM.left, height - ROOM.bottom + 1);
+  context.rect(MARGIN.left, 0, width - MARGIN.left, height - MARGIN.bottom + 1);
   context.clip();
-  for (const { errors, colour, width: thick, dash } of lines.toReversed()) {
+  for (const { errors, colour, width: lineWidth, dash } of lines.toReversed()) {
     context.strokeStyle = themeColour(colour);
-    context.lineWidth = thick ?? 2;
+    context.lineWidth = lineWidth ?? 2;
     context.setLineDash(dash ?? []);
     context.beginPath();
     errors.forEach((error, n) => error !== null && context[n ? "lineTo" : "moveTo"](x(n), y(error)));
@@ -36,35 +35,34 @@ export function drawErrors(canvas, lines, step) {
 
 // Returns the step under a pointer.
 export function stepAt(canvas, px, count) {
-  const inner = canvas.clientWidth - ROOM.left - ROOM.right;
-  return Math.min(count - 1, Math.max(0, Math.floor(((px - ROOM.left) / inner) * count)));
+  const inner = canvas.clientWidth - MARGIN.left - MARGIN.right;
+  return Math.min(count - 1, Math.max(0, Math.floor(((px - MARGIN.left) / inner) * count)));
 }
 
-// A forecast that runs away leaves the picture, so that the others are still told apart.
-function topOf(lines, known) {
-  const largest = Math.max(...known, 1e-12);
-  const references = lines.filter(({ isReference }) => isReference).flatMap(({ errors }) => errors);
-  const usual = Math.max(...references.filter((error) => error !== null), 0);
-  return 1.06 * (usual > 0 ? Math.min(largest, 3 * usual) : largest);
+// Returns the top of the axis: at most three times the references, so that a diverging forecast is cut off.
+function topOf(lines) {
+  const largest = (some) => Math.max(...some.flatMap(({ errors }) => errors.filter((error) => error !== null)), 0);
+  const [all, references] = [largest(lines) || 1e-12, largest(lines.filter(({ isReference }) => isReference))];
+  return 1.06 * (references > 0 ? Math.min(all, 3 * references) : all);
 }
 
-function drawGrid(context, { width, height, most, x, y, count }) {
+function drawGrid(context, { width, height, top, x, y, count }) {
   context.fillStyle = themeColour("text");
   context.strokeStyle = themeColour("edge");
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const at of ticks(0, most, 5)) {
+  for (const at of ticks(0, top, 5)) {
     context.beginPath();
-    context.moveTo(ROOM.left, y(at));
-    context.lineTo(width - ROOM.right, y(at));
+    context.moveTo(MARGIN.left, y(at));
+    context.lineTo(width - MARGIN.right, y(at));
     context.stroke();
-    context.fillText(short(at), ROOM.left - 6, y(at));
+    context.fillText(format(at), MARGIN.left - 6, y(at));
   }
   context.textAlign = "center";
   context.textBaseline = "top";
-  const every = Math.ceil(count / 10);
-  for (let n = 0; n < count; n += every) context.fillText(n + 1, x(n), height - ROOM.bottom + 5);
-  context.fillText("step", (ROOM.left + width - ROOM.right) / 2, height - 15);
+  const stride = Math.ceil(count / 10);
+  for (let n = 0; n < count; n += stride) context.fillText(n + 1, x(n), height - MARGIN.bottom + 5);
+  context.fillText("step", (MARGIN.left + width - MARGIN.right) / 2, height - 15);
 }
 
 function dot(context, x, y, radius, colour) {

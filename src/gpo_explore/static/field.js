@@ -1,12 +1,12 @@
-// A picture one works in: zoom, pan, a cross that keys move, and tools that ask, paint or look.
+// An interactive picture: zoom and pan, a crosshair that keys move, and tools that query or mask sites.
 
-import { short } from "./colours.js";
+import { format } from "./colours.js";
 import { Picture, themeColour } from "./picture.js";
 
 const STEP = 0.04;
 
 export class FieldView {
-  // on: {ask(point), paint(sites, isOff), hover(place, view)}
+  // on: {query(point), mask(sites, isOff), hover(position, view)}
   constructor(canvas, store, on) {
     this.canvas = canvas;
     this.store = store;
@@ -43,7 +43,7 @@ export class FieldView {
   drawMarks(context) {
     const { point } = this.store;
     if (point) this.drawCross(context, this.planeOf(point), "#111111", 9);
-    if (this.pointed) this.drawRing(context, this.pointed);
+    if (this.marked) this.drawRing(context, this.marked);
     if (this.cross && document.activeElement === this.canvas) {
       this.drawCross(context, this.cross, themeColour("focus"), 7);
     }
@@ -69,12 +69,12 @@ export class FieldView {
     context.lineWidth = 1;
   }
 
-  // Marks the place under the pointer in a picture beside this one.
-  point(place) {
-    if (this.pointed === place) return;
-    this.pointed = place;
-    this.isWaiting ??= requestAnimationFrame(() => {
-      this.isWaiting = null;
+  // Marks the position of the pointer in another picture.
+  mark(position) {
+    if (this.marked === position) return;
+    this.marked = position;
+    this.redrawRequest ??= requestAnimationFrame(() => {
+      this.redrawRequest = null;
       this.picture.redraw();
     });
   }
@@ -103,14 +103,14 @@ export class FieldView {
     this.store.set({ box: this.bounded(next) });
   }
 
-  // Keeps a box inside what there is to see; one that is larger shows all.
+  // Moves a box inside the drawn domain; a larger box becomes the whole domain.
   bounded(box) {
     const [across, up] = this.geometry.plane;
     const fit = (low, high, axis) => {
       if (axis === undefined) return [low, high];
-      const [least, most] = [this.geometry.lower[axis], this.geometry.upper[axis]];
-      if (high - low >= most - least) return [least, most];
-      const shift = Math.max(0, least - low) + Math.min(0, most - high);
+      const [lower, upper] = [this.geometry.lower[axis], this.geometry.upper[axis]];
+      if (high - low >= upper - lower) return [lower, upper];
+      const shift = Math.max(0, lower - low) + Math.min(0, upper - high);
       return [low + shift, high + shift];
     };
     const [left, right] = fit(box.left, box.right, across);
@@ -134,24 +134,24 @@ export class FieldView {
 
   onDown(event) {
     if (!this.picture.frame || !this.picture.isInside(event.offsetX, event.offsetY)) return;
-    const place = this.picture.toPlane(event.offsetX, event.offsetY);
-    this.cross = place;
+    const position = this.picture.toPlane(event.offsetX, event.offsetY);
+    this.cross = position;
     this.drag = { x: event.offsetX, y: event.offsetY };
     this.canvas.setPointerCapture(event.pointerId);
-    if (this.store.tool !== "look") this.use(place, event.shiftKey);
+    if (this.store.tool !== "look") this.applyTool(position, event.shiftKey);
   }
 
   onMove(event) {
     if (!this.picture.frame) return;
     const isInside = this.picture.isInside(event.offsetX, event.offsetY);
-    const place = this.picture.toPlane(event.offsetX, event.offsetY);
-    this.on.hover(isInside ? place : null, this);
+    const position = this.picture.toPlane(event.offsetX, event.offsetY);
+    this.on.hover(isInside ? position : null, this);
     if (!this.drag || !isInside) return;
-    if (this.store.tool === "paint") this.use(place, event.shiftKey);
+    if (this.store.tool === "paint") this.applyTool(position, event.shiftKey);
     if (this.store.tool !== "look") return;
     const before = this.picture.toPlane(this.drag.x, this.drag.y);
     this.drag = { x: event.offsetX, y: event.offsetY };
-    this.move(before[0] - place[0], before[1] - place[1]);
+    this.move(before[0] - position[0], before[1] - position[1]);
   }
 
   onKey(event) {
@@ -168,7 +168,7 @@ export class FieldView {
         this.picture.redraw();
       }
     } else if (event.key === "Enter" || event.key === " ") {
-      if (this.cross) this.use(this.cross, event.shiftKey);
+      if (this.cross) this.applyTool(this.cross, event.shiftKey);
     } else if (event.key === "+" || event.key === "=") this.zoom(1 / 1.2, this.cross);
     else if (event.key === "-") this.zoom(1.2, this.cross);
     else if (event.key === "0") this.home();
@@ -176,36 +176,36 @@ export class FieldView {
     event.preventDefault();
   }
 
-  use([x, y], isErasing) {
-    if (this.store.tool === "ask") this.on.ask(this.geometry.point(x, y));
-    if (this.store.tool === "paint") this.on.paint(this.underBrush(x, y), !isErasing);
+  applyTool([x, y], isErasing) {
+    if (this.store.tool === "ask") this.on.query(this.geometry.point(x, y));
+    if (this.store.tool === "paint") this.on.mask(this.sitesInBrush(x, y), !isErasing);
   }
 
-  // Returns the sites within the brush; its size is in hundredths of the picture.
-  underBrush(x, y) {
+  // Returns the active sites within the brush; its size is in percent of the width of the picture.
+  sitesInBrush(x, y) {
     const { box, brush } = this.store;
     const { geometry } = this;
     const [across, up] = geometry.plane;
     const radius = (brush / 100) * (box.right - box.left);
-    const found = [];
+    const sites = [];
     for (let site = 0; site < geometry.numSites; site++) {
       const position = (axis) => geometry.positions[site * geometry.numAxes + axis];
       const right = position(across) - x;
       const above = up === undefined ? 0 : position(up) - y;
-      if (right * right + above * above > radius * radius || !geometry.known[site]) continue;
+      if (right * right + above * above > radius * radius || !geometry.active[site]) continue;
       if (geometry.numAxes === 3) {
         const depth = Math.abs(position(geometry.slice.axis) - geometry.slice.at);
         if (depth > radius) continue;
       }
-      found.push(site);
+      sites.push(site);
     }
-    return found;
+    return sites;
   }
 
-  // Returns a place in words.
-  words(place) {
+  // Returns the text of a position.
+  describe(position) {
     const { geometry } = this;
-    if (geometry.is_sphere) return `${geometry.tick(1, place[1])} ${geometry.tick(0, place[0])}`;
-    return geometry.plane.map((axis, n) => `${geometry.names[axis]} ${short(place[n])}`).join(", ");
+    if (geometry.is_sphere) return `${geometry.tick(1, position[1])} ${geometry.tick(0, position[0])}`;
+    return geometry.plane.map((axis, n) => `${geometry.names[axis]} ${format(position[n])}`).join(", ");
   }
 }

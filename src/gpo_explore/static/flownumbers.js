@@ -1,10 +1,10 @@
-// What the learned motion is worth, in numbers with their controls: a gauge for what is shown, and a
-// row for every particle, over some test examples.
+// Statistics of the learned motion with controls: the correlation of the shown displacements as a gauge,
+// and a table of all particles, over several test examples.
 
-import { short } from "./colours.js";
-import { element } from "./store.js";
+import { format } from "./colours.js";
+import { element, make } from "./store.js";
 
-const NOTHING = "–";
+const MISSING = "–";
 
 export class FlowNumbers {
   constructor(store) {
@@ -21,35 +21,29 @@ export class FlowNumbers {
     element("flow-words").hidden = element("numbers-title").hidden = !this.hasVelocity;
   }
 
-  // Returns what a particle is called.
+  // Returns the name of a particle.
   name(carrier) {
     const { transports, num_gaussians: count } = this.store.run.operator;
     return `particle ${(carrier % count) + 1}${transports.length > 1 ? ` of layer ${this.layers[carrier] + 1}` : ""}`;
   }
 
   row(name, carrier) {
-    const row = document.createElement("tr");
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", textContent: name });
+    const button = make("button", { type: "button", textContent: name });
     button.dataset.carrier = carrier;
     button.setAttribute("aria-pressed", "false");
     button.setAttribute("aria-label", `Stream ${this.name(carrier)}`);
     button.addEventListener("click", () => this.store.set({ carrier }));
-    const first = document.createElement("th");
-    first.scope = "row";
-    first.append(button);
-    row.append(first, ...Array.from({ length: this.hasVelocity ? 3 : 2 }, () => cell(NOTHING)));
-    return row;
+    return make("tr", {}, make("th", { scope: "row" }, button), ...Array.from({ length: this.hasVelocity ? 3 : 2 }, () => make("td", { textContent: MISSING })));
   }
 
-  // Marks the particle that is shown.
+  // Marks the shown particle.
   mark(carrier) {
     for (const button of element("carriers").querySelectorAll("button")) {
       button.setAttribute("aria-pressed", String(Number(button.dataset.carrier) === carrier));
     }
   }
 
-  // motion, flow: the metadata of both answers; lengths on the sphere are drawn in degrees.
+  // motion, flow: metadata of the two answers; lengths on the sphere are shown in degrees.
   show(motion, flow) {
     this.fill(motion, { factor: flow.units === "°" ? 180 / Math.PI : 1, name: flow.units });
     this.gauge(flow);
@@ -57,37 +51,36 @@ export class FlowNumbers {
 
   fill({ rows, best, num_examples: count, reason }, units) {
     [...element("carriers").children].forEach((line, n) => {
-      const { rms_displacement: size, share, velocity_correlation: own, low, high, other_examples: others } = rows[n];
-      const cells = [short(Number((units.factor * size).toPrecision(2))), `${Math.round(100 * share)} %`];
-      if (this.hasVelocity) cells.push(own === null ? NOTHING : signed(own));
+      const { rms_displacement: length, share: importance, velocity_correlation: own, low, high, other_examples: others } = rows[n];
+      const cells = [format(Number((units.factor * length).toPrecision(2))), `${Math.round(100 * importance)} %`];
+      if (this.hasVelocity) cells.push(own === null ? MISSING : signed(own));
       [...line.children].slice(1).forEach((part, k) => (part.textContent = cells[k]));
       line.classList.toggle("best", n === best);
       if (!this.hasVelocity || own === null) return;
-      const control = document.createElement("small");
-      control.textContent = ` ${signed(low)} to ${signed(high)}${others === null ? "" : `; ${signed(others)}`}`;
-      line.lastChild.append(control);
+      const textContent = ` ${signed(low)} to ${signed(high)}${others === null ? "" : `; ${signed(others)}`}`;
+      line.lastChild.append(make("small", { textContent }));
     });
     const velocity = this.hasVelocity
-      ? " Velocity: correlation with the true one; small: by chance, with fields moved against each other; then with other examples."
+      ? " Velocity: correlation with the true velocity; in small type, its range by chance (shifted fields), then with other examples."
       : ` ${reason ?? ""}`;
     element("carriers-note").textContent =
-      `Over ${count} test example${count === 1 ? "" : "s"}. Moves: RMS length per step${units.name ? `, ${units.name}` : ""}. Carries: how much of the predicted ` +
-      `change is lost where it is held still; bold carries most.${velocity}`;
+      `Over ${count} test example${count === 1 ? "" : "s"}. Length: RMS displacement per step${units.name ? `, ${units.name}` : ""}. Importance: fraction of the ` +
+      `predicted change that is lost at zero displacement; the largest is bold.${velocity}`;
   }
 
-  // Shows how well what is streamed agrees with the true flow.
+  // Shows the correlation of the shown displacements with the true velocity.
   gauge({ own, others, words }) {
     if (!this.hasVelocity || own === undefined) return;
     element("flow-words").textContent = words;
     place("gauge-own", own);
-    const known = others.length ? others : [0];
-    const [low, high] = [Math.min(...known), Math.max(...known)];
+    const controls = others.length ? others : [0];
+    const [low, high] = [Math.min(...controls), Math.max(...controls)];
     const band = element("gauge-others");
     band.hidden = !others.length;
     band.style.setProperty("left", `${percent(low)}%`);
     band.style.setProperty("width", `${Math.max(1, percent(high) - percent(low))}%`);
     element("gauge-mean").hidden = !others.length;
-    place("gauge-mean", known.reduce((sum, one) => sum + one, 0) / known.length);
+    place("gauge-mean", controls.reduce((sum, value) => sum + value, 0) / controls.length);
     element("gauge").setAttribute("aria-label", words);
   }
 }
@@ -97,10 +90,4 @@ const signed = (value) => (Math.abs(value) < 0.005 ? "0.00" : value.toFixed(2).r
 
 function place(id, value) {
   element(id).style.setProperty("left", `${percent(value)}%`);
-}
-
-function cell(text) {
-  const made = document.createElement("td");
-  made.textContent = text;
-  return made;
 }

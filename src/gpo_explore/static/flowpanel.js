@@ -1,25 +1,25 @@
-// The panel of the flow: the learned motion and the true one as streaks, tracers that a rollout
-// carries, and numbers that say whether the motion is that of the field.
+// The flow panel: streaks of the learned motion and of the true flow, tracers that a rollout advects,
+// and statistics of their agreement.
 
-import { plain } from "./ablation.js";
-import { arrange, settle } from "./arrange.js";
+import { ablationBody } from "./ablation.js";
+import { applyLayout, arrange } from "./arrange.js";
 import { drawCoast } from "./coast.js";
 import { FlowNumbers } from "./flownumbers.js";
 import { FlowSide, paces } from "./flowside.js";
 import { describe, describePace, HINT, motionAt } from "./flowwords.js";
 import { themeColour } from "./picture.js";
-import { complain } from "./problem.js";
+import { showError } from "./problem.js";
 import { fieldOf, labelOf, scaleFor } from "./shownfield.js";
 import { column, element } from "./store.js";
-import { Latest } from "./wire.js";
+import { LatestRequest } from "./requests.js";
 import { XtDiagram } from "./xtdiagram.js";
 
-const QUIET = 250;
+const DEBOUNCE = 250;
 const PIXELS_PER_SECOND = 42;
 const STEPS_PER_SECOND = 1.4;
-const MOST_TRACERS = 16;
+const MAX_TRACERS = 16;
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
-const [HEIGHT, LEAST_HEIGHT, BESIDE] = [620, 300, 330];
+const [MAX_HEIGHT, MIN_HEIGHT, HEIGHT_OF_CONTROLS] = [620, 300, 330];
 
 export class FlowPanel {
   constructor(store) {
@@ -31,14 +31,14 @@ export class FlowPanel {
       return;
     }
     this.numbers = new FlowNumbers(store);
-    this.latest = Object.fromEntries(["motion", "flow", "tracers"].map((name) => [name, new Latest(name)]));
-    const on = { drop: (point) => this.drop(point), hover: (place, view) => this.hover(place, view), key: (key) => this.onKey(key) };
+    this.latest = Object.fromEntries(["motion", "flow", "tracers"].map((name) => [name, new LatestRequest(name)]));
+    const on = { query: (point) => this.addTracer(point), hover: (position, view) => this.hover(position, view), key: (key) => this.onKey(key) };
     const names = store.run.velocity ? ["flow", "flow-true"] : ["flow"];
     this.sides = names.map((id) => new FlowSide(store, id, on));
     element("flow-true").parentElement.hidden = names.length < 2;
-    Object.assign(this, { time: 1, isPlaying: false, isSeen: false, isWanted: false, numSteps: 1 });
-    this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
-    this.isStreaming = !this.still.matches;
+    Object.assign(this, { time: 1, isPlaying: false, isVisible: false, isNeeded: false, numSteps: 1 });
+    this.reducedMotion = window.matchMedia("(prefers-reduced-motion: reduce)");
+    this.isStreaming = !this.reducedMotion.matches;
     this.setUpControls();
     store.on(["geometry"], () => this.arrange());
     store.on(["example", "ablation", "carrier", "step"], () => this.loadSoon());
@@ -46,7 +46,7 @@ export class FlowPanel {
     store.on(["variable", "box", "theme", "fitsColours", "isSmooth", "coast", "rollout", "frames"], () => this.draw());
     window.addEventListener("resize", () => this.arrange());
     document.addEventListener("visibilitychange", () => this.schedule());
-    new IntersectionObserver(([{ isIntersecting }]) => this.see(isIntersecting), { rootMargin: "200px" }).observe(element("flow-panel"));
+    new IntersectionObserver(([{ isIntersecting }]) => this.setVisible(isIntersecting), { rootMargin: "200px" }).observe(element("flow-panel"));
   }
 
   setUpControls() {
@@ -58,18 +58,18 @@ export class FlowPanel {
       store.set({ step: Number(event.target.value) });
     });
     element("flow-speed").addEventListener("input", (event) => store.set({ flowSpeed: Number(event.target.value) }));
-    element("drop-grid").addEventListener("click", () => this.dropGrid());
+    element("drop-grid").addEventListener("click", () => this.addGrid());
     element("drop-back").addEventListener("click", () => store.set({ tracers: store.tracers.slice(0, -1) }));
     element("drop-none").addEventListener("click", () => store.set({ tracers: [] }));
-    const follow = () => {
+    const update = () => {
       element("flow-speed").value = store.flowSpeed;
       element("flow-speed-text").textContent = `${SPEEDS[store.flowSpeed]} ×`;
       describePace(this);
     };
-    store.on(["flowSpeed"], follow);
-    follow();
+    store.on(["flowSpeed"], update);
+    update();
     element("flow-hover").textContent = HINT;
-    this.still.addEventListener("change", () => this.stream(!this.still.matches));
+    this.reducedMotion.addEventListener("change", () => this.stream(!this.reducedMotion.matches));
     this.stream(this.isStreaming);
   }
 
@@ -85,11 +85,11 @@ export class FlowPanel {
     return this.store.geometry?.numAxes === 1;
   }
 
-  // Loads when the panel comes near, and rests when it is out of sight.
-  see(isSeen) {
-    this.isSeen = isSeen;
-    if (isSeen && !this.isWanted) {
-      this.isWanted = true;
+  // Loads when the panel first approaches the screen, and pauses while it is not visible.
+  setVisible(isVisible) {
+    this.isVisible = isVisible;
+    if (isVisible && !this.isNeeded) {
+      this.isNeeded = true;
       this.load();
     }
     this.schedule();
@@ -100,7 +100,7 @@ export class FlowPanel {
     const button = element("flow-stream");
     button.textContent = isStreaming ? "❚❚ Pause" : "▶ Stream";
     button.setAttribute("aria-pressed", String(isStreaming));
-    button.title = !isStreaming && this.still.matches ? "Paused: your system asks for little motion." : "";
+    button.title = !isStreaming && this.reducedMotion.matches ? "Paused: your system asks for reduced motion." : "";
     this.schedule();
   }
 
@@ -123,71 +123,71 @@ export class FlowPanel {
     return true;
   }
 
-  drop(point) {
-    this.store.set({ tracers: [...this.store.tracers, point].slice(-MOST_TRACERS) });
+  addTracer(point) {
+    this.store.set({ tracers: [...this.store.tracers, point].slice(-MAX_TRACERS) });
   }
 
-  // Drops tracers evenly over what is seen, where there are sites.
-  dropGrid() {
+  // Replaces the tracers by nine, spread evenly over the view; those at masked sites are left out.
+  addGrid() {
     const { box, geometry } = this.store;
-    const places = [1, 3, 5].flatMap((up) => [1, 3, 5].map((across) =>
+    const positions = [1, 3, 5].flatMap((up) => [1, 3, 5].map((across) =>
       [box.left + (across / 6) * (box.right - box.left), box.bottom + (up / 6) * (box.top - box.bottom)]));
-    const isKnown = ([x, y]) => geometry.known[geometry.siteAt(x, y)];
-    this.store.set({ tracers: places.filter(isKnown).map(([x, y]) => geometry.point(x, y)) });
+    const isActive = ([x, y]) => geometry.active[geometry.siteAt(x, y)];
+    this.store.set({ tracers: positions.filter(isActive).map(([x, y]) => geometry.point(x, y)) });
   }
 
   loadSoon() {
-    if (!this.isWanted) return;
+    if (!this.isNeeded) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.load(), this.isPlaying ? 0 : QUIET);
+    this.timer = setTimeout(() => this.load(), this.isPlaying ? 0 : DEBOUNCE);
   }
 
-  // Asks what the particles are worth, then how the chosen one moves in the chosen step.
+  // Loads the statistics of all particles, then the displacements of the selected one in the selected step.
   async load() {
     const { store } = this;
     try {
       if (!this.motion) {
-        element("flow-seen").textContent = "Measuring what every particle carries …";
-        this.motion = await this.latest.motion.ask({});
+        element("flow-seen").textContent = "Measuring the displacements of all particles …";
+        this.motion = await this.latest.motion.send({});
         if (!this.motion) return;
       }
       const { example } = store;
       const isNew = example !== this.example || store.ablation !== this.ablation;
       const step = isNew ? 1 : Math.min(store.step, this.numSteps);
-      const flow = await this.latest.flow.ask({ example, ablation: plain(store.ablation), carrier: this.carrier, step });
+      const flow = await this.latest.flow.send({ example, ablation: ablationBody(store.ablation), carrier: this.carrier, step });
       if (!flow) return;
       Object.assign(this, { flow, example, ablation: store.ablation, shownStep: step, numSteps: flow.metadata.num_steps });
-      complain("flow", null);
+      showError("flow", null);
       if (isNew && store.step > 1 && this.numSteps > 1) this.loadSoon();
-      if (isNew || this.carrier !== this.traced) this.loadTracers();
+      if (isNew || this.carrier !== this.tracedCarrier) this.loadTracers();
       if (!this.isPlaying) this.time = step;
       this.draw();
     } catch (error) {
-      complain("flow", error);
+      showError("flow", error);
     }
   }
 
   async loadTracers() {
     const { store } = this;
-    if (!this.isWanted || !this.motion) return;
-    // An address may come from a run in another number of dimensions.
-    const dropped = store.tracers.filter((point) => point.length === store.geometry.numAxes);
-    const points = this.isLine ? this.diagram.starts() : dropped;
-    this.traced = this.carrier;
+    if (!this.isNeeded || !this.motion) return;
+    // An address may come from a run with another number of dimensions.
+    const tracers = store.tracers.filter((point) => point.length === store.geometry.numAxes);
+    const points = this.isLine ? this.diagram.starts() : tracers;
+    this.tracedCarrier = this.carrier;
     if (!points.length) {
       this.tracers = null;
       return this.draw();
     }
-    element("tracer-words").textContent = "The rollout takes them along …";
+    element("tracer-words").textContent = "Advecting the tracers …";
     try {
-      const body = { example: store.example, ablation: plain(store.ablation), carrier: this.carrier, points };
-      const tracers = await this.latest.tracers.ask(body);
-      if (!tracers) return;
-      this.tracers = tracers;
-      complain("tracers", null);
+      const body = { example: store.example, ablation: ablationBody(store.ablation), carrier: this.carrier, points };
+      const answer = await this.latest.tracers.send(body);
+      if (!answer) return;
+      this.tracers = answer;
+      showError("tracers", null);
     } catch (error) {
       this.tracers = null;
-      complain("tracers", error);
+      showError("tracers", error);
     }
     this.draw();
   }
@@ -202,14 +202,14 @@ export class FlowPanel {
       for (const part of document.querySelectorAll("#flow-panel .streaming, #flow-panel .head > :not(h2)")) part.hidden = true;
       element("flow-true").parentElement.hidden = true;
     } else {
-      const height = Math.max(LEAST_HEIGHT, Math.min(HEIGHT, window.innerHeight - BESIDE));
-      settle(this.sides.map(({ picture }) => picture), arrange(this.sides.length, geometry, { width: room.clientWidth, height }));
+      const height = Math.max(MIN_HEIGHT, Math.min(MAX_HEIGHT, window.innerHeight - HEIGHT_OF_CONTROLS));
+      applyLayout(this.sides.map(({ picture }) => picture), arrange(this.sides.length, geometry, { width: room.clientWidth, height }));
     }
     this.draw();
   }
 
-  // Returns the field that a step starts from: forecast on the side of the model, else the truth.
-  given(isModel) {
+  // Returns the field that a step starts from: the forecast in the model's picture, else the truth.
+  startField(isModel) {
     const { store } = this;
     const output = store.run.outputs[store.variable];
     const frame = (this.shownStep ?? 1) - 2;
@@ -234,12 +234,12 @@ export class FlowPanel {
     const { geometry, box, isSmooth, coast } = store;
     const over = (context, picture) => coast && drawCoast(context, picture, coast);
     this.sides.forEach((side, n) => {
-      const { values, scale, units } = this.given(n === 0);
+      const { values, scale, units } = this.startField(n === 0);
       side.show({ geometry, box, values, scale, units, isSmooth, over }, flow.arrays[n ? "true" : "model"]);
     });
-    const [model, true_] = this.sides.map(({ raster }) => raster);
-    if (!model) return;
-    this.paces = paces(model, true_, PIXELS_PER_SECOND);
+    const rasters = this.sides.map(({ raster }) => raster);
+    if (!rasters[0]) return;
+    this.paces = paces(rasters, PIXELS_PER_SECOND);
     describePace(this);
     this.colours = { streak: themeColour("streak"), model: themeColour("first"), true: themeColour("second") };
     if (!this.isStreaming) this.sides.forEach((side, n) => side.advance(0, this.paces[n] * this.speed));
@@ -247,9 +247,9 @@ export class FlowPanel {
     this.schedule();
   }
 
-  // Advances streaks and, where the rollout plays, the time; draws; and goes on while it is seen.
+  // Advances the streaks, and the time while the rollout plays; draws; schedules the next frame.
   tick(now) {
-    this.waiting = null;
+    this.frameRequest = null;
     const seconds = Math.min(0.08, (now - (this.last ?? now)) / 1000);
     this.last = now;
     if (this.isPlaying) {
@@ -268,19 +268,19 @@ export class FlowPanel {
     const all = ["true", "model"].filter((name) => paths[name]).map((name) => ({ name, path: paths[name], colour: this.colours[name] }));
     this.sides.forEach((side, n) => {
       const own = n ? "true" : "model";
-      const ordered = all.map((one) => ({ ...one, isOther: one.name !== own })).sort((one, other) => other.isOther - one.isOther);
+      const ordered = all.map((tracers) => ({ ...tracers, isOther: tracers.name !== own })).sort((a, b) => b.isOther - a.isOther);
       side.paint(ordered, this.time, this.colours.streak);
     });
   }
 
   schedule() {
-    const isNeeded = this.isSeen && !document.hidden && this.paces && (this.isStreaming || this.isPlaying);
+    const isNeeded = this.isVisible && !document.hidden && this.paces && (this.isStreaming || this.isPlaying);
     if (!isNeeded) this.last = undefined;
-    else this.waiting ??= requestAnimationFrame((now) => this.tick(now));
+    else this.frameRequest ??= requestAnimationFrame((now) => this.tick(now));
   }
 
-  hover(place, view) {
-    for (const { view: other } of this.sides) other.point(other === view ? null : place);
-    element("flow-hover").textContent = place && this.flow ? motionAt(this, place, view) : HINT;
+  hover(position, view) {
+    for (const { view: other } of this.sides) other.mark(other === view ? null : position);
+    element("flow-hover").textContent = position && this.flow ? motionAt(this, position, view) : HINT;
   }
 }

@@ -1,39 +1,39 @@
-// One picture of the flow: a field in quiet colours, streaks over it, and tracers over both.
+// One picture of the flow panel: a field in muted colours, streaks over it, and tracers over both.
 
 import { FieldView } from "./field.js";
-import { imageWord, themeColour } from "./picture.js";
+import { packedColour, themeColour } from "./picture.js";
 import { Streaks } from "./streaks.js";
 import { element } from "./store.js";
-import { drawTracer, waysOf } from "./tracerpaths.js";
+import { curvesOf, drawTracer } from "./tracerpaths.js";
 import { VectorRaster } from "./vectors.js";
 
-const QUIET = 0.52;
-const STILL = 4;
+const MUTING = 0.52;
+const MAX_SPEED_RATIO = 4;
 
-// Returns a palette mixed with the colour of the page, so that streaks are seen everywhere on it.
+// Returns a palette mixed with the background colour, so that streaks are visible on all its colours.
 const mixed = new Map();
-function quiet(palette) {
-  const paper = imageWord(themeColour("panel"));
-  if (mixed.get(palette)?.paper !== paper) {
-    const part = (word, shift) => (word >> shift) & 255;
-    const mix = (word) => [0, 8, 16].reduce(
-      (sum, shift) => sum | (Math.round(part(word, shift) + QUIET * (part(paper, shift) - part(word, shift))) << shift), 255 << 24);
-    mixed.set(palette, { paper, table: Uint32Array.from(palette, mix) });
+function muted(palette) {
+  const background = packedColour(themeColour("panel"));
+  if (mixed.get(palette)?.background !== background) {
+    const channel = (colour, shift) => (colour >> shift) & 255;
+    const mix = (colour) => [0, 8, 16].reduce(
+      (sum, shift) => sum | (Math.round(channel(colour, shift) + MUTING * (channel(background, shift) - channel(colour, shift))) << shift), 255 << 24);
+    mixed.set(palette, { background, table: Uint32Array.from(palette, mix) });
   }
   return mixed.get(palette).table;
 }
 
-// A picture on which a click, or Enter at the cross, drops a tracer.
-export class FlowView extends FieldView {
-  // on: {drop(point), hover(place, view), key(name)}: the last says whether it knew the key.
+// A picture on which a click, or Enter at the crosshair, adds a tracer.
+class FlowView extends FieldView {
+  // on: {query(point), hover(position, view), key(name)}; key returns whether it handled the key.
   constructor(canvas, store, on) {
     super(canvas, store, on);
     canvas.addEventListener("click", ({ offsetX, offsetY }) => {
-      if (this.picture.frame && this.picture.isInside(offsetX, offsetY)) this.use(this.picture.toPlane(offsetX, offsetY));
+      if (this.picture.frame && this.picture.isInside(offsetX, offsetY)) this.applyTool(this.picture.toPlane(offsetX, offsetY));
     });
   }
 
-  // A finger that scrolls goes down too; only what was a click drops something.
+  // Ignored, because touches that scroll the page also begin with it; tracers are added by clicks.
   onDown() {}
 
   onKey(event) {
@@ -41,8 +41,8 @@ export class FlowView extends FieldView {
     else super.onKey(event);
   }
 
-  use([x, y]) {
-    this.on.drop(this.geometry.point(x, y));
+  applyTool([x, y]) {
+    this.on.query(this.geometry.point(x, y));
   }
 }
 
@@ -53,7 +53,6 @@ export class FlowSide {
     this.caption = element(`${id}-caption`);
     this.sheet = element(`${id}-streaks`);
     this.streaks = new Streaks();
-    this.paths = [];
   }
 
   get picture() {
@@ -63,14 +62,14 @@ export class FlowSide {
   // vectors: sites by axes, in drawn lengths per step.
   show(content, vectors) {
     this.vectors = vectors;
-    const scale = { ...content.scale, palette: quiet(content.scale.palette) };
+    const scale = { ...content.scale, palette: muted(content.scale.palette) };
     this.view.show({ ...content, scale, over: (context, picture) => {
       content.over?.(context, picture);
       this.follow(picture);
     } });
   }
 
-  // Lays the sheet of streaks over the frame, and makes the raster of vectors where it is another.
+  // Aligns the canvas of the streaks with the frame, and updates the raster of vectors.
   follow(picture) {
     const { frame, canvas, content } = picture;
     const key = JSON.stringify([content.box, frame, content.geometry.slice, canvas.offsetLeft, canvas.offsetTop]);
@@ -92,12 +91,12 @@ export class FlowSide {
   }
 
   advance(seconds, pace) {
-    if (this.isFresh) this.streaks.settle(pace);
+    if (this.isFresh) this.streaks.warmUp(pace);
     this.isFresh = false;
     this.streaks.advance(seconds, pace);
   }
 
-  // tracers: {path, colour, isOther}, the last on top; time in frames.
+  // tracers: {path, colour, isOther}, the last drawn on top; time in frames.
   paint(tracers, time, colour) {
     if (!this.raster) return;
     const context = this.sheet.getContext("2d");
@@ -105,18 +104,18 @@ export class FlowSide {
     context.clearRect(0, 0, this.raster.width, this.raster.height);
     this.streaks.draw(context, colour);
     const { geometry } = this.picture.content;
-    for (const { path, ...how } of tracers) {
-      for (const way of waysOf(path, geometry)) drawTracer(context, this.picture, way, time, how);
+    for (const { path, ...style } of tracers) {
+      for (const curve of curvesOf(path, geometry)) drawTracer(context, this.picture, curve, time, style);
     }
   }
 }
 
-// Returns at how many steps per second a field is streamed, and how much faster than another it is
-// then: both have one clock unless one of them would stand still or race.
-export function paces(mine, others, perSecond) {
-  const usual = perSecond / Math.max(mine.size, 1e-9);
-  if (!others) return [usual, usual, 1];
-  const ratio = mine.size / Math.max(others.size, 1e-9);
-  const factor = ratio > STILL || ratio < 1 / STILL ? ratio : 1;
-  return [usual, usual * factor, factor];
+// Returns the steps per second at which the learned motion and the true flow are shown, and their ratio:
+// one, unless one of them would then be far too slow or too fast to see.
+export function paces([learned, true_], pixelsPerSecond) {
+  const pace = pixelsPerSecond / Math.max(learned.size, 1e-9);
+  if (!true_) return [pace, pace, 1];
+  const ratio = learned.size / Math.max(true_.size, 1e-9);
+  const factor = ratio > MAX_SPEED_RATIO || ratio < 1 / MAX_SPEED_RATIO ? ratio : 1;
+  return [pace, pace * factor, factor];
 }

@@ -1,24 +1,24 @@
-// Where the sites are, and which of them every pixel of a picture shows.
+// Drawn coordinates of the sites, and the site that each pixel of a picture shows.
 
-import { short, ticks } from "./colours.js";
+import { format, ticks } from "./colours.js";
 import { Nearest } from "./nearest.js";
 
-// East is more degrees of longitude near the poles; close to them it would fill the map.
-const LEAST_COSINE = 0.2;
+// Bounds the length of eastward vectors near the poles, where degrees of longitude are short.
+const MIN_COSINE = 0.2;
 
 export class Geometry {
   constructor({ metadata, arrays }) {
     Object.assign(this, metadata);
     this.numAxes = metadata.names.length;
     this.positions = arrays.positions.data;
-    this.known = arrays.known.data;
-    this.numSites = this.known.length;
+    this.active = arrays.known.data;
+    this.numSites = this.active.length;
     this.axes = [0, 1, 2].map((axis) => arrays[`axis${axis}`]?.data).filter(Boolean);
     this.cells = arrays.cells?.data;
     this.coords = arrays.coords?.data;
     this.slice = { axis: this.numAxes - 1, at: 0 };
     if (this.kind === "points") this.nearest = this.makeNearest();
-    if (this.numAxes === 3) this.cut(2, 0.5);
+    if (this.numAxes === 3) this.setSlice(2, 0.5);
   }
 
   makeNearest() {
@@ -31,13 +31,13 @@ export class Geometry {
     return new Nearest(this.coords, dim, this.domain_lower, periods);
   }
 
-  // Chooses the plane that is shown of three dimensions: `fraction` of the way along an axis.
-  cut(axis, fraction) {
+  // Selects the slice of a three-dimensional field: perpendicular to an axis, at a fraction of its length.
+  setSlice(axis, fraction) {
     const low = this.lower[axis];
     this.slice = { axis, at: low + fraction * (this.upper[axis] - low), fraction };
   }
 
-  // The two drawn axes across and up; one where there is only one.
+  // The horizontal and the vertical axis of the picture; only the former in one dimension.
   get plane() {
     const all = Array.from({ length: this.numAxes }, (_, axis) => axis);
     return this.numAxes < 3 ? all : all.filter((axis) => axis !== this.slice.axis);
@@ -48,50 +48,50 @@ export class Geometry {
     return units ? `${this.names[axis]} (${units})` : this.names[axis];
   }
 
-  // How much longer a degree of latitude is drawn than one of longitude; a globe is drawn as it is.
+  // The ratio of a degree of longitude to one of latitude on the screen; 1 on a map of the whole globe.
   get stretch() {
     if (!this.is_sphere || this.upper[1] - this.lower[1] > 120) return 1;
     return Math.max(0.3, Math.cos((((this.lower[1] + this.upper[1]) / 2) * Math.PI) / 180));
   }
 
-  // Returns by how much longer a way to the east is drawn than one to the north, on a map.
+  // Returns the factor from eastward degrees of arc to degrees of longitude.
   eastward(latitude) {
-    return this.is_sphere ? 1 / Math.max(LEAST_COSINE, Math.cos((latitude * Math.PI) / 180)) : 1;
+    return this.is_sphere ? 1 / Math.max(MIN_COSINE, Math.cos((latitude * Math.PI) / 180)) : 1;
   }
 
-  // Where three dimensions are cut, in words; "" where all is seen.
-  get sliceWords() {
+  // The text of the slice; "" in fewer than three dimensions.
+  get sliceText() {
     if (this.numAxes < 3) return "";
     const { axis, at } = this.slice;
-    return `${this.names[axis]} = ${short(at)}${this.units[axis] ? ` ${this.units[axis]}` : ""}`;
+    return `${this.names[axis]} = ${format(at)}${this.units[axis] ? ` ${this.units[axis]}` : ""}`;
   }
 
-  // Returns the length after which a drawn axis begins again; 0 where it does not.
+  // Returns the period of a drawn axis; 0 if it is not periodic.
   periodOf(drawn) {
     if (this.is_sphere) return drawn === 0 && this.upper[0] - this.lower[0] > 359 ? 360 : 0;
     return this.periodic[drawn] ? this.domain_upper[drawn] - this.domain_lower[drawn] : 0;
   }
 
-  // Returns the first site of the plane that is shown of a grid.
+  // Returns the first site of a grid's slice.
   sliceStart() {
-    return this.numAxes === 3 ? this.lookUp(this.slice.axis, this.slice.at, this.slice.at, 1)[0] : 0;
+    return this.numAxes === 3 ? this.nearestOffsets(this.slice.axis, this.slice.at, this.slice.at, 1)[0] : 0;
   }
 
-  // Returns a number on an axis in words.
+  // Returns a tick label.
   tick(axis, at) {
-    if (!this.is_sphere) return short(at);
+    if (!this.is_sphere) return format(at);
     const degrees = axis === 0 ? ((((at + 180) % 360) + 360) % 360) - 180 : at;
     const side = degrees === 0 || degrees === -180 ? "" : axis === 0 ? (degrees > 0 ? "E" : "W") : degrees > 0 ? "N" : "S";
-    return `${short(Math.abs(degrees))}°${side}`;
+    return `${format(Math.abs(degrees))}°${side}`;
   }
 
-  // Returns round places along an axis; on a map those that degrees are counted by.
-  ticks(low, high, most) {
+  // Returns round coordinates along an axis; on a map, customary numbers of degrees.
+  ticks(low, high, count) {
     const isWide = this.is_sphere && high - low > 10;
-    return isWide ? ticks(low, high, most, [1, 2, 5, 10, 15, 30, 45, 60, 90, 180]) : ticks(low, high, most);
+    return isWide ? ticks(low, high, count, [1, 2, 5, 10, 15, 30, 45, 60, 90, 180]) : ticks(low, high, count);
   }
 
-  // Returns the box that shows everything of the plane, or the focus box where most sites are.
+  // Returns the initial box of the view: the whole plane, or where most sites of a mesh are.
   homeBox() {
     const [across, up] = this.plane;
     const box = { left: this.home[0][across], right: this.home[1][across] };
@@ -100,7 +100,7 @@ export class Geometry {
     return box;
   }
 
-  // Returns a point of the drawn space from one of the plane.
+  // Returns the drawn coordinates of a position in the plane.
   point(x, y) {
     const [across, up] = this.plane;
     const point = Array(this.numAxes).fill(this.slice.at);
@@ -109,7 +109,7 @@ export class Geometry {
     return point;
   }
 
-  // Returns the site of every pixel, rows from the top; -1 where there is none.
+  // Returns the site of every pixel, in rows from the top; -1 outside the sites.
   raster(box, width, height) {
     if (this.kind === "axes") return this.rasterAxes(box, width, height);
     if (this.kind === "cells") return this.rasterCells(box, width, height);
@@ -120,14 +120,14 @@ export class Geometry {
     const size = 1e-9;
     const box = { left: x - size, right: x + size, bottom: y - size, top: y + size };
     if (this.kind !== "cells") return this.raster(box, 1, 1)[0];
-    const reach = 1e-6 * (this.upper[0] - this.lower[0]);
-    return this.rasterCells({ left: x - reach, right: x + reach, bottom: y - reach, top: y + reach }, 1, 1)[0];
+    const half = 1e-6 * (this.upper[0] - this.lower[0]);
+    return this.rasterCells({ left: x - half, right: x + half, bottom: y - half, top: y + half }, 1, 1)[0];
   }
 
   rasterAxes(box, width, height) {
     const [across, up] = this.plane;
-    const columns = this.lookUp(across, box.left, box.right, width);
-    const rows = up === undefined ? [0] : this.lookUp(up, box.top, box.bottom, height);
+    const columns = this.nearestOffsets(across, box.left, box.right, width);
+    const rows = up === undefined ? [0] : this.nearestOffsets(up, box.top, box.bottom, height);
     const base = this.sliceStart();
     const sites = new Int32Array(width * height);
     for (let row = 0; row < height; row++) {
@@ -140,19 +140,24 @@ export class Geometry {
     return sites;
   }
 
-  // Returns, for places along a drawn axis, the nearest line of the grid times its stride.
-  lookUp(drawn, first, last, count) {
+  // Returns {order, coords, stride} of a drawn axis: its grid indices by increasing coordinate, the
+  // coordinates, and the distance in sites between adjacent indices.
+  gridAxis(drawn) {
     const fileAxis = this.file_axes[drawn];
     const axis = this.axes[fileAxis];
-    const stride = this.shape.slice(fileAxis + 1).reduce((product, size) => product * size, 1);
     const order = Array.from(axis.keys()).sort((a, b) => axis[a] - axis[b]);
-    const edges = [];
-    for (let n = 1; n < order.length; n++) edges.push((axis[order[n - 1]] + axis[order[n]]) / 2);
-    const found = new Int32Array(count);
+    return { order, coords: order.map((n) => axis[n]), stride: this.shape.slice(fileAxis + 1).reduce((product, size) => product * size, 1) };
+  }
+
+  // Returns the grid index nearest to each of `count` coordinates along a drawn axis, times its stride; -1 outside.
+  nearestOffsets(drawn, first, last, count) {
+    const { order, coords, stride } = this.gridAxis(drawn);
+    const edges = coords.slice(1).map((x, n) => (coords[n] + x) / 2);
+    const offsets = new Int32Array(count);
     for (let n = 0; n < count; n++) {
       const at = first + ((n + 0.5) / count) * (last - first);
       if (at < this.lower[drawn] || at > this.upper[drawn]) {
-        found[n] = -1;
+        offsets[n] = -1;
         continue;
       }
       let low = 0;
@@ -162,12 +167,12 @@ export class Geometry {
         if (edges[middle] < at) low = middle + 1;
         else high = middle;
       }
-      found[n] = order[low] * stride;
+      offsets[n] = order[low] * stride;
     }
-    return found;
+    return offsets;
   }
 
-  // Fills every triangle; a pixel shows the nearest of its three corners.
+  // Fills every triangle; each pixel shows the corner with the largest barycentric coordinate.
   rasterCells(box, width, height) {
     const sites = new Int32Array(width * height).fill(-1);
     this.eachCellPixel(box, width, height, (n, corners, a, b, c) => {
@@ -176,7 +181,7 @@ export class Geometry {
     return sites;
   }
 
-  // Visits the pixels of every triangle with its corners and how much the pixel is of each.
+  // Calls visit(pixel, corners, a, b, c) for the pixels of every triangle, with barycentric coordinates.
   eachCellPixel(box, width, height, visit) {
     const toX = width / (box.right - box.left);
     const toY = height / (box.top - box.bottom);
@@ -209,7 +214,7 @@ export class Geometry {
 
   rasterPoints(box, width, height) {
     const sites = new Int32Array(width * height);
-    const { reach } = this.nearest;
+    const { maxDistance } = this.nearest;
     const [across, up] = this.plane;
     const point = this.point(0, 0);
     let last = -1;
@@ -217,14 +222,14 @@ export class Geometry {
       point[up] = box.top + ((row + 0.5) / height) * (box.bottom - box.top);
       for (let column = 0; column < width; column++) {
         point[across] = box.left + ((column + 0.5) / width) * (box.right - box.left);
-        last = this.nearest.find(this.embedded(point), { within: reach, guess: last });
+        last = this.nearest.find(this.embedded(point), { maxDistance, guess: last });
         sites[row * width + column] = last;
       }
     }
     return sites;
   }
 
-  // Returns where distances are taken: unit vectors on the sphere, else the point itself.
+  // Returns the coordinates for distances: unit vectors on the sphere, else the point itself.
   embedded(point) {
     if (!this.is_sphere) return point;
     const [along, up] = point.map((degrees) => (degrees * Math.PI) / 180);

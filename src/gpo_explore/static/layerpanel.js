@@ -1,6 +1,6 @@
-// The activation after every layer, as a film.
+// The activation after every layer, as an animation.
 
-import { endsOf, SEQUENTIAL, short } from "./colours.js";
+import { format, rangeOf, SEQUENTIAL } from "./colours.js";
 import { player } from "./controls.js";
 import { setSwitch } from "./modepanel.js";
 import { Picture } from "./picture.js";
@@ -39,7 +39,7 @@ export class LayerPanel {
     const { data, shape } = internals.arrays.activation;
     if (shape[1] !== geometry.numSites) return;
     const values = data.subarray(layer * shape[1], (layer + 1) * shape[1]);
-    const [low, high] = endsOf(values, geometry.known);
+    const [low, high] = rangeOf(values, geometry.active);
     const scale = { limits: high > low ? [Math.min(0, low), high] : [low, low + 1], palette: SEQUENTIAL };
     const isPaper = store.run.operator.variant === "paper";
     const symbol = isPaper ? "Σ z²" : "Σ h²";
@@ -50,9 +50,9 @@ export class LayerPanel {
     element("layer-text").textContent = text;
     element("layer").setAttribute("aria-valuetext", text);
     element("layers-seen").textContent =
-      `${symbol} over the ${isPaper ? "basis" : "state"} of every site ` +
-      `${layer === 0 ? "before the first layer" : `after layer ${layer}`}: where layers are at work.`;
-    element("layers").setAttribute("aria-label", `Activation, ${text}: up to ${short(high)}`);
+      `Energy ${symbol} of the ${isPaper ? "basis" : "hidden state"} at every site, ` +
+      `${layer === 0 ? "before the first layer" : `after layer ${layer}`}.`;
+    element("layers").setAttribute("aria-label", `Activation, ${text}: up to ${format(high)}`);
   }
 
   label() {

@@ -1,31 +1,22 @@
-// What lines, arrows and colours over a picture mean: words beside their marks.
+// Legends of lines, arrows and colours.
 
 import { strip } from "./colourbar.js";
-import { element } from "./store.js";
+import { element, make } from "./store.js";
 
-// items: {text, colour, style} for lines, {text, palette} for colours, {text, style: "hatched"}
+// items: {text, colour, style} for lines, {text, palette} for colours, {text, style: "hatched"} for areas.
 export function legend(id, items) {
-  element(id).replaceChildren(
-    ...items.map((item) => {
-      const part = document.createElement("span");
-      part.className = "item";
-      part.append(item.palette ? gradient(item.palette) : mark(item), item.text);
-      return part;
-    }),
-  );
+  const symbol = (item) => (item.palette ? gradient(item.palette) : mark(item));
+  element(id).replaceChildren(...items.map((item) => make("span", { className: "item" }, symbol(item), item.text)));
 }
 
 function mark({ colour, style }) {
-  const drawn = document.createElement("span");
-  drawn.className = `mark ${style ?? ""}`;
-  if (colour) drawn.style.setProperty("border-color", colour);
-  return drawn;
+  const span = make("span", { className: `mark ${style ?? ""}` });
+  if (colour) span.style.setProperty("border-color", colour);
+  return span;
 }
 
 function gradient(palette) {
-  const canvas = document.createElement("canvas");
-  canvas.width = palette.length;
-  canvas.height = 1;
+  const canvas = make("canvas", { width: palette.length, height: 1 });
   canvas.getContext("2d").drawImage(strip(palette, palette.length), 0, 0);
   return canvas;
 }

@@ -1,35 +1,36 @@
-// The page: settings at the top, answers that follow them, panels that draw the answers.
+// The page: controls change settings, requests follow the settings, panels draw the answers.
 
-import { NOTHING } from "./ablation.js";
+import { NO_ABLATION } from "./ablation.js";
 import { Address, readFrom } from "./address.js";
 import { isSeries, setUpControls } from "./controls.js";
 import { CouplingPanel } from "./couplingpanel.js";
 import { FieldPanel } from "./fieldpanel.js";
 import { FlowPanel } from "./flowpanel.js";
 import { LayerPanel } from "./layerpanel.js";
-import { Loads } from "./loads.js";
+import { Loader } from "./loader.js";
 import { ModePanel } from "./modepanel.js";
 import { Modes } from "./modes.js";
 import { OffPanel } from "./offpanel.js";
-import { complain } from "./problem.js";
-import { QUESTION_SETTINGS, Questions } from "./questions.js";
+import { drawOutsidePanels } from "./outsidepanels.js";
+import { showError } from "./problem.js";
+import { ANALYSIS_SETTINGS, Analyses } from "./analyses.js";
 import { RolloutPanel } from "./rolloutpanel.js";
 import { copyLink, saveNetcdf, savePng } from "./save.js";
 import { element, Store } from "./store.js";
-import { runMetadata } from "./wire.js";
+import { runMetadata } from "./requests.js";
 
-// Settings that one can change, as they are when a page was just opened.
+// Returns the settings of a newly opened page.
 function defaultSettings(run) {
   return {
-    ...QUESTION_SETTINGS,
-    ablation: NOTHING, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
+    ...ANALYSIS_SETTINGS,
+    ablation: NO_ABLATION, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
     tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
     step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
     carrier: null, flowSpeed: 2, tracers: [], gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
   };
 }
 
-// Answers of the server, and what is made of them.
+// Answers of the server, and objects derived from them.
 const ANSWERS = {
   geometry: null, box: null, frames: null, prediction: null, internals: null, windows: [], cloud: null,
   dependence: null, value: null, rollout: null, coast: null, strongest: null, theme: 0, view: {},
@@ -42,19 +43,20 @@ async function start() {
   const store = new Store({ run, modes, ...ANSWERS, ...defaults, ...readFrom(window.location.hash.slice(1), run) });
   document.addEventListener("themechange", () => store.set({ theme: store.theme + 1 }));
   const address = new Address(store, defaults);
-  const loads = new Loads(store);
+  const loader = new Loader(store);
   const field = new FieldPanel(store);
   const panels = [FlowPanel, ModePanel, CouplingPanel, LayerPanel, OffPanel, RolloutPanel].map((Panel) => new Panel(store));
   setUpControls(store);
-  const questions = new Questions(store, field);
+  const analyses = new Analyses(store, field);
   const actions = { "save-png": () => savePng(store, field), "save-netcdf": () => saveNetcdf(store), "copy-link": () => copyLink(address) };
   for (const [id, act] of Object.entries(actions)) {
-    element(id).addEventListener("click", () => act().catch((error) => complain(id, error)));
+    element(id).addEventListener("click", () => act().catch((error) => showError(id, error)));
   }
-  await loads.begin();
+  await loader.begin();
   document.documentElement.dataset.ready = "true";
+  drawOutsidePanels(store);
   await panels.at(-1).load();
-  await questions.begin();
+  await analyses.begin();
 }
 
-start().catch((error) => complain("run", error));
+start().catch((error) => showError("run", error));

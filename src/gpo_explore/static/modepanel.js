@@ -1,7 +1,7 @@
-// The map of modes: the energy of each, or its contribution at the chosen point; choose and switch off.
+// The map of modes: their energy or contribution at the queried point; modes can be selected and ablated.
 
 import { CellMap } from "./cells.js";
-import { endsOf, SEQUENTIAL, signedScale } from "./colours.js";
+import { rangeOf, SEQUENTIAL, signedScale } from "./colours.js";
 import { themeColour } from "./picture.js";
 import { isOff, toggledModes } from "./ablation.js";
 import { element } from "./store.js";
@@ -19,7 +19,7 @@ export class ModePanel {
       return;
     }
     this.map = new CellMap(element("modes"), {
-      onChoose: (place) => store.set({ mode: store.modes.modeAt(place), partner: null, showsWindows: true }),
+      onSelect: (place) => store.set({ mode: store.modes.modeAt(place), partner: null, showsWindows: true }),
       onToggle: (place) => this.toggle([store.modes.modeAt(place)]),
     });
     element("off-mode").addEventListener("click", () => this.toggle([store.mode]));
@@ -36,33 +36,33 @@ export class ModePanel {
     element("third-label").hidden = false;
     const slider = element("third");
     slider.max = waves.limits[2];
-    const tell = () => (element("third-text").textContent = `along ${waves.names[2]}: ${slider.value}`);
-    tell();
-    const cut = (third) => {
+    const updateText = () => (element("third-text").textContent = `along ${waves.names[2]}: ${slider.value}`);
+    updateText();
+    const setThird = (third) => {
       slider.value = third;
-      tell();
+      updateText();
       store.modes.third = third;
       store.set({ third });
     };
-    slider.addEventListener("input", () => cut(Number(slider.value)));
-    // A mode that is chosen elsewhere is shown in its slice.
-    store.on(["mode"], () => store.mode !== null && cut(store.modes.indices(store.mode)[2]));
+    slider.addEventListener("input", () => setThird(Number(slider.value)));
+    // Shows the slice of a mode that is selected elsewhere.
+    store.on(["mode"], () => store.mode !== null && setThird(store.modes.indices(store.mode)[2]));
   }
 
   get layer() {
     return Math.max(0, this.store.layer - 1);
   }
 
-  // Switches modes off, or on again, in this layer or in all of them.
+  // Switches modes off or on again, in this layer or in all layers.
   toggle(modes) {
     const { store } = this;
-    const isEvery = element("every-layer").checked;
-    const layers = isEvery ? Array.from({ length: store.run.operator.num_layers }, (_, n) => n) : [this.layer];
+    const isInAll = element("every-layer").checked;
+    const layers = isInAll ? Array.from({ length: store.run.operator.num_layers }, (_, n) => n) : [this.layer];
     const pairs = layers.flatMap((layer) => modes.map((mode) => [layer, mode]));
     store.set({ ablation: toggledModes(store.ablation, pairs) });
   }
 
-  // Returns the mode that measured most; a constant wave would show nothing.
+  // Returns the mode with the largest energy; the constant wave is left out, since it has no structure.
   strongest() {
     const { modes, internals } = this.store;
     const energy = internals.arrays.tokens.data.subarray(0, modes.count);
@@ -85,7 +85,7 @@ export class ModePanel {
     const shown = byContribution ? all : all.map((energy) => Math.max(FLOOR, Math.log10(energy)));
     const places = Array.from({ length: modes.columns * modes.rows }, (_, place) => modes.modeAt(place));
     const values = places.map((number) => shown[number]);
-    const [low, high] = endsOf(shown);
+    const [low, high] = rangeOf(shown);
     const output = store.run.outputs[store.variable];
     this.map.show({
       ...modes.labels(), columns: modes.columns, rows: modes.rows, values, name: "Modes:",
@@ -103,8 +103,8 @@ export class ModePanel {
     const { modes, mode, ablation } = store;
     const kind = modes.isPaper ? "window of a head" : "wave vector";
     element("modes-seen").textContent = byContribution
-      ? `What every ${kind} of layer ${this.layer + 1} adds to the prediction at the chosen point.`
-      : `What every ${kind} measures in layer ${this.layer + 1}; click shows it, shift-click switches it off.`;
+      ? `Contribution of each ${kind} in layer ${this.layer + 1} to the prediction at the queried point.`
+      : `Energy of each ${kind} in layer ${this.layer + 1}. Click to show it, shift-click to switch it off.`;
     const isModeOff = isOff(ablation, this.layer, mode);
     const group = modes.group(mode);
     const isGroupOff = group.every((other) => isOff(ablation, this.layer, other));

@@ -1,4 +1,4 @@
-// Which modes there are and where each stands on a map: by head, or by wave vector.
+// The modes of a model and their cells on a map: by head, or by wave vector.
 
 export class Modes {
   constructor({ variant, num_modes, num_heads, waves }) {
@@ -29,7 +29,7 @@ export class Modes {
     return this.up === undefined ? 1 : this.sizes[this.up];
   }
 
-  // Returns the mode at a place of the map; its first row is at the top.
+  // Returns the mode of a cell of the map, whose first row is at the top.
   modeAt(place) {
     if (this.isPaper) return place;
     const numbers = Array(this.sizes.length).fill(0);
@@ -39,7 +39,7 @@ export class Modes {
     return numbers.reduce((mode, number, axis) => mode * this.sizes[axis] + number, 0);
   }
 
-  // Returns where a mode stands; -1 where another slice of the map is shown.
+  // Returns the cell of a mode; -1 if it is not in the shown slice.
   placeOf(mode) {
     if (this.isPaper) return mode;
     const numbers = this.indices(mode);
@@ -66,33 +66,33 @@ export class Modes {
     return `head ${Math.floor(mode / this.perHead) + 1}, mode ${(mode % this.perHead) + 1}`;
   }
 
-  // Returns the modes of the same head, or the waves of about the same length.
+  // Returns the modes of the same head, or the waves of about the same wavenumber.
   group(mode) {
     const all = Array.from({ length: this.count }, (_, n) => n);
     if (this.isPaper) {
       const head = Math.floor(mode / this.perHead);
       return all.filter((other) => Math.floor(other / this.perHead) === head);
     }
-    const ring = Math.round(Math.hypot(...this.vector(mode)));
-    return all.filter((other) => Math.round(Math.hypot(...this.vector(other))) === ring);
+    const wavenumber = Math.round(Math.hypot(...this.vector(mode)));
+    return all.filter((other) => Math.round(Math.hypot(...this.vector(other))) === wavenumber);
   }
 
   groupName(mode) {
     if (this.isPaper) return `head ${Math.floor(mode / this.perHead) + 1}`;
-    return `ring |k| ≈ ${Math.round(Math.hypot(...this.vector(mode)))}`;
+    return `shell |k| ≈ ${Math.round(Math.hypot(...this.vector(mode)))}`;
   }
 
   labels() {
     if (this.isPaper) {
       return {
-        across: "mode", up: "head", acrossTicks: counted(this.perHead), upTicks: counted(this.numHeads),
+        across: "mode", up: "head", acrossTicks: ordinals(this.perHead), upTicks: ordinals(this.numHeads),
       };
     }
     const numbers = (axis) =>
       Array.from({ length: this.sizes[axis] }, (_, n) => String(n - this.offsets[axis]));
     const hasUp = this.up !== undefined;
     return {
-      across: `wave number along ${this.names[this.across]}`,
+      across: `wavenumber along ${this.names[this.across]}`,
       up: hasUp ? `along ${this.names[this.up]}` : "",
       acrossTicks: numbers(this.across),
       upTicks: hasUp ? numbers(this.up).reverse() : [""],
@@ -100,4 +100,4 @@ export class Modes {
   }
 }
 
-export const counted = (count) => Array.from({ length: count }, (_, n) => String(n + 1));
+export const ordinals = (count) => Array.from({ length: count }, (_, n) => String(n + 1));

@@ -1,7 +1,7 @@
-// The nearest of scattered points, in one to three dimensions, by a grid of buckets.
+// Nearest-neighbour search among unstructured points, in one to three dimensions, by a grid of buckets.
 
 export class Nearest {
-  // coords: points by dim; periods: length of every axis that closes on itself, else 0.
+  // coords: points by dim; periods: the period of every axis, 0 if it is not periodic.
   constructor(coords, dim, lower, periods) {
     this.coords = coords;
     this.dim = dim;
@@ -31,7 +31,7 @@ export class Nearest {
       if (!this.buckets.has(key)) this.buckets.set(key, []);
       this.buckets.get(key).push(n);
     }
-    this.reach = this.usualDistance(count);
+    this.maxDistance = this.typicalSpacing(count);
   }
 
   bucketOf(point) {
@@ -45,25 +45,25 @@ export class Nearest {
     return bucket.reduce((key, at, axis) => key * this.sizes[axis] + at, 0);
   }
 
-  // Returns the number of the nearest point, or -1 where none is within reach. A good guess, such
-  // as the answer at the next pixel, saves most of the search.
-  find(point, { except = -1, within = Infinity, guess = -1 } = {}) {
+  // Returns the index of the nearest point, -1 if there is none within maxDistance. A good guess, such
+  // as the answer at the adjacent pixel, saves most of the search.
+  find(point, { except = -1, maxDistance = Infinity, guess = -1 } = {}) {
     const home = this.bucketOf(point);
     let best = -1;
-    let least = within * within;
-    if (guess >= 0 && this.squared(point, guess) < least) {
+    let smallest = maxDistance * maxDistance;
+    if (guess >= 0 && this.squared(point, guess) < smallest) {
       best = guess;
-      least = this.squared(point, guess);
+      smallest = this.squared(point, guess);
     }
     const rings = Math.max(...this.sizes);
     for (let ring = 0; ring <= rings; ring++) {
-      if (ring > 1 && ((ring - 1) * this.cell) ** 2 > least) break;
+      if (ring > 1 && ((ring - 1) * this.cell) ** 2 > smallest) break;
       this.ring(home, ring, (bucket) => {
         for (const n of this.buckets.get(this.key(bucket)) ?? []) {
           if (n === except) continue;
           const squared = this.squared(point, n);
-          if (squared < least) {
-            least = squared;
+          if (squared < smallest) {
+            smallest = squared;
             best = n;
           }
         }
@@ -72,7 +72,7 @@ export class Nearest {
     return best;
   }
 
-  // Visits the buckets that are `ring` away from one, the farther of the axes counting.
+  // Visits the buckets at distance `ring` from one, in the maximum norm.
   ring(home, ring, visit) {
     const bucket = [];
     const walk = (axis, isOuter) => {
@@ -105,8 +105,8 @@ export class Nearest {
     return sum;
   }
 
-  // Returns three times the median distance of a point to the next one.
-  usualDistance(count) {
+  // Returns three times the median distance between nearest neighbours.
+  typicalSpacing(count) {
     const step = Math.max(1, Math.floor(count / 400));
     const distances = [];
     for (let n = 0; n < count; n += step) {

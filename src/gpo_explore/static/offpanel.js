@@ -1,11 +1,11 @@
-// What is off and what that changes, and on what the chosen point depends.
+// The ablated parts and their effect, and the attribution of the prediction at the queried point.
 
-import { short, withUnits } from "./colours.js";
-import { isNothing, listed, NOTHING } from "./ablation.js";
+import { format, withUnits } from "./colours.js";
+import { ablatedParts, isEmpty, NO_ABLATION } from "./ablation.js";
 import { interpolatedAt } from "./interpolation.js";
-import { column, element } from "./store.js";
+import { column, element, make } from "./store.js";
 
-const MOST = 6;
+const MAX_CONTRIBUTIONS = 6;
 
 export class OffPanel {
   constructor(store) {
@@ -23,21 +23,19 @@ export class OffPanel {
       element("parts").textContent = store.run.reasons.ablation;
       return;
     }
-    const names = listed(store.ablation, (mode) => store.modes.name(mode));
-    const buttons = names.map(({ text, without }) => {
-      const button = document.createElement("button");
-      Object.assign(button, { type: "button", textContent: `${text} ×` });
+    const parts = ablatedParts(store.ablation, (mode) => store.modes.name(mode));
+    const buttons = parts.map(({ text, without }) => {
+      const button = make("button", { type: "button", textContent: `${text} ×` });
       button.setAttribute("aria-label", `Switch ${text} on again`);
       button.addEventListener("click", () => store.set({ ablation: without }));
       return button;
     });
     if (buttons.length) {
-      const all = document.createElement("button");
-      Object.assign(all, { type: "button", textContent: "All on", id: "all-on" });
-      all.addEventListener("click", () => store.set({ ablation: NOTHING }));
+      const all = make("button", { type: "button", textContent: "All on", id: "all-on" });
+      all.addEventListener("click", () => store.set({ ablation: NO_ABLATION }));
       buttons.push(all);
     }
-    element("parts").replaceChildren(...(buttons.length ? buttons : ["Nothing is off."]));
+    element("parts").replaceChildren(...(buttons.length ? buttons : ["No part is ablated."]));
   }
 
   effect() {
@@ -48,12 +46,12 @@ export class OffPanel {
     const { errors, changes } = store.prediction.metadata;
     const whole = store.frames.metadata.errors;
     const rms = `RMS error ${withUnits(whole.rms[variable], units)}`;
-    const relative = `relative L2 ${short(whole.relative_l2)}`;
-    element("effect").textContent = isNothing(store.ablation)
-      ? `${rms}, ${relative}, with everything on.`
+    const relative = `relative L2 ${format(whole.relative_l2)}`;
+    element("effect").textContent = isEmpty(store.ablation)
+      ? `${rms}, ${relative}, of the full model.`
       : `The prediction changes by ${withUnits(changes.rms[variable], units)} (RMS). ` +
-        `Error ${short(whole.rms[variable])} → ${withUnits(errors.rms[variable], units)}, ` +
-        `relative L2 ${short(whole.relative_l2)} → ${short(errors.relative_l2)}.`;
+        `Error ${format(whole.rms[variable])} → ${withUnits(errors.rms[variable], units)}, ` +
+        `relative L2 ${format(whole.relative_l2)} → ${format(errors.relative_l2)}.`;
   }
 
   point() {
@@ -61,30 +59,30 @@ export class OffPanel {
     const { dependence, value, point, variable, run } = store;
     const contributions = element("contributions");
     if (!point || !dependence) {
-      element("point").textContent = "Click a point of the field to see on what it depends.";
+      element("point").textContent = "Click a point of the field to attribute its prediction.";
       contributions.replaceChildren();
       return;
     }
     const { units } = run.outputs[variable];
     const { predicted, truth, attributed, of, site } = dependence.metadata;
-    const exact = value ? this.between(value.metadata.values[variable], units) : "";
-    const what = of === "change" ? "the change since the last frame" : "the value, counted from the mean";
+    const exact = value ? this.describeValue(value.metadata.values[variable], units) : "";
+    const target = of === "change" ? "the change since the last frame" : "the deviation from the mean";
     element("point").textContent =
-      `At (${point.map(short).join(", ")}): ${exact}Next site, ${site}: predicted ${short(predicted)}, ` +
-      `truth ${withUnits(truth, units)}. Contributions to ${what}, ${withUnits(attributed, units)}:`;
+      `At (${point.map(format).join(", ")}): ${exact}Nearest site, ${site}: predicted ${format(predicted)}, ` +
+      `truth ${withUnits(truth, units)}. Contributions to ${target}, ${withUnits(attributed, units)}:`;
     this.listContributions(contributions, dependence, units);
   }
 
-  // Returns the value at a point in words, beside what interpolating the prediction would give.
-  between(asked, units) {
+  // Returns the text of the value at the point, compared with the interpolated prediction.
+  describeValue(value, units) {
     const { geometry, prediction, point, variable } = this.store;
-    const text = `value ${withUnits(asked, units)}`;
+    const text = `value ${withUnits(value, units)}`;
     if (prediction.arrays.predicted.shape[0] !== geometry.numSites) return `${text}. `;
     const linear = interpolatedAt(geometry, column(prediction.arrays.predicted, variable), point);
-    const how = "the model blends what the next sites were given and runs its layers at the point itself";
-    if (linear === null || !Number.isFinite(linear)) return `${text} (between sites ${how}). `;
-    return `${text}; interpolating the prediction at the sites: ${withUnits(linear, units)}, ` +
-      `${short(Math.abs(asked - linear))} away, since ${how}. `;
+    const reason = "the model interpolates its input and evaluates its layers at the point";
+    if (linear === null || !Number.isFinite(linear)) return `${text} (between sites, ${reason}). `;
+    return `${text}; interpolated from the prediction at the sites: ${withUnits(linear, units)} ` +
+      `(difference ${format(Math.abs(value - linear))}: ${reason}). `;
   }
 
   listContributions(list, { arrays }, units) {
@@ -96,18 +94,14 @@ export class OffPanel {
     const { data, shape } = arrays.modes;
     const largest = Array.from(data.keys())
       .sort((a, b) => Math.abs(data[b]) - Math.abs(data[a]))
-      .slice(0, MOST);
+      .slice(0, MAX_CONTRIBUTIONS);
     list.replaceChildren(
       ...largest.map((n) => {
         const [layer, mode] = [Math.floor(n / shape[1]), n % shape[1]];
-        const item = document.createElement("li");
-        const button = document.createElement("button");
-        const sign = data[n] > 0 ? "+" : "";
-        button.type = "button";
-        button.textContent = `layer ${layer + 1}, ${store.modes.name(mode)}: ${sign}${withUnits(data[n], units)}`;
+        const textContent = `layer ${layer + 1}, ${store.modes.name(mode)}: ${data[n] > 0 ? "+" : ""}${withUnits(data[n], units)}`;
+        const button = make("button", { type: "button", textContent });
         button.addEventListener("click", () => store.set({ layer: layer + 1, mode, partner: null, showsWindows: true }));
-        item.append(button);
-        return item;
+        return make("li", {}, button);
       }),
     );
   }

@@ -1,11 +1,11 @@
-// Gaussian particles, coloured by weight or by a layer: those of an encoder as ellipses with half axes
-// of some sigma, those that move as arrows from their centers to their sites.
+// Gaussian particles, coloured by weight or by their state after a layer: particles of an encoder as
+// ellipses, particles that move as arrows from their centers to their sites.
 
-import { css, endsOf, SEQUENTIAL, short } from "./colours.js";
+import { css, format, rangeOf, SEQUENTIAL } from "./colours.js";
 
-const MOST = 200;
+const MAX_DRAWN = 200;
 const SIZES = [2, 1, 0.5, 0.15, 0.05];
-const HEAD = 5;
+const ARROW_HEAD = 5;
 
 export class ParticleCloud {
   constructor({ arrays }) {
@@ -17,30 +17,30 @@ export class ParticleCloud {
     this.weights = arrays.weights.data;
     this.states = arrays.states?.data;
     this.drawn = [];
-    // A fixed shuffle: evenly spaced sites of a grid would draw stripes.
+    // A fixed shuffle, because a regular subset of a grid would show stripes.
     this.order = Array.from({ length: this.count }, (_, n) => n).sort(
       (a, b) => ((a * 2654435761) >>> 0) - ((b * 2654435761) >>> 0),
     );
   }
 
-  // Returns what every particle is coloured by: its weight, or what a layer made of it.
+  // Returns the values that colour the particles: their weights, or their states after a layer.
   colours(by, layer) {
     if (by === "weight" || !this.states) return this.weights;
     const size = this.count * this.numGaussians;
     return this.states.subarray(layer * size, (layer + 1) * size);
   }
 
-  // Returns in how many sigma to draw, so that ellipses stay apart.
+  // Returns the size of ellipses in sigma at which they hardly overlap.
   suitableSize(geometry) {
     if (!this.scales) return 1;
     const fractions = geometry.plane.map((axis) => {
-      const reaches = [];
-      for (let n = axis; n < this.scales.length; n += this.dim) reaches.push(this.scales[n]);
-      reaches.sort((a, b) => a - b);
-      return reaches[reaches.length >> 1] / (geometry.home[1][axis] - geometry.home[0][axis]);
+      const scales = [];
+      for (let n = axis; n < this.scales.length; n += this.dim) scales.push(this.scales[n]);
+      scales.sort((a, b) => a - b);
+      return scales[scales.length >> 1] / (geometry.home[1][axis] - geometry.home[0][axis]);
     });
-    const usual = Math.sqrt(fractions[0] * fractions.at(-1));
-    return SIZES.find((size) => size * usual < 0.04) ?? SIZES.at(-1);
+    const median = Math.sqrt(fractions[0] * fractions.at(-1));
+    return SIZES.find((size) => size * median < 0.04) ?? SIZES.at(-1);
   }
 
   heaviest(site) {
@@ -51,13 +51,13 @@ export class ParticleCloud {
     return best;
   }
 
-  // Draws the particles that are in view; settings: {gaussian, by, layer, size}
+  // Draws the visible particles; settings: {gaussian, by, layer, size}. Returns their colour scale.
   draw(context, picture, { gaussian, by, layer, size }) {
     const values = this.colours(by, layer);
-    const scale = { limits: ends(values), palette: SEQUENTIAL };
+    const scale = { limits: limitsOf(values), palette: SEQUENTIAL };
     this.drawn = [];
     for (const n of this.order) {
-      if (this.drawn.length >= MOST) break;
+      if (this.drawn.length >= MAX_DRAWN) break;
       const g = gaussian < 0 ? this.heaviest(n) : gaussian;
       const at = n * this.numGaussians + g;
       const placed = this.displacements ? this.arrow(picture, n, at) : this.ellipse(picture, at, size);
@@ -68,7 +68,7 @@ export class ParticleCloud {
       for (const particle of this.drawn) {
         context.strokeStyle = stroke(particle);
         context.beginPath();
-        if (particle.tail) traceArrow(context, [particle.px, particle.py], particle.tail);
+        if (particle.tail) addArrow(context, [particle.px, particle.py], particle.tail);
         else context.ellipse(particle.px, particle.py, particle.rx, particle.ry, 0, 0, 2 * Math.PI);
         context.stroke();
       }
@@ -77,72 +77,72 @@ export class ParticleCloud {
     return scale;
   }
 
-  // Returns the ellipse of a particle in pixels; null where it is out of view.
+  // Returns the ellipse of a particle in pixels; null if it is not visible.
   ellipse(picture, at, size) {
     const { geometry } = picture.content;
     const [across, up] = geometry.plane;
     const center = (axis) => this.centers[at * this.dim + axis];
-    const reach = (axis) => this.scales[at * this.dim + axis];
+    const scale = (axis) => this.scales[at * this.dim + axis];
     const x = center(across);
     const y = up === undefined ? this.weights[at] : center(up);
-    const depth = reach(geometry.slice.axis);
-    if (!isSeen(picture, x, y, center(geometry.slice.axis), depth)) return null;
+    const depth = scale(geometry.slice.axis);
+    if (!isVisible(picture, x, y, center(geometry.slice.axis), depth)) return null;
     const [px, py] = picture.toPixel(x, y);
-    const [ex] = picture.toPixel(x + size * reach(across), y);
-    const high = up === undefined ? 2 : Math.abs(picture.toPixel(x, y + size * reach(up))[1] - py);
-    return { px, py, rx: Math.max(1, ex - px), ry: Math.max(1, high) };
+    const [ex] = picture.toPixel(x + size * scale(across), y);
+    const height = up === undefined ? 2 : Math.abs(picture.toPixel(x, y + size * scale(up))[1] - py);
+    return { px, py, rx: Math.max(1, ex - px), ry: Math.max(1, height) };
   }
 
-  // Returns the arrow of a particle in pixels, which ends at its site; null where that is out of view.
+  // Returns the arrow of a particle in pixels, which ends at its site; null if the site is not visible.
   arrow(picture, n, at) {
     const { geometry } = picture.content;
     const [across, up] = geometry.plane;
     const site = (axis) => geometry.positions[this.sites[n] * this.dim + axis];
-    const way = (axis) => this.displacements[at * this.dim + axis];
+    const displacement = (axis) => this.displacements[at * this.dim + axis];
     const x = site(across);
     const y = up === undefined ? this.weights[at] : site(up);
     const { axis } = geometry.slice;
     const lines = geometry.kind === "axes" ? geometry.shape[geometry.file_axes[axis]] : Math.cbrt(geometry.numSites);
     const depth = (geometry.upper[axis] - geometry.lower[axis]) / lines / 2;
-    if (!isSeen(picture, x, y, site(axis), depth)) return null;
+    if (!isVisible(picture, x, y, site(axis), depth)) return null;
     const [px, py] = picture.toPixel(x, y);
-    const tail = picture.toPixel(x - way(across) * geometry.eastward(y), up === undefined ? y : y - way(up));
-    return { px, py, rx: HEAD, ry: HEAD, tail };
+    const tail = picture.toPixel(x - displacement(across) * geometry.eastward(y), up === undefined ? y : y - displacement(up));
+    return { px, py, rx: ARROW_HEAD, ry: ARROW_HEAD, tail };
   }
 
-  // Returns the particle under the pointer in words, or "".
-  words(px, py, geometry) {
+  // Returns the text of the particle at the pointer, or "".
+  describe(px, py) {
     let best = null;
-    let least = 1.6;
+    let smallest = 1.6;
     for (const particle of this.drawn) {
-      const away = Math.hypot((px - particle.px) / (particle.rx + 2), (py - particle.py) / (particle.ry + 2));
-      if (away < least) {
-        least = away;
+      const distance = Math.hypot((px - particle.px) / (particle.rx + 2), (py - particle.py) / (particle.ry + 2));
+      if (distance < smallest) {
+        smallest = distance;
         best = particle;
       }
     }
     if (!best) return "";
     const numbers = (array) =>
-      Array.from({ length: this.dim }, (_, axis) => short(array[best.at * this.dim + axis])).join(", ");
+      Array.from({ length: this.dim }, (_, axis) => format(array[best.at * this.dim + axis])).join(", ");
     const extent = this.displacements
       ? `displacement (${numbers(this.displacements)})`
       : `scale (${numbers(this.scales)})`;
     return `particle ${best.g + 1} of site ${best.site}: center (${numbers(this.centers)}), ` +
-      `${extent}, weight ${short(this.weights[best.at])}`;
+      `${extent}, weight ${format(this.weights[best.at])}`;
   }
 }
 
-// Returns whether a point of the plane is in view and, of three dimensions, near enough to the slice.
-function isSeen(picture, x, y, depth, reach) {
+// Returns whether a position is inside the view and, in three dimensions, within maxDepth of the slice.
+function isVisible(picture, x, y, depth, maxDepth) {
   const { geometry, box } = picture.content;
   if (x < box.left || x > box.right || y < box.bottom || y > box.top) return false;
-  return geometry.numAxes < 3 || Math.abs(depth - geometry.slice.at) <= reach;
+  return geometry.numAxes < 3 || Math.abs(depth - geometry.slice.at) <= maxDepth;
 }
 
-// Adds an arrow from its tail to its tip to a path; its head shrinks with it.
-export function traceArrow(path, [px, py], [x, y], most = HEAD) {
+// Adds an arrow from tail to tip to a path; a short arrow has a small head.
+export function addArrow(path, [px, py], [x, y], size = ARROW_HEAD) {
   const angle = Math.atan2(py - y, px - x);
-  const head = Math.min(most, Math.hypot(px - x, py - y) / 2);
+  const head = Math.min(size, Math.hypot(px - x, py - y) / 2);
   path.moveTo(x, y);
   path.lineTo(px, py);
   for (const side of [-0.5, 0.5]) {
@@ -151,7 +151,7 @@ export function traceArrow(path, [px, py], [x, y], most = HEAD) {
   }
 }
 
-function ends(values) {
-  const [low, high] = endsOf(values);
+function limitsOf(values) {
+  const [low, high] = rangeOf(values);
   return high > low ? [low, high] : [low - 0.5, low + 0.5];
 }

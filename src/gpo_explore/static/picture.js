@@ -1,7 +1,7 @@
-// A field on a canvas: coloured cells with axes and a colour bar, or curves in one dimension.
+// A field on a canvas: coloured pixels with axes and a colour bar, or curves in one dimension.
 
-import { drawColourBar, drawLyingBar, line } from "./colourbar.js";
-import { painter, short, ticks } from "./colours.js";
+import { drawColourBar, drawHorizontalBar, line } from "./colourbar.js";
+import { format, painter, ticks } from "./colours.js";
 import { contour } from "./contours.js";
 import { sampler } from "./interpolation.js";
 
@@ -12,13 +12,13 @@ export function themeColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-export function imageWord(cssColour) {
+export function packedColour(cssColour) {
   const number = parseInt(cssColour.slice(1), 16);
   return (255 << 24) | ((number & 255) << 16) | (number & 0xff00) | (number >> 16);
 }
 
-// Prepares a canvas for its size on the page; returns its context, in CSS pixels.
-export function fitted(canvas) {
+// Resizes a canvas to its size on the page and clears it; returns its context, in CSS pixels.
+export function prepareCanvas(canvas) {
   const ratio = Math.min(2, window.devicePixelRatio || 1);
   const width = Math.max(40, canvas.clientWidth);
   const height = Math.max(40, canvas.clientHeight);
@@ -34,7 +34,7 @@ export function fitted(canvas) {
 }
 
 export class Picture {
-  // A bare picture has neither axes nor numbers beside them.
+  // A bare picture has no axes.
   constructor(canvas, { isBare = false } = {}) {
     this.canvas = canvas;
     this.isBare = isBare;
@@ -54,13 +54,13 @@ export class Picture {
     const { geometry, box } = this.content;
     const isCurve = geometry.numAxes === 1;
     const margin = this.margin ?? (this.isBare && !isCurve ? BARE : FULL);
-    const fit = fitted(this.canvas);
-    this.fit = fit;
+    const size = prepareCanvas(this.canvas);
+    this.size = size;
     const { left, right, top, bottom } = margin;
-    const frame = { x: left, y: top, width: fit.width - left - right, height: fit.height - top - bottom };
+    const frame = { x: left, y: top, width: size.width - left - right, height: size.height - top - bottom };
     if (!isCurve) this.keepAspect(frame, box);
     this.frame = frame;
-    const { context } = fit;
+    const { context } = size;
     if (isCurve) this.drawCurves(context, frame);
     else {
       this.drawCells(context, frame);
@@ -76,7 +76,7 @@ export class Picture {
     context.restore();
   }
 
-  // Lengths are equal along both axes unless the domain is very long.
+  // Draws both axes to the same scale, unless the box is very elongated.
   keepAspect(frame, box) {
     const ratio = ((box.right - box.left) / (box.top - box.bottom)) * this.content.geometry.stretch;
     if (ratio > 6 || ratio < 1 / 6) return;
@@ -108,7 +108,7 @@ export class Picture {
     return px >= x && px < x + width && py >= y && py < y + height;
   }
 
-  // Returns the nearest site of every pixel, and a function from values of sites to those of pixels.
+  // Returns the nearest site of every pixel; cached until the view changes.
   sites(width, height) {
     const { geometry, box } = this.content;
     const key = JSON.stringify([box, width, height, geometry.slice]);
@@ -118,7 +118,7 @@ export class Picture {
     return this.cached.sites;
   }
 
-  sampled(values, width, height) {
+  interpolate(values, width, height) {
     const { geometry, box } = this.content;
     const sites = this.sites(width, height);
     this.cached.sampler ??= sampler(geometry, sites, box, width, height);
@@ -127,32 +127,32 @@ export class Picture {
 
   drawCells(context, frame) {
     const { geometry } = this.content;
-    // Looking for the nearest point takes longer than looking along axes.
-    const density = geometry.kind === "points" ? 0.5 : this.fit.ratio;
+    // Nearest-neighbour search is slower than lookup on a grid.
+    const density = geometry.kind === "points" ? 0.5 : this.size.ratio;
     const width = Math.max(1, Math.round(frame.width * density));
     const height = Math.max(1, Math.round(frame.height * density));
     context.imageSmoothingEnabled = false;
-    context.drawImage(this.painted(width, height), frame.x, frame.y, frame.width, frame.height);
+    context.drawImage(this.pixelImage(width, height), frame.x, frame.y, frame.width, frame.height);
     context.strokeStyle = themeColour("line");
     context.strokeRect(frame.x - 0.5, frame.y - 0.5, frame.width + 1, frame.height + 1);
   }
 
-  // Returns the colours of all pixels; kept until anything about them changes.
-  painted(width, height) {
+  // Returns the coloured pixels as an image; cached until values, colours or view change.
+  pixelImage(width, height) {
     const { values, scale, ablated, isSmooth, geometry } = this.content;
     const sites = this.sites(width, height);
-    const unknown = themeColour("unknown");
-    const made = [values, ablated, isSmooth, sites, unknown, scale.palette, ...scale.limits];
-    if (this.image && made.every((part, n) => part === this.image.made[n])) return this.image.buffer;
+    const missing = themeColour("unknown");
+    const key = [values, ablated, isSmooth, sites, missing, scale.palette, ...scale.limits];
+    if (this.image && key.every((part, n) => part === this.image.key[n])) return this.image.buffer;
     const image = new ImageData(width, height);
     const pixels = new Uint32Array(image.data.buffer);
-    const [colourOf, grey] = [painter(scale), imageWord(unknown)];
-    const smooth = isSmooth ? this.sampled(values, width, height) : null;
+    const [colourOf, grey] = [painter(scale), packedColour(missing)];
+    const smooth = isSmooth ? this.interpolate(values, width, height) : null;
     for (let n = 0; n < pixels.length; n++) {
       const site = sites[n];
       if (site < 0) continue;
       const value = smooth ? smooth[n] : values[site];
-      pixels[n] = geometry.known[site] && Number.isFinite(value) ? colourOf(value) : grey;
+      pixels[n] = geometry.active[site] && Number.isFinite(value) ? colourOf(value) : grey;
       if (ablated?.has(site)) {
         const stripe = ((n % width) + Math.floor(n / width)) % 8;
         if (stripe < 4) pixels[n] = stripe < 2 ? 0xff303030 : 0xfff0f0f0;
@@ -160,20 +160,20 @@ export class Picture {
     }
     const buffer = new OffscreenCanvas(width, height);
     buffer.getContext("2d").putImageData(image, 0, 0);
-    this.image = { made, buffer };
+    this.image = { key, buffer };
     return buffer;
   }
 
-  // Draws where windows pass a level, with a dark rim so that any colour shows.
+  // Draws contour lines of windows, with a dark outline so that they are visible on any colour.
   drawOutlines(context) {
     const { outlines, box, geometry } = this.content;
     context.lineCap = context.lineJoin = "round";
     for (const { window, level, colour } of outlines ?? []) {
       const key = JSON.stringify([box, this.frame, geometry.slice, level]);
       this.paths ??= new Map();
-      const kept = this.paths.get(window);
-      const path = kept?.key === key ? kept.path : contour(this, window, level);
-      if (kept?.key !== key) this.paths = new Map([...this.paths, [window, { key, path }]].slice(-4));
+      const cached = this.paths.get(window);
+      const path = cached?.key === key ? cached.path : contour(this, window, level);
+      if (cached?.key !== key) this.paths = new Map([...this.paths, [window, { key, path }]].slice(-4));
       for (const [width, stroke] of [[5, "#202020c0"], [2.8, colour]]) {
         context.lineWidth = width;
         context.strokeStyle = stroke;
@@ -196,21 +196,21 @@ export class Picture {
       for (const at of geometry.ticks(box.left, box.right, frame.width / 80)) {
         const [x] = this.toPixel(at, box.bottom);
         line(context, x, bottom, x, bottom + 4);
-        const [text, room] = [geometry.tick(across, at), this.fit.width];
+        const text = geometry.tick(across, at);
         const half = context.measureText(text).width / 2;
-        context.fillText(text, Math.min(Math.max(x, half + 1), room - half - 1), bottom + 6);
+        context.fillText(text, Math.min(Math.max(x, half + 1), this.size.width - half - 1), bottom + 6);
       }
       if (!geometry.is_sphere) context.fillText(geometry.label(across), frame.x + frame.width / 2, bottom + 20);
     }
     if (!hasLeft) return;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const ends = up === undefined ? this.content.scale.limits : [box.bottom, box.top];
-    const room = Math.max(4, frame.height / 50);
-    for (const at of up === undefined ? ticks(...ends, room) : geometry.ticks(...ends, room)) {
-      const y = frame.y + ((ends[1] - at) / (ends[1] - ends[0])) * frame.height;
+    const limits = up === undefined ? this.content.scale.limits : [box.bottom, box.top];
+    const count = Math.max(4, frame.height / 50);
+    for (const at of up === undefined ? ticks(...limits, count) : geometry.ticks(...limits, count)) {
+      const y = frame.y + ((limits[1] - at) / (limits[1] - limits[0])) * frame.height;
       line(context, frame.x - 4, y, frame.x, y);
-      context.fillText(up === undefined ? short(at) : geometry.tick(up, at), frame.x - 6, y);
+      context.fillText(up === undefined ? format(at) : geometry.tick(up, at), frame.x - 6, y);
     }
     if (geometry.is_sphere) return;
     context.save();
@@ -226,7 +226,7 @@ export class Picture {
     const bottom = frame.y + frame.height;
     if (isBelow) {
       const y = bottom + (hasBottom ? (this.content.geometry.is_sphere ? 26 : 38) : 8);
-      drawLyingBar(context, scale, units, { x: frame.x, y, width: frame.width, height: 10 });
+      drawHorizontalBar(context, scale, units, { x: frame.x, y, width: frame.width, height: 10 });
       return;
     }
     drawColourBar(context, scale, units, {
@@ -236,7 +236,7 @@ export class Picture {
 
   drawCurves(context, frame) {
     const { geometry, values, scale, curves } = this.content;
-    const order = Array.from(geometry.known.keys()).sort(
+    const order = Array.from(geometry.active.keys()).sort(
       (a, b) => geometry.positions[a] - geometry.positions[b],
     );
     const [low, high] = scale.limits;
@@ -254,12 +254,12 @@ export class Picture {
       context.beginPath();
       let isDown = false;
       for (const site of order) {
-        const isKnown = geometry.known[site] && Number.isFinite(heights[site]);
+        const isActive = geometry.active[site] && Number.isFinite(heights[site]);
         const [x] = this.toPixel(geometry.positions[site], 0);
         const y = frame.y + ((high - heights[site]) / (high - low)) * frame.height;
-        if (isKnown && isDown) context.lineTo(x, y);
-        else if (isKnown) context.moveTo(x, y);
-        isDown = Boolean(isKnown);
+        if (isActive && isDown) context.lineTo(x, y);
+        else if (isActive) context.moveTo(x, y);
+        isDown = Boolean(isActive);
       }
       context.stroke();
     }

@@ -1,11 +1,12 @@
-// What went wrong, in one line under the controls, until the same thing goes well.
+// Error messages in one line below the controls; each stays until the same source succeeds.
 
-const problems = new Map();
+const messages = new Map();
 
-export function complain(what, error) {
-  if (error) problems.set(what, error.message ?? String(error));
-  else problems.delete(what);
+// error: null after a success.
+export function showError(source, error) {
+  if (error) messages.set(source, error.message ?? String(error));
+  else messages.delete(source);
   const line = document.getElementById("problem");
-  line.hidden = problems.size === 0;
-  line.textContent = [...new Set(problems.values())].join(" ");
+  line.hidden = messages.size === 0;
+  line.textContent = [...new Set(messages.values())].join(" ");
 }

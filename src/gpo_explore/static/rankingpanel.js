@@ -1,117 +1,110 @@
-// What matters over the test split: parts of the model by how much predictions change without them.
+// Importance of the model's parts: the change of predictions without them, over the test split.
 
 import { toggledLayer, toggledModes } from "./ablation.js";
-import { markChosen, radios } from "./controls.js";
-import { LongAsk } from "./longask.js";
-import { complain } from "./problem.js";
-import { element } from "./store.js";
+import { markSelected, radios } from "./controls.js";
+import { LongRequest } from "./longrequest.js";
+import { showError } from "./problem.js";
+import { element, make } from "./store.js";
 
-const MOST = 60;
-const KINDS = { all: "All", layer: "Layers", head: "Heads", ring: "Rings", mode: "Modes", particle: "Particles" };
+const MAX_ROWS = 60;
+const KINDS = { all: "All", layer: "Layers", head: "Heads", ring: "Shells", mode: "Modes", particle: "Particles" };
 
 export class RankingPanel {
   constructor(store) {
     this.store = store;
-    this.long = new LongAsk("ranking", (progress) => this.advance(progress));
-    this.found = null;
+    this.request = new LongRequest("ranking", (progress) => this.showProgress(progress));
+    this.ranking = null;
     this.isComputing = false;
     element("ranking-compute").addEventListener("click", () => (this.isComputing ? this.stop() : this.compute()));
     store.on(["rankedKind", "ablation"], () => this.list());
   }
 
-  // Takes what is known already, from interpret.json or from before.
+  // Loads existing results, from interpret.json or from an earlier computation.
   async begin() {
     await this.load({ computes: false });
   }
 
-  // At first as many test examples as a minute allows; then, if one wants it, all of them.
+  // Processes as many test examples as a minute allows; the second time, all of them.
   async compute() {
     this.isComputing = true;
-    this.advance({ done: 0, of: 1, text: "predicting test examples" });
-    await this.load({ computes: true, is_whole: isComputed(this.found) });
+    this.showProgress({ done: 0, total: 1, text: "predicting test examples" });
+    await this.load({ computes: true, is_whole: isComputed(this.ranking) });
   }
 
-  // What was read before it was stopped stays known.
+  // Shows the results of the examples that were processed before the stop.
   async stop() {
-    this.idle("Stopped.");
+    this.showIdle("Stopped.");
     await this.load({ computes: false });
   }
 
   async load(body) {
     try {
-      const found = await this.long.ask(body);
-      if (!found) return;
-      complain("ranking", null);
-      if (found.metadata.reason) this.idle(found.metadata.reason, found.metadata.can_compute);
-      else this.show(found.metadata);
+      const answer = await this.request.send(body);
+      if (!answer) return;
+      showError("ranking", null);
+      if (answer.metadata.reason) this.showIdle(answer.metadata.reason, answer.metadata.can_compute);
+      else this.show(answer.metadata);
     } catch (error) {
-      this.idle("");
-      complain("ranking", error);
+      this.showIdle("");
+      showError("ranking", error);
     }
   }
 
-  advance({ done, of, text }) {
+  showProgress({ done, total, text }) {
     const bar = element("ranking-progress");
     bar.hidden = false;
-    Object.assign(bar, { max: of, value: done });
-    element("ranking-seen").textContent = `${text}: ${done} of ${of}`;
+    Object.assign(bar, { max: total, value: done });
+    element("ranking-seen").textContent = `${text}: ${done} of ${total}`;
     element("ranking-compute").textContent = "Stop";
   }
 
-  idle(text, canCompute = true) {
+  showIdle(text, canCompute = true) {
     this.isComputing = false;
     element("ranking-progress").hidden = true;
     const button = element("ranking-compute");
     button.textContent = "Compute";
     button.hidden = !canCompute;
     element("ranking-seen").textContent = canCompute
-      ? `${text} Which layers, modes and particles predictions rely on: each is switched off over the test split.`
+      ? `${text} Computes how much predictions on the test split change without each layer, mode or particle.`
       : text;
   }
 
-  show(found) {
-    this.found = found;
+  show(ranking) {
+    this.ranking = ranking;
     this.isComputing = false;
     element("ranking-progress").hidden = true;
     const button = element("ranking-compute");
-    button.hidden = found.num_read === found.num_examples;
-    button.textContent = isComputed(found) ? `Go on to all ${found.num_examples}` : "Compute";
-    const kinds = Object.keys(KINDS).filter((kind) => kind === "all" || found.rows.some((row) => row.kind === kind));
+    button.hidden = ranking.num_read === ranking.num_examples;
+    button.textContent = isComputed(ranking) ? `Continue to all ${ranking.num_examples}` : "Compute";
+    const kinds = Object.keys(KINDS).filter((kind) => kind === "all" || ranking.rows.some((row) => row.kind === kind));
     const choices = kinds.map((value) => ({ value, text: KINDS[value] }));
     this.buttons = radios("ranking-kinds", choices, this.store.rankedKind, (rankedKind) => this.store.set({ rankedKind }));
-    const some = found.num_read < found.num_examples ? `${found.num_read} of ${found.num_examples}` : found.num_read;
-    const source = isComputed(found) ? "" : `, from ${found.source}`;
+    const count = ranking.num_read < ranking.num_examples ? `${ranking.num_read} of ${ranking.num_examples}` : ranking.num_read;
+    const source = isComputed(ranking) ? "" : `, from ${ranking.source}`;
     element("ranking-seen").textContent =
-      `How much predictions change without a part, over ${some} test examples${source}. ` +
-      `Grey: less than the model errs (${percent(found.error)}). A click switches it off.`;
+      `Relative change of predictions without a part, over ${count} test examples${source}. ` +
+      `Grey: smaller than the model's error (${percent(ranking.error)}). Click a part to switch it off.`;
     this.list();
   }
 
   list() {
-    if (!this.found) return;
+    if (!this.ranking) return;
     const { rankedKind } = this.store;
-    markChosen(this.buttons, rankedKind);
-    const rows = this.found.rows.filter(({ kind }) => rankedKind === "all" || kind === rankedKind).slice(0, MOST);
-    const most = Math.max(...rows.map(({ change }) => change), 1e-12);
-    element("ranking").replaceChildren(...rows.map((row) => this.item(row, most)));
+    markSelected(this.buttons, rankedKind);
+    const rows = this.ranking.rows.filter(({ kind }) => rankedKind === "all" || kind === rankedKind).slice(0, MAX_ROWS);
+    const largest = Math.max(...rows.map(({ change }) => change), 1e-12);
+    element("ranking").replaceChildren(...rows.map((row) => this.item(row, largest)));
   }
 
-  item(row, most) {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
-    button.type = "button";
-    button.disabled = !row.off;
-    if (!row.off) button.title = "The page switches off layers and modes; particles are switched off by gpo interpret.";
-    button.classList.toggle("small", row.change < this.found.error);
-    button.style.setProperty("--part", `${(100 * row.change) / most}%`);
+  item(row, largest) {
+    const [name, value] = [make("span", { textContent: row.name }), make("b", { textContent: percent(row.change) })];
+    const button = make("button", { type: "button", disabled: !row.off }, name, value);
+    if (!row.off) button.title = "The page can switch off layers and modes, not particles.";
+    button.classList.toggle("small", row.change < this.ranking.error);
+    button.style.setProperty("--part", `${(100 * row.change) / largest}%`);
     button.setAttribute("aria-pressed", String(Boolean(row.off) && this.isOff(row.off)));
-    const [name, value] = [document.createElement("span"), document.createElement("b")];
-    name.textContent = row.name;
-    value.textContent = percent(row.change);
-    button.append(name, value);
     button.addEventListener("click", () => this.toggle(row.off));
-    item.append(button);
-    return item;
+    return make("li", {}, button);
   }
 
   isOff({ modes = [], layers = [] }) {
@@ -127,10 +120,10 @@ export class RankingPanel {
   }
 }
 
-function isComputed(found) {
-  return found?.source === "computed here";
+function isComputed(ranking) {
+  return ranking?.source === "computed here";
 }
 
-function percent(part) {
-  return part >= 0.1 ? `${Math.round(100 * part)} %` : `${(100 * part).toPrecision(2)} %`;
+function percent(fraction) {
+  return fraction >= 0.1 ? `${Math.round(100 * fraction)} %` : `${(100 * fraction).toPrecision(2)} %`;
 }

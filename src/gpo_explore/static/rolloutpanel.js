@@ -1,22 +1,22 @@
-// Forecast, truth and error side by side, step by step, and the error beside that of references.
+// Forecast, truth and error of a rollout by step, and the errors of reference forecasts.
 
-import { isNothing, NOTHING, plain } from "./ablation.js";
-import { arrange, roomFor, settle } from "./arrange.js";
+import { ablationBody, isEmpty, NO_ABLATION } from "./ablation.js";
+import { applyLayout, arrange, maxHeight } from "./arrange.js";
 import { drawCoast } from "./coast.js";
-import { short, signedScale } from "./colours.js";
+import { format, signedScale } from "./colours.js";
 import { player } from "./controls.js";
 import { drawErrors, stepAt } from "./curve.js";
 import { legend } from "./legend.js";
 import { Picture, themeColour } from "./picture.js";
-import { complain } from "./problem.js";
+import { showError } from "./problem.js";
 import { labelOf, scaleFor } from "./shownfield.js";
 import { column, element } from "./store.js";
-import { Latest } from "./wire.js";
+import { LatestRequest } from "./requests.js";
 
-const QUIET = 250;
+const DEBOUNCE = 250;
 const STEPS = 20;
 const HEIGHT = 430;
-const CURVE = { least: 200, most: 330, legend: 30 };
+const CURVE = { minHeight: 200, maxHeight: 330, legend: 30 };
 
 export class RolloutPanel {
   constructor(store) {
@@ -28,10 +28,10 @@ export class RolloutPanel {
       document.querySelector(".forecasts").hidden = true;
       return;
     }
-    this.latest = { whole: new Latest("rollout"), ablated: new Latest("rollout") };
+    this.requests = { whole: new LatestRequest("rollout"), ablated: new LatestRequest("rollout") };
     this.pictures = ["forecast", "rollout-truth", "rollout-error"].map((id) => new Picture(element(id)));
     element("step").addEventListener("input", () => store.set({ step: Number(element("step").value) }));
-    element("curve").addEventListener("click", ({ offsetX }) => this.chooseStep(offsetX));
+    element("curve").addEventListener("click", ({ offsetX }) => this.selectStep(offsetX));
     player(element("play-rollout"), element("step"), 450);
     store.on(["example", "ablation"], () => this.loadSoon());
     store.on(["variable", "box", "theme", "step", "fitsColours", "isSmooth", "coast"], () => this.draw());
@@ -44,40 +44,39 @@ export class RolloutPanel {
     const { geometry } = this.store;
     if (!geometry) return;
     const width = element("rollout-pictures").clientWidth;
-    const arranged = arrange(3, geometry, { width, height: roomFor(geometry, HEIGHT) });
-    settle(this.pictures, arranged);
-    const tall = element("rollout-pictures").clientHeight - 2 * CURVE.legend;
-    element("curve").style.height = `${Math.min(CURVE.most, Math.max(CURVE.least, tall))}px`;
+    applyLayout(this.pictures, arrange(3, geometry, { width, height: maxHeight(geometry, HEIGHT) }));
+    const height = element("rollout-pictures").clientHeight - 2 * CURVE.legend;
+    element("curve").style.height = `${Math.min(CURVE.maxHeight, Math.max(CURVE.minHeight, height))}px`;
     this.draw();
   }
 
-  // Waits until nothing changes any more: a rollout is many predictions.
+  // Waits until the settings rest, because a rollout is many predictions.
   loadSoon() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.load(), QUIET);
+    this.timer = setTimeout(() => this.load(), DEBOUNCE);
   }
 
-  // Asks for the rollout of the whole model, and for the one without what is off.
+  // Loads the rollout of the full model, and of the ablated one.
   async load() {
-    if (!this.latest) return;
+    if (!this.requests) return;
     const { example, ablation } = this.store;
     try {
-      const ask = (latest, off) => latest.ask({ example, ablation: plain(off), steps: STEPS });
-      const whole = await ask(this.latest.whole, NOTHING);
-      const ablated = isNothing(ablation) ? null : await ask(this.latest.ablated, ablation);
-      if (!whole || (!ablated && !isNothing(ablation))) return;
+      const send = (request, parts) => request.send({ example, ablation: ablationBody(parts), steps: STEPS });
+      const whole = await send(this.requests.whole, NO_ABLATION);
+      const ablated = isEmpty(ablation) ? null : await send(this.requests.ablated, ablation);
+      if (!whole || (!ablated && !isEmpty(ablation))) return;
       Object.assign(this, { whole, rollout: ablated ?? whole, isAblated: Boolean(ablated) });
       const steps = whole.arrays.forecast.shape[0];
       element("step").max = steps;
       this.store.set({ rollout: this.rollout, step: Math.min(this.store.step, steps) });
       this.draw();
-      complain("rollout", null);
+      showError("rollout", null);
     } catch (error) {
-      complain("rollout", error);
+      showError("rollout", error);
     }
   }
 
-  chooseStep(px) {
+  selectStep(px) {
     if (!this.rollout) return;
     const count = this.rollout.metadata.errors.length;
     this.store.set({ step: stepAt(element("curve"), px, count) + 1 });
@@ -90,18 +89,18 @@ export class RolloutPanel {
     if (forecast.shape[1] !== geometry.numSites) return;
     const step = Math.min(this.store.step, forecast.shape[0]) - 1;
     const output = run.outputs[variable];
-    const guessed = column(forecast, variable, step);
+    const predicted = column(forecast, variable, step);
     const true_ = column(truth, variable, step);
-    const error = guessed.map((value, n) => value - true_[n]);
-    const scale = scaleFor(this.store, output, [true_]);
-    const all = [[guessed, scale], [true_, scale], [error, signedScale(error, geometry.known)]];
+    const error = predicted.map((value, n) => value - true_[n]);
+    const shared = scaleFor(this.store, output, [true_]);
+    const fields = [[predicted, shared], [true_, shared], [error, signedScale(error, geometry.active)]];
     const curves = [{ values: true_, colour: themeColour("faint"), dash: [6, 4] }];
     const over = (context, picture) => coast && drawCoast(context, picture, coast);
-    all.forEach(([values, how], n) =>
-      this.pictures[n].show({ geometry, box, values, scale: how, units: labelOf(output), isSmooth, curves: n ? [] : curves, over }),
+    fields.forEach(([values, scale], n) =>
+      this.pictures[n].show({ geometry, box, values, scale, units: labelOf(output), isSmooth, curves: n ? [] : curves, over }),
     );
     const { labels } = this.rollout.metadata;
-    const text = [`${step + 1} of ${labels.length}: ${labels[step]}`, geometry.sliceWords].filter(Boolean).join(", ");
+    const text = [`${step + 1} of ${labels.length}: ${labels[step]}`, geometry.sliceText].filter(Boolean).join(", ");
     element("step").value = step + 1;
     element("step-text").textContent = text;
     element("step").setAttribute("aria-valuetext", text);
@@ -113,22 +112,22 @@ export class RolloutPanel {
     const errorsOf = (errors) => errors.map(({ rms }) => rms[variable]);
     const { references, no_climatology: reason } = this.whole.metadata;
     const lines = [
-      { text: "the model", errors: errorsOf(this.whole.metadata.errors), colour: "curve", width: 2.4 },
+      { text: "model", errors: errorsOf(this.whole.metadata.errors), colour: "curve", width: 2.4 },
       ...Object.entries(references).map(([name, errors]) => ({
         text: name, errors: errorsOf(errors), colour: name, isReference: true, width: 1.6, dash: [6, 4], style: "dashed",
       })),
     ];
     if (this.isAblated) {
-      const ablated = { text: "without what is off", errors: errorsOf(this.rollout.metadata.errors), colour: "off" };
+      const ablated = { text: "ablated model", errors: errorsOf(this.rollout.metadata.errors), colour: "off" };
       lines.unshift(ablated);
-      lines[1].text = "the whole model";
+      lines[1].text = "full model";
     }
     drawErrors(element("curve"), lines, step);
     const units = output.units ? ` (${output.units})` : "";
     element("curve-caption").textContent = `RMS error of ${output.name} by step${units}`;
     legend("curve-legend", lines.map(({ text, colour, style }) => ({ text, colour: themeColour(colour), style })));
     element("curve-legend").title = reason ?? "";
-    const words = lines.map(({ text, errors }) => `${text} ${short(errors[step])}`).join(", ");
-    element("curve").setAttribute("aria-label", `RMS error at step ${step + 1}: ${words} ${output.units}`.trim());
+    const values = lines.map(({ text, errors }) => `${text} ${format(errors[step])}`).join(", ");
+    element("curve").setAttribute("aria-label", `RMS error at step ${step + 1}: ${values} ${output.units}`.trim());
   }
 }

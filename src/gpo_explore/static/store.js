@@ -1,4 +1,4 @@
-// What the page is set to; whoever depends on a setting is called once after it changed.
+// Settings of the page and answers of the server; listeners are called once after a change.
 
 export class Store {
   constructor(values) {
@@ -7,8 +7,8 @@ export class Store {
     this.changed = new Set();
   }
 
-  on(names, call) {
-    this.listeners.push({ names, call });
+  on(names, listener) {
+    this.listeners.push({ names, listener });
   }
 
   set(values) {
@@ -17,23 +17,23 @@ export class Store {
       this[name] = value;
       this.changed.add(name);
     }
-    if (this.changed.size && !this.isWaiting) {
-      this.isWaiting = true;
-      queueMicrotask(() => this.tell());
+    if (this.changed.size && !this.isScheduled) {
+      this.isScheduled = true;
+      queueMicrotask(() => this.notify());
     }
   }
 
-  tell() {
+  notify() {
     const changed = this.changed;
     this.changed = new Set();
-    this.isWaiting = false;
-    for (const { names, call } of this.listeners) {
-      if (names.some((name) => changed.has(name))) call();
+    this.isScheduled = false;
+    for (const { names, listener } of this.listeners) {
+      if (names.some((name) => changed.has(name))) listener();
     }
   }
 }
 
-// Returns one column of rows that lie one after the other.
+// Returns one column of a row-major array, from the matrix of index `start`.
 export function column({ data, shape }, number, start = 0) {
   const [rows, columns] = shape.slice(-2);
   const values = new (data instanceof Float64Array ? Float64Array : Float32Array)(rows);
@@ -43,3 +43,10 @@ export function column({ data, shape }, number, start = 0) {
 }
 
 export const element = (id) => document.getElementById(id);
+
+// Returns a new element with these properties and children.
+export function make(tag, properties = {}, ...children) {
+  const created = Object.assign(document.createElement(tag), properties);
+  created.append(...children);
+  return created;
+}

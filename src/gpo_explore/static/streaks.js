@@ -1,12 +1,12 @@
-// Thousands of short streaks that move with a field of vectors, as weather maps show wind.
+// Thousands of short streaks that move along a vector field, as on weather maps of wind.
 
 const TAIL = 14;
-const RECORD = 0.045;
-const AREA = 75;
-const [LEAST, MOST] = [150, 4200];
-const LIFE = [0.9, 2.6];
+const TIME_STEP = 0.045;
+const PIXELS_PER_STREAK = 75;
+const [MIN_STREAKS, MAX_STREAKS] = [150, 4200];
+const LIFETIME = [0.9, 2.6];
 
-// Random numbers that are the same on every visit.
+// Returns a generator of random numbers, the same on every visit.
 function generator(seed) {
   let state = seed >>> 0;
   return () => {
@@ -23,23 +23,23 @@ export class Streaks {
     this.count = 0;
   }
 
-  // Follows another field; streaks stay where they are unless the picture is another.
+  // Switches to another vector field; streaks keep their positions if the view is the same.
   follow(raster) {
     const isSame = this.raster && this.raster.key === raster.key && this.raster.geometry === raster.geometry;
     this.raster = raster;
     if (isSame && this.count) return;
-    const area = (raster.known.length / Math.max(1, raster.columns * raster.rows)) * raster.width * raster.height;
-    this.count = raster.known.length ? Math.round(Math.min(MOST, Math.max(LEAST, area / AREA))) : 0;
+    const area = (raster.valid.length / Math.max(1, raster.columns * raster.rows)) * raster.width * raster.height;
+    this.count = raster.valid.length ? Math.round(Math.min(MAX_STREAKS, Math.max(MIN_STREAKS, area / PIXELS_PER_STREAK))) : 0;
     [this.x, this.y, this.left] = [0, 0, 0].map(() => new Float32Array(this.count));
     [this.tailX, this.tailY] = [0, 0].map(() => new Float32Array(this.count * TAIL));
     [this.head, this.since] = [0, 0];
-    for (let n = 0; n < this.count; n++) this.sow(n, this.random() * LIFE[1]);
+    for (let n = 0; n < this.count; n++) this.seed(n, this.random() * LIFETIME[1]);
   }
 
-  // Puts a streak somewhere a motion is known; its tail begins there.
-  sow(n, left) {
-    const { known, columns, rows, width, height } = this.raster;
-    const cell = known[Math.floor(this.random() * known.length)];
+  // Places a streak at a random valid cell, with its tail.
+  seed(n, left) {
+    const { valid, columns, rows, width, height } = this.raster;
+    const cell = valid[Math.floor(this.random() * valid.length)];
     this.x[n] = (((cell % columns) + this.random()) / columns) * width;
     this.y[n] = ((Math.floor(cell / columns) + this.random()) / rows) * height;
     this.left[n] = left;
@@ -49,22 +49,22 @@ export class Streaks {
     }
   }
 
-  // Moves by some seconds; pace: steps of the model per second.
+  // Advances the streaks in time; pace: steps of the model per second.
   advance(seconds, pace) {
-    for (let rest = seconds; rest > 1e-6 && this.count; rest -= RECORD) {
-      const part = Math.min(rest, RECORD);
+    for (let rest = seconds; rest > 1e-6 && this.count; rest -= TIME_STEP) {
+      const part = Math.min(rest, TIME_STEP);
       this.move(part * pace, part);
       this.since += part;
-      if (this.since >= RECORD - 1e-6) this.record();
+      if (this.since >= TIME_STEP - 1e-6) this.record();
     }
   }
 
   move(steps, seconds) {
     const { raster } = this;
-    const { right, down, width, height, closes } = raster;
+    const { right, down, width, height, periodic } = raster;
     for (let n = 0; n < this.count; n++) {
       this.left[n] -= seconds;
-      // One that has ended stands until its tail has caught up.
+      // A streak that has ended waits until its tail has caught up.
       if (this.left[n] <= 0) continue;
       const cell = raster.cellAt(this.x[n], this.y[n]);
       if (cell < 0 || !Number.isFinite(right[cell]) || !Number.isFinite(down[cell])) {
@@ -73,8 +73,8 @@ export class Streaks {
       }
       let x = this.x[n] + steps * right[cell];
       let y = this.y[n] + steps * down[cell];
-      if (closes[0]) x = ((x % width) + width) % width;
-      if (closes[1]) y = ((y % height) + height) % height;
+      if (periodic[0]) x = ((x % width) + width) % width;
+      if (periodic[1]) y = ((y % height) + height) % height;
       this.x[n] = x;
       this.y[n] = y;
     }
@@ -85,18 +85,18 @@ export class Streaks {
     this.head = (this.head + 1) % TAIL;
     const start = this.head * this.count;
     for (let n = 0; n < this.count; n++) {
-      if (this.left[n] < -RECORD * TAIL) this.sow(n, LIFE[0] + this.random() * (LIFE[1] - LIFE[0]));
+      if (this.left[n] < -TIME_STEP * TAIL) this.seed(n, LIFETIME[0] + this.random() * (LIFETIME[1] - LIFETIME[0]));
       this.tailX[start + n] = this.x[n];
       this.tailY[start + n] = this.y[n];
     }
   }
 
-  // Lets tails grow without an animation.
-  settle(pace) {
-    this.advance(RECORD * TAIL, pace);
+  // Grows the tails without drawing.
+  warmUp(pace) {
+    this.advance(TIME_STEP * TAIL, pace);
   }
 
-  // Draws; the nearer to the head, the stronger.
+  // Draws the streaks, which fade towards their tails.
   draw(context, colour) {
     context.strokeStyle = colour;
     context.lineWidth = 1.15;
@@ -111,7 +111,7 @@ export class Streaks {
     context.lineCap = "butt";
   }
 
-  // Adds the pieces of one age to the path; what went around a periodic end is not drawn across.
+  // Adds the segments of one age to the path, except those that wrap around a periodic boundary.
   trace(context, age) {
     const { count, tailX, tailY, raster } = this;
     const older = ((this.head - age + TAIL) % TAIL) * count;

@@ -1,10 +1,10 @@
-// Light or dark, before anything is drawn: as the system says, until the button says otherwise.
+// Light or dark theme, set before anything is drawn: that of the system, or the user's choice.
 
 (() => {
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
 
-  // What the button said, also where the browser keeps nothing.
+  // The user's choice; the browser may deny access to its storage.
   let chosen = null;
   try {
     chosen = localStorage.getItem("gpo-theme");

@@ -1,135 +1,135 @@
-// How typical the example is: where its error stands among those of all test examples.
+// The rank of the example's error among those of all test examples.
 
-import { short, ticks, withUnits } from "./colours.js";
-import { LongAsk } from "./longask.js";
-import { fitted, themeColour } from "./picture.js";
-import { complain } from "./problem.js";
+import { format, ticks, withUnits } from "./colours.js";
+import { LongRequest } from "./longrequest.js";
+import { prepareCanvas, themeColour } from "./picture.js";
+import { showError } from "./problem.js";
 import { element } from "./store.js";
 
-const ROOM = { left: 34, right: 10, top: 8, bottom: 32 };
-const BINS = 24;
-const PLACES = ["easiest", "middle", "hardest"];
-const MOST_SECONDS = 20;
-const WORDS = [[10, "among the easiest"], [35, "easier than most"], [65, "a typical one"], [90, "harder than most"], [101, "among the hardest"]];
+const MARGIN = { left: 34, right: 10, top: 8, bottom: 32 };
+const NUM_BINS = 24;
+const RANKS = ["easiest", "middle", "hardest"];
+const MAX_SECONDS = 20;
+const DESCRIPTIONS = [[10, "among the easiest"], [35, "easier than most"], [65, "typical"], [90, "harder than most"], [101, "among the hardest"]];
 
 export class TypicalPanel {
   constructor(store) {
     this.store = store;
-    this.long = new LongAsk("typical", ({ done, of }) => this.say(`${done} of ${of} test examples…`, true));
-    element("typical-compute").addEventListener("click", () => (this.long.isBusy ? this.stop() : this.load()));
-    for (const id of PLACES) {
-      element(`typical-${id}`).addEventListener("click", () => this.go(id));
+    this.request = new LongRequest("typical", ({ done, total }) => this.setStatus(`${done} of ${total} test examples…`, true));
+    element("typical-compute").addEventListener("click", () => (this.request.isBusy ? this.stop() : this.load()));
+    for (const id of RANKS) {
+      element(`typical-${id}`).addEventListener("click", () => this.select(id));
     }
     store.on(["frames", "example", "variable", "theme"], () => this.draw());
     new ResizeObserver(() => this.draw()).observe(element("typical"));
   }
 
-  // Starts by itself where it takes but seconds; else a button does.
+  // Starts automatically if it takes a few seconds; else the user starts it.
   begin() {
     const { prediction, run } = this.store;
     const seconds = (prediction?.metadata.seconds ?? 0) * Math.min(256, run.examples.length);
-    if (seconds <= MOST_SECONDS) return this.load();
+    if (seconds <= MAX_SECONDS) return this.load();
     const text = seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
-    this.say(`Predicting all test examples takes about ${text}.`);
+    this.setStatus(`Predicting all test examples takes about ${text}.`);
     return null;
   }
 
   stop() {
-    this.long.stop();
-    this.say("Stopped.");
+    this.request.stop();
+    this.setStatus("Stopped.");
   }
 
-  say(text, isBusy = false) {
+  setStatus(text, isBusy = false) {
     element("typical-seen").textContent = text;
     const button = element("typical-compute");
-    button.hidden = Boolean(this.found);
-    for (const id of PLACES) element(`typical-${id}`).hidden = !this.found;
+    button.hidden = Boolean(this.answer);
+    for (const id of RANKS) element(`typical-${id}`).hidden = !this.answer;
     button.textContent = isBusy ? "Stop" : "Compute";
   }
 
   async load() {
-    this.say("Errors of the test examples are on the way…", true);
+    this.setStatus("Computing the errors of the test examples…", true);
     try {
-      const found = await this.long.ask({});
-      if (!found) return;
-      this.found = found;
-      this.say("");
+      const answer = await this.request.send({});
+      if (!answer) return;
+      this.answer = answer;
+      this.setStatus("");
       this.draw();
-      complain("typical", null);
+      showError("typical", null);
     } catch (error) {
-      this.say("");
-      complain("typical", error);
+      this.setStatus("");
+      showError("typical", error);
     }
   }
 
-  // Returns the errors of the chosen variable in all examples, of the model or another forecast.
+  // Returns the errors of one forecast in all examples, for the selected variable.
   errors(name) {
-    const { data, shape } = this.found.arrays[name];
+    const { data, shape } = this.answer.arrays[name];
     return Array.from({ length: shape[0] }, (_, n) => data[n * shape[1] + this.store.variable]);
   }
 
-  // Goes to the example with the smallest, the middle or the largest error.
-  go(which) {
-    if (!this.found) return;
-    const numbers = this.found.arrays.numbers.data;
+  // Selects the example with the smallest, the median or the largest error.
+  select(rank) {
+    if (!this.answer) return;
+    const numbers = this.answer.arrays.numbers.data;
     const errors = this.errors("model");
     const order = Array.from(errors.keys()).filter((n) => Number.isFinite(errors[n])).sort((a, b) => errors[a] - errors[b]);
-    const place = { easiest: 0, middle: (order.length - 1) >> 1, hardest: order.length - 1 }[which];
-    if (order.length) this.store.set({ example: numbers[order[place]] });
+    const index = { easiest: 0, middle: (order.length - 1) >> 1, hardest: order.length - 1 }[rank];
+    if (order.length) this.store.set({ example: numbers[order[index]] });
   }
 
   draw() {
     const { frames, variable, run } = this.store;
-    if (!this.found || !frames) return;
+    if (!this.answer || !frames) return;
     const errors = this.errors("model").filter(Number.isFinite);
-    const here = frames.metadata.errors.rms[variable];
-    if (here === null || !errors.length) return;
+    const own = frames.metadata.errors.rms[variable];
+    if (own === null || !errors.length) return;
     const { units } = run.outputs[variable];
-    const { rank, text } = standing(errors, here);
-    const [, word] = WORDS.find(([end]) => rank < end);
-    const whole = this.found.metadata.num_examples;
-    const some = errors.length < whole ? ` (of ${errors.length} among ${whole}, evenly chosen)` : "";
+    const { rank, text } = rankOf(errors, own);
+    const [, description] = DESCRIPTIONS.find(([end]) => rank < end);
+    const total = this.answer.metadata.num_examples;
+    const sampled = errors.length < total ? ` (of ${errors.length} out of ${total}, evenly spaced)` : "";
     element("typical-seen").textContent = errors.length < 2
-      ? `RMS error ${withUnits(here, units)}: the only test example.`
-      : `RMS error ${withUnits(here, units)}: larger than in ${text}${some}, ${word}.`;
-    element("typical-beside").textContent = [this.still(units), this.second(units)].filter(Boolean).join(" ");
-    drawBars(element("typical"), errors, here, units);
-    element("typical").setAttribute("aria-label", `Errors of ${errors.length} test examples from ${short(Math.min(...errors))} to ${withUnits(Math.max(...errors), units)}; this one ${short(here)}`);
+      ? `RMS error ${withUnits(own, units)}: the only test example.`
+      : `RMS error ${withUnits(own, units)}: larger than in ${text}${sampled}, ${description}.`;
+    element("typical-beside").textContent = [this.describePersistence(units), this.describeOther(units)].filter(Boolean).join(" ");
+    drawBars(element("typical"), errors, own, units);
+    element("typical").setAttribute("aria-label", `Errors of ${errors.length} test examples from ${format(Math.min(...errors))} to ${withUnits(Math.max(...errors), units)}; this one ${format(own)}`);
   }
 
-  // Persistence is the control: it tells whether the field changes more than usual.
-  still(units) {
-    if (!this.found.arrays.persistence) return "";
+  // The error of persistence shows whether the field changes more than usual.
+  describePersistence(units) {
+    if (!this.answer.arrays.persistence) return "";
     const all = this.errors("persistence");
-    const here = all[this.place];
-    if (!Number.isFinite(here)) return "";
-    if (all.length < 2) return `Persistence errs by ${withUnits(here, units)}.`;
-    const { rank, text } = standing(all.filter(Number.isFinite), here);
-    const change = rank < 35 ? "little changes here" : rank > 65 ? "much changes here" : "as much changes as usual";
-    return `Persistence errs by ${withUnits(here, units)}, more than in ${text}: ${change}.`;
+    const own = all[this.index];
+    if (!Number.isFinite(own)) return "";
+    if (all.length < 2) return `Error of persistence: ${withUnits(own, units)}.`;
+    const { rank, text } = rankOf(all.filter(Number.isFinite), own);
+    const change = rank < 35 ? "changes less than usual" : rank > 65 ? "changes more than usual" : "changes as much as usual";
+    return `Error of persistence: ${withUnits(own, units)}, larger than in ${text}: the field ${change}.`;
   }
 
-  second(units) {
+  describeOther(units) {
     const { compared } = this.store.run;
-    if (!this.found.arrays.other) return "";
-    const [ours, theirs] = [this.errors("model"), this.errors("other")];
-    const both = ours.map((_, n) => n).filter((n) => Number.isFinite(ours[n]) && Number.isFinite(theirs[n]));
-    const wins = both.filter((n) => theirs[n] < ours[n]).length;
+    if (!this.answer.arrays.other) return "";
+    const [first, second] = [this.errors("model"), this.errors("other")];
+    const both = first.map((_, n) => n).filter((n) => Number.isFinite(first[n]) && Number.isFinite(second[n]));
+    const wins = both.filter((n) => second[n] < first[n]).length;
     const mean = (values) => both.reduce((sum, n) => sum + values[n], 0) / Math.max(1, both.length);
-    return `${compared.name} errs less in ${wins} of ${both.length} examples that both test; ` +
-      `mean ${short(mean(theirs))} against ${withUnits(mean(ours), units)}.`;
+    return `The error of ${compared.name} is smaller in ${wins} of the ${both.length} common test examples ` +
+      `(mean ${format(mean(second))}, compared with ${withUnits(mean(first), units)}).`;
   }
 
-  // Where the example stands among those that were scored; -1 where it was left out.
-  get place() {
-    return this.found.arrays.numbers.data.indexOf(this.store.example);
+  // The index of the example among the scored ones; -1 if it was not scored.
+  get index() {
+    return this.answer.arrays.numbers.data.indexOf(this.store.example);
   }
 }
 
-// Returns {rank, text}: how many of a hundred other values are smaller; few are counted in words.
-export function standing(values, value) {
+// Returns {rank, text}: the percentage of the other values that are smaller, and a text of it.
+export function rankOf(values, value) {
   const others = Math.max(1, values.length - 1);
-  // Numbers that travelled differ by rounding.
+  // The value may differ from its copy among the values by rounding.
   const below = Math.min(others, values.filter((other) => other < value - 1e-5 * Math.abs(value)).length);
   const rank = (100 * below) / others;
   if (below === 0) return { rank, text: "no other test example" };
@@ -137,38 +137,38 @@ export function standing(values, value) {
   return { rank, text: others < 20 ? `${below} of ${others} other test examples` : `${Math.round(rank)} % of the other test examples` };
 }
 
-function drawBars(canvas, errors, here, units) {
+function drawBars(canvas, errors, own, units) {
   if (!canvas.clientWidth) return;
-  const { context, width, height } = fitted(canvas);
-  const high = Math.max(...errors, here) * 1.03 || 1;
-  const counts = new Array(BINS).fill(0);
-  for (const error of errors) counts[Math.min(BINS - 1, Math.floor((error / high) * BINS))]++;
-  const most = Math.max(...counts);
-  const inner = { width: width - ROOM.left - ROOM.right, height: height - ROOM.top - ROOM.bottom };
-  const x = (error) => ROOM.left + (error / high) * inner.width;
-  const y = (count) => ROOM.top + inner.height * (1 - count / most);
+  const { context, width, height } = prepareCanvas(canvas);
+  const high = Math.max(...errors, own) * 1.03 || 1;
+  const counts = new Array(NUM_BINS).fill(0);
+  for (const error of errors) counts[Math.min(NUM_BINS - 1, Math.floor((error / high) * NUM_BINS))]++;
+  const largest = Math.max(...counts);
+  const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+  const x = (error) => MARGIN.left + (error / high) * inner.width;
+  const y = (count) => MARGIN.top + inner.height * (1 - count / largest);
   context.fillStyle = themeColour("line");
   counts.forEach((count, n) => {
-    if (count) context.fillRect(x((n * high) / BINS) + 0.5, y(count), inner.width / BINS - 1, ROOM.top + inner.height - y(count));
+    if (count) context.fillRect(x((n * high) / NUM_BINS) + 0.5, y(count), inner.width / NUM_BINS - 1, MARGIN.top + inner.height - y(count));
   });
   context.strokeStyle = themeColour("edge");
-  context.strokeRect(ROOM.left - 0.5, ROOM.top + inner.height + 0.5, inner.width, 0);
+  context.strokeRect(MARGIN.left - 0.5, MARGIN.top + inner.height + 0.5, inner.width, 0);
   context.fillStyle = themeColour("text");
   context.textAlign = "center";
   context.textBaseline = "top";
-  for (const at of ticks(0, high, inner.width / 70)) context.fillText(short(at), x(at), ROOM.top + inner.height + 5);
-  context.fillText(`RMS error${units ? ` (${units})` : ""}`, ROOM.left + inner.width / 2, height - 14);
+  for (const at of ticks(0, high, inner.width / 70)) context.fillText(format(at), x(at), MARGIN.top + inner.height + 5);
+  context.fillText(`RMS error${units ? ` (${units})` : ""}`, MARGIN.left + inner.width / 2, height - 14);
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const at of ticks(0, most, 3).filter(Number.isInteger)) context.fillText(at, ROOM.left - 6, y(at));
+  for (const at of ticks(0, largest, 3).filter(Number.isInteger)) context.fillText(at, MARGIN.left - 6, y(at));
   context.strokeStyle = context.fillStyle = themeColour("off");
   context.lineWidth = 2;
   context.beginPath();
-  context.moveTo(x(here), ROOM.top);
-  context.lineTo(x(here), ROOM.top + inner.height);
+  context.moveTo(x(own), MARGIN.top);
+  context.lineTo(x(own), MARGIN.top + inner.height);
   context.stroke();
   context.lineWidth = 1;
   context.textBaseline = "top";
-  context.textAlign = x(here) > width / 2 ? "right" : "left";
-  context.fillText("this one", x(here) + (x(here) > width / 2 ? -6 : 6), ROOM.top);
+  context.textAlign = x(own) > width / 2 ? "right" : "left";
+  context.fillText("this example", x(own) + (x(own) > width / 2 ? -6 : 6), MARGIN.top);
 }

@@ -1,13 +1,13 @@
-// A line in time: place across, time upwards, the forecast as colours, and the ways of points on it.
+// A space-time diagram of a one-dimensional field: the forecast as colours, and the paths of tracers.
 
 import { drawColourBar, line } from "./colourbar.js";
-import { painter, short, ticks } from "./colours.js";
-import { fitted, imageWord, themeColour } from "./picture.js";
+import { format, painter, ticks } from "./colours.js";
+import { packedColour, prepareCanvas, themeColour } from "./picture.js";
 import { labelOf, scaleFor } from "./shownfield.js";
 import { column } from "./store.js";
 
-const ROOM = { left: 64, right: 84, top: 10, bottom: 38 };
-const STARTS = 28;
+const MARGIN = { left: 64, right: 84, top: 10, bottom: 38 };
+const NUM_TRACERS = 28;
 
 export class XtDiagram {
   constructor(canvas, geometry) {
@@ -16,11 +16,11 @@ export class XtDiagram {
     new ResizeObserver(() => this.redraw()).observe(canvas);
   }
 
-  // Returns points from which ways start, evenly along the line.
+  // Returns the start points of the tracers, evenly spaced.
   starts() {
     const { geometry } = this;
     const [low, high] = [geometry.lower[0], geometry.upper[0]];
-    return Array.from({ length: STARTS }, (_, n) => [low + ((n + 0.5) / STARTS) * (high - low)]);
+    return Array.from({ length: NUM_TRACERS }, (_, n) => [low + ((n + 0.5) / NUM_TRACERS) * (high - low)]);
   }
 
   show(store, tracers) {
@@ -30,26 +30,26 @@ export class XtDiagram {
     this.redraw();
   }
 
-  // Returns the field frame by frame: what was given, then the forecasts.
+  // Returns the frames of the field: the last input, then the forecasts.
   rows() {
     const { frames, rollout, variable } = this.store;
-    const given = frames.arrays.given;
-    const first = column(given, variable, given.shape[0] - 1);
+    const inputs = frames.arrays.given;
+    const first = column(inputs, variable, inputs.shape[0] - 1);
     const count = rollout?.arrays.forecast.shape[0] ?? 0;
     return [first, ...Array.from({ length: count }, (_, n) => column(rollout.arrays.forecast, variable, n))];
   }
 
   redraw() {
     if (!this.store || !this.canvas.clientWidth) return;
-    const { context, width, height } = fitted(this.canvas);
-    const frame = { x: ROOM.left, y: ROOM.top, width: width - ROOM.left - ROOM.right, height: height - ROOM.top - ROOM.bottom };
+    const { context, width, height } = prepareCanvas(this.canvas);
+    const frame = { x: MARGIN.left, y: MARGIN.top, width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
     const rows = this.rows();
     const output = this.store.run.outputs[this.store.variable];
     const scale = scaleFor(this.store, output, rows);
     this.drawField(context, frame, rows, scale);
     this.drawAxes(context, frame, rows.length);
     drawColourBar(context, scale, labelOf(output), { x: frame.x + frame.width + 10, y: frame.y + 18, width: 12, height: frame.height - 22 });
-    if (this.tracers) this.drawWays(context, frame, rows.length);
+    if (this.tracers) this.drawPaths(context, frame, rows.length);
   }
 
   drawField(context, frame, rows, scale) {
@@ -57,11 +57,11 @@ export class XtDiagram {
     const sites = this.geometry.raster({ left: this.geometry.lower[0], right: this.geometry.upper[0], bottom: 0, top: 1 }, columns, 1);
     const image = new ImageData(columns, lines);
     const pixels = new Uint32Array(image.data.buffer);
-    const [colourOf, unknown] = [painter(scale), imageWord(themeColour("unknown"))];
+    const [colourOf, missing] = [painter(scale), packedColour(themeColour("unknown"))];
     rows.forEach((values, n) => {
       for (let k = 0; k < columns; k++) {
         const value = values[sites[k]];
-        pixels[(lines - 1 - n) * columns + k] = Number.isFinite(value) ? colourOf(value) : unknown;
+        pixels[(lines - 1 - n) * columns + k] = Number.isFinite(value) ? colourOf(value) : missing;
       }
     });
     const buffer = new OffscreenCanvas(columns, lines);
@@ -83,24 +83,24 @@ export class XtDiagram {
     for (const at of ticks(low, high, frame.width / 80)) {
       const x = frame.x + ((at - low) / (high - low)) * frame.width;
       line(context, x, bottom, x, bottom + 4);
-      context.fillText(short(at), x, bottom + 6);
+      context.fillText(format(at), x, bottom + 6);
     }
     context.fillText(geometry.label(0), frame.x + frame.width / 2, bottom + 20);
     context.textAlign = "right";
     context.textBaseline = "middle";
     const labels = this.tracers?.metadata.labels ?? [];
-    const every = Math.max(1, Math.ceil(count / 10));
-    for (let n = 0; n < count; n += every) {
+    const stride = Math.max(1, Math.ceil(count / 10));
+    for (let n = 0; n < count; n += stride) {
       context.fillText(labels[n] ?? `step ${n}`, frame.x - 7, this.y(frame, n, count));
     }
   }
 
-  // The middle of the row of a frame.
+  // Returns the center of the row of a frame.
   y(frame, time, count) {
     return frame.y + frame.height * (1 - (time + 0.5) / count);
   }
 
-  drawWays(context, frame, count) {
+  drawPaths(context, frame, count) {
     const { geometry } = this;
     const [low, high] = [geometry.lower[0], geometry.upper[0]];
     const period = geometry.periodOf(0);

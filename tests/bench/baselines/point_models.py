@@ -64,7 +64,7 @@ def softmax(numbers):
     return torch.stack(exponentials) / sum(exponentials)
 
 
-def all_counted(values):
+def all_active(values):
     return torch.ones(values.shape[:2], dtype=torch.bool)
 
 

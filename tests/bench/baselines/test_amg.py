@@ -6,7 +6,7 @@ import torch
 
 from gpo import Domain
 from gpo.model.problem import Problem
-from gpo_bench.baselines.amg import AMG, AMGConfig, Multigraph, PhysicsAttention, Residuals
+from gpo_bench.baselines.amg import AMG, AMGConfig, Multigraph, PhysicsAttention, ResidualUpdate
 from gpo_bench.baselines.graphs import interpolate
 from tests.conftest import random_points
 
@@ -50,28 +50,28 @@ def test_physics_attention_is_that_of_a_plain_loop():
     layer = PhysicsAttention(4, 2, 3).double()
     torch.nn.init.uniform_(layer.temperature, 0.3, 0.9)
     values = torch.randn(2, 7, 4, dtype=torch.float64)
-    is_counted = torch.rand(2, 7) > 0.4
-    is_counted[:, 0] = True
-    result = layer(values, is_counted)
-    for points, counted, found in zip(values, is_counted, result, strict=True):
+    is_active = torch.rand(2, 7) > 0.4
+    is_active[:, 0] = True
+    result = layer(values, is_active)
+    for points, active, output in zip(values, is_active, result, strict=True):
         heads = []
         for head in range(2):
             rows = slice(4 * head, 4 * head + 4)
             features = points @ layer.features.weight[rows].T + layer.features.bias[rows]
             logits = layer.assign(features) / layer.temperature[head]
-            shares = torch.softmax(logits, dim=-1)
+            memberships = torch.softmax(logits, dim=-1)
             measured = points @ layer.measure.weight[rows].T + layer.measure.bias[rows]
             tokens = torch.stack(
                 [
-                    sum(shares[n, m] * measured[n] for n in range(7) if counted[n])
-                    / (sum(shares[n, m] for n in range(7) if counted[n]) + 1e-5)
+                    sum(memberships[n, m] * measured[n] for n in range(7) if active[n])
+                    / (sum(memberships[n, m] for n in range(7) if active[n]) + 1e-5)
                     for m in range(3)
                 ]
             )
             query, key, value = layer.query(tokens), layer.key(tokens), layer.value(tokens)
             coupled = torch.softmax(query @ key.T / math.sqrt(4), dim=-1) @ value
-            heads.append(shares @ coupled)
-        torch.testing.assert_close(found, layer.out(torch.cat(heads, dim=-1)))
+            heads.append(memberships @ coupled)
+        torch.testing.assert_close(output, layer.out(torch.cat(heads, dim=-1)))
 
 
 def test_the_assignment_starts_orthogonal_and_the_temperature_at_one_half():
@@ -80,12 +80,12 @@ def test_the_assignment_starts_orthogonal_and_the_temperature_at_one_half():
     assert layer.temperature.eq(0.5).all()
 
 
-def test_batch_statistics_are_those_of_counted_points():
-    layer = Residuals(4, has_batch_norm=True).double()
+def test_batch_statistics_are_those_of_active_points():
+    layer = ResidualUpdate(4, has_batch_norm=True).double()
     values, update = torch.randn(2, 3, 5, 4, dtype=torch.float64)
-    is_counted = torch.rand(3, 5) > 0.4
-    result = layer(values, update, is_counted)[is_counted]
-    normed = layer.first_norm((values + update)[is_counted])
+    is_active = torch.rand(3, 5) > 0.4
+    result = layer(values, update, is_active)[is_active]
+    normed = layer.first_norm((values + update)[is_active])
     hidden = torch.relu(layer.first(normed))
     mean, variance = hidden.mean(0), hidden.var(0, correction=0)
     hidden = (hidden - mean) / (variance + 1e-5).sqrt()
@@ -95,17 +95,17 @@ def test_batch_statistics_are_those_of_counted_points():
     torch.testing.assert_close(layer.batch_norm.running_mean, 0.1 * mean)
 
 
-def test_the_local_graph_holds_what_the_sample_describes_worst():
+def test_the_local_graph_has_the_points_of_the_largest_interpolation_error():
     values, coords = sample(points=40)
-    is_counted = torch.rand(2, 40) > 0.2
+    is_active = torch.rand(2, 40) > 0.2
     config = AMGConfig(num_local_nodes=10)
-    (multigraph,) = Multigraph.draw(config, coords, is_counted, 1, is_random=True)
+    (multigraph,) = Multigraph.draw(config, coords, is_active, 1, is_random=True)
     graph = multigraph.local_graph(values)
-    told = interpolate(values, coords, multigraph.local_sample, multigraph.is_sampled)
+    interpolated = interpolate(values, coords, multigraph.local_sample, multigraph.is_sampled)
     for index in range(2):
         score = {
-            point: (values[index, point] - told[index, point]).abs().sum().item()
-            for point in is_counted[index].nonzero().flatten().tolist()
+            point: (values[index, point] - interpolated[index, point]).abs().sum().item()
+            for point in is_active[index].nonzero().flatten().tolist()
         }
         worst = sorted(score, key=score.__getitem__, reverse=True)[:10]
         assert graph.nodes[index].tolist() == sorted(worst)
@@ -115,42 +115,45 @@ def test_the_local_graph_holds_what_the_sample_describes_worst():
 @pytest.mark.parametrize("kind", ["local", "global"])
 def test_features_are_alike_when_they_point_the_same_way(kind):
     values, coords = sample(points=40)
-    is_counted = torch.rand(2, 40) > 0.2
+    is_active = torch.rand(2, 40) > 0.2
     config = AMGConfig(num_local_nodes=20, local_metric="cosine")
-    (multigraph,) = Multigraph.draw(config, coords, is_counted, 1, is_random=True)
+    (multigraph,) = Multigraph.draw(config, coords, is_active, 1, is_random=True)
     graph = getattr(multigraph, f"{kind}_graph")(values)
     count = {"local": 6, "global": 4}[kind]
     for index in range(2):
-        members = {"local": graph.nodes[index], "global": multigraph.global_sample[index]}[kind]
-        is_member = {"local": is_counted[index, members], "global": multigraph.is_sampled[index]}
-        members = members[is_member[kind]]
+        candidates = {"local": graph.nodes[index], "global": multigraph.global_sample[index]}[kind]
+        is_candidate = {
+            "local": is_active[index, candidates],
+            "global": multigraph.is_sampled[index],
+        }
+        candidates = candidates[is_candidate[kind]]
         unit = torch.nn.functional.normalize(values[index], dim=-1)
-        for node in members.tolist():
+        for node in candidates.tolist():
             slot = graph.nodes[index].tolist().index(node)
-            heard = graph.nodes[index, graph.senders[index, slot][graph.is_edge[index, slot]]]
-            others = [other for other in members.tolist() if other != node]
+            senders = graph.nodes[index, graph.senders[index, slot][graph.is_edge[index, slot]]]
+            others = [other for other in candidates.tolist() if other != node]
             others.sort(key=lambda other: (unit[node] @ unit[other]).item(), reverse=True)
-            assert heard.tolist() == [node, *others[:count]]
+            assert senders.tolist() == [node, *others[:count]]
 
 
-def test_samples_are_a_quarter_of_the_counted_points_and_independent():
+def test_samples_are_a_quarter_of_the_active_points_and_independent():
     _, coords = sample(points=41)
-    is_counted = torch.ones(2, 41, dtype=torch.bool)
-    is_counted[1, 20:] = False
-    draws = Multigraph.draw(AMGConfig(), coords, is_counted, 3, is_random=True)
+    is_active = torch.ones(2, 41, dtype=torch.bool)
+    is_active[1, 20:] = False
+    draws = Multigraph.draw(AMGConfig(), coords, is_active, 3, is_random=True)
     assert draws[0].is_sampled.sum(1).tolist() == [11, 5]
     starts = {draw.local_sample[0, 0].item() for draw in draws}
     starts |= {draw.global_sample[0, 0].item() for draw in draws}
     assert len(starts) > 1
-    draws = Multigraph.draw(AMGConfig(), coords, is_counted, 3, is_random=False)
+    draws = Multigraph.draw(AMGConfig(), coords, is_active, 3, is_random=False)
     assert all(torch.equal(draw.global_sample, draws[0].local_sample) for draw in draws)
 
 
 def test_a_block_is_the_straight_line_of_its_specification():
     model = small_amg(num_blocks=1).eval()
     values, coords = sample()
-    counted = torch.ones(2, 30, dtype=torch.bool)
-    (graphs,) = Multigraph.draw(model.config, coords, counted, 1, is_random=False)
+    active = torch.ones(2, 30, dtype=torch.bool)
+    (graphs,) = Multigraph.draw(model.config, coords, active, 1, is_random=False)
     lifted = model.lift(torch.cat([values, coords], dim=-1))
     (block,) = model.blocks
 
@@ -161,7 +164,7 @@ def test_a_block_is_the_straight_line_of_its_specification():
             hidden = hidden / math.sqrt(1 + 1e-5)
         return after.second_norm(x + after.rest(hidden))
 
-    x = settle(block.after_physics, lifted, block.physics(lifted, counted))
+    x = settle(block.after_physics, lifted, block.physics(lifted, active))
     x = settle(block.after_near, x, block.near(x, graphs.local_graph(x)))
     x = settle(block.after_alike, x, block.alike(x, graphs.global_graph(x)))
     last = block.mix(block.norm(x + lifted))
@@ -192,8 +195,8 @@ def test_padding_changes_nothing(graphs, is_training, is_grid):
             torch.cat([places, coords], 1),
             weights=torch.cat([torch.zeros(2, num_padded), weights], 1),
         )[:, num_padded:]
-        is_counted = weights > 0
-        torch.testing.assert_close(result[is_counted], expected[is_counted], rtol=1e-9, atol=1e-11)
+        is_active = weights > 0
+        torch.testing.assert_close(result[is_active], expected[is_active], rtol=1e-9, atol=1e-11)
         for name, part in model.state_dict().items():
             torch.testing.assert_close(part, expected_state[name], rtol=1e-9, atol=1e-11)
 

@@ -93,17 +93,16 @@ def test_the_network_is_the_straight_line_of_its_specification():
 def test_other_sizes_are_padded_with_zeros_and_cropped():
     model = small_cno((6, 9)).eval()
     values = torch.randn(1, 54, 1, dtype=torch.float64)
-    seen = []
-    model.lift.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    answers = []
-    model.project.register_forward_hook(lambda _, inputs, output: answers.append(output))
+    inputs, outputs = [], []
+    model.lift.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+    model.project.register_forward_hook(lambda _, arguments, output: outputs.append(output))
     result = model(values, SQUARE.grid(6, 9)[0].double())
-    assert seen[0].shape == (1, 3, 8, 12)
-    assert torch.equal(seen[0][:, :1], pad(values.view(1, 1, 6, 9), (0, 3, 0, 2)))
-    assert seen[0][:, 1:, 6:].eq(0).all()
-    assert seen[0][:, 1, 5, :9].eq(1).all()
-    assert seen[0][:, 2, :6, 8].eq(1).all()
-    assert torch.equal(result, from_grid(answers[0][..., :6, :9]))
+    assert inputs[0].shape == (1, 3, 8, 12)
+    assert torch.equal(inputs[0][:, :1], pad(values.view(1, 1, 6, 9), (0, 3, 0, 2)))
+    assert inputs[0][:, 1:, 6:].eq(0).all()
+    assert inputs[0][:, 1, 5, :9].eq(1).all()
+    assert inputs[0][:, 2, :6, 8].eq(1).all()
+    assert torch.equal(result, from_grid(outputs[0][..., :6, :9]))
 
 
 def test_masked_sites_are_zeros():

@@ -132,7 +132,8 @@ def test_mixed_precision_is_close_to_single():
 
 
 @pytest.mark.parametrize(
-    ("grid", "reason"), [((), "needs a grid"), ((1, 8), "needs two sites along every axis")]
+    ("grid", "reason"),
+    [((), "needs a grid"), ((1, 8), "needs at least two sites along every axis")],
 )
 def test_geometries_without_a_spectrum_are_refused(grid, reason):
     with pytest.raises(UnsupportedGeometryError, match=reason):

@@ -215,8 +215,8 @@ def test_a_mesh_is_a_fourier_network_on_its_indices():
     ).double()
     plain.load_state_dict(mesh.state_dict())
     values, coords = random_field(2, 54)
-    seen = torch.cat([values, domain.to_unit(coords)], -1)
-    torch.testing.assert_close(mesh(values, coords), plain(seen, coords), rtol=0, atol=0)
+    inputs = torch.cat([values, domain.to_unit(coords)], -1)
+    torch.testing.assert_close(mesh(values, coords), plain(inputs, coords), rtol=0, atol=0)
 
 
 def test_masked_sites_of_a_mesh_are_seen_as_zeros():

@@ -5,32 +5,32 @@ from gpo_bench.baselines import graphs
 from gpo_bench.baselines.graphs import (
     Graph,
     GraphAttention,
-    by_cosine,
-    by_position,
+    cosine_similarity,
     farthest_points,
     fixed_start,
     interpolate,
     nearest,
     neighbour_graph,
+    position_similarity,
     random_start,
 )
 
 
 def cloud(batch=3, points=20, dim=2):
     coords = torch.rand(batch, points, dim, dtype=torch.float64)
-    is_counted = torch.rand(batch, points) > 0.3
-    is_counted[:, 4] = True
-    return coords, is_counted
+    is_active = torch.rand(batch, points) > 0.3
+    is_active[:, 4] = True
+    return coords, is_active
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_farthest_points_are_those_of_a_plain_loop(dim):
-    coords, is_counted = cloud(dim=dim)
-    found = farthest_points(coords, is_counted, torch.full((3,), 4), 6)
-    for places, counted, indices in zip(coords, is_counted, found.tolist(), strict=True):
+    coords, is_active = cloud(dim=dim)
+    index = farthest_points(coords, is_active, torch.full((3,), 4), 6)
+    for places, active, indices in zip(coords, is_active, index.tolist(), strict=True):
         expected = [4]
         while len(expected) < 6:
-            others = [i for i in range(20) if counted[i] and i not in expected]
+            others = [i for i in range(20) if active[i] and i not in expected]
             expected.append(
                 max(others, key=lambda i: min((places[i] - places[j]).norm() for j in expected))
             )
@@ -38,50 +38,50 @@ def test_farthest_points_are_those_of_a_plain_loop(dim):
 
 
 def test_farthest_points_name_every_point_once_and_masked_ones_last():
-    coords, is_counted = cloud()
+    coords, is_active = cloud()
     coords[:, 5:9] = coords[:, 4:5]
-    found = farthest_points(coords, is_counted, torch.full((3,), 4), 20)
-    assert torch.equal(found.sort(1).values, torch.arange(20).expand(3, 20))
-    is_first = torch.arange(20) < is_counted.sum(1, keepdim=True)
-    assert torch.equal(is_counted.gather(1, found), is_first)
+    index = farthest_points(coords, is_active, torch.full((3,), 4), 20)
+    assert torch.equal(index.sort(1).values, torch.arange(20).expand(3, 20))
+    is_first = torch.arange(20) < is_active.sum(1, keepdim=True)
+    assert torch.equal(is_active.gather(1, index), is_first)
 
 
-def test_a_random_start_is_any_counted_point():
-    is_counted = torch.tensor([False, True, True, False, True]).expand(500, 5)
-    starts = random_start(is_counted)
+def test_a_random_start_is_any_active_point():
+    is_active = torch.tensor([False, True, True, False, True]).expand(500, 5)
+    starts = random_start(is_active)
     assert starts.unique().tolist() == [1, 2, 4]
     assert starts.bincount().max() < 220
 
 
-def test_the_fixed_start_is_one_place_whatever_the_order():
+def test_the_fixed_start_does_not_depend_on_the_order():
     coords = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).expand(2, 16, 2)
-    is_counted = torch.ones(2, 16, dtype=torch.bool)
-    is_counted[1, 0] = False
+    is_active = torch.ones(2, 16, dtype=torch.bool)
+    is_active[1, 0] = False
     order = torch.randperm(16)
-    start = fixed_start(coords, is_counted)
+    start = fixed_start(coords, is_active)
     assert start.tolist() == [0, 4]
-    assert torch.equal(order[fixed_start(coords[:, order], is_counted[:, order])], start)
+    assert torch.equal(order[fixed_start(coords[:, order], is_active[:, order])], start)
 
 
-def cosine(one, other):
-    return (one @ other / (one.norm() * other.norm())).item()
+def cosine(first, second):
+    return (first @ second / (first.norm() * second.norm())).item()
 
 
-def minus_distance(one, other):
-    return -(one - other).norm().item()
+def minus_distance(first, second):
+    return -(first - second).norm().item()
 
 
 @pytest.mark.parametrize("max_pairs", [1, 200, 2**20])
 @pytest.mark.parametrize(
-    ("closeness", "measure"), [(by_position, minus_distance), (by_cosine, cosine)]
+    ("similarity", "measure"), [(position_similarity, minus_distance), (cosine_similarity, cosine)]
 )
-def test_neighbours_are_those_of_brute_force(closeness, measure, max_pairs, monkeypatch):
+def test_neighbours_are_those_of_brute_force(similarity, measure, max_pairs, monkeypatch):
     monkeypatch.setitem(graphs.MAX_PAIRS, "cpu", max_pairs)
     sites, is_site = cloud(dim=3)
     sites = sites - 0.5
-    found, is_found = nearest(closeness, sites, sites, is_site, 4, excludes_itself=True)
-    assert is_found.all()
-    for points, possible, rows in zip(sites, is_site, found.tolist(), strict=True):
+    index, is_valid = nearest(similarity, sites, sites, is_site, 4, excludes_self=True)
+    assert is_valid.all()
+    for points, possible, rows in zip(sites, is_site, index.tolist(), strict=True):
         for query, row in enumerate(rows):
             others = [i for i in range(20) if possible[i] and i != query]
             others.sort(key=lambda i: measure(points[query], points[i]), reverse=True)
@@ -91,46 +91,46 @@ def test_neighbours_are_those_of_brute_force(closeness, measure, max_pairs, monk
 def test_the_first_of_equally_near_sites_counts_however_many_are_masked():
     coords = torch.cartesian_prod(torch.arange(5.0), torch.arange(5.0)).unsqueeze(0)
     is_site = torch.ones(1, 25, dtype=torch.bool)
-    found, _ = nearest(by_position, coords, coords, is_site, 6, excludes_itself=True)
-    assert found[0, 12].tolist() == [7, 11, 13, 17, 6, 8]
+    index, _ = nearest(position_similarity, coords, coords, is_site, 6, excludes_self=True)
+    assert index[0, 12].tolist() == [7, 11, 13, 17, 6, 8]
     padded, is_padded = torch.cat([coords, coords], 1), torch.cat([is_site, ~is_site], 1)
-    more, _ = nearest(by_position, coords, padded, is_padded, 6, excludes_itself=True)
-    assert torch.equal(more, found)
+    more, _ = nearest(position_similarity, coords, padded, is_padded, 6, excludes_self=True)
+    assert torch.equal(more, index)
 
 
-def test_sites_that_do_not_exist_are_not_found():
-    coords, is_counted = cloud(batch=1, points=5)
-    is_counted[:] = torch.tensor([True, False, True, True, False])
-    index, is_found = nearest(by_position, coords, coords, is_counted, 8, excludes_itself=True)
-    assert is_found.sum(-1).tolist() == [[2, 3, 2, 2, 3]]
-    assert is_counted[0, index[is_found]].all()
-    assert nearest(by_position, coords[:, :1], coords[:, :1], is_counted[:, :1], 8,
-                   excludes_itself=True)[0].shape == (1, 1, 0)  # fmt: skip
+def test_masked_sites_are_no_neighbours():
+    coords, is_active = cloud(batch=1, points=5)
+    is_active[:] = torch.tensor([True, False, True, True, False])
+    index, is_valid = nearest(position_similarity, coords, coords, is_active, 8, excludes_self=True)
+    assert is_valid.sum(-1).tolist() == [[2, 3, 2, 2, 3]]
+    assert is_active[0, index[is_valid]].all()
+    assert nearest(position_similarity, coords[:, :1], coords[:, :1], is_active[:, :1], 8,
+                   excludes_self=True)[0].shape == (1, 1, 0)  # fmt: skip
 
 
 def test_interpolation_weighs_the_three_nearest_sites_by_inverse_squared_distance():
-    coords, is_counted = cloud()
+    coords, is_active = cloud()
     values = torch.randn(3, 20, 5, dtype=torch.float64)
-    sites = farthest_points(coords, is_counted, torch.full((3,), 4), 6)
+    sites = farthest_points(coords, is_active, torch.full((3,), 4), 6)
     is_site = torch.tensor([6, 2, 4]).unsqueeze(1) > torch.arange(6)
-    told = interpolate(values, coords, sites, is_site)
+    interpolated = interpolate(values, coords, sites, is_site)
     for sample in range(3):
-        members = sites[sample][is_site[sample]].tolist()
+        candidates = sites[sample][is_site[sample]].tolist()
         for point in range(20):
             squared = {
-                i: (coords[sample, i] - coords[sample, point]).square().sum() for i in members
+                i: (coords[sample, i] - coords[sample, point]).square().sum() for i in candidates
             }
-            near = sorted(members, key=squared.__getitem__)[:3]
+            near = sorted(candidates, key=squared.__getitem__)[:3]
             weights = torch.stack([1 / squared[i].clamp_min(1e-16) for i in near])
             expected = weights @ values[sample, near] / weights.sum()
-            torch.testing.assert_close(told[sample, point], expected)
+            torch.testing.assert_close(interpolated[sample, point], expected)
 
 
 def graph_and_values():
-    coords, is_counted = cloud(batch=2, points=9)
-    nodes = farthest_points(coords, is_counted, torch.full((2,), 4), 6)
+    coords, is_active = cloud(batch=2, points=9)
+    nodes = farthest_points(coords, is_active, torch.full((2,), 4), 6)
     is_node = torch.tensor([6, 3]).unsqueeze(1) > torch.arange(6)
-    graph = neighbour_graph(by_position, coords, nodes, is_node, 3)
+    graph = neighbour_graph(position_similarity, coords, nodes, is_node, 3)
     return graph, torch.randn(2, 9, 4, dtype=torch.float64), coords, is_node
 
 
@@ -138,12 +138,16 @@ def test_a_graph_joins_every_node_to_itself_and_its_nearest_nodes():
     graph, _, coords, is_node = graph_and_values()
     for sample in range(2):
         nodes = graph.nodes[sample].tolist()
-        members = [node for node, counts in zip(nodes, is_node[sample], strict=True) if counts]
+        candidates = [node for node, counts in zip(nodes, is_node[sample], strict=True) if counts]
         for slot, node in enumerate(nodes):
-            heard = graph.nodes[sample, graph.senders[sample, slot][graph.is_edge[sample, slot]]]
-            near = sorted(members, key=lambda i: (coords[sample, i] - coords[sample, node]).norm())
-            others = [i for i in near if i != node][:3] if node in members else []
-            assert heard.tolist() == [node, *others]
+            neighbours = graph.nodes[
+                sample, graph.senders[sample, slot][graph.is_edge[sample, slot]]
+            ]
+            near = sorted(
+                candidates, key=lambda i: (coords[sample, i] - coords[sample, node]).norm()
+            )
+            others = [i for i in near if i != node][:3] if node in candidates else []
+            assert neighbours.tolist() == [node, *others]
 
 
 @pytest.mark.parametrize("max_messages", [1, 40, 2**19])
@@ -154,11 +158,11 @@ def test_graph_attention_is_that_of_a_plain_loop_over_edges(max_messages, monkey
     torch.nn.init.normal_(layer.bias)
     result = layer(values, graph)
     for sample in range(2):
-        heard = {point: [point] for point in range(9)}
+        neighbours = {point: [point] for point in range(9)}
         for slot, node in enumerate(graph.nodes[sample].tolist()):
             slots = graph.senders[sample, slot][graph.is_edge[sample, slot]]
-            heard[node] = graph.nodes[sample, slots].tolist()
-        for point, senders in heard.items():
+            neighbours[node] = graph.nodes[sample, slots].tolist()
+        for point, senders in neighbours.items():
             received = layer.receiver(values[sample, point]).view(2, 4)
             total = layer.bias
             for head in range(2):
@@ -196,5 +200,5 @@ def test_only_edges_carry_gradients():
     assert gradient.abs().sum(-1).nonzero().tolist() == [[0, 3]]
     node = graph.nodes[0, 2].item()
     (gradient,) = torch.autograd.grad(layer(values, graph)[0, node].sum(), values)
-    heard = graph.nodes[0, graph.senders[0, 2][graph.is_edge[0, 2]]]
-    assert gradient[0].abs().sum(-1).nonzero().flatten().tolist() == sorted(heard.tolist())
+    neighbours = graph.nodes[0, graph.senders[0, 2][graph.is_edge[0, 2]]]
+    assert gradient[0].abs().sum(-1).nonzero().flatten().tolist() == sorted(neighbours.tolist())

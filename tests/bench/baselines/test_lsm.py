@@ -7,7 +7,14 @@ from torch.nn.functional import conv2d, interpolate, linear, max_pool2d
 
 from gpo import Domain
 from gpo.model.problem import Problem, UnsupportedGeometryError
-from gpo_bench.baselines.lsm import LSM, LatentSpectralUNet, LSMConfig, SpectralBlock, cut, join
+from gpo_bench.baselines.lsm import (
+    LSM,
+    LatentSpectralUNet,
+    LSMConfig,
+    SpectralBlock,
+    join_patches,
+    split_patches,
+)
 from gpo_bench.baselines.point_projection import points_of_modes
 from gpo_bench.baselines.spectral_convolution import low_modes
 
@@ -45,11 +52,11 @@ def test_patches_have_as_many_sites_at_every_scale():
 
 def test_patches_are_the_tiles_of_the_grid():
     values = torch.randn(2, 3, 4, 6)
-    patches = cut(values, (2, 3))
+    patches = split_patches(values, (2, 3))
     assert patches.shape == (2 * 2 * 2, 6, 3)
     # The second sample's lower left tile.
     assert torch.equal(patches[4 + 2], values[1, :, 2:, :3].flatten(1).T)
-    assert torch.equal(join(patches, (2, 3), (4, 6)), values)
+    assert torch.equal(join_patches(patches, (2, 3), (4, 6)), values)
 
 
 def spectral_block_loop(block, patch):
@@ -61,8 +68,8 @@ def spectral_block_loop(block, patch):
     for head in range(num_heads):
         tokens = []
         for start in block.tokens[head]:
-            shares = torch.softmax(torch.stack([start @ k for k in key[:, head]]), 0)
-            token = start + sum(s * v for s, v in zip(shares, value[:, head], strict=True))
+            weights = torch.softmax(torch.stack([start @ k for k in key[:, head]]), 0)
+            token = start + sum(s * v for s, v in zip(weights, value[:, head], strict=True))
             advanced = token.clone()
             for channel in range(head_dim):
                 for j in range(block.sines.shape[-1]):
@@ -71,8 +78,8 @@ def spectral_block_loop(block, patch):
                     advanced[channel] += block.cosines[head, 0, channel, j] * torch.cos(phase)
             tokens.append(advanced)
         for site, q in enumerate(query[:, head]):
-            shares = torch.softmax(torch.stack([q @ token for token in tokens]), 0)
-            decoded = sum(s * t for s, t in zip(shares, tokens, strict=True))
+            weights = torch.softmax(torch.stack([q @ token for token in tokens]), 0)
+            decoded = sum(s * t for s, t in zip(weights, tokens, strict=True))
             out[site, head * head_dim : (head + 1) * head_dim] += decoded
     return out
 
@@ -83,8 +90,10 @@ def test_spectral_block_is_what_its_formula_says():
     for parameter in (block.tokens, block.sines, block.cosines):
         parameter.normal_()
     values = torch.randn(1, 4, 4, 3, dtype=torch.float64)
-    patches = torch.stack([spectral_block_loop(block, patch) for patch in cut(values, (2, 3))])
-    expected = join(patches, (2, 3), (4, 3))
+    patches = torch.stack(
+        [spectral_block_loop(block, patch) for patch in split_patches(values, (2, 3))]
+    )
+    expected = join_patches(patches, (2, 3), (4, 3))
     torch.testing.assert_close(block(values), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -155,9 +164,9 @@ def test_a_grid_is_lifted_with_its_indices_and_read_out_by_sites():
 def test_points_go_to_the_latent_grid_and_back_by_their_image():
     model = make_lsm()
     values, coords = torch.randn(2, 30, 1).double(), torch.rand(2, 30, 2).double()
-    image, is_counted = model.deformation(coords), torch.ones(2, 30, dtype=torch.bool)
+    image, is_active = model.deformation(coords), torch.ones(2, 30, dtype=torch.bool)
     hidden = linear(torch.cat([values, coords], -1), model.lift.weight, model.lift.bias)
-    latent = model.unet(model.to_latent(hidden, image, is_counted))
+    latent = model.unet(model.to_latent(hidden, image, is_active))
     modes = model.to_points.mix(low_modes(latent, (3, 3)))
     place = linear(coords, model.to_points.place.weight, model.to_points.place.bias)
     expected = model.head(points_of_modes(modes, image) + place)

@@ -6,7 +6,7 @@ import torch
 from gpo_bench.baselines import ono
 from gpo_bench.baselines.ono import ONO, ONOConfig, Orthogonalisation, PointAttention, safe_cholesky
 from tests.bench.baselines.point_models import (
-    all_counted,
+    all_active,
     linear,
     make_problem,
     make_small,
@@ -40,7 +40,7 @@ def point_attention_loop(layer, tokens):
 def test_attention_equals_the_plain_loop():
     layer = strengthen(PointAttention((2, 4)))
     tokens = torch.randn(2, 6, 8, dtype=torch.float64)
-    fast = layer(tokens, all_counted(tokens))
+    fast = layer(tokens, all_active(tokens))
     for sample in range(2):
         slow = point_attention_loop(layer, tokens[sample])
         torch.testing.assert_close(fast[sample], slow, rtol=1e-10, atol=1e-12)
@@ -69,8 +69,8 @@ def test_the_model_is_its_specification_line_by_line():
 def test_functions_are_orthonormal_over_a_training_batch(num_masked):
     layer = Orthogonalisation(4).double()
     psi = torch.randn(3, 50, 4, dtype=torch.float64) @ torch.randn(4, 4, dtype=torch.float64)
-    is_counted = torch.arange(50).expand(3, -1) >= num_masked
-    orthogonal = layer(psi, is_counted)[is_counted]
+    is_active = torch.arange(50).expand(3, -1) >= num_masked
+    orthogonal = layer(psi, is_active)[is_active]
     gram = orthogonal.T @ orthogonal / (3 * (50 - num_masked))
     torch.testing.assert_close(gram, torch.eye(4).double(), rtol=1e-10, atol=1e-10)
 
@@ -79,16 +79,16 @@ def test_covariance_is_a_running_average_that_evaluation_uses():
     layer = Orthogonalisation(2).double()
     batches = torch.randn(3, 2, 20, 2, dtype=torch.float64)
     covariances = [batch.flatten(0, 1).T @ batch.flatten(0, 1) / 40 for batch in batches]
-    is_counted = all_counted(batches[0])
-    layer(batches[0], is_counted)
+    is_active = all_active(batches[0])
+    layer(batches[0], is_active)
     torch.testing.assert_close(layer.covariance, covariances[0])
-    layer(batches[1], is_counted)
+    layer(batches[1], is_active)
     average = 0.9 * covariances[0] + 0.1 * covariances[1]
     torch.testing.assert_close(layer.covariance, average)
 
     layer.eval()
     expected = batches[2] @ torch.linalg.inv(torch.linalg.cholesky(average)).T
-    torch.testing.assert_close(layer(batches[2], is_counted), expected)
+    torch.testing.assert_close(layer(batches[2], is_active), expected)
     torch.testing.assert_close(layer.covariance, average)
 
 
@@ -104,7 +104,7 @@ def test_gradients_of_training_pass_through_the_covariance():
     layer = Orthogonalisation(3).double()
     psi = torch.randn(2, 10, 3, dtype=torch.float64, requires_grad=True)
     target = torch.randn_like(psi)
-    loss = (layer(psi, all_counted(psi)) * target).sum()
+    loss = (layer(psi, all_active(psi)) * target).sum()
     (slope,) = torch.autograd.grad(loss, psi)
     assert slope.abs().max() > 1e-3
     assert abs((slope * psi).sum().item()) < 1e-10

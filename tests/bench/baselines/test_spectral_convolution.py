@@ -108,9 +108,9 @@ def test_neuraloperator_agrees(grid, modes):
     neuralop = pytest.importorskip("neuralop.layers.spectral_convolution")
     ours = SpectralConvolution(2, 3, modes)
     signed = (*(2 * count for count in modes[:-1]), 2 * modes[-1] - 2)
-    theirs = neuralop.SpectralConv(2, 3, signed, bias=False)
+    reference = neuralop.SpectralConv(2, 3, signed, bias=False)
     centred = torch.fft.fftshift(ours.mix.weight.detach(), dim=tuple(range(len(modes) - 1)))
     with torch.no_grad():
-        theirs.weight.tensor.copy_(centred.movedim((-2, -1), (0, 1)))
+        reference.weight.tensor.copy_(centred.movedim((-2, -1), (0, 1)))
     values = torch.randn(2, 2, *grid)
-    torch.testing.assert_close(theirs(values), ours(values), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(reference(values), ours(values), rtol=1e-5, atol=1e-6)

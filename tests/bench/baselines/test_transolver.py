@@ -8,7 +8,7 @@ from gpo import Domain
 from gpo.model.problem import Problem, UnsupportedGeometryError
 from gpo_bench.baselines.transolver import PhysicsAttention, Transolver, TransolverConfig
 from tests.bench.baselines.point_models import (
-    all_counted,
+    all_active,
     linear,
     make_problem,
     make_small,
@@ -28,22 +28,22 @@ def physics_attention_loop(layer, projected, temperature):
     merged = torch.zeros(num_points, width, dtype=projected.dtype)
     for head in range(num_heads):
         rows = slice(head * channels, (head + 1) * channels)
-        deciding, held = projected[:, :width][:, rows], projected[:, width:][:, rows]
-        shares = [
+        assignment, content = projected[:, :width][:, rows], projected[:, width:][:, rows]
+        weights = [
             softmax((layer.slices.weight @ x + layer.slices.bias) / temperature[head])
-            for x in deciding
+            for x in assignment
         ]
         tokens = []
         for s in range(layer.slices.out_features):
-            mass = sum(share[s] for share in shares) + 1e-5
-            tokens.append(sum(w[s] * f for w, f in zip(shares, held, strict=True)) / mass)
+            mass = sum(weight[s] for weight in weights) + 1e-5
+            tokens.append(sum(w[s] * f for w, f in zip(weights, content, strict=True)) / mass)
         coupled = []
         for t in tokens:
             scores = [(query @ t) @ (key @ other) / math.sqrt(channels) for other in tokens]
             terms = zip(softmax(scores), tokens, strict=True)
             coupled.append(sum(weight * (value @ other) for weight, other in terms))
         for n in range(num_points):
-            merged[n, rows] = sum(w * t for w, t in zip(shares[n], coupled, strict=True))
+            merged[n, rows] = sum(w * t for w, t in zip(weights[n], coupled, strict=True))
     return linear(layer.out, merged)
 
 
@@ -63,10 +63,10 @@ def convolution_loop(layer, field, grid_shape):
     return torch.stack(rows)
 
 
-def test_attention_among_scattered_points_equals_the_plain_loop():
+def test_attention_among_unstructured_points_equals_the_plain_loop():
     layer = strengthen(PhysicsAttention((2, 4), 5, ()))
     tokens = torch.randn(2, 6, 8, dtype=torch.float64)
-    fast = layer(tokens, all_counted(tokens))
+    fast = layer(tokens, all_active(tokens))
     for sample in range(2):
         projected = linear(layer.project, tokens[sample])
         slow = physics_attention_loop(layer, projected, layer.temperature)
@@ -78,22 +78,22 @@ def test_attention_on_a_grid_equals_the_plain_loop(grid_shape):
     layer = strengthen(PhysicsAttention((2, 4), 5, grid_shape))
     num_points = math.prod(grid_shape)
     tokens = torch.randn(2, num_points, 8, dtype=torch.float64)
-    fast = layer(tokens, all_counted(tokens))
+    fast = layer(tokens, all_active(tokens))
     for sample in range(2):
         projected = convolution_loop(layer.project, tokens[sample], grid_shape)
         slow = physics_attention_loop(layer, projected, layer.temperature)
         torch.testing.assert_close(fast[sample], slow, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(("given", "used"), [(0.01, 0.1), (9.0, 5.0)])
+@pytest.mark.parametrize(("requested", "used"), [(0.01, 0.1), (9.0, 5.0)])
 @pytest.mark.parametrize("grid_shape", [(2, 3), ()])
-def test_temperature_is_bounded_on_grids_only(grid_shape, given, used):
+def test_temperature_is_bounded_on_grids_only(grid_shape, requested, used):
     layer = strengthen(PhysicsAttention((2, 4), 5, grid_shape))
     tokens = torch.randn(1, 6, 8, dtype=torch.float64)
     answers = []
-    for temperature in (given, used):
+    for temperature in (requested, used):
         torch.nn.init.constant_(layer.temperature, temperature)
-        answers.append(layer(tokens, all_counted(tokens)))
+        answers.append(layer(tokens, all_active(tokens)))
     assert torch.equal(*answers) == bool(grid_shape)
 
 

@@ -44,7 +44,7 @@ def test_a_file_that_is_no_outline_is_refused(tmp_path):
         read_section(few)
     mixed = tmp_path / "mixed.dat"
     mixed.write_text("\n".join(f"{k % 7} {k}" for k in range(40)), encoding="utf-8")
-    with pytest.raises(DataError, match="over the top to the nose"):
+    with pytest.raises(DataError, match="along the upper surface to the nose"):
         read_section(mixed)
     with pytest.raises(ValueError, match="four digits of a NACA section or a file, got 'e387'"):
         named_section("e387")

@@ -37,7 +37,7 @@ def test_a_vortex_in_a_uniform_stream_is_in_equilibrium_and_drifts():
     # The airfoil is met by a uniform stream at once; its sound needs a while to the vortex.
     centers = ((flow.nodes[:, 1:, 1:] + flow.nodes[:, :-1, :-1]) / 2)[0]
     is_near = torch.linalg.vector_norm(centers - torch.tensor([-1.2, 0.5]), dim=-1) < 0.7
-    later = flow.advanced(state, 0.4, 0.8)[:, 0, is_near]
+    later = flow.advance(state, 0.4, 0.8)[:, 0, is_near]
     size = 0.4
     x, y = ((centers[is_near] - torch.tensor([-1.5 + 0.4 * 0.7, 0.5])) / size).T
     swirl = solver.vortex(0)[0] * torch.exp((1 - x**2 - y**2) / 2)
@@ -49,7 +49,7 @@ def test_a_vortex_in_a_uniform_stream_is_in_equilibrium_and_drifts():
 @pytest.mark.parametrize(
     ("numbers", "problem"),
     [
-        ({"sizes": (0.3, 0.1)}, "`sizes` must be the least and the largest"),
+        ({"sizes": (0.3, 0.1)}, "`sizes` must be the smallest and the largest value"),
         ({"strengths": (-0.1, 0.1)}, "`strengths` must not be negative"),
         ({"frame_step": 0.0}, "`frame_step` must be positive"),
     ],

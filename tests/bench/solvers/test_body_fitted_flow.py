@@ -18,17 +18,17 @@ def make_flow(section=None, **options) -> BodyFittedFlow:
 @pytest.fixture(scope="module")
 def lifting():
     flow = make_flow(named_section("2412"), mach=0.5, angle=1.0)
-    state, left = steady_state(flow, flow.uniform(), courant=30.0, drop=1e-8)
-    assert left.item() <= 1e-8
+    state, relative = steady_state(flow, flow.uniform(), courant=30.0, drop=1e-8)
+    assert relative.item() <= 1e-8
     return flow, state
 
 
 def test_a_uniform_stream_is_in_balance_away_from_the_airfoil():
     flow = make_flow(mach=0.8, angle=3.0)
-    imbalance = flow.imbalance(flow.uniform())
+    residual = flow.residual(flow.uniform())
     near = slice(flow.body.start - 2, flow.body.stop + 2)
-    imbalance[:, :, near, :2] = 0
-    assert imbalance.abs().max() < 1e-13
+    residual[:, :, near, :2] = 0
+    assert residual.abs().max() < 1e-13
 
 
 def test_what_leaves_one_cell_enters_another():
@@ -37,7 +37,7 @@ def test_what_leaves_one_cell_enters_another():
     random = 1 + 0.1 * torch.rand(flow.uniform().shape, dtype=torch.float64)
     disturbed = flow.uniform()
     disturbed[:, :, 3:-3, :-3] *= random[:, :, 3:-3, :-3]
-    total = flow.imbalance(disturbed).sum((2, 3))[:, 0]
+    total = flow.residual(disturbed).sum((2, 3))[:, 0]
     push = flow.wall_pressure(disturbed) * flow.outward.lengths[:, flow.body, 0]
     wall = (push * flow.outward.normals[:, :, flow.body, 0]).sum((1, 2))
     mass, energy = total[0], total[3]
@@ -70,8 +70,8 @@ def test_the_mirror_image_of_a_flow_is_the_flow_of_the_mirror_image():
     flow, mirrored = make_flow(mach=0.8, angle=2.0), make_flow(mach=0.8, angle=-2.0)
     flip = torch.tensor([1, 1, -1, 1], dtype=torch.float64).view(4, 1, 1, 1)
     state = flow.uniform() * (1 + 0.05 * torch.rand(1, 1, AROUND, OUT, dtype=torch.float64))
-    expected = (flow.imbalance(state) * flip).flip(2)
-    torch.testing.assert_close(mirrored.imbalance((state * flip).flip(2)), expected, atol=1e-12, rtol=0)  # fmt: skip
+    expected = (flow.residual(state) * flip).flip(2)
+    torch.testing.assert_close(mirrored.residual((state * flip).flip(2)), expected, atol=1e-12, rtol=0)  # fmt: skip
 
 
 def test_values_at_nodes_lie_between_those_of_cells_and_agree_on_both_sides_of_the_wake():
@@ -109,7 +109,7 @@ def test_time_steps_conserve_and_are_of_second_order():
     x, y = ((nodes[:, 1:, 1:] + nodes[:, :-1, :-1]) / 2).unbind(-1)
     state = flow.uniform()
     state[[0, 3]] *= 1 + 0.02 * torch.exp(-((x + 3) ** 2 + y**2))
-    ends = {courant: flow.advanced(state, 0.05, courant) for courant in (0.8, 0.4, 0.05)}
+    ends = {courant: flow.advance(state, 0.05, courant) for courant in (0.8, 0.4, 0.05)}
     errors = [(ends[courant] - ends[0.05]).abs().max().item() for courant in (0.8, 0.4)]
     assert np.log2(errors[0] / errors[1]) > 1.7
     before, after = (

@@ -25,7 +25,7 @@ def slope(field, axis):
 
 @pytest.mark.parametrize("start", ["turbulent", "random"])
 @pytest.mark.parametrize("mach", [0.1, 1.0])
-def test_the_start_has_the_mach_number_that_was_asked_for(start, mach):
+def test_the_start_has_the_requested_mach_number(start, mach):
     fields = NavierStokes3D(start=start, mach=mach).initial_fields(0)
     speed = fields[1:4].square().sum(0).mean().sqrt().item()
     assert speed == pytest.approx(mach * SOUND, rel=1e-12)
@@ -53,17 +53,17 @@ def test_a_random_start_is_random_in_every_field():
 
 
 @pytest.mark.parametrize("start", ["turbulent", "random"])
-def test_the_start_is_one_function_whatever_grid_it_is_seen_on(start):
+def test_the_start_is_the_same_function_on_every_grid(start):
     coarse = NavierStokes3D(start=start, size=12).initial_fields(2)
     fine = NavierStokes3D(start=start, size=36).initial_fields(2)
     # Every third cell of the fine grid has its centre where a coarse one has.
-    seen = fine[:, 1::3, 1::3, 1::3]
-    torch.testing.assert_close(coarse[1:4], seen[1:4], rtol=1e-9, atol=1e-9)
+    sampled = fine[:, 1::3, 1::3, 1::3]
+    torch.testing.assert_close(coarse[1:4], sampled[1:4], rtol=1e-9, atol=1e-9)
     # Density and pressure are scaled to mean one on their own grid.
-    torch.testing.assert_close(coarse, seen, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(coarse, sampled, rtol=1e-3, atol=1e-3)
 
 
-def test_waves_are_no_shorter_than_asked_for_and_fall_off():
+def test_waves_are_no_shorter_than_requested_and_fall_off():
     fields = NavierStokes3D(size=32, largest_wavenumber=5, decay=2.0).initial_fields(0)
     power = torch.fft.fftn(fields[1:4], dim=(1, 2, 3), norm="forward").abs().square().sum(0)
     along = torch.fft.fftfreq(32, 1 / 32)
@@ -160,7 +160,7 @@ def test_a_flow_that_blows_up_is_reported_not_stored(monkeypatch, tmp_path):
     def explode(flow, state, duration, courant):
         return state * math.nan, None
 
-    monkeypatch.setattr("gpo_bench.solvers.navier_stokes_3d.advance", explode)
+    monkeypatch.setattr("gpo_bench.solvers.runge_kutta.advance", explode)
     with pytest.raises(BlownUpError, match="Trajectories 0, 1 blew up even with courant="):
         generate(SMALL, tmp_path / "flow.hdf5")
     assert not (tmp_path / "flow.hdf5").exists()

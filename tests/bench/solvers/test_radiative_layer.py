@@ -39,7 +39,7 @@ def test_mixed_gas_cools_in_the_cooling_time():
     energy = 1.5
     assert loss_at(math.sqrt(0.5 * 0.01), 0.25) == pytest.approx(energy / 0.25)
     assert loss_at(0.1, 0.25) == pytest.approx(2 * loss_at(0.1, 0.5))
-    assert cooling(0.25).fastest().tolist() == [4.0]
+    assert cooling(0.25).max_rate().tolist() == [4.0]
 
 
 def test_a_box_of_mixed_gas_loses_exactly_what_is_reported_and_follows_the_law():
@@ -165,7 +165,7 @@ def test_a_layer_that_blows_up_is_reported_not_stored(monkeypatch, tmp_path):
     def explode(flow, state, duration, courant):
         return state * math.nan, None
 
-    monkeypatch.setattr("gpo_bench.solvers.radiative_layer.advance", explode)
+    monkeypatch.setattr("gpo_bench.solvers.runge_kutta.advance", explode)
     with pytest.raises(BlownUpError, match="Trajectories 0, 1 blew up even with courant="):
         generate(SMALL, tmp_path / "layer.hdf5")
     assert not (tmp_path / "layer.hdf5").exists()

@@ -154,8 +154,8 @@ def test_mountains_thin_the_layer_that_flows_over_them():
     # ∂h/∂t = u·∇b to begin with: eastward wind goes up the slopes west of the top.
     speed = 2 * math.pi * RADIUS / (12 * DAY)
     expected = -speed / RADIUS * 1000 * np.outer(np.sin(harmonics.theta), np.sin(harmonics.phi))
-    found = harmonics.field(planet.tendency(state)[2])
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    rate = harmonics.field(planet.tendency(state)[2])
+    np.testing.assert_allclose(rate, expected, atol=1e-12)
 
 
 def test_mass_is_conserved_to_rounding_under_forcing_damping_and_mountains():

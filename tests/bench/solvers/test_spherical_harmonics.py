@@ -21,16 +21,16 @@ def harmonics(request):
 
 
 def test_fields_come_back_from_their_coefficients(harmonics):
-    given = random_coefficients(harmonics)
-    found = harmonics.coefficients(harmonics.field(given))
-    np.testing.assert_allclose(found, given, atol=1e-12)
+    coefficients = random_coefficients(harmonics)
+    result = harmonics.coefficients(harmonics.field(coefficients))
+    np.testing.assert_allclose(result, coefficients, atol=1e-12)
 
 
 def test_vectors_come_back_from_curl_and_divergence(harmonics):
     curl = random_coefficients(harmonics, smallest_degree=1)
     divergence = random_coefficients(harmonics, seed=1, smallest_degree=1)
-    found = harmonics.curl_and_divergence(harmonics.vector(curl, divergence))
-    np.testing.assert_allclose(found, (curl, divergence), atol=1e-11)
+    result = harmonics.curl_and_divergence(harmonics.vector(curl, divergence))
+    np.testing.assert_allclose(result, (curl, divergence), atol=1e-11)
 
 
 def test_coefficients_are_those_of_orthonormal_harmonics(harmonics):
@@ -76,13 +76,15 @@ def test_a_field_of_first_order_is_projected_as_any_other(harmonics):
 
 
 def test_truncation_keeps_what_both_degrees_have(harmonics):
-    given = random_coefficients(harmonics)
+    coefficients = random_coefficients(harmonics)
     finer, coarser = SphericalHarmonics(20), SphericalHarmonics(9)
-    np.testing.assert_array_equal(harmonics.truncated(finer.truncated(given)), given)
-    cut = harmonics.truncated(coarser.truncated(given))
-    np.testing.assert_array_equal(cut, np.where(harmonics.degree <= 9, given, 0))
-    same = SphericalHarmonics(20, "centers", 24).field(finer.truncated(given))
-    np.testing.assert_allclose(same, SphericalHarmonics(15, "centers", 24).field(given), atol=1e-12)
+    np.testing.assert_array_equal(harmonics.truncated(finer.truncated(coefficients)), coefficients)
+    cut = harmonics.truncated(coarser.truncated(coefficients))
+    np.testing.assert_array_equal(cut, np.where(harmonics.degree <= 9, coefficients, 0))
+    same = SphericalHarmonics(20, "centers", 24).field(finer.truncated(coefficients))
+    np.testing.assert_allclose(
+        same, SphericalHarmonics(15, "centers", 24).field(coefficients), atol=1e-12
+    )
 
 
 def test_without_the_library_the_message_says_how_to_get_it(monkeypatch):

@@ -50,12 +50,12 @@ def test_a_symmetric_airfoil_has_a_symmetric_flow():
 def test_what_does_not_become_steady_is_not_a_number_and_is_reported():
     solver = TransonicAirfoil(**SMALL, drop=1e-30)
     flow = solver.flow([0, 1])
-    state, left = steady_state(flow, flow.uniform(), drop=0.3, max_steps=400)
+    state, relative = steady_state(flow, flow.uniform(), drop=0.3, max_steps=400)
     assert state.isfinite().all()
-    assert (left <= 0.3).all()
-    state, left = steady_state(flow, flow.uniform(), drop=1e-30, max_steps=20)
+    assert (relative <= 0.3).all()
+    state, relative = steady_state(flow, flow.uniform(), drop=1e-30, max_steps=20)
     assert state.isnan().all()
-    assert (left > 0).all()
+    assert (relative > 0).all()
     with pytest.raises(BlownUpError, match="Trajectories 0 blew up even with courant="):
         TransonicAirfoil(**SMALL, mach=0.999, angle=10.0, steady_courant=1e6).solve(range(1))
 

@@ -15,7 +15,7 @@ def grid(size):
 
 
 def friction(size, shear, bulk):
-    """Rate of change of momentum and energy by friction alone, in a box of side one."""
+    """Rate of change of momentum and energy by viscosity alone, in a box of side one."""
     x, y, z = grid(size)
     fields = torch.ones(5, 1, size, size, size, dtype=DOUBLE)
     fields[1, 0] = torch.sin(x) * torch.cos(2 * y)
@@ -31,7 +31,7 @@ def test_friction_is_that_of_the_equations_at_second_order():
     shear, bulk = 0.3, 0.7
     errors = []
     for size in (16, 32):
-        found, velocity = friction(size, shear, bulk)
+        rate, velocity = friction(size, shear, bulk)
         x, y, z = grid(size)
         # Laplacian, and gradient of the divergence cos x cos 2y + cos(y+z) + cos x cos z.
         laplacian = torch.stack([-5 * velocity[0], -2 * velocity[1], -2 * velocity[2]])
@@ -43,17 +43,17 @@ def test_friction_is_that_of_the_equations_at_second_order():
             ]
         )
         exact = TURN**2 * (shear * laplacian + (bulk + shear / 3) * gradient)
-        errors.append(((found[:3] - exact).norm() / exact.norm()).item())
+        errors.append(((rate[:3] - exact).norm() / exact.norm()).item())
     order = math.log2(errors[0] / errors[1])
     assert errors[1] < 0.02
     assert 1.9 < order < 2.1, errors
 
 
 def test_friction_turns_motion_into_heat_and_keeps_the_sum():
-    found, velocity = friction(24, 0.3, 0.0)
+    rate, velocity = friction(24, 0.3, 0.0)
     # Without bulk viscosity all work is by shear; energy is only moved about.
-    assert abs(found[3].sum()) < 1e-10 * found[3].abs().sum()
-    assert (found[:3] * velocity).sum() < 0
+    assert abs(rate[3].sum()) < 1e-10 * rate[3].abs().sum()
+    assert (rate[:3] * velocity).sum() < 0
 
 
 def test_a_gas_that_expands_evenly_feels_bulk_viscosity_alone():
@@ -93,8 +93,8 @@ def wave(size, shear, bulk, kind):
     flow = Flow(spacing=(1 / size, 0.25), periodic=(True, True), viscosity=Viscosity(shear, bulk))
     after, _ = advance(flow, flow.conserved(fields), duration)
     row = 2 if kind == "shear" else 1
-    left = (flow.primitive(after)[row] * bump).sum() / (fields[row] * bump).sum()
-    return -math.log(left.item()) / duration
+    ratio = (flow.primitive(after)[row] * bump).sum() / (fields[row] * bump).sum()
+    return -math.log(ratio.item()) / duration
 
 
 def test_shear_waves_decay_at_the_exact_rate():

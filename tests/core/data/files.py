@@ -1,4 +1,4 @@
-"""Where the real files are, for tests that need them."""
+"""Real files for tests that need them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 def real_file(*parts: str) -> Path:
-    """Returns a real file, or skips the test and says which collection is missing."""
+    """Returns a real file, or skips the test and names the missing collection."""
     path = SHARED.joinpath(*parts)
     if not path.exists():
         pytest.skip(f"needs shared/data/{parts[0]} beside the project")

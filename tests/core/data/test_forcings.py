@@ -27,7 +27,7 @@ def dated(path, units, times, **attributes):
     ],
 )
 @pytest.mark.parametrize("calendar", ["standard", "360_day", "noleap"])
-def test_dates_tell_the_hour_of_the_first_frame(tmp_path, units, times, hour, calendar):
+def test_dates_determine_the_hour_of_the_first_frame(tmp_path, units, times, hour, calendar):
     data = dated(tmp_path / "a.nc", units, times, calendar=calendar)
     assert data.first_hour == pytest.approx(hour, abs=1e-6)
 
@@ -74,13 +74,13 @@ def test_without_time_features_inputs_are_the_frames(tmp_path):
 )
 def test_the_time_of_year_follows_the_calendar(tmp_path, calendar, date, fraction):
     data = dated(tmp_path / "a.nc", f"hours since {date}", (0, 1), calendar=calendar)
-    found = data.with_time_features(["year"]).forcing_frames(0, np.array([0]))[0, 0]
+    values = data.with_time_features(["year"]).forcing_frames(0, np.array([0]))[0, 0]
     angle = 2 * np.pi * fraction
-    np.testing.assert_allclose(found, [np.cos(angle), np.sin(angle)], atol=1e-6)
+    np.testing.assert_allclose(values, [np.cos(angle), np.sin(angle)], atol=1e-6)
 
 
-def test_the_sun_stands_where_almanacs_say():
-    # Equinox, solstices and their noons; the true sun is up to a quarter of an hour off the clock.
+def test_the_solar_zenith_angle_agrees_with_almanacs():
+    # Noon at equinox and solstices; solar noon differs from 12:00 by up to a quarter of an hour.
     def degrees(latitude, longitude, day, hour):
         fraction, hours = np.array([(day + hour / 24) / 365]), np.array([hour])
         up, along = (np.deg2rad(np.array([angle])) for angle in (latitude, longitude))
@@ -93,7 +93,7 @@ def test_the_sun_stands_where_almanacs_say():
     assert degrees(51.5, 0, 171, 0.0) == pytest.approx(90)
 
 
-def test_the_sun_is_at_its_highest_where_it_is_noon(tmp_path):
+def test_the_sun_is_highest_at_local_noon(tmp_path):
     dataset = grid(time=range(24))
     dataset["time"].attrs = {"units": "hours since 2020-03-21"}
     data = read(save(tmp_path / "a.nc", dataset)).with_time_features(["solar"])
@@ -105,12 +105,14 @@ def test_the_sun_is_at_its_highest_where_it_is_noon(tmp_path):
     assert np.abs(late).max() < 1
 
 
-def test_the_sun_needs_a_sphere():
+def test_the_solar_zenith_angle_needs_a_sphere():
     from tests.core.training.test_time_features import days
 
     data = replace(days(clock=()), origin=TimeOrigin("2020-01-01 05:00:00"))
     assert data.with_time_features(["year"]).forcings[0].name == "year_cos"
-    with pytest.raises(DataError, match="`coords` are not on a sphere: the time feature solar"):
+    with pytest.raises(
+        DataError, match="`coords` must be longitudes and latitudes for the time feature solar"
+    ):
         data.with_time_features(["solar"])
 
 

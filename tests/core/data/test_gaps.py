@@ -1,4 +1,4 @@
-"""Values that are missing in some frames only."""
+"""Filling of values that are missing in some frames."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ def torus(size=8):
     return Geometry.rectilinear([np.arange(size) / size] * 2, periodic=True)
 
 
-def test_a_gap_of_one_site_is_the_mean_of_those_around_it_across_periodic_ends():
+def test_a_single_missing_site_is_the_mean_of_its_periodic_neighbours():
     frames = np.random.default_rng(0).normal(size=(1, 64, 2))
     frames[0, 0, 1] = np.nan
     filled = fill_gaps(frames, torus())
@@ -36,7 +36,7 @@ def test_a_large_gap_is_filled_from_its_edge_inwards():
     np.testing.assert_allclose(fill_gaps(frames, torus()), 2.5)
 
 
-def test_masked_sites_fill_nothing_and_are_not_filled():
+def test_masked_sites_are_not_filled_and_do_not_fill_others():
     is_land = np.zeros(64, dtype=bool)
     is_land[1] = True
     frames = np.where(is_land[:, None], 1e6, 1.0)[None]
@@ -47,20 +47,20 @@ def test_masked_sites_fill_nothing_and_are_not_filled():
     assert np.isnan(fill_gaps(frames, torus().masked(is_land))[0, 1, 0])
 
 
-def test_what_is_missing_everywhere_stays_so():
+def test_values_missing_at_all_sites_stay_missing():
     assert np.isnan(fill_gaps(np.full((1, 64, 1), np.nan), torus())).all()
 
 
-def test_a_part_of_the_sites_is_filled_from_itself():
+def test_a_range_of_sites_is_filled_from_sites_in_the_range():
     frames = np.arange(64.0).reshape(1, 64, 1)
     frames[0, 16] = np.nan
     filled = fill_gaps(frames[:, 16:32], torus(), slice(16, 32))
-    # Those of the next line below are not held.
+    # Neighbours in the previous row are outside the range.
     np.testing.assert_allclose(filled[0, 0, 0], np.mean([17, 23, 24, 25, 31]))
 
 
 def holed_series():
-    """A series, every frame of which misses another site."""
+    """A series in which each frame has another missing site."""
     whole = decaying_waves()
     values = np.stack([whole.frames(number) for number in range(whole.num_trajectories)])
     for time in range(values.shape[1]):
@@ -68,7 +68,7 @@ def holed_series():
     return decaying_waves(values=values)
 
 
-def test_examples_with_other_gaps_have_the_same_sites_and_score_only_what_is_known():
+def test_examples_with_different_gaps_share_sites_and_score_only_finite_values():
     data = holed_series()
     windows = [TimeSlice(0, time, time, time + 1) for time in range(4)]
     examples = WindowExamples(data, windows)
@@ -89,7 +89,7 @@ def test_a_part_of_an_example_with_gaps_is_that_part_of_the_weights():
     assert torch.equal(part.site_weights, whole.site_weights[:, 12:])
 
 
-def test_the_loss_counts_no_missing_value_and_one_fit_serves_a_batch():
+def test_the_loss_ignores_missing_values_and_a_batch_shares_one_transform():
     data = holed_series()
     examples = WindowExamples(data, [TimeSlice(0, time, time, time + 1) for time in range(4)])
     batch = collate([examples[number] for number in range(4)])

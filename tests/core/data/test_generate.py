@@ -52,19 +52,20 @@ def test_two_processes_make_a_file_once(tmp_path):
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
     with Forked("gpo", command) as first, Forked("gpo", command) as second:
         assert [running.end() for running in (first, second)] == [0, 0]
-        said = [running.said for running in (first, second)]
-    ends = sorted(words.strip().splitlines()[-1].split(":")[0] for words in said)
+        outputs = [running.said for running in (first, second)]
+    ends = sorted(text.strip().splitlines()[-1].split(":")[0] for text in outputs)
     assert ends == ["already there", "made"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ns.mat", "ns.mat.made.json"]
 
 
 @pytest.mark.thorough
-def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path):
-    """A real SIGKILL in the middle, then the same command again."""
+def test_a_killed_process_leaves_no_apparently_complete_file(tmp_path):
+    """Kills the process by SIGKILL, then repeats the command."""
     path = tmp_path / "ns.mat"
     command = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path),
                "--set", "size=32", "num_trajectories=6", "portion_size=1", "num_frames=3"]  # fmt: skip
-    with Forked("gpo", command) as running:
+    held = ["*.npz", "2", str(tmp_path / "never"), "gpo"]
+    with Forked("tests.held", [*held, *command]) as running:
         running.wait_until(lambda: list(tmp_path.glob(".ns.mat.*.parts/*.npz")))
         running.kill()
     assert not path.exists()
@@ -72,14 +73,14 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path):
     assert open_data(path).num_trajectories == 6
 
 
-def test_a_file_that_is_there_is_kept_and_another_recipe_refused(tmp_path):
+def test_an_existing_file_is_kept_and_another_recipe_refused(tmp_path):
     path = tmp_path / "ns.mat"
     generate(SMALL, path)
     before = path.stat().st_mtime_ns
     assert not generate(SMALL, path)
     assert path.stat().st_mtime_ns == before
     other = NavierStokes2D(size=16, num_trajectories=5, num_frames=2, portion_size=2, seed=1)
-    with pytest.raises(DataError, match="exists and was made from something else"):
+    with pytest.raises(DataError, match="exists and was generated with other parameters"):
         generate(other, path)
     foreign = tmp_path / "foreign.mat"
     foreign.write_bytes(b"precious")
@@ -95,7 +96,7 @@ def test_the_recipe_is_kept_beside_the_file(tmp_path):
     assert recipe["viscosity"] == 1e-3
 
 
-def test_single_numbers_of_a_preset_can_be_set():
+def test_single_parameters_of_a_preset_can_be_set():
     solver = solver_for("ns2d", "quick", {"viscosity": "1e-3", "num-trajectories": "8"})
     assert (solver.viscosity, solver.num_trajectories, solver.size) == (1e-3, 8, 64)
     layer = solver_for("turbulent", "quick", {"cooling_times": "0.1,1"})
@@ -106,14 +107,17 @@ def test_single_numbers_of_a_preset_can_be_set():
     ("arguments", "message"),
     [
         (("ns5d", "quick", {}), "one of ns2d, .*got 'ns5d'"),
-        (("carra", "quick", {}), "carra cannot be made here.*Can be made: ns2d"),
+        (("carra", "quick", {}), "carra has no solver.*Data sets with a solver: ns2d"),
         (("ns2d", "tiny", {}), "`preset` must be one of quick, default, paper, got 'tiny'"),
-        (("ns2d", "quick", {"visosity": "1"}), "`visosity` is not a number of this solver"),
+        (
+            ("ns2d", "quick", {"visosity": "1"}),
+            "`visosity` must be a parameter of the solver: viscosity, size",
+        ),
         (("ns2d", "quick", {"size": "big"}), "`size` must be int, got 'big'"),
-        (("turbulent", "quick", {"cooling_times": "1;2"}), "must be float, several with commas"),
+        (("turbulent", "quick", {"cooling_times": "1;2"}), "must be float, or several with commas"),
     ],
 )
-def test_what_cannot_be_made_is_said(arguments, message):
+def test_impossible_requests_for_a_solver_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         solver_for(*arguments)
 

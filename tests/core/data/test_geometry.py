@@ -76,11 +76,11 @@ def test_a_body_fitted_grid_integrates_linear_fields_over_its_area():
 def test_a_curvilinear_grid_on_the_sphere_agrees_with_the_rectilinear_one():
     latitude, longitude = np.linspace(50, 70, 21), np.linspace(0, 40, 41)
     up, along = np.meshgrid(latitude, longitude, indexing="ij")
-    curved = Geometry.curvilinear_sphere(up, along)
-    straight = Geometry.latitude_longitude(latitude, longitude)
-    np.testing.assert_allclose(curved.coords, straight.coords)
+    curvilinear = Geometry.curvilinear_sphere(up, along)
+    rectilinear = Geometry.latitude_longitude(latitude, longitude)
+    np.testing.assert_allclose(curvilinear.coords, rectilinear.coords)
     inner = np.s_[1:-1, 1:-1]
-    ratio = curved.weights.reshape(21, 41)[inner] / straight.weights.reshape(21, 41)[inner]
+    ratio = curvilinear.weights.reshape(21, 41)[inner] / rectilinear.weights.reshape(21, 41)[inner]
     assert np.ptp(ratio) < 1e-3 * ratio.mean()
 
 

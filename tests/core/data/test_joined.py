@@ -11,7 +11,7 @@ VALUES = np.random.default_rng(0).normal(size=(24, 3, 4)).astype(np.float32)
 
 
 def write(path, frames, start="2020-01-01", name="t2m", land=False, values=VALUES):
-    """Some frames of a daily series, counted from the first of them."""
+    """Writes frames of a daily series, with times relative to the first one."""
     part = values[frames].copy()
     if land:
         part[:, 0, 0] = np.nan
@@ -27,11 +27,11 @@ def write(path, frames, start="2020-01-01", name="t2m", land=False, values=VALUE
     return path
 
 
-def months(folder, **given):
-    """A series of 24 days in three files whose names are in another order than their dates."""
+def months(folder, **options):
+    """Writes 24 days in three files whose names are not in the order of their dates."""
     folder.mkdir(exist_ok=True)
     ranges = {"b.nc": range(8), "c.nc": range(8, 16), "a.nc": range(16, 24)}
-    return [write(folder / name, list(days), **given) for name, days in ranges.items()]
+    return [write(folder / name, list(days), **options) for name, days in ranges.items()]
 
 
 @pytest.mark.parametrize("how", ["folder", "pattern", "list"])
@@ -98,15 +98,17 @@ def test_files_on_other_sites_are_refused_by_name(tmp_path):
         part = dataset.isel(lat=slice(0, 2)).load()
     part["time"].attrs["units"] = "days since 2020-02-01"
     part.to_netcdf(tmp_path / "b.nc")
-    message = r"b.nc: `sites` are others \(latitude 2 x longitude 4\) than in a.nc \(latitude 3 x"
+    message = (
+        r"b.nc: `sites` must be the same as in a.nc \(latitude 3 x longitude 4\), got latitude 2"
+    )
     with pytest.raises(DataError, match=message):
         open_data([path, tmp_path / "b.nc"])
 
 
-def test_what_fits_no_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match="fits no file: it is a pattern"):
+def test_patterns_without_files_and_repeated_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match="is a pattern that matches no file"):
         open_data(f"{tmp_path}/*.nc")
-    with pytest.raises(DataError, match="is given twice"):
+    with pytest.raises(DataError, match="must be named once, got it twice"):
         open_data([write(tmp_path / "a.nc", [0, 1])] * 2)
 
 
@@ -114,7 +116,7 @@ def test_a_split_by_date_begins_at_its_dates(tmp_path):
     data = open_data(months(tmp_path))
     split = split_by_date(data, "2020-01-13", "2020-01-19")
     assert split.kind == "date"
-    # Two frames before each date are left out, as far as a time slice and a lead reach.
+    # The two frames before each date are unused: (history + 1) * lead.
     assert [part[0].first for part in (split.training, split.validation, split.test)] == [0, 12, 18]
     assert [part[-1].target for part in (split.training, split.validation)] == [9, 15]
     assert split.test[-1].target == 23
@@ -131,16 +133,16 @@ def test_a_split_by_file_tests_on_the_last_files(tmp_path):
     (tmp_path / "members").mkdir()
     for number in range(5):
         write(tmp_path / f"members/{number}.nc", [0, 1, 2], values=VALUES + number)
-    members = open_data(tmp_path / "members")
-    split = split_by_file(members, 2)
-    assert {one.trajectory for one in split.test} == {3, 4}
-    assert {one.trajectory for one in split.training} == {0}
+    ensemble = open_data(tmp_path / "members")
+    split = split_by_file(ensemble, 2)
+    assert {time_slice.trajectory for time_slice in split.test} == {3, 4}
+    assert {time_slice.trajectory for time_slice in split.training} == {0}
     with pytest.raises(ValueError, match="`test_files` must leave files to train on"):
-        split_by_file(members, 3)
+        split_by_file(ensemble, 3)
 
 
 def write_maps(path, numbers, *, has_samples=True, dims=("y", "x"), units="m"):
-    """Samples of a map from a field to its double, 5 by 6 sites."""
+    """Writes samples of a map from a field to its double on 5 x 6 sites."""
     a = np.stack([number + VALUES.ravel()[:30].reshape(5, 6) for number in numbers])
     a = a if has_samples else a[0]
     if path.suffix == ".npz":
@@ -152,9 +154,7 @@ def write_maps(path, numbers, *, has_samples=True, dims=("y", "x"), units="m"):
 
 @pytest.mark.parametrize("suffix", [".npz", ".nc"])
 @pytest.mark.parametrize("has_samples", [True, False])
-def test_static_maps_of_several_files_are_samples_one_after_the_other(
-    tmp_path, suffix, has_samples
-):
+def test_samples_of_static_maps_in_several_files_are_concatenated(tmp_path, suffix, has_samples):
     counts = {"a_0": [0, 1], "a_1": [2], "a_2": [3, 4, 5]} if has_samples else {}
     for name, numbers in (counts or {f"a_{n}": [n] for n in range(6)}).items():
         write_maps(tmp_path / f"{name}{suffix}", numbers, has_samples=has_samples)
@@ -165,9 +165,9 @@ def test_static_maps_of_several_files_are_samples_one_after_the_other(
     assert (maps.num_samples, len(maps.geometries)) == (6, 1)
     assert maps.geometry().grid_shape == (5, 6)
     for number in range(6):
-        given, wanted = maps.sample(number)
-        np.testing.assert_allclose(given[:, 0], number + VALUES.ravel()[:30], rtol=1e-6)
-        np.testing.assert_allclose(wanted, 2 * given)
+        values, outputs = maps.sample(number)
+        np.testing.assert_allclose(values[:, 0], number + VALUES.ravel()[:30], rtol=1e-6)
+        np.testing.assert_allclose(outputs, 2 * values)
 
 
 def test_static_maps_that_do_not_belong_together_are_refused_by_name(tmp_path):
@@ -177,7 +177,7 @@ def test_static_maps_that_do_not_belong_together_are_refused_by_name(tmp_path):
     with pytest.raises(DataError, match=r"b.nc: `variables` must be u \(m\), as in a.nc"):
         open_data(tmp_path, options)
     write_maps(tmp_path / "b.nc", [2], dims=("x", "y"))
-    with pytest.raises(DataError, match=r"b.nc: `sites` are others"):
+    with pytest.raises(DataError, match=r"b.nc: `sites` must be the same as in a.nc"):
         open_data(tmp_path, options)
     for number in range(2):
         write_maps(tmp_path / f"c_{number}.nc", [0], has_samples=False, dims=("p", "q"))
@@ -200,24 +200,24 @@ def test_a_file_of_one_static_map_is_one_sample(tmp_path):
         split_samples(maps)
 
 
-def test_one_static_map_on_scattered_sites_keeps_their_places(tmp_path):
+def test_one_static_map_on_unstructured_points_keeps_their_coordinates(tmp_path):
     x, y = np.random.default_rng(0).uniform(size=(2, 9))
     fields = {"a": ("p", x + y), "u": ("p", x * y), "mu": ((), 3.0)}
     dataset = xr.Dataset({**fields, "x_elem": ("p", x), "y_elem": ("p", y)})
     dataset.to_netcdf(tmp_path / "one.nc")
     maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("mu", "a")))
-    assert [one.name for one in maps.outputs] == ["u"]
+    assert [variable.name for variable in maps.outputs] == ["u"]
     np.testing.assert_array_equal(maps.geometry().coords, np.stack([x, y], -1))
-    given, wanted = maps.sample(0)
-    np.testing.assert_allclose(given, np.stack([np.full(9, 3.0), x + y], -1))
-    np.testing.assert_allclose(wanted[:, 0], x * y)
+    inputs, outputs = maps.sample(0)
+    np.testing.assert_allclose(inputs, np.stack([np.full(9, 3.0), x + y], -1))
+    np.testing.assert_allclose(outputs[:, 0], x * y)
 
 
-def test_one_static_map_may_lie_on_a_line_with_numbers(tmp_path):
+def test_one_static_map_may_be_one_dimensional_with_scalar_inputs(tmp_path):
     x = np.linspace(0, 1, 8)
     xr.Dataset({"u": ("x", x**2), "mu": ((), 3.0)}, {"x": x}).to_netcdf(tmp_path / "one.nc")
     maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("mu",)))
     assert (maps.num_samples, maps.geometry().grid_shape) == (1, (8,))
-    given, wanted = maps.sample(0)
-    np.testing.assert_array_equal(given, np.full((8, 1), 3.0))
-    np.testing.assert_allclose(wanted[:, 0], x**2)
+    inputs, outputs = maps.sample(0)
+    np.testing.assert_array_equal(inputs, np.full((8, 1), 3.0))
+    np.testing.assert_allclose(outputs[:, 0], x**2)

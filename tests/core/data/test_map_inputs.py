@@ -1,4 +1,4 @@
-"""Static maps whose inputs are named, and inputs beside the state among named arrays."""
+"""Static maps with named inputs, and additional inputs among named arrays."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ X = np.linspace(0, 1, 24)
 
 
 def family(count=90):
-    """Fields that two numbers decide."""
+    """Fields that depend on two parameters."""
     generator = np.random.default_rng(0)
     mu, re = generator.uniform(0.5, 2, count), generator.normal(size=count)
     u = mu[:, None] * np.sin(2 * np.pi * X) + re[:, None] * np.cos(5 * X) + 4
@@ -55,34 +55,32 @@ def as_table(path):
     ],
 )
 @pytest.mark.parametrize("var", [(), ("u",)])
-def test_numbers_of_a_sample_are_mapped_to_its_field(tmp_path, write, name, inputs, names, var):
+def test_scalars_of_a_sample_are_mapped_to_its_field(tmp_path, write, name, inputs, names, var):
     path = write(tmp_path / name)
     data = open_data(path, ReadOptions(inputs=inputs, variables=var))
     assert isinstance(data, StaticMaps)
     assert [variable.name for variable in data.inputs] == names
     assert [variable.name for variable in data.outputs] == ["u"]
-    given, wanted = data.sample(7)
+    values, outputs = data.sample(7)
     arrays = family()
     columns = {"mu": "mu", "re": "re", "mu_0": "mu", "mu_1": "re"}
-    for column, one in zip(given.T, names, strict=True):
-        np.testing.assert_allclose(column, arrays[columns[one]][7])
-    np.testing.assert_allclose(wanted[:, 0], arrays["u"][7])
+    for column, label in zip(values.T, names, strict=True):
+        np.testing.assert_allclose(column, arrays[columns[label]][7])
+    np.testing.assert_allclose(outputs[:, 0], arrays["u"][7])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "sizes",
     [
         {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 2},
-        pytest.param(
-            {
-                "model": "fno",
-                "widths": (8, 8, 8),
-                "modes": (6, 6),
-                "head": (16,),
-                "learning_rate": 1e-2,
-            },
-            marks=pytest.mark.thorough,
-        ),
+        {
+            "model": "fno",
+            "widths": (8, 8, 8),
+            "modes": (6, 6),
+            "head": (16,),
+            "learning_rate": 1e-2,
+        },
     ],
     ids=["gpo", "fno"],
 )
@@ -100,18 +98,18 @@ def test_a_field_is_learned_from_its_parameters(tmp_path, sizes):
     assert errors["mu", "re"] < 0.2 * errors["mu",]
 
 
-def test_fields_and_numbers_may_be_inputs_together(tmp_path):
+def test_fields_and_scalars_may_be_inputs_together(tmp_path):
     arrays = family()
     np.savez(tmp_path / "a.npz", **arrays, source=2 * arrays["u"])
     data = open_data(tmp_path / "a.npz", ReadOptions(inputs=("source", "mu"), variables=("u",)))
     assert [variable.name for variable in data.inputs] == ["mu", "source"]
-    given, wanted = data.sample(3)
-    np.testing.assert_allclose(given[:, 1:], 2 * wanted)
-    np.testing.assert_allclose(given[:, 0], arrays["mu"][3])
+    inputs, outputs = data.sample(3)
+    np.testing.assert_allclose(inputs[:, 1:], 2 * outputs)
+    np.testing.assert_allclose(inputs[:, 0], arrays["mu"][3])
 
 
-def test_an_array_that_may_be_samples_or_times_is_refused_with_both_flags(tmp_path):
-    with pytest.raises(DataError, match=r"`--forcing mu re` where.*`--inputs mu re` where frames"):
+def test_an_ambiguous_array_is_refused_with_both_flags(tmp_path):
+    with pytest.raises(DataError, match=r"`--forcing mu re` if.*`--inputs mu re` if frames"):
         open_data(as_arrays(tmp_path / "a.npz"))
 
 
@@ -121,21 +119,23 @@ def test_unknown_inputs_and_layouts_with_fixed_inputs_are_refused(tmp_path):
     with pytest.raises(DataError, match="`nu` is not in the file, which has"):
         open_data(as_netcdf(tmp_path / "a.nc"), ReadOptions(inputs=("nu",)))
     np.savez(tmp_path / "b.npz", **family(), other=np.zeros(7))
-    with pytest.raises(DataError, match=r"`other` has shape \(7,\); an input must have 90 samples"):
+    with pytest.raises(
+        DataError, match=r"`other` has shape \(7,\); an input must have a first axis of 90 samples"
+    ):
         open_data(tmp_path / "b.npz", ReadOptions(inputs=("other",), variables=("u",)))
 
 
-def test_parameters_are_inputs_of_maps_that_names_tell(tmp_path):
+def test_parameters_can_be_inputs_of_recognised_maps(tmp_path):
     arrays = family()
     np.savez(tmp_path / "a.npz", a=arrays["u"], u=arrays["u"] ** 2, mu=arrays["mu"])
     data = open_with_forcings(tmp_path / "a.npz", ReadOptions(), ForcingConfig(parameters=("mu",)))
     assert [variable.name for variable in data.inputs] == ["mu", "a"]
     np.testing.assert_allclose(data.sample(5)[0][:, 0], arrays["mu"][5])
-    with pytest.raises(DataError, match="holds static maps, in which no time passes"):
+    with pytest.raises(DataError, match="holds static maps, which have no time"):
         open_with_forcings(tmp_path / "a.npz", ReadOptions(), ForcingConfig(forcing=("mu",)))
 
 
-def test_arrays_beside_time_series_are_told_by_their_shapes(tmp_path):
+def test_additional_inputs_are_recognised_by_their_shapes(tmp_path):
     generator = np.random.default_rng(0)
     stored = {
         "x": X, "t": np.arange(9) * 0.1, "w": generator.normal(size=(5, 9, 24)),
@@ -147,17 +147,19 @@ def test_arrays_beside_time_series_are_told_by_their_shapes(tmp_path):
     data = open_data(tmp_path / "a.npz")
     assert [variable.name for variable in data.variables] == ["w"]
     assert [*data.parameters] == ["nu"]
-    kinds = {one.variable.name: one.kind for one in data.candidates}
+    kinds = {part.variable.name: part.kind for part in data.candidates}
     expected = {"porosity": "static", "depth": "static", "wind": "series", "inflow": "series"}
     assert kinds == expected
     chosen = ForcingConfig(
         static=("porosity", "depth"), forcing=("wind", "inflow"), parameters=("nu",)
     )
     data = open_with_forcings(tmp_path / "a.npz", ReadOptions(), chosen)
-    found = data.forcing_frames(3, np.array([2, 6]))
+    forcings = data.forcing_frames(3, np.array([2, 6]))
     for number, values in enumerate((
         stored["porosity"][3], stored["depth"], stored["wind"][[2, 6], None],
         stored["inflow"][3, [2, 6], None], stored["nu"][3],
     )):  # fmt: skip
-        np.testing.assert_allclose(found[..., number], np.broadcast_to(values, (2, 24)), rtol=1e-6)
-    assert [one.name for one in data.forcings] == ["porosity", "depth", "wind", "inflow", "nu"]
+        np.testing.assert_allclose(
+            forcings[..., number], np.broadcast_to(values, (2, 24)), rtol=1e-6
+        )
+    assert [part.name for part in data.forcings] == ["porosity", "depth", "wind", "inflow", "nu"]

@@ -1,15 +1,15 @@
-"""Without the extra `data`, arrays of NumPy and MATLAB 5 are read; all else names the extra."""
+"""Without the extra `data`, NumPy and MATLAB 5 files are read; all others name the extra."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from gpo.data.benchmarks import solver_for
+from gpo.data.benchmarks import DATA_SETS, Benchmark, solver_for
 from gpo.data.dataset import Variable
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
-from gpo.data.readers.registry import open_data
+from gpo.data.readers.registry import BUILT_IN, READERS, open_data
 from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.zarr import ForecastStore
@@ -19,15 +19,15 @@ from tests.contracts import samples
 PACKAGES = ("h5py", "xarray", "netCDF4", "zarr", "cfgrib", "cftime")
 IMPORTED_BY = {
     "h5py": (
-        "readers.well",
-        "readers.pdebench",
-        "readers.mesh_series",
-        "writers.well",
-        "solvers.radiative_layer",
+        "gpo.data.readers.well",
+        "gpo.data.readers.pdebench",
+        "gpo.data.readers.mesh_series",
+        "gpo.data.writers.well",
+        "gpo_bench.solvers.radiative_layer",
     ),
-    "xarray": ("readers.gridded", "readers.cf"),
+    "xarray": ("gpo.data.readers.gridded", "gpo.data.readers.cf"),
 }
-"""Modules that import a package at their top, and must be imported anew to miss it."""
+"""Modules that import a package at the top, and must be imported again to miss it."""
 INSTALL = r"pip install 'gpo\[data\]'"
 GRID = Geometry.rectilinear([np.arange(3.0)])
 
@@ -37,10 +37,12 @@ def hide(monkeypatch):
     """Hides packages as if they were not installed."""
 
     def hidden(*packages):
+        # Readers that were imported before are imported again.
+        monkeypatch.setattr(READERS, "_items", dict(BUILT_IN))
         for package in packages:
             monkeypatch.setitem(sys.modules, package, None)
             for module in IMPORTED_BY.get(package, ()):
-                monkeypatch.delitem(sys.modules, f"gpo.data.{module}", raising=False)
+                monkeypatch.delitem(sys.modules, module, raising=False)
 
     return hidden
 
@@ -75,7 +77,7 @@ def test_a_file_that_needs_a_package_names_the_extra(sample, package, message, t
         open_data(path)
 
 
-def test_hdf5_with_a_known_ending_names_the_extra(tmp_path, hide):
+def test_hdf5_with_a_known_suffix_names_the_extra(tmp_path, hide):
     path = samples.ns2d(tmp_path)
     hide("h5py")
     with pytest.raises(MissingPackageError, match=f"HDF5 needs the package h5py.*{INSTALL}"):
@@ -107,3 +109,14 @@ def test_a_solver_that_writes_hdf5_names_the_extra(hide):
         match=f"The solver gpo_bench.solvers.radiative_layer needs.*h5py.*{INSTALL}",
     ):
         solver_for("turbulent", "quick", {})
+
+
+def test_a_solver_of_another_package_names_that_package(monkeypatch):
+    elsewhere = Benchmark("arrays", "a data set of another package", solver="oceans.solver")
+    monkeypatch.setitem(DATA_SETS._items, "oceans", elsewhere)
+    with pytest.raises(
+        MissingPackageError, match=r"solver oceans.* Install it: pip install oceans"
+    ):
+        solver_for("oceans", "quick", {})
+    with pytest.raises(ValueError, match=r"got 'lakes'. Install the package that registers it"):
+        solver_for("lakes", "quick", {})

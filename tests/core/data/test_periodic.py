@@ -19,7 +19,7 @@ def wave(x, t):
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_named_axis_closes_whether_its_end_is_there_or_not(tmp_path, ends):
+def test_a_named_axis_is_periodic_with_or_without_its_end_point(tmp_path, ends):
     path = write(tmp_path / "a.npz", np.linspace(0, 1, 33 if ends else 32, endpoint=ends), wave)
     geometry = open_data(path, ReadOptions(periodic=("x",))).geometry()
     assert geometry.domain.periodic == (True,)
@@ -27,7 +27,7 @@ def test_a_named_axis_closes_whether_its_end_is_there_or_not(tmp_path, ends):
     assert geometry.weights.sum() == pytest.approx(1)
 
 
-def test_an_axis_that_looks_periodic_is_told_and_others_are_not(tmp_path):
+def test_only_axes_with_smooth_ends_are_reported_as_periodic(tmp_path):
     x = np.linspace(0, 1, 32, endpoint=False)
     assert looks_periodic(open_data(write(tmp_path / "a.npz", x, wave))) == ["x"]
     assert (
@@ -35,11 +35,11 @@ def test_an_axis_that_looks_periodic_is_told_and_others_are_not(tmp_path):
     )
     walls = write(tmp_path / "c.npz", np.linspace(0, 1, 33), lambda x, t: np.sin(np.pi * x) * t)
     assert looks_periodic(open_data(walls)) == []
-    closed = open_data(tmp_path / "a.npz", ReadOptions(periodic=("x",)))
-    assert looks_periodic(closed) == []
+    periodic = open_data(tmp_path / "a.npz", ReadOptions(periodic=("x",)))
+    assert looks_periodic(periodic) == []
 
 
-def test_an_axis_that_is_not_there_cannot_close(tmp_path):
+def test_an_unknown_axis_cannot_be_periodic(tmp_path):
     path = write(tmp_path / "a.npz", np.arange(16) / 16, wave)
-    with pytest.raises(DataError, match="`periodic` names 'z', but the axes that may close are x"):
+    with pytest.raises(DataError, match="`periodic` must be one of x, got 'z'"):
         open_data(path, ReadOptions(periodic=("z",)))

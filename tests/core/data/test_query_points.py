@@ -17,9 +17,9 @@ from gpo.data.rotated_pole import RotatedPole
 @pytest.mark.parametrize("most", [1, 2, 5, 7, 20, 1000])
 def test_blocks_cover_a_grid_once_in_its_order_and_none_is_too_large(shape, most):
     numbers = np.arange(np.prod(shape)).reshape(shape)
-    found = [numbers[block].ravel() for block in blocks(shape, block_shape(shape, most))]
-    assert np.concatenate(found).tolist() == list(range(numbers.size))
-    assert max(len(part) for part in found) <= most
+    parts = [numbers[block].ravel() for block in blocks(shape, block_shape(shape, most))]
+    assert np.concatenate(parts).tolist() == list(range(numbers.size))
+    assert max(len(part) for part in parts) <= most
 
 
 def geometries():
@@ -39,7 +39,7 @@ def geometries():
 
 
 @pytest.mark.parametrize("geometry", geometries().values(), ids=geometries().keys())
-def test_sites_are_places_in_the_same_order(geometry):
+def test_query_points_of_a_geometry_are_its_sites_in_order(geometry):
     points = QueryPoints.of(geometry)
     for most in (4, 1000):
         parts = blocks(points.shape, block_shape(points.shape, most))
@@ -47,7 +47,7 @@ def test_sites_are_places_in_the_same_order(geometry):
         np.testing.assert_allclose(coords, geometry.coords, atol=1e-12)
 
 
-def test_a_grid_of_many_points_costs_what_its_axes_cost():
+def test_a_large_grid_needs_the_memory_of_its_axes_only():
     globe = geometries()["globe"]
     points = regular_query_points((721_000, 1_440_000), globe)
     assert points.shape == (721_000, 1_440_000)
@@ -63,11 +63,11 @@ def test_points_of_an_array_stay_on_disk(tmp_path):
     np.save(tmp_path / "points.npy", rows)
     points = read_query_points(tmp_path / "points.npy", geometries()["globe"])
     assert isinstance(points.numbers[0], np.memmap)
-    wanted = Geometry.on_sphere(rows[:, 0], rows[:, 1]).coords
-    np.testing.assert_allclose(points.coords((slice(10, 20),)), wanted[10:20], atol=1e-12)
+    expected = Geometry.on_sphere(rows[:, 0], rows[:, 1]).coords
+    np.testing.assert_allclose(points.coords((slice(10, 20),)), expected[10:20], atol=1e-12)
 
 
-def test_points_on_a_rotated_grid_are_asked_for_by_true_degrees(tmp_path):
+def test_points_on_a_rotated_grid_have_geographic_coordinates(tmp_path):
     rotated = geometries()["rotated"]
     np.savetxt(tmp_path / "points.txt", rotated.true_degrees(), fmt="%.12f")
     points = read_query_points(tmp_path / "points.txt", rotated)
@@ -85,7 +85,7 @@ def test_the_first_point_of_a_text_file_is_kept(tmp_path, before):
 
 
 @pytest.mark.parametrize(
-    ("kind", "row", "told"),
+    ("kind", "row", "message"),
     [
         ("points", "1.5 0.5", r"in the domain of the data, x from \S+ to \S+, y .*; point 2 is 1.5 0.5"),
         ("mesh", "51 7.9", "in the domain of the data, x from 50 to 53, y from 8 to 13; point 2"),
@@ -94,13 +94,13 @@ def test_the_first_point_of_a_text_file_is_kept(tmp_path, before):
         ("rotated", "180 -40", "near the sites of the data; point 2"),
     ],
 )  # fmt: skip
-def test_points_out_of_the_domain_are_refused(tmp_path, kind, row, told):
+def test_points_out_of_the_domain_are_refused(tmp_path, kind, row, message):
     geometry = geometries()[kind]
     inside = geometry.true_degrees() if geometry.domain.is_sphere else geometry.coords
     first = " ".join(f"{number:.9g}" for number in inside[0])
     path = tmp_path / "points.txt"
     path.write_text(f"{first}\n{row}\n")
-    with pytest.raises(DataError, match=f"queries` must lie {told}"):
+    with pytest.raises(DataError, match=f"queries` must lie {message}"):
         read_query_points(path, geometry)
     np.save(tmp_path / "sites.npy", inside)
     assert read_query_points(tmp_path / "sites.npy", geometry).shape == (len(inside),)

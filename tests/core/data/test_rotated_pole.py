@@ -23,18 +23,18 @@ def test_the_rotation_is_that_of_the_published_formula():
     np.testing.assert_allclose(pole.to_rotated(true), vectors(up, along), atol=1e-12)
 
 
-def test_the_pole_of_the_grid_is_where_it_is_said_to_be():
+def test_the_rotated_pole_has_its_stated_position():
     pole = RotatedPole(40.0, -100.0, 25.0)
     np.testing.assert_allclose(pole.to_true(vectors([90.0], [0.0])), vectors([40.0], [-100.0]))
     np.testing.assert_allclose(pole.to_true(vectors([40.0], [25.0])), [[0, 0, 1]], atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "parameters",
     [(39.25, -162.0, 0.0), (-70.0, 15.0, 40.0), (90.0, 180.0, 30.0), (-90.0, 180.0, 30.0)],
 )
-def test_a_pole_is_found_from_points_in_both_frames(given):
-    pole = RotatedPole(*given)
+def test_a_pole_is_found_from_points_in_both_frames(parameters):
+    pole = RotatedPole(*parameters)
     frame = vectors(np.array([-20.0, 3.0, 15.0, 4.0]), np.array([-10.0, 4.0, 12.0, -3.0]))
-    found = RotatedPole.fitted(frame, pole.to_true(frame))
-    np.testing.assert_allclose(found.matrix, pole.matrix, atol=1e-9)
+    fitted = RotatedPole.fitted(frame, pole.to_true(frame))
+    np.testing.assert_allclose(fitted.matrix, pole.matrix, atol=1e-9)

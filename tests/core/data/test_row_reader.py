@@ -16,14 +16,14 @@ NUM_ROWS, ROW_SIZE = 6, 4
         (slice(8, 8), slice(2, 2)),
     ],
 )
-def test_no_row_is_read_in_vain(sites, rows):
-    asked = []
+def test_only_the_rows_of_the_requested_sites_are_read(sites, rows):
+    requested = []
 
-    def read(trajectory, times, some):
-        asked.append(some)
+    def read(trajectory, times, selection):
+        requested.append(selection)
         frame = np.arange(NUM_ROWS * ROW_SIZE).reshape(1, NUM_ROWS, ROW_SIZE)
-        return frame[:, some].reshape(1, -1, 1)
+        return frame[:, selection].reshape(1, -1, 1)
 
     part = RowReader(read, ROW_SIZE)(0, slice(None), sites)
     assert part.ravel().tolist() == list(range(sites.start, sites.stop))
-    assert asked == [rows]
+    assert requested == [rows]

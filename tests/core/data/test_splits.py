@@ -33,7 +33,7 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
     usable = num_frames - 2 * (history + 1) * lead
     shortest = num_frames if num_trajectories >= 3 else round(0.1 * usable)
     if shortest <= history * lead:
-        with pytest.raises(ValueError, match=r"Choose a shorter history or lead|Give more of them"):
+        with pytest.raises(ValueError, match=r"Choose a shorter history or lead|Add frames"):
             split_time_slices(data, history=history, lead=lead)
         return
     split = split_time_slices(data, history=history, lead=lead)
@@ -43,8 +43,12 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
         for second in range(first + 1, 3):
             assert not used[first] & used[second]
     if split.kind == "trajectory":
-        owners = [{trajectory for trajectory, _ in part} for part in used]
-        assert not (owners[0] & owners[1] | owners[0] & owners[2] | owners[1] & owners[2])
+        trajectories = [{trajectory for trajectory, _ in part} for part in used]
+        assert not (
+            trajectories[0] & trajectories[1]
+            | trajectories[0] & trajectories[2]
+            | trajectories[1] & trajectories[2]
+        )
     else:
         ends = [(min(f for _, f in part), max(f for _, f in part)) for part in used]
         assert ends[1][0] - ends[0][1] > max(history + lead, history * lead)
@@ -54,7 +58,7 @@ def test_no_frame_serves_two_splits(num_trajectories, num_frames, history, lead)
 def test_times_that_are_not_even_are_named_where_few_examples_are_left():
     time = np.cumsum(np.random.default_rng(0).integers(1, 30, 40))
     with pytest.raises(
-        ValueError, match=r"\d+ of 39 steps are not \d+ s long\. Write them at even"
+        ValueError, match=r"\d+ of 39 steps are not \d+ s long\. Interpolate to regular"
     ):
         split_time_slices(series(1, time))
 
@@ -74,7 +78,7 @@ def test_time_slices_never_cross_a_gap_in_time():
 
 
 @given(st.integers(3, 1000))
-def test_every_fraction_gets_something_and_nothing_is_in_two(count):
+def test_no_split_is_empty_and_none_overlap(count):
     ranges = split_range(count, (0.8, 0.1, 0.1))
     assert [number for part in ranges for number in part] == list(range(count))
     assert all(len(part) for part in ranges)
@@ -129,13 +133,13 @@ def test_missing_values_and_masked_sites_do_not_count():
     dirty = fields.copy()
     dirty[:, 4] = np.nan
     dirty[:, 5] = 1e9
-    found = Normalizer.fit([(dirty, np.array([1.0, 1, 1, 1, 1, 0]))])
-    np.testing.assert_allclose(found.mean, expected.mean)
-    np.testing.assert_allclose(found.std, expected.std)
+    normalizer = Normalizer.fit([(dirty, np.array([1.0, 1, 1, 1, 1, 0]))])
+    np.testing.assert_allclose(normalizer.mean, expected.mean)
+    np.testing.assert_allclose(normalizer.std, expected.std)
 
 
-def test_a_constant_is_only_shifted_and_nothing_is_refused():
+def test_a_constant_is_only_shifted_and_empty_data_are_refused():
     normalizer = Normalizer.fit([(np.full((2, 3, 1), 5.0), np.ones(3))])
     assert normalizer.std == [1.0]
-    with pytest.raises(ValueError, match="at least one number of every variable"):
+    with pytest.raises(ValueError, match="must have at least one value"):
         Normalizer.fit([(np.full((2, 3, 1), np.nan), np.ones(3))])

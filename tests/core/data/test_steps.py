@@ -1,4 +1,4 @@
-"""Months are steps of one kind, whatever their length; forecasts go on by the calendar."""
+"""Calendar months are equal steps, and forecasts follow the calendar."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ LENGTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def starts(num_years=4):
-    """Hours of the first of every month, in a calendar without leap years."""
+    """Returns the hours of the first day of each month, without leap years."""
     return 24.0 * np.concatenate([[0], np.cumsum(np.tile(LENGTHS, num_years))])[:-1]
 
 
@@ -31,7 +31,7 @@ def middles(num_years=4):
 
 
 def monthly(time=None, values=None):
-    """A series of months, by default of their numbers."""
+    """Returns a monthly series, by default of the numbers of the months."""
     time = starts() if time is None else time
     if values is None:
         values = ORIGIN.months(time).astype(float)
@@ -44,7 +44,7 @@ def monthly(time=None, values=None):
 
 
 @pytest.mark.parametrize("time", [starts(), middles(), starts() + 5 * 24])
-def test_every_month_is_a_step_and_a_missing_one_is_a_gap(time):
+def test_every_month_is_a_step_and_a_missing_month_is_a_gap(time):
     assert even_steps(time, ORIGIN).all()
     assert usual_step(time, ORIGIN) == MONTH
     assert even_steps(np.delete(time, 20), ORIGIN).tolist() == [n != 19 for n in range(46)]
@@ -68,7 +68,7 @@ def test_steps_of_one_length_are_no_months_and_times_without_dates_neither():
         ([0.9999, 1.0, 1.0001, 5, 5, 7, 8, 9], 1),
     ],
 )
-def test_of_uneven_steps_the_commonest_are_kept(steps, usual):
+def test_the_most_frequent_of_uneven_steps_are_kept(steps, usual):
     time = np.concatenate([[0.0], np.cumsum(steps)])
     assert usual_step(time, None) == pytest.approx(usual)
     expected = [abs(step - usual) < 1e-3 for step in steps]
@@ -81,48 +81,50 @@ def test_of_uneven_steps_the_commonest_are_kept(steps, usual):
      ("1999-01-31", "1999-02-28 1999-03-31 1999-04-30"),
      ("1999-12-30", "2000-01-30 2000-02-28 2000-03-30")],
 )  # fmt: skip
-def test_months_go_on_by_the_calendar_and_the_last_day_stays_the_last(start, later):
-    found = ORIGIN.labels(ORIGIN.months_later(ORIGIN.hours(start), np.array([1, 2, 3])))
-    assert " ".join(found) == later
+def test_months_follow_the_calendar_and_the_last_day_stays_the_last(start, later):
+    labels = ORIGIN.labels(ORIGIN.months_later(ORIGIN.hours(start), np.array([1, 2, 3])))
+    assert " ".join(labels) == later
 
 
 def test_forcings_beyond_the_end_belong_to_the_months_that_follow():
     data = monthly().with_time_features(["year"])
     beyond = data.forcing_frames(0, np.array([46, 47, 48, 60]))[:, 0]
-    # A year after the last December, and the January after it, are those of the file.
+    # The following December and January have the forcings of those in the file.
     first = data.forcing_frames(0, np.array([46, 47, 0, 0]))[:, 0]
     np.testing.assert_allclose(beyond, first, atol=1e-9)
 
 
-def test_few_frames_31_days_apart_are_months_of_a_model_that_knows_months():
+def test_frames_31_days_apart_are_months_for_a_monthly_model():
     trained = TrainedOn.of(monthly())
     check_time(monthly(starts()[6:8]), trained)
-    with pytest.raises(ValueError, match=r"must advance by 1 month a frame.*got 24 h"):
+    with pytest.raises(ValueError, match=r"must have a step of 1 month.*got 24 h"):
         check_time(monthly(24.0 * np.arange(9)), trained)
-    with pytest.raises(ValueError, match=r"must advance by 24 h a frame.*got 1 month"):
+    with pytest.raises(ValueError, match=r"must have a step of 24 h.*got 1 month"):
         check_time(monthly(), TrainedOn.of(monthly(24.0 * np.arange(9))))
 
 
-def test_over_years_climatology_knows_the_month():
+def test_climatology_over_years_is_monthly():
     data = monthly()
-    found = Climatology.of(data, split_time_slices(data).training)
-    assert found.at(range(48))[:, 0, 0].tolist() == [*range(12)] * 4
+    climatology = Climatology.of(data, split_time_slices(data).training)
+    assert climatology.at(range(48))[:, 0, 0].tolist() == [*range(12)] * 4
     other = monthly(starts()[5:20])
-    assert found.for_data(data, other).at([0, 14])[:, 0, 0].tolist() == [5, 7]
-    # Training frames of a year and a half do not have every month twice.
+    assert climatology.for_data(data, other).at([0, 14])[:, 0, 0].tolist() == [5, 7]
+    # A year and a half of training frames does not contain every month twice.
     short = monthly(starts(3)[:28])
     assert len(Climatology.of(short, split_time_slices(short).training).means) == 1
 
 
-def test_over_years_climatology_of_hours_knows_month_and_hour():
+def test_climatology_of_hourly_data_over_years_is_by_month_and_hour():
     time = 6.0 * np.arange(3 * 4 * 365)
     values = ORIGIN.months(time) + 0.1 * (np.arange(len(time)) % 4)
     data = monthly(time, values)
-    found = Climatology.of(data, split_time_slices(data).training)
-    np.testing.assert_allclose(found.at(range(len(time)))[:, 0, 0], values)
+    climatology = Climatology.of(data, split_time_slices(data).training)
+    np.testing.assert_allclose(climatology.at(range(len(time)))[:, 0, 0], values)
     later = monthly(time[401:500], values[401:500])
     later = replace(later, first_hour=6.0)
-    np.testing.assert_allclose(found.for_data(data, later).at([0, 98])[:, 0, 0], values[[401, 499]])
+    np.testing.assert_allclose(
+        climatology.for_data(data, later).at([0, 98])[:, 0, 0], values[[401, 499]]
+    )
 
 
 def test_a_forecast_of_months_is_of_the_months_that_follow(tmp_path, capsys):
@@ -141,9 +143,9 @@ def test_a_forecast_does_not_start_from_frames_with_a_gap_between_them(tmp_path,
     times = 24.0 * np.delete(np.arange(41), 20)
     path = write_sea(tmp_path / "sea.nc", since="1987-02-01", times=times)
     make_run(tmp_path, path, history=2)
-    given = ("predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "a.nc"))  # fmt: skip
-    code, message = failure(capsys, *given, "--start", "1987-02-22")
+    command = ("predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "a.nc"))  # fmt: skip
+    code, message = failure(capsys, *command, "--start", "1987-02-22")
     assert code == 1
-    assert "must advance by 24 h a frame over the 2 frames that a forecast starts from" in message
+    assert "must have a step of 24 h over the 2 input frames" in message
     assert "got a step from 1987-02-20 to 1987-02-22. Choose another --start." in message
-    main([*given, "--start", "1987-02-23"])
+    main([*command, "--start", "1987-02-23"])

@@ -1,4 +1,4 @@
-"""Units as people write them."""
+"""Units for display."""
 
 import pytest
 
@@ -24,5 +24,5 @@ from gpo.data.units import readable
         ("psu (1e-3)", "psu (1e-3)"),
     ],
 )
-def test_powers_are_raised_and_what_is_no_product_of_powers_stays(units, shown):
+def test_powers_are_superscripts_and_other_text_is_unchanged(units, shown):
     assert readable(units) == shown

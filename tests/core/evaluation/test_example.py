@@ -1,4 +1,4 @@
-"""The example of the report: what is stored is what the model computes."""
+"""The example of the report: the file holds what the model computes."""
 
 import numpy as np
 import pytest

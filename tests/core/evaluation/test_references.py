@@ -10,7 +10,7 @@ from tests.core.training.series import decaying_waves
 
 
 def daily(num_days=12, per_day=4, units="h", length=24.0):
-    """A series that repeats every day, plus a different constant each day."""
+    """A series that repeats every day."""
     data = decaying_waves(num_trajectories=1, num_times=num_days * per_day)
     hours = np.arange(num_days * per_day) % per_day
     values = np.broadcast_to(hours[:, None, None], (len(hours), 24, 2)).astype(float)
@@ -21,22 +21,22 @@ def daily(num_days=12, per_day=4, units="h", length=24.0):
 
 
 @pytest.mark.parametrize(("units", "length"), [("h", 24.0), ("s", 86400.0), ("d", 1.0)])
-def test_the_climatology_of_days_knows_the_hour(units, length):
+def test_the_climatology_is_by_time_of_day(units, length):
     data = daily(units=units, length=length)
     climatology = Climatology.of(data, split_time_slices(data).training)
     assert climatology.at([0, 5, 6, 7])[:, 0, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_without_days_it_is_the_mean_over_training_frames():
+def test_without_units_of_time_it_is_the_mean_over_training_frames():
     data = daily(units="")
-    windows = split_time_slices(data).training
-    climatology = Climatology.of(data, windows)
-    used = sorted({frame for window in windows for frame in (*window.inputs, window.target)})
+    time_slices = split_time_slices(data).training
+    climatology = Climatology.of(data, time_slices)
+    used = sorted({frame for part in time_slices for frame in (*part.inputs, part.target)})
     expected = np.mean([frame % 4 for frame in used])
     torch.testing.assert_close(climatology.at([3, 4])[0, 0, 0].item(), expected, rtol=1e-6, atol=0)
 
 
-def test_it_never_looks_at_other_splits():
+def test_it_uses_training_frames_only():
     data = daily()
     split = split_time_slices(data)
     first = min(window.first for window in split.validation)
@@ -52,17 +52,17 @@ def test_missing_values_are_left_out_of_the_mean():
     values = data.fetch(0, slice(None)).copy()
     values[0, 3] = np.nan
     holed = replace(data, fetch=lambda number, times: values[times])
-    windows = split_time_slices(data).training
-    used = sorted({frame for window in windows for frame in (*window.inputs, window.target)})
+    time_slices = split_time_slices(data).training
+    used = sorted({frame for part in time_slices for frame in (*part.inputs, part.target)})
     expected = np.mean([frame % 4 for frame in used if frame > 0])
-    found = Climatology.of(holed, windows).at([0])[0, 3, 0].item()
-    assert found == pytest.approx(expected, rel=1e-6)
+    mean = Climatology.of(holed, time_slices).at([0])[0, 3, 0].item()
+    assert mean == pytest.approx(expected, rel=1e-6)
 
 
-def test_series_shorter_than_a_day_have_a_mean_for_every_time_since_their_start():
+def test_series_shorter_than_a_day_have_a_mean_for_each_time_since_their_start():
     data = decaying_waves()
     split = split_time_slices(data)
-    found = Climatology.of(data, split.training)
+    climatology = Climatology.of(data, split.training)
     trained = sorted({window.trajectory for window in split.training})
     expected = np.mean([data.frames(number) for number in trained], 0)
-    np.testing.assert_allclose(found.at(range(len(data.time))).numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(climatology.at(range(len(data.time))).numpy(), expected, rtol=1e-12)

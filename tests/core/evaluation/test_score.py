@@ -10,13 +10,14 @@ from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.rollout import rollout
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves, equal_squares
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
 TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ONE, ONE)
 
 
-class Times(torch.nn.Module):
+class Times(PlainModel):
     """Multiplies the field by a number."""
 
     def __init__(self, factor):
@@ -27,7 +28,7 @@ class Times(torch.nn.Module):
         return self.factor * values
 
 
-def test_a_rollout_feeds_on_itself():
+def test_a_rollout_is_applied_to_its_own_forecasts():
     frames = torch.ones(1, 1, 3, 2)
     steps = rollout(Forecaster(Times(2.0), TASK), frames, torch.zeros(3, 1), 4)
     assert steps[0, :, 0, 0].tolist() == [2, 4, 8, 16]
@@ -40,23 +41,22 @@ def test_a_rollout_that_diverges_is_nan_from_there_on():
     assert steps[0, 2:].isnan().all()
 
 
-def test_scores_are_those_of_the_named_errors_over_all_test_windows():
+def test_scores_are_the_named_errors_over_all_test_examples():
     data = decaying_waves()
     split = split_time_slices(data)
-    windows = split.test
     results = evaluate(Forecaster(Times(0.9), TASK), data, split, batch_size=3)
     expected = []
-    for window in windows:
-        last, target = (torch.from_numpy(data.frames(window.trajectory)[n]).float()[None] for n in (window.last, window.target))  # fmt: skip
+    for part in split.test:
+        last, target = (torch.from_numpy(data.frames(part.trajectory)[n]).float()[None] for n in (part.last, part.target))  # fmt: skip
         expected.append(relative_l2(0.9 * last, target).item())
     assert results.one_step["model"]["relative_l2"] == pytest.approx(np.mean(expected), rel=1e-5)
-    assert results.num_examples == len(windows)
+    assert results.num_examples == len(split.test)
 
 
 def test_persistence_is_scored_as_the_last_frame():
     data = decaying_waves()
     results = evaluate(Forecaster(Times(1.0), TASK), data, split_time_slices(data))
-    # What the model sees is rounded to single precision; persistence is not.
+    # The input of the model is rounded to single precision; persistence is not.
     expected = pytest.approx(results.one_step["persistence"], rel=1e-6)
     assert results.one_step["model"] == expected
     assert results.rollout["model"] == pytest.approx(results.rollout["persistence"])
@@ -75,8 +75,8 @@ def test_a_rollout_stays_within_the_test_split():
 
 def test_missing_values_do_not_count():
     whole, holed = decaying_waves(), decaying_waves(missing=[2, 5])
-    windows = split_time_slices(whole)
-    first, second = (evaluate(Forecaster(Times(0.9), TASK), data, windows) for data in (whole, holed))  # fmt: skip
+    split = split_time_slices(whole)
+    first, second = (evaluate(Forecaster(Times(0.9), TASK), data, split) for data in (whole, holed))  # fmt: skip
     assert np.isfinite(list(second.one_step["model"].values())).all()
     assert np.isfinite(second.rollout["model"]).all()
     assert first.one_step["model"]["relative_l2"] != second.one_step["model"]["relative_l2"]
@@ -88,8 +88,8 @@ def test_results_round_trip(tmp_path):
     results.save(tmp_path)
     assert Results.load(tmp_path / "results.json") == results
     rows = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
-    found = [row["value"] for row in rows if (row["part"], row["who"], row["what"]) == ("rollout", "model", "3")]  # fmt: skip
-    assert float(found[0]) == results.rollout["model"][2]
+    values = [row["value"] for row in rows if (row["part"], row["who"], row["what"]) == ("rollout", "model", "3")]  # fmt: skip
+    assert float(values[0]) == results.rollout["model"][2]
     energies = [row for row in rows if row["part"] == "spectrum of a" and row["who"] == "truth"]
     assert len(energies) == len(results.spectrum["a"]["wavenumbers"])
     (tmp_path / "results.json").write_text("{}")
@@ -107,9 +107,9 @@ def test_the_reference_of_static_maps_is_the_training_mean_site_by_site():
     assert results.one_step["training mean"]["relative_l2"] == pytest.approx(np.mean(expected), rel=1e-5)  # fmt: skip
 
 
-def test_a_rollout_that_leaves_all_bounds_has_diverged():
+def test_a_rollout_has_diverged_where_its_error_leaves_the_bounds():
     data = decaying_waves()
-    # Every step multiplies by thirty: the error passes ten times the truth at once.
+    # Each step multiplies by thirty: the error exceeds the bound at once.
     results = evaluate(Forecaster(Times(30.0), TASK), data, split_time_slices(data))
     assert results.diverged_at == [1] * results.num_rollouts
     calm = evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data))

@@ -32,7 +32,7 @@ def power_of(number, spectrum):
     return spectrum.power[spectrum.wavenumbers == number].sum()
 
 
-def test_a_spectrum_is_the_mean_over_frames():
+def test_a_spectrum_is_averaged_over_frames():
     fields = np.stack([wave(3), 2 * wave(3) + wave(9)]).astype(np.float32)
     spectrum = spectra(fields, circle())
     assert spectrum.label == "wave number"
@@ -47,12 +47,12 @@ def test_the_spectrum_of_a_periodic_grid_sums_to_the_mean_square(shape):
     axes = [np.arange(size) * 0.5 for size in shape]
     geometry = Geometry.rectilinear(axes, periodic=True)
     fields = noise(geometry)
-    found = spectra(fields, geometry)
-    assert found.quantity == "variance"
-    assert found.power.sum() == pytest.approx((fields**2).mean())
+    spectrum = spectra(fields, geometry)
+    assert spectrum.quantity == "variance"
+    assert spectrum.power.sum() == pytest.approx((fields**2).mean())
 
 
-def test_axes_may_run_down():
+def test_axes_may_be_descending():
     axes = [np.arange(8.0)[::-1], np.arange(6.0)]
     fields = noise(Geometry.rectilinear(axes))
     down = spectra(fields, Geometry.rectilinear(axes))
@@ -60,7 +60,7 @@ def test_axes_may_run_down():
     np.testing.assert_allclose(down.power, up.power)
 
 
-def test_sides_of_a_box_count_by_their_length():
+def test_wave_numbers_are_relative_to_the_longest_side():
     geometry = Geometry.rectilinear([np.arange(16) / 16, np.arange(8) / 2], periodic=True)
     along_short = np.repeat(wave(2, 16), 8)[None]
     spectrum = spectra(along_short, geometry)
@@ -76,14 +76,14 @@ def test_shells_without_a_mode_are_left_out():
     assert (spectrum.power > 0).all()
 
 
-def test_a_repeated_end_of_a_periodic_axis_does_not_count():
+def test_a_repeated_end_of_a_periodic_axis_is_dropped():
     bounds = [(0.0, 1.0)]
     geometry = Geometry.rectilinear([np.linspace(0, 1, 65)], periodic=True, bounds=bounds)
     repeated = spectra(np.append(wave(5), wave(5)[0])[None], geometry)
     np.testing.assert_allclose(repeated.power, spectra(wave(5)[None], circle()).power, atol=1e-15)
 
 
-def test_open_axes_are_tapered():
+def test_axes_that_are_not_periodic_are_tapered():
     slope = np.linspace(-1, 1, 64)[None]
     closed = spectra(slope, circle())
     opened = spectra(slope, Geometry.rectilinear([np.arange(64) / 64]))
@@ -92,7 +92,7 @@ def test_open_axes_are_tapered():
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 @pytest.mark.parametrize("has_poles", [False, True])
-def test_the_whole_sphere_goes_by_degree(has_poles, is_repeated):
+def test_the_spectrum_of_the_whole_sphere_is_by_degree(has_poles, is_repeated):
     latitude = np.linspace(-90, 90, 13) if has_poles else np.linspace(82.5, -82.5, 12)
     longitude = -40 + np.arange(24 + is_repeated) * 15.0
     geometry = Geometry.latitude_longitude(latitude, longitude)
@@ -105,7 +105,7 @@ def test_the_whole_sphere_goes_by_degree(has_poles, is_repeated):
     assert spectrum.power.sum() == pytest.approx(spectrum.power[4])
 
 
-def test_a_region_of_the_sphere_is_a_plane_at_its_mean_latitude():
+def test_a_region_of_the_sphere_is_treated_as_a_plane_at_its_mean_latitude():
     latitude, longitude = np.linspace(50, 70, 41), (340 + np.arange(81) * 0.5) % 360
     region = Geometry.latitude_longitude(latitude, longitude)
     # At 60 degrees a degree of longitude is half as long: the plane is 41 by 81 / 2.
@@ -117,7 +117,7 @@ def test_a_region_of_the_sphere_is_a_plane_at_its_mean_latitude():
     np.testing.assert_allclose(spectrum.power, expected.power)
 
 
-def test_longitudes_all_around_a_region_close():
+def test_a_region_that_spans_all_longitudes_is_periodic():
     region = Geometry.latitude_longitude(np.linspace(-20, 20, 9), np.arange(72) * 5.0)
     fields = noise(region)
     turned = np.roll(fields.reshape(2, 9, 72), 30, 2).reshape(2, -1)
@@ -136,44 +136,44 @@ def test_the_energy_of_a_vorticity_sums_to_the_kinetic_energy_of_its_flow():
         sum(random.normal() * np.cos(k * x + m * y + random.uniform(0, 6)) for k in range(5) for m in range(1, 7))
         for _ in range(3)
     ]  # fmt: skip
-    found = spectra(np.stack(fields), geometry, is_vorticity=True)
+    spectrum = spectra(np.stack(fields), geometry, is_vorticity=True)
     flows = [velocity(geometry, field[:, None], ["vorticity"]) for field in fields]
-    assert found.quantity == "kinetic energy"
-    assert found.power[0] == 0
+    assert spectrum.quantity == "kinetic energy"
+    assert spectrum.power[0] == 0
     kinetic = np.mean([(flow**2).sum(-1).mean() / 2 for flow in flows])
-    assert found.power.sum() == pytest.approx(kinetic, rel=1e-10)
+    assert spectrum.power.sum() == pytest.approx(kinetic, rel=1e-10)
 
 
-def test_the_energy_of_one_wave_of_vorticity_is_in_its_bin():
+def test_the_energy_of_one_wave_of_vorticity_is_at_its_wave_number():
     geometry = torus((16, 16), (2.0, 2.0))
     x, y = geometry.coords.T
-    found = spectra(np.cos(np.pi * (3 * x + 4 * y))[None], geometry, is_vorticity=True)
+    spectrum = spectra(np.cos(np.pi * (3 * x + 4 * y))[None], geometry, is_vorticity=True)
     # Five waves along a side of length two: |u| = 1 / (5 pi), and half its mean square.
-    assert power_of(5, found) == pytest.approx(1 / (4 * (5 * np.pi) ** 2))
-    assert found.power.sum() == pytest.approx(power_of(5, found))
+    assert power_of(5, spectrum) == pytest.approx(1 / (4 * (5 * np.pi) ** 2))
+    assert spectrum.power.sum() == pytest.approx(power_of(5, spectrum))
 
 
-def test_on_the_sphere_the_energy_of_a_vorticity_goes_by_degree():
+def test_on_the_sphere_the_energy_of_a_vorticity_is_by_degree():
     geometry = globe()
     latitude, longitude = (np.deg2rad(part) for part in geometry.axes)
     field = sph_harm_y(4, 2, np.pi / 2 - latitude[:, None], longitude).real.reshape(1, -1)
-    found = spectra(field, geometry, is_vorticity=True)
+    spectrum = spectra(field, geometry, is_vorticity=True)
     # A stream function 1 / l(l+1) times the vorticity, whose flow has l(l+1) times its mean square.
-    assert found.quantity == "kinetic energy"
-    assert found.power[4] == pytest.approx(1 / (8 * math.pi) / (2 * 4 * 5))
-    assert found.power.sum() == pytest.approx(found.power[4])
+    assert spectrum.quantity == "kinetic energy"
+    assert spectrum.power[4] == pytest.approx(1 / (8 * math.pi) / (2 * 4 * 5))
+    assert spectrum.power.sum() == pytest.approx(spectrum.power[4])
 
 
 @pytest.mark.parametrize("periodic", [False, (True, False)])
 def test_a_vorticity_between_walls_has_a_spectrum_of_variance(periodic):
     geometry = Geometry.rectilinear([np.arange(8.0)] * 2, periodic=periodic)
     fields = noise(geometry)
-    found = spectra(fields, geometry, is_vorticity=True)
-    assert found.quantity == "variance"
-    np.testing.assert_array_equal(found.power, spectra(fields, geometry).power)
+    spectrum = spectra(fields, geometry, is_vorticity=True)
+    assert spectrum.quantity == "variance"
+    np.testing.assert_array_equal(spectrum.power, spectra(fields, geometry).power)
 
 
-def test_errors_by_scale_are_those_of_the_variable_whatever_it_is():
+def test_errors_by_scale_are_relative_to_the_variance_of_the_truth():
     truth, geometry = noise(torus()), torus()
     errors = spectral_errors(truth, 0.9 * truth, geometry)
     assert [*errors.values()] == pytest.approx([0.1, 0.1, 0.1])
@@ -207,12 +207,12 @@ def curvilinear():
 AROUND = np.arange(36) * 10.0
 
 REFUSALS = {
-    "scattered": (mesh(False), "scattered points"),
+    "unstructured": (mesh(False), "unstructured points"),
     "mesh": (mesh(True), "mesh"),
     "curvilinear": (curvilinear(), "curvilinear grid"),
-    "uneven": (uneven(), "uneven axes"),
-    "seam": (gap_at_the_seam(), "uneven axes"),
-    "gaussian": (gaussian_latitudes(), "uneven axes"),
+    "uneven": (uneven(), "non-uniform axes"),
+    "seam": (gap_at_the_seam(), "non-uniform axes"),
+    "gaussian": (gaussian_latitudes(), "non-uniform axes"),
     "masked": (circle(8).masked(np.arange(8) == 3), "masked sites"),
     "nan weight": (replace(circle(8), weights=np.full(8, np.nan)), "masked sites"),
     "units": (
@@ -244,29 +244,29 @@ def test_unknown_values_are_refused(value, reason):
         spectra(fields, circle())
 
 
-def test_sites_within_a_thousandth_of_the_spacing_are_even():
+def test_sites_within_a_thousandth_of_the_spacing_are_uniform():
     axis = np.arange(16.0)
     axis[5] += 5e-4
     assert spectra(np.ones((1, 16)), Geometry.rectilinear([axis])).power[0] == pytest.approx(1.0)
 
 
-def test_errors_are_told_apart_by_scale():
+def test_errors_are_separated_by_scale():
     # Wave numbers 1 to 64; edges at 4 and 16, each in the bin above it.
     numbers = {"low": (1, 3), "middle": (4, 15), "high": (16, 64)}
     truth = sum(wave(n, 128) for pair in numbers.values() for n in pair if n < 64)
     truth = (truth + np.cos(np.pi * np.arange(128)))[None]
     for name, (first, last) in numbers.items():
         for number in (first, last):
-            wrong = 0.1 * (wave(number, 128) if number < 64 else np.cos(np.pi * np.arange(128)))
-            errors = spectral_errors(truth, truth + wrong, circle(128))
+            error = 0.1 * (wave(number, 128) if number < 64 else np.cos(np.pi * np.arange(128)))
+            errors = spectral_errors(truth, truth + error, circle(128))
             assert list(errors) == ["low", "middle", "high"]
-            assert [key for key, error in errors.items() if error > 1e-9] == [name]
+            assert [key for key, value in errors.items() if value > 1e-9] == [name]
     errors = spectral_errors(truth, truth + 0.1 * wave(4, 128), circle(128))
     assert errors["middle"] == pytest.approx(0.1 / math.sqrt(2))
 
 
 @pytest.mark.parametrize("geometry", [circle(), globe()], ids=["circle", "globe"])
-def test_a_prediction_of_nothing_errs_by_one_and_a_perfect_one_by_zero(geometry):
+def test_a_zero_prediction_has_error_one_and_a_perfect_one_zero(geometry):
     truth = noise(geometry, 3)
     assert [*spectral_errors(truth, 0 * truth, geometry).values()] == pytest.approx([1, 1, 1])
     assert [*spectral_errors(truth, truth, geometry).values()] == [0, 0, 0]
@@ -307,7 +307,7 @@ def test_three_wave_numbers_fill_three_bins():
     assert len(spectral_errors(truth, truth, circle(6))) == 3
 
 
-def test_a_prediction_that_diverged_errs_by_nan():
+def test_the_errors_of_a_prediction_that_diverged_are_nan():
     truth = noise(circle())
     prediction = truth.copy()
     prediction[1, 3] = np.inf

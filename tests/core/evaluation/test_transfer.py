@@ -14,14 +14,15 @@ from gpo.forecast.forecaster import Forecaster, Task
 from gpo.numerics.neighbours import NeighbourSearch
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
 TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ONE, ONE)
 
 
-class Same(torch.nn.Module):
-    """Returns the field as it is, and remembers on how many sites."""
+class Same(PlainModel):
+    """Returns its input, and records the numbers of sites."""
 
     def __init__(self):
         super().__init__()
@@ -52,16 +53,16 @@ def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
     np.testing.assert_allclose(coarse.weights, expected.weights)
 
 
-def test_what_cannot_be_thinned_says_so():
-    with pytest.raises(ValueError, match="an axis of 9 sites cannot be taken in steps of 2"):
+def test_a_grid_that_cannot_be_thinned_gives_the_reason():
+    with pytest.raises(ValueError, match="an axis of 9 sites cannot be coarsened by 2"):
         Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsen(2)
     cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
     kept = cloud.coarsen(2)[1]
-    with pytest.raises(ValueError, match="all of the 3 sites that would be left are masked"):
+    with pytest.raises(ValueError, match="all 3 remaining sites are masked"):
         cloud.masked(np.isin(np.arange(9), kept)).coarsen(2)
 
 
-def test_scattered_points_are_thinned_evenly_and_keep_their_density_and_weight():
+def test_unstructured_points_are_thinned_evenly_and_keep_their_density_and_weight():
     random = np.random.default_rng(0)
     dense, sparse = random.random((1200, 2)), random.uniform((1, 0), (2, 1), (400, 2))
     cloud = Geometry.scattered(np.concatenate([dense, sparse]))
@@ -78,7 +79,7 @@ def test_scattered_points_are_thinned_evenly_and_keep_their_density_and_weight()
     assert np.sqrt((gaps**2).mean()) < 0.9 * np.sqrt((chance**2).mean()), "no holes"
 
 
-def test_masked_points_inherit_nothing():
+def test_masked_points_get_no_weight():
     points = Geometry.on_sphere(
         np.random.default_rng(0).uniform(0, 360, 800), np.linspace(-80, 80, 800)
     )
@@ -96,7 +97,7 @@ def test_thinned_data_is_every_second_value():
     np.testing.assert_array_equal(coarsen(data, 1).frames(0), data.frames(0))
 
 
-def test_refined_data_goes_through_the_old_values_and_follows_the_waves_between():
+def test_refined_data_interpolate_the_values_and_are_exact_for_waves():
     data = decaying_waves(num_points=16)
     fine, exact = refined(data), decaying_waves(num_points=32)
     np.testing.assert_allclose(fine.frames(2)[:, ::2], data.frames(2), atol=1e-12)
@@ -109,19 +110,19 @@ def test_resolutions_are_scored_each_on_its_own_sites():
     rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test)
     assert list(rows) == ["0.5x", "1x", "2x, interpolated", "random 70% of the sites"]
     assert model.sizes == {12, 24, 48, 17}
-    # What the model sees is rounded to single precision; the last frame is not.
+    # The input of the model is rounded to single precision; the last frame is not.
     assert all(row["model"] == pytest.approx(row["last frame"], rel=1e-6) for row in rows.values())
     finer = decaying_waves(num_points=48)
     rows = resolution_transfer(Forecaster(model, TASK), data, split_time_slices(data).test, finer)
     assert list(rows) == ["0.5x", "1x", "2x", "random 70% of the sites"]
 
 
-def test_a_random_part_of_the_sites_keeps_their_values_and_weights():
+def test_a_random_subset_of_the_sites_keeps_their_values_and_weights():
     data = decaying_waves(num_points=40)
     part = sampled(data, 0.7)
     geometry, whole = part.geometry(), data.geometry()
     assert geometry.num_points == 28
-    numbers = [int(np.abs(whole.coords - place).sum(-1).argmin()) for place in geometry.coords]
+    numbers = [int(np.abs(whole.coords - site).sum(-1).argmin()) for site in geometry.coords]
     assert len(set(numbers)) == 28
     np.testing.assert_array_equal(geometry.coords, whole.coords[numbers])
     assert geometry.weights.sum() == pytest.approx(1)
@@ -129,10 +130,19 @@ def test_a_random_part_of_the_sites_keeps_their_values_and_weights():
     np.testing.assert_array_equal(sampled(data, 0.7).geometry().coords, geometry.coords)
 
 
-def test_a_resolution_that_cannot_be_had_gives_the_reason():
+def test_a_resolution_that_is_not_available_gives_the_reason():
     data = decaying_waves(num_points=9)
     rows = resolution_transfer(Forecaster(Same(), TASK), data, split_time_slices(data).test)
     assert "an axis of 9 sites" in rows["0.5x"]["reason"]
+
+
+def test_fields_with_missing_values_are_not_refined():
+    data = decaying_waves(missing=[3])
+    split = split_time_slices(data)
+    config = RunConfig.of(data="x", hidden_dim=16, num_layers=1, num_gaussians=4)
+    rows = resolution_transfer(new_forecaster(data, split, config).eval(), data, split.test)
+    assert rows["2x, interpolated"] == {"reason": "missing values have no Fourier series"}
+    assert np.isfinite(rows["1x"]["model"])
 
 
 @pytest.mark.parametrize(
@@ -157,23 +167,23 @@ def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, 
 
 
 @pytest.mark.parametrize("points", [24, 25])
-def test_between_sites_the_answer_is_compared_with_the_truth_there(points):
+def test_between_sites_the_prediction_is_compared_with_the_truth_there(points):
     data = decaying_waves(num_points=points)
     split = split_time_slices(data)
     config = RunConfig.of(data="x", hidden_dim=16, num_layers=0, num_gaussians=4)
     forecaster = new_forecaster(data, split, config).eval()
-    # An increment of zero leaves the blended input: the error is that of interpolation.
+    # With an increment of zero, the prediction is the interpolated input.
     for parameter in forecaster.model.decoder.parameters():
         parameter.data.zero_()
     scores = between_sites(forecaster, data, split.test)
     assert scores["model"] == pytest.approx(scores["last frame"], abs=0.02)
     assert scores["model"] != scores["last frame"]
     if points == 24:
-        held_back = [relative_l2(*(torch.from_numpy(data.frames(w.trajectory)[n][1::2]).float()[None] for n in (w.last, w.target))).item() for w in split.test]  # fmt: skip
-        assert scores["last frame"] == pytest.approx(np.mean(held_back), rel=1e-4)
+        withheld = [relative_l2(*(torch.from_numpy(data.frames(w.trajectory)[n][1::2]).float()[None] for n in (w.last, w.target))).item() for w in split.test]  # fmt: skip
+        assert scores["last frame"] == pytest.approx(np.mean(withheld), rel=1e-4)
 
 
-def test_a_reconstruction_is_scored_between_the_sites_beside_interpolated_values():
+def test_a_reconstruction_between_sites_is_compared_with_interpolated_values():
     data = decaying_waves(num_points=24)
     split = split_time_slices(data)
     config = RunConfig.of(data="x", model="gpo-paper", phase="field", hidden_dim=16, num_gaussians=4)  # fmt: skip
@@ -181,28 +191,30 @@ def test_a_reconstruction_is_scored_between_the_sites_beside_interpolated_values
     coords = torch.from_numpy(data.geometry().coords).float()
     model, errors = forecaster.model, {"model": [], "interpolated values": []}
     search = NeighbourSearch(data.geometry().domain, model.config.query_neighbours)
-    for member in split.test:
-        frame = torch.from_numpy(data.frames(member.trajectory)[member.last]).float()
-        given, truth = forecaster.normalised(frame[None, ::2]), frame[None, 1::2]
+    for part in split.test:
+        frame = torch.from_numpy(data.frames(part.trajectory)[part.last]).float()
+        values, truth = forecaster.normalised(frame[None, ::2]), frame[None, 1::2]
         with torch.no_grad():
-            decoded = model(given, coords[::2], queries=coords[1::2])
-        found = search(coords[None, 1::2], coords[None, ::2], torch.ones(1, 12, dtype=torch.bool))
-        blended = found.blend(found.gather(given))
-        for name, values in (("model", decoded), ("interpolated values", blended)):
-            guess = forecaster.denormalised(values)
-            errors[name].append(relative_l2(guess, truth.double()).item())
+            decoded = model(values, coords[::2], queries=coords[1::2])
+        neighbours = search(
+            coords[None, 1::2], coords[None, ::2], torch.ones(1, 12, dtype=torch.bool)
+        )
+        blended = neighbours.blend(neighbours.gather(values))
+        for name, output in (("model", decoded), ("interpolated values", blended)):
+            prediction = forecaster.denormalised(output)
+            errors[name].append(relative_l2(prediction, truth.double()).item())
     scores = between_sites(forecaster, data, split.test)
     assert scores == pytest.approx({name: np.mean(part) for name, part in errors.items()}, rel=1e-4)
     assert scores == evaluate(forecaster, data, split).between_sites
 
 
-def test_between_sites_is_refused_where_a_model_cannot():
+def test_a_model_that_cannot_be_queried_gives_the_reason():
     data = decaying_waves()
     scores = between_sites(Forecaster(Same(), TASK), data, split_time_slices(data).test)
-    assert scores == {"reason": "the model answers at its sites only"}
+    assert scores == {"reason": "the model predicts at its input sites only"}
 
 
-def test_masked_sites_are_neither_given_nor_asked():
+def test_masked_sites_are_neither_inputs_nor_queries():
     data = decaying_waves(missing=[0, 1, 5])
     split = split_time_slices(data)
     config = RunConfig.of(data="x", hidden_dim=16, num_layers=1, num_gaussians=4)
@@ -211,7 +223,7 @@ def test_masked_sites_are_neither_given_nor_asked():
     assert data.geometry().domain == Domain.unit_box(1, periodic=True)
 
 
-def test_rows_that_a_curvilinear_mesh_does_not_have_say_why():
+def test_resolutions_that_a_curvilinear_mesh_does_not_have_give_the_reason():
     up, along = np.meshgrid(np.linspace(50, 60, 8), np.linspace(0, 12, 8), indexing="ij")
     mesh = Geometry.curvilinear_sphere(up + along / 8, along)
     frames = np.random.default_rng(0).normal(size=(30, 64, 1)).astype(np.float32)
@@ -223,9 +235,9 @@ def test_rows_that_a_curvilinear_mesh_does_not_have_say_why():
     split = split_time_slices(data)
     forecaster = new_forecaster(data, split, config).eval()
     rows = resolution_transfer(forecaster, data, split.test)
-    reason = {"reason": "the model takes the 8 x 8 nodes of its mesh only"}
+    reason = {"reason": "the model takes only the 8 x 8 nodes of its mesh"}
     assert rows["0.5x"] == rows["random 70% of the sites"] == reason
     assert rows["1x"].keys() == {"model", "last frame"}
     assert between_sites(forecaster, data, split.test) == {
-        "reason": "the model takes all 8 x 8 nodes of its mesh"
+        "reason": "the model needs all 8 x 8 nodes of its mesh"
     }

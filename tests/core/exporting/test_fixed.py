@@ -61,7 +61,7 @@ def test_training_goes_on_through_fixed_sites():
 def test_a_baseline_is_refused():
     model = build_model("fno", Problem(4, 2, DOMAINS["torus"], (6, 5)))
     case = make_case("waves", "torus")
-    with pytest.raises(ValueError, match=r"for a model gpo, got fno.*--model gpo"):
+    with pytest.raises(ValueError, match=r"must be gpo or gpo-paper, got fno.*--model gpo"):
         FixedForecaster(Forecaster(model, case.forecaster.task), case.coords)
 
 

@@ -12,7 +12,7 @@ from gpo.optional import MissingPackageError
 from tests.core.exporting.cases import SITES, VARIANTS, Case, make_case
 from tests.processes import finish
 
-pytestmark = pytest.mark.usefixtures("untyped")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("untyped")]
 
 BATCH_SIZES = (1, 2, 7)
 FEW = [("waves", "masked", True), ("paper", "torus", False)]

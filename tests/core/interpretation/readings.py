@@ -1,4 +1,4 @@
-"""Small models, trained on nothing, with test examples to look at."""
+"""Small untrained models with test examples."""
 
 from pathlib import Path
 

@@ -6,11 +6,10 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
-from gpo.interpretation.ablations import run_ablations
+from gpo.interpretation.ablations import patches, run_ablations
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.components import joint_ablation, make_components
 from gpo.interpretation.effects import Effects
-from gpo.interpretation.regions import patches
+from gpo.interpretation.modes import joint_ablation, make_components
 from tests.core.interpretation.readings import TORUS, only_mode, series, untrained
 
 
@@ -24,8 +23,8 @@ def only_wave(forecaster, number):
     mode = model.waves.vectors.tolist().index(number)
     for layer in model.layers:
         only_mode(layer.filter, mode, 5.0)
-        if layer.transport is not None:
-            only_mode(layer.transport.filter, mode, 5.0)
+        if layer.has_particles:
+            only_mode(layer.waves.filter, mode, 5.0)
     return forecaster
 
 
@@ -33,24 +32,25 @@ def only_wave(forecaster, number):
 def hold(forecaster):
     """Keeps all particles at their sites."""
     for layer in forecaster.model.layers:
-        if layer.transport is not None:
-            layer.transport.local.zero_()
-            layer.transport.filter.packets.zero_()
+        if layer.has_particles:
+            layer.local.zero_()
+            layer.filter.packets.zero_()
     return forecaster
 
 
+@pytest.mark.thorough
 def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
     data = series()
     forecaster, members = untrained(data)
-    found = read(only_wave(forecaster, [2.0, 1.0]), data, members)
-    first, *others = found["modes"]
+    result = read(only_wave(forecaster, [2.0, 1.0]), data, members)
+    first, *others = result["modes"]
     assert first["vector"] == [2.0, 1.0]
     assert first["relative_l2"] > 1e-3
     assert max(other["relative_l2"] for other in others) < 1e-6
-    changes = [row["relative_l2"] for row in found["shells"]["all_layers"]]
+    changes = [row["relative_l2"] for row in result["shells"]["all_layers"]]
     assert np.flatnonzero(np.array(changes) > 1e-6).tolist() == [2]
     # The strongest wave alone does what all of them do.
-    curve = found["faithfulness"]
+    curve = result["faithfulness"]
     assert curve["strongest_first"][1] == pytest.approx(curve["strongest_first"][-1], rel=1e-5)
 
 
@@ -59,7 +59,7 @@ def test_opposite_vectors_are_one_wave():
     forecaster, members = untrained(data)
     components = make_components(forecaster, make_batches(data, members[:1]))
     parts = {component.name: component for component in components}
-    num_modes, limit = forecaster.model.num_modes, forecaster.model.config.wave_limits[0]
+    num_modes, limit = forecaster.model.num_modes, forecaster.model.waves.limits[0]
     assert len(parts) == num_modes - limit
     assert "k = (-1, 0)" not in parts
     assert len(parts["k = (1, 0)"].modes) == 4
@@ -68,12 +68,15 @@ def test_opposite_vectors_are_one_wave():
     assert every == {(layer, mode) for layer in range(2) for mode in range(num_modes)}
 
 
+@pytest.mark.thorough
 def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     data = series()
     forecaster, members = untrained(data)
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.filter.packets.zero_()
+            if stage.has_particles:
+                stage.waves.filter.packets.zero_()
     rows = read(hold(forecaster), data, members)["regions"]["effects"]
     assert len(rows) == 64
     for row in rows:
@@ -89,12 +92,12 @@ def test_effects_are_those_of_the_ablated_model():
     (batch,) = make_batches(data, members[:2])
     effects = Effects.of(forecaster, [batch])
     ablation = Ablation(layers=frozenset({1}))
-    found = effects.without(ablation)
+    result = effects.without(ablation)
     intact, less = batch.predicted(forecaster), batch.predicted(forecaster, ablation)
     by_hand = [((one - two).norm() / two.norm()).item() for one, two in zip(less, intact, strict=True)]  # fmt: skip
-    assert found["relative_l2"] == pytest.approx(np.mean(by_hand), rel=1e-4)
+    assert result["relative_l2"] == pytest.approx(np.mean(by_hand), rel=1e-4)
     assert effects.error_without(Ablation()) == pytest.approx(effects.error)
-    assert {"low", "middle", "high", "spread"} <= set(found)
+    assert {"low", "middle", "high", "spread"} <= set(result)
     nothing = effects.without(Ablation(), [torch.ones(2, 256)])
     assert nothing["relative_l2"] < 1e-12
     assert "fraction_inside" not in nothing
@@ -107,21 +110,21 @@ def test_a_change_of_long_waves_shows_in_the_low_band_alone():
     effects = Effects.of(forecaster, [batch])
     wave = 0.1 * torch.sin(2 * torch.pi * batch.example.coords[..., :1])
     shifted = Effects(forecaster, [batch], [effects.intact[0] + wave])
-    found = shifted.without(Ablation())
-    assert found["low"] > 1e3 * max(found["middle"], found["high"])
+    result = shifted.without(Ablation())
+    assert result["low"] > 1e3 * max(result["middle"], result["high"])
 
 
 def test_content_windows_tell_where_their_effect_should_be():
     data = series(Geometry.scattered(np.random.default_rng(0).random((90, 2))))
     forecaster, members = untrained(data, variant="paper")
-    found = read(forecaster, data, members)
-    assert len(found["modes"]) == found["num_modes"] == 2 * 2 * 3
+    result = read(forecaster, data, members)
+    assert len(result["modes"]) == result["num_modes"] == 2 * 2 * 3
     assert {"layer", "head", "mode", "fraction_inside", "fraction_expected"} <= set(
-        found["modes"][0]
+        result["modes"][0]
     )
-    assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # fmt: skip
-    assert "low" not in found["layers"][0], "there are no bands without a grid"
-    assert "wave number" in found["shells"]["reason"]
+    assert [(row["layer"], row["head"]) for row in result["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # fmt: skip
+    assert "low" not in result["layers"][0], "there are no bands without a grid"
+    assert "wave number" in result["shells"]["reason"]
 
 
 def test_the_one_head_that_is_read_out_comes_first():
@@ -130,11 +133,11 @@ def test_the_one_head_that_is_read_out_comes_first():
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.readout[0] = 0
-    found = read(forecaster, data, members)
-    changes = {(row["layer"], row["head"]): row["relative_l2"] for row in found["heads"]}
+    result = read(forecaster, data, members)
+    changes = {(row["layer"], row["head"]): row["relative_l2"] for row in result["heads"]}
     assert max(changes[0, 0], changes[1, 0]) < 1e-9
     assert min(changes[0, 1], changes[1, 1]) > 1e-6
-    assert max(found["modes"], key=lambda mode: mode["relative_l2"])["head"] == 1
+    assert max(result["modes"], key=lambda mode: mode["relative_l2"])["head"] == 1
 
 
 def test_particles_that_no_site_sees_cause_nothing():
@@ -146,9 +149,9 @@ def test_particles_that_no_site_sees_cause_nothing():
         encoder.centers.out.weight.zero_()
         encoder.centers.out.bias.fill_(0.53)
         encoder.scales.out.bias.fill_(-7.0)
-    found = read(forecaster, data, members)["particles"]
-    assert found["all"]["relative_l2"] < 1e-6
-    assert len(found["each"]) == 3
+    result = read(forecaster, data, members)["particles"]
+    assert result["all"]["relative_l2"] < 1e-6
+    assert len(result["each"]) == 3
 
 
 def without_particles(forecaster, data, members, *numbers):
@@ -167,9 +170,9 @@ def test_particles_at_rest_cause_nothing_and_moving_ones_do():
 def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
     data = series()
     forecaster, members = untrained(data)
-    transport = forecaster.model.layers[-1].transport
+    transport = forecaster.model.layers[-1]
     with torch.no_grad():
-        transport.arrive[transport.channels_each : 2 * transport.channels_each] = 0
+        transport.arrive.unflatten(0, (transport.num_gaussians, -1))[1] = 0
     assert without_particles(forecaster, data, members, 1) < 1e-9
     assert without_particles(forecaster, data, members, 0) > 1e-3
     assert without_particles(forecaster, data, members, 2) > 1e-3
@@ -178,12 +181,13 @@ def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
 def test_particles_are_ablated_all_and_each():
     data = series()
     forecaster, members = untrained(data, num_layers=1, num_waves=1)
-    found = read(forecaster, data, members)["particles"]
-    assert found["all"]["relative_l2"] == without_particles(forecaster, data, members, 0, 1, 2)
+    result = read(forecaster, data, members)["particles"]
+    assert result["all"]["relative_l2"] == without_particles(forecaster, data, members, 0, 1, 2)
     each = [without_particles(forecaster, data, members, number) for number in range(3)]
-    assert [row["relative_l2"] for row in found["each"]] == each
+    assert [row["relative_l2"] for row in result["each"]] == each
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [{"num_transports": 0, "num_waves": 1}, {"variant": "paper", "has_gaussian_field": False}],

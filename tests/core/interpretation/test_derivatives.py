@@ -88,13 +88,13 @@ def test_solid_rotation_has_twice_its_rate_as_vorticity():
     plane = Geometry.rectilinear([axis, axis])
     x, y = plane.coords.T
     names = ("Vx", "density", "Vy")
-    found = found_vorticity(plane, np.stack([-3 * y, x, 3 * x], -1), names)
-    np.testing.assert_allclose(found, 6, rtol=1e-5)
+    result = found_vorticity(plane, np.stack([-3 * y, x, 3 * x], -1), names)
+    np.testing.assert_allclose(result, 6, rtol=1e-5)
     sphere = Geometry.latitude_longitude(np.linspace(-60, 60, 31), np.arange(0, 360, 5.0))
     up = sphere.coords[:, 2]
     wind = np.stack([np.sqrt(1 - up**2), np.zeros_like(up)], -1)
-    found = found_vorticity(sphere, wind, ("u10", "v10"))
-    np.testing.assert_allclose(found, 2 * np.abs(up), atol=0.02)
+    result = found_vorticity(sphere, wind, ("u10", "v10"))
+    np.testing.assert_allclose(result, 2 * np.abs(up), atol=0.02)
 
 
 def test_without_a_velocity_there_is_no_vorticity_unless_it_is_given():

@@ -1,4 +1,4 @@
-"""The velocity is found by name, by CF standard name, from a vorticity, or as a user says."""
+"""The velocity is identified by name, by CF standard name, from a vorticity, or as a user says."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,16 @@ import torch
 
 from gpo.data.forcings import Variable
 from gpo.data.geometry import Geometry
-from gpo.interpretation.flow import find_flow, velocity
+from gpo.interpretation.flow import FlowVariables, velocity
 from tests.core.interpretation.readings import TORUS
 
 SQUARE = Geometry.scattered(np.random.default_rng(0).random((30, 2)))
 LATITUDE, LONGITUDE = np.linspace(-87.5, 87.5, 36), np.arange(0.0, 360.0, 5.0)
 GLOBE = Geometry.latitude_longitude(LATITUDE, LONGITUDE)
+
+
+def find_flow(geometry, variables, chosen=()):
+    return FlowVariables(tuple(variables), chosen).on(geometry)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +63,8 @@ def test_components_go_with_the_axes_that_they_are_along():
     vorticity = -4 * np.pi * np.cos(x) * np.cos(y)
     torus = Geometry.rectilinear(TORUS.axes, periodic=True, names=("y", "x"))
     expected = np.stack([-np.sin(x) * np.cos(y), np.cos(x) * np.sin(y)], -1)
-    found = velocity(torus, vorticity[:, None], ("vorticity",))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    result = velocity(torus, vorticity[:, None], ("vorticity",))
+    np.testing.assert_allclose(result, expected, atol=1e-12)
 
 
 def test_a_chosen_velocity_is_taken_and_a_strange_one_refused():
@@ -81,15 +85,15 @@ def test_the_flow_of_a_vorticity_on_the_sphere_is_that_of_its_stream_function():
     vorticity = -12 * wave + 2 * sine
     east = -(cosine**3 - 2 * sine**2 * cosine) * np.cos(2 * longitude) + cosine
     north = -2 * cosine * sine * np.sin(2 * longitude)
-    found = velocity(GLOBE, vorticity[:, None], ("vorticity",))
-    np.testing.assert_allclose(found, np.stack([east, north], -1), atol=1e-9)
+    result = velocity(GLOBE, vorticity[:, None], ("vorticity",))
+    np.testing.assert_allclose(result, np.stack([east, north], -1), atol=1e-9)
     flow = find_flow(GLOBE, [Variable("vo", "s-1", standard_name="atmosphere_relative_vorticity")])
-    np.testing.assert_allclose(flow(vorticity[:, None]), found, atol=1e-12)
+    np.testing.assert_allclose(flow(vorticity[:, None]), result, atol=1e-12)
     assert flow.lengths_per_time("h") == pytest.approx(3600)
     westward = Geometry.latitude_longitude(LATITUDE[::-1], LONGITUDE[::-1])
     field = vorticity.reshape(GLOBE.grid_shape)[::-1, ::-1].reshape(-1, 1)
     again = velocity(westward, field, ("vorticity",)).reshape(*GLOBE.grid_shape, 2)[::-1, ::-1]
-    np.testing.assert_allclose(again.reshape(-1, 2), found, atol=1e-9)
+    np.testing.assert_allclose(again.reshape(-1, 2), result, atol=1e-9)
 
 
 def test_a_vorticity_on_a_part_of_the_globe_tells_no_velocity():

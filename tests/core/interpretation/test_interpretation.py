@@ -32,9 +32,9 @@ PLACES = {
 }
 
 
-def finished(found, geometry, folder):
+def finished(result, geometry, folder):
     """Saves, loads, draws and describes; returns what was loaded."""
-    path = found.save(folder)
+    path = result.save(folder)
     json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     loaded = Interpretation.load(path)
     figures, texts = draw_interpretation(loaded, geometry), captions(loaded)
@@ -59,13 +59,14 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
     if variant == "geometric":
         changes["num_waves"] = 2
     forecaster, members = untrained(data, **changes)
-    found, figures = finished(interpret(forecaster, data, members, num_examples=2), geometry, tmp_path)  # fmt: skip
+    result, figures = finished(interpret(forecaster, data, members, num_examples=2), geometry, tmp_path)  # fmt: skip
     assert set(figures) == set(TITLES)
-    assert found.num_examples == 2
-    assert found.variant == variant
-    assert found.ablations["error"] > 0
+    assert result.num_examples == 2
+    assert result.variant == variant
+    assert result.ablations["error"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", [squares, equal_squares])
 def test_static_maps_are_read_too(make, tmp_path):
     data = make()
@@ -73,18 +74,20 @@ def test_static_maps_are_read_too(make, tmp_path):
     config = RunConfig.of(data="x", **{**SIZES, "num_layers": 1}, num_waves=2)
     forecaster = new_forecaster(data, split, config).eval()
     geometry = data.geometry(split.test[0])
-    found, _ = finished(interpret(forecaster, data, split.test, num_examples=2), geometry, tmp_path)
-    assert found.ablations["regions"]["num_examples"] == 1
+    result, _ = finished(
+        interpret(forecaster, data, split.test, num_examples=2), geometry, tmp_path
+    )
+    assert result.ablations["regions"]["num_examples"] == 1
 
 
 def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
     data = series()
     forecaster, members = untrained_field(data)
-    found = interpret(forecaster, data, members, num_examples=2, same={"itself": forecaster})
-    found, figures = finished(found, data.geometry(), tmp_path)
-    assert found.stability["other_seeds"]["itself"]["density"]["value"] == pytest.approx(1)
-    assert "no layers" in found.windows["reason"]
-    assert "no layers" in found.ablations["reason"]
+    result = interpret(forecaster, data, members, num_examples=2, same={"itself": forecaster})
+    result, figures = finished(result, data.geometry(), tmp_path)
+    assert result.stability["other_seeds"]["itself"]["density"]["value"] == pytest.approx(1)
+    assert "no layers" in result.windows["reason"]
+    assert "no layers" in result.ablations["reason"]
     assert set(figures) == {"structures"}
 
 
@@ -94,6 +97,7 @@ def untrained_field(data):
     return new_forecaster(data, split, config).eval(), split.test
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_numbers():
     data = series(PLACES["torus"][0])
     forecaster, members = untrained(data, num_layers=1, num_waves=2)
@@ -103,15 +107,16 @@ def test_the_same_seed_gives_the_same_numbers():
     assert other.structures != first.structures
 
 
+@pytest.mark.thorough
 def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
     data = series(PLACES["torus"][0])
     forecaster, members = untrained(data, num_layers=1, num_waves=2)
     twin, _ = untrained(data, num_layers=1, num_waves=2)
     larger = replace(data, fetch=lambda number, times: 3 * data.frames(number, times))
-    found = interpret(
+    result = interpret(
         forecaster, data, members, num_examples=1, other=(larger, members), same={"twin": twin}
     )
-    loaded, _ = finished(found, data.geometry(), tmp_path)
+    loaded, _ = finished(result, data.geometry(), tmp_path)
     assert loaded.stability["other_seeds"]["twin"]["effects"]["shells"] == pytest.approx(1)
     assert loaded.stability["other_data"]["drift"]["displacement"]["distance"] > 0
     assert any("twin" in row[0] for row in loaded.summary())
@@ -126,5 +131,5 @@ def test_no_examples_are_refused():
 
 def test_a_file_that_is_something_else_says_how_to_make_it_again(tmp_path):
     (tmp_path / "interpret.json").write_text('{"colour": 1}')
-    with pytest.raises(ValueError, match="Make it again: gpo interpret"):
+    with pytest.raises(ValueError, match="Write it again: gpo interpret"):
         Interpretation.load(tmp_path / "interpret.json")

@@ -20,7 +20,7 @@ from gpo.training.fit import new_forecaster
 from tests.conftest import random_points
 
 SMALL = {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 3}
-PAPER = {"model": "gpo-paper", "num_heads": 2, **SMALL}
+PAPER = {"model": "gpo-paper", "centers": "displacement", "num_heads": 2, **SMALL}
 
 
 def waves(is_flat=False):
@@ -46,23 +46,23 @@ def forecaster_of(data, **settings):
 
 def test_a_constant_field_is_reconstructed_exactly():
     forecaster, example = forecaster_of(waves(is_flat=True), **PAPER)
-    found = reconstruct(forecaster, example)
+    result = reconstruct(forecaster, example)
     is_known = example.weights[0] > 0
-    torch.testing.assert_close(found.reconstructed[is_known], found.field[is_known])
+    torch.testing.assert_close(result.reconstructed[is_known], result.field[is_known])
 
 
 def test_narrow_particles_reconstruct_the_field_without_masked_sites(monkeypatch):
     forecaster, example = forecaster_of(waves(), **PAPER)
     with torch.no_grad():
         forecaster.model.lift.encoder.scales.out.bias.fill_(-5)
-    found = reconstruct(forecaster, example)
+    result = reconstruct(forecaster, example)
     is_known = example.weights[0] > 0
-    torch.testing.assert_close(found.reconstructed[is_known], found.field[is_known], rtol=0.05, atol=0.05)  # fmt: skip
-    assert found.reconstructed.isfinite().all()
+    torch.testing.assert_close(result.reconstructed[is_known], result.field[is_known], rtol=0.05, atol=0.05)  # fmt: skip
+    assert result.reconstructed.isfinite().all()
     # Of very many particles some are evaluated.
     monkeypatch.setattr(module, "MAX_PAIRS", 99 * 98 * 3 - 1)
     fewer = reconstruct(forecaster, example)
-    assert (fewer.reconstructed - found.reconstructed).abs().max() > 0
+    assert (fewer.reconstructed - result.reconstructed).abs().max() > 0
 
 
 def test_a_gaussian_field_shows_what_its_decoder_makes():
@@ -99,18 +99,18 @@ def test_the_picture_has_a_row_for_every_kind_of_data():
 def test_amounts_that_are_all_the_same_give_a_constant(domain):
     centers = random_points(domain, 50)
     ones = torch.ones(50, dtype=torch.double)
-    found = superposition(
+    result = superposition(
         random_points(domain, 9), centers, 0.5 * torch.ones_like(centers), ones, 3 * ones[:, None], domain
     )  # fmt: skip
-    torch.testing.assert_close(found, torch.full((9, 1), 3.0, dtype=torch.double))
+    torch.testing.assert_close(result, torch.full((9, 1), 3.0, dtype=torch.double))
 
 
 def test_two_gaussians_share_a_point_by_their_heights(domain, monkeypatch):
     monkeypatch.setattr(module, "MAX_OFFSETS", 1)
     centers, points = random_points(domain, 2), random_points(domain, 3)
     scales, weights = torch.full_like(centers, 0.7), torch.tensor([0.2, 0.5]).double()
-    found = superposition(points, centers, scales, weights, torch.tensor([[1.0], [5.0]]).double(), domain)  # fmt: skip
-    for point, value in zip(points, found, strict=True):
+    result = superposition(points, centers, scales, weights, torch.tensor([[1.0], [5.0]]).double(), domain)  # fmt: skip
+    for point, value in zip(points, result, strict=True):
         heights = [
             weight * math.exp(-0.5 * float((domain.offset(point, center) / 0.7).square().sum()))
             for weight, center in zip(weights.tolist(), centers, strict=True)

@@ -8,8 +8,8 @@ import torch
 
 from gpo.data.geometry import Geometry
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.drift import drift, fraction_from_field, particle_quantities
 from gpo.interpretation.interpretation import compare_runs
+from gpo.interpretation.particle_fields import drift, fraction_from_field, particle_quantities
 from gpo.interpretation.stability import half_resolution, other_data
 from tests.core.interpretation.readings import series, untrained
 
@@ -24,10 +24,10 @@ def test_the_same_data_is_no_drift_and_no_degradation(variant):
     data = series()
     forecaster, members = untrained(data, variant=variant)
     batches = make_batches(data, members)
-    found = other_data(forecaster, batches, batches)
-    assert found["degradation"] == pytest.approx(1)
-    assert set(found["drift"]) == QUANTITIES[variant]
-    for row in found["drift"].values():
+    result = other_data(forecaster, batches, batches)
+    assert result["degradation"] == pytest.approx(1)
+    assert set(result["drift"]) == QUANTITIES[variant]
+    for row in result["drift"].values():
         assert row["distance"] == 0
         assert row["ratio"] == 0
 
@@ -39,17 +39,17 @@ def test_data_of_another_size_drifts_farther_than_halves_of_the_usual_are_apart(
     data = series()
     larger = replace(data, fetch=lambda number, times: 8 * data.frames(number, times))
     forecaster, members = untrained(data, variant=variant)
-    found = other_data(forecaster, make_batches(data, members), make_batches(larger, members))
+    result = other_data(forecaster, make_batches(data, members), make_batches(larger, members))
     for name in names:
-        assert found["drift"][name]["ratio"] > 3
-    assert found["usual"]["last_frame"] == pytest.approx(found["other"]["last_frame"], rel=1e-5)
+        assert result["drift"][name]["ratio"] > 3
+    assert result["usual"]["last_frame"] == pytest.approx(result["other"]["last_frame"], rel=1e-5)
 
 
 def test_the_distance_of_distributions_is_that_of_a_shift():
     rows = {"scale": [np.arange(4.0), np.arange(4.0) + 1]}
     moved = {"scale": [np.arange(4.0) + 7, np.arange(4.0) + 8]}
-    found = drift(rows, moved)["scale"]
-    assert found == {"distance": pytest.approx(7), "spread": pytest.approx(1), "ratio": pytest.approx(7)}  # fmt: skip
+    result = drift(rows, moved)["scale"]
+    assert result == {"distance": pytest.approx(7), "spread": pytest.approx(1), "ratio": pytest.approx(7)}  # fmt: skip
 
 
 def test_what_differs_between_places_alone_is_not_due_to_the_field():
@@ -66,11 +66,11 @@ def test_quantities_of_particles_are_in_unit_lengths():
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
     forecaster, members = untrained(data, variant="paper")
     (batch,) = make_batches(data, members[:1])
-    found = particle_quantities(forecaster, [batch])
+    result = particle_quantities(forecaster, [batch])
     particles = batch.particles(forecaster)
     expected = particles.scales.log().mean(-1).exp().flatten() / 2
-    np.testing.assert_allclose(found["scale"][0], expected, rtol=1e-5)
-    np.testing.assert_allclose(found["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(result["scale"][0], expected, rtol=1e-5)
+    np.testing.assert_allclose(result["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
 
 
 def test_displacements_are_in_unit_lengths_and_never_beyond_the_reach():
@@ -78,22 +78,22 @@ def test_displacements_are_in_unit_lengths_and_never_beyond_the_reach():
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
     forecaster, members = untrained(data)
     with torch.no_grad():
-        forecaster.model.layers[-1].transport.local.mul_(1e3)
+        forecaster.model.layers[-1].local.mul_(1e3)
     (batch,) = make_batches(data, members[:1])
-    found = particle_quantities(forecaster, [batch])
-    assert 0.2 < np.abs(found["displacement"][0]).max() < 0.25 * (1 + 1e-5)
-    np.testing.assert_allclose(found["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
+    result = particle_quantities(forecaster, [batch])
+    assert 0.2 < np.abs(result["displacement"][0]).max() < 0.25 * (1 + 1e-5)
+    np.testing.assert_allclose(result["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
 
 
 def test_encoded_particles_at_common_sites_do_not_depend_on_the_resolution():
     """The encoder reads one site at a time, so this must be exact; predictions may differ."""
     data = series()
     forecaster, members = untrained(data, variant="paper")
-    found = half_resolution(forecaster, data, members[:2], reconstructs=False)
-    assert found["centers"] < 1e-5
-    assert found["scales"] < 1e-5
-    assert found["weights"] < 1e-6
-    assert 0 < found["prediction"] < 1
+    result = half_resolution(forecaster, data, members[:2], reconstructs=False)
+    assert result["centers"] < 1e-5
+    assert result["scales"] < 1e-5
+    assert result["weights"] < 1e-6
+    assert 0 < result["prediction"] < 1
 
 
 def displacements_at_half(wave, side):
@@ -103,9 +103,9 @@ def displacements_at_half(wave, side):
     frames = np.broadcast_to(wave(data.geometry().coords)[:, None], (4, side**2, 1))
     data = replace(data, fetch=lambda number, times: (1 + 0.1 * number) * frames[times])
     forecaster, members = untrained(data, num_layers=1, num_waves=2, features="none")
-    found = half_resolution(forecaster, data, members[:2], reconstructs=False)
-    assert set(found) == {"prediction", "displacements", "weights"}
-    return found["displacements"]
+    result = half_resolution(forecaster, data, members[:2], reconstructs=False)
+    assert set(result) == {"prediction", "displacements", "weights"}
+    return result["displacements"]
 
 
 def test_displacements_in_a_uniform_field_do_not_depend_on_the_resolution():
@@ -125,29 +125,31 @@ def test_a_resolution_that_cannot_be_had_gives_the_reason():
     axis = np.arange(9) / 9
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
     forecaster, members = untrained(data)
-    found = half_resolution(forecaster, data, members[:1], reconstructs=False)
-    assert "an axis of 9 sites" in found["reason"]
+    result = half_resolution(forecaster, data, members[:1], reconstructs=False)
+    assert "an axis of 9 sites" in result["reason"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 def test_a_run_ranks_its_components_as_itself(variant):
     data = series()
     forecaster, members = untrained(data, variant=variant)
     twin, _ = untrained(data, variant=variant)
     batches = make_batches(data, members[:2])
-    found = compare_runs(forecaster, twin, batches)
-    assert found["density"]["value"] == pytest.approx(1)
-    assert found["errors"][0] == found["errors"][1]
-    numbers = [value for value in found["effects"].values() if isinstance(value, float)]
+    result = compare_runs(forecaster, twin, batches)
+    assert result["density"]["value"] == pytest.approx(1)
+    assert result["errors"][0] == result["errors"][1]
+    numbers = [value for value in result["effects"].values() if isinstance(value, float)]
     assert len(numbers) == (4 if variant == "geometric" else 2)
     np.testing.assert_allclose(numbers, 1)
 
 
+@pytest.mark.thorough
 def test_runs_of_other_weights_do_not():
     data = series()
     forecaster, members = untrained(data)
     stranger, _ = untrained(data, seed=3)
     with torch.no_grad():
-        found = compare_runs(forecaster, stranger, make_batches(data, members[:2]))
-    assert found["density"]["value"] < 0.9
-    assert found["effects"]["modes"] < 0.95
+        result = compare_runs(forecaster, stranger, make_batches(data, members[:2]))
+    assert result["density"]["value"] < 0.9
+    assert result["effects"]["modes"] < 0.95

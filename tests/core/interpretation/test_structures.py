@@ -1,4 +1,4 @@
-"""Planted particles: on a front they are found there, elsewhere they are not."""
+"""Planted particles: on a front they are detected there, elsewhere they are not."""
 
 import numpy as np
 import pytest
@@ -56,10 +56,10 @@ def test_particles_on_a_front_are_found_there(monkeypatch):
     chance = 0.2 + np.exp(-((way / 0.1) ** 2))
     chosen = np.random.default_rng(0).choice(SIDE**2, SIDE**2, p=chance / chance.sum())
     planted = particles(GRID.coords[chosen])
-    found = reading(planted, field, monkeypatch)["correlations"]
+    result = reading(planted, field, monkeypatch)["correlations"]
     elsewhere = reading(planted, ring((0.8, 0.3))[0], monkeypatch)["correlations"]
     for name in ("density", "footprints"):
-        entry = found[name]["gradient"]
+        entry = result[name]["gradient"]
         assert entry["value"] > entry["high"]
         assert entry["value"] > 0.2
         assert entry["p"] < 0.05
@@ -70,8 +70,8 @@ def test_particles_anywhere_are_not_found_on_fronts(monkeypatch):
     hits = 0
     for trial in range(8):
         centers = np.random.default_rng(trial).random((SIDE**2, 2))
-        found = reading(particles(centers), front(0.3 + trial / 11), monkeypatch)
-        hits += found["correlations"]["density"]["gradient"]["p"] < 0.05
+        result = reading(particles(centers), front(0.3 + trial / 11), monkeypatch)
+        hits += result["correlations"]["density"]["gradient"]["p"] < 0.05
     assert hits <= 1
 
 
@@ -156,19 +156,19 @@ def moving(ways):
 def test_displacements_across_a_front_align_with_one_and_along_it_with_minus_one(
     direction, expected, monkeypatch
 ):
-    found = reading(moving(np.array(direction)), front(0.3), monkeypatch, "geometric")
-    assert found["direction"] == "displacement"
-    assert found["alignment"]["value"] == pytest.approx(expected, abs=1e-3)
+    result = reading(moving(np.array(direction)), front(0.3), monkeypatch, "geometric")
+    assert result["direction"] == "displacement"
+    assert result["alignment"]["value"] == pytest.approx(expected, abs=1e-3)
     # Ways that are the same everywhere tell nothing about this front: the null says the same.
-    assert found["alignment"]["p"] == 1
+    assert result["alignment"]["p"] == 1
 
 
 def test_sites_that_look_farther_where_the_field_is_steep_are_found_out(monkeypatch):
     field, way = ring((0.3, 0.8))
     steep = np.stack([0.02 + 0.1 * np.exp(-((way / 0.1) ** 2)), 0 * way], -1)
-    found = reading(moving(steep), field, monkeypatch, "geometric")["correlations"]
-    assert set(found) == {"density", "displacement"}
-    entry = found["displacement"]["gradient"]
+    result = reading(moving(steep), field, monkeypatch, "geometric")["correlations"]
+    assert set(result) == {"density", "displacement"}
+    entry = result["displacement"]["gradient"]
     assert entry["value"] > max(0.5, entry["high"])
     assert entry["p"] < 0.05
     elsewhere = reading(moving(steep), ring((0.8, 0.3))[0], monkeypatch, "geometric")
@@ -186,10 +186,10 @@ def whirl(middle):
 def test_particles_that_come_with_the_flow_are_told_from_others(names, monkeypatch):
     flow, vorticity = whirl((0.3, 0.6))
     field = flow if len(names) == 2 else vorticity
-    found = reading(moving(0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
-    assert found["value"] == pytest.approx(1, abs=1e-3)
-    assert found["value"] > found["high"]
-    assert found["each"] == [pytest.approx(1, abs=1e-3)]
+    result = reading(moving(0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
+    assert result["value"] == pytest.approx(1, abs=1e-3)
+    assert result["value"] > result["high"]
+    assert result["each"] == [pytest.approx(1, abs=1e-3)]
     against = reading(moving(-0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]
     assert against["value"] == pytest.approx(-1, abs=1e-3)
     other = reading(moving(0.05 * whirl((0.55, 0.6))[0]), field, monkeypatch, "geometric", names)
@@ -201,17 +201,17 @@ def test_reasons_stand_where_nothing_can_be_said():
     data = series(line)
     for variant in ("geometric", "paper"):
         forecaster, members = untrained(data, variant=variant)
-        found = describe_structures(
+        result = describe_structures(
             forecaster, make_batches(data, members[:2]), np.random.default_rng(0)
         )
-        assert "on a line" in found["alignment"]["reason"]
+        assert "on a line" in result["alignment"]["reason"]
         assert (
-            "along every axis is known" in found["correlations"]["density"]["vorticity"]["reason"]
+            "along every axis is known" in result["correlations"]["density"]["vorticity"]["reason"]
         )
         if variant == "paper":
-            assert "on a line" in found["correlations"]["anisotropy"]["gradient"]["reason"]
+            assert "on a line" in result["correlations"]["anisotropy"]["gradient"]["reason"]
         else:
-            assert "along every axis is known" in found["along_flow"]["reason"]
+            assert "along every axis is known" in result["along_flow"]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_reasons_stand_where_nothing_can_be_said():
 )
 def test_a_model_without_particles_says_so(changes):
     plain, members = untrained(series(), **changes)
-    found = describe_structures(
+    result = describe_structures(
         plain, make_batches(series(), members[:1]), np.random.default_rng(0)
     )
-    assert "has no particles" in found["reason"]
+    assert "has no particles" in result["reason"]
 
 
 def test_chance_is_the_same_chance_again():
@@ -249,8 +249,8 @@ def test_a_motion_that_is_the_same_in_all_fields_agrees_with_the_flow_of_other_e
         planted = Particles(
             *(torch.cat([getattr(one, name) for one in both]) for name in ("centers", "scales", "weights"))
         )  # fmt: skip
-        monkeypatch.setattr(Batch, "particles", lambda *_, found=planted: found)
+        monkeypatch.setattr(Batch, "particles", lambda *_, result=planted: result)
         batches = [Batch(example, GRID)]
-        found = describe_structures(forecaster, batches, np.random.default_rng(0))["along_flow"]
-        assert found["value"] == pytest.approx(own, abs=1e-3)
-        assert found["other_examples"] == pytest.approx(other, abs=1e-3)
+        result = describe_structures(forecaster, batches, np.random.default_rng(0))["along_flow"]
+        assert result["value"] == pytest.approx(own, abs=1e-3)
+        assert result["other_examples"] == pytest.approx(other, abs=1e-3)

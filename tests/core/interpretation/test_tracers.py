@@ -11,8 +11,8 @@ from gpo import Tracers
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.interpretation import tracers
+from gpo.interpretation.displacements import displacements
 from gpo.interpretation.flow import FlowVariables
-from gpo.interpretation.motion import displacements
 from gpo.interpretation.tracers import follow_tracers
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
@@ -70,11 +70,11 @@ def followed(data, centers=None):
         held = torch.from_numpy(np.asarray(centers))[None, :, None]
         way = displacements(Particles(held, held, held[..., 0]), coords, domain)[0, :, 0].float()
         lengths = 1.0 if domain.is_sphere else domain.unit_lengths(way)
-        transport = forecaster.model.layers[0].transport
+        transport = forecaster.model.layers[0]
         shape = transport.num_gaussians, transport.num_axes
         moved = torch.zeros(len(way), 1, *shape)
         moved[:, 0, 1] = way / lengths
-        transport.read = lambda state, _: moved.expand(-1, state.shape[1], -1, -1)
+        transport.displacement = lambda state, *_: moved.expand(-1, state.shape[1], -1, -1)
     variables = FlowVariables(data.variables)
     return follow_tracers(forecaster, data, members, variables, BEST, num_examples=3)
 
@@ -86,11 +86,11 @@ def test_particles_that_look_where_things_came_from_carry_tracers_with_the_flow(
     geometry, flow, most
 ):
     data = steady(geometry, flow(geometry.coords))
-    found, ways = followed(data, departed(flow, geometry.coords))
-    assert max(found["separation"]) < most
-    assert found["num_steps"] == 7
-    assert found["times"] == list(range(1, 8))
-    assert found["spread"][0] > 0.01
+    result, ways = followed(data, departed(flow, geometry.coords))
+    assert max(result["separation"]) < most
+    assert result["num_steps"] == 7
+    assert result["times"] == list(range(1, 8))
+    assert result["spread"][0] > 0.01
     true, start = ways.of_kind("true_flow"), ways.of_kind("model")[:, 0]
     expected = start.numpy()
     for _ in range(7):
@@ -103,12 +103,13 @@ def test_particles_that_look_where_things_came_from_carry_tracers_with_the_flow(
     torch.testing.assert_close(true[is_there, -1], torch.from_numpy(expected)[is_there], atol=3e-3, rtol=0)  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("corner", [(10.0, -3.0), (-0.5, 0.25)])
 def test_where_the_corner_of_a_domain_lies_does_not_matter(corner):
     moved = Geometry.rectilinear([SIDE + corner[0], SIDE + corner[1]], periodic=True)
     data = steady(moved, vortices(TORUS.coords))
-    found, ways = followed(data, departed(vortices, TORUS.coords) + np.array(corner))
-    assert max(found["separation"]) < 0.01
+    result, ways = followed(data, departed(vortices, TORUS.coords) + np.array(corner))
+    assert max(result["separation"]) < 0.01
     _, plain = followed(steady(TORUS, vortices(TORUS.coords)), departed(vortices, TORUS.coords))
     torch.testing.assert_close(
         ways.positions - torch.tensor(corner), plain.positions, rtol=0, atol=1e-4
@@ -119,8 +120,8 @@ def test_tracers_go_around_the_globe_and_across_its_poles():
     coords = torch.from_numpy(GLOBE.coords)
     speed = coords @ TURN.T
     data = steady(GLOBE, to_degrees_of_freedom(speed, coords).numpy() * 6_371_000.0, units="m s-1")
-    found, ways = followed(data, (coords @ torch.linalg.matrix_exp(-TURN).T).numpy())
-    assert max(found["separation"]) < 0.01
+    result, ways = followed(data, (coords @ torch.linalg.matrix_exp(-TURN).T).numpy())
+    assert max(result["separation"]) < 0.01
     start = ways.of_kind("true_flow")[:, 0]
     expected = start @ torch.linalg.matrix_exp(7 * TURN).T
     torch.testing.assert_close(ways.of_kind("true_flow")[:, -1], expected, atol=2e-3, rtol=0)
@@ -136,9 +137,9 @@ def to_degrees_of_freedom(vectors, coords):
 
 def test_a_model_that_holds_still_is_as_far_off_as_tracers_that_stay():
     data = steady(TORUS, vortices(TORUS.coords))
-    found, _ = followed(data, TORUS.coords)
-    assert found["separation"] == pytest.approx(found["stay"])
-    assert found["other_example"] == pytest.approx(found["stay"])
+    result, _ = followed(data, TORUS.coords)
+    assert result["separation"] == pytest.approx(result["stay"])
+    assert result["other_example"] == pytest.approx(result["stay"])
 
 
 def test_displacements_of_another_example_lead_astray(monkeypatch):
@@ -149,18 +150,18 @@ def test_displacements_of_another_example_lead_astray(monkeypatch):
         return [batch.example.fields[:, -1, :, :2].double()] * num_steps
 
     monkeypatch.setattr(tracers, "_displacements", own)
-    found, _ = followed(data)
-    assert found["separation"][-1] < 0.2
-    assert found["other_example"][-1] > 0.5
+    result, _ = followed(data)
+    assert result["separation"][-1] < 0.2
+    assert result["other_example"][-1] > 0.5
 
 
 def test_what_cannot_be_followed_says_why():
     flow = np.ones((GLOBE.num_points, 2))
-    found, ways = followed(steady(GLOBE, flow))
-    assert "units do not tell how far the flow goes" in found["reason"]
+    result, ways = followed(steady(GLOBE, flow))
+    assert "units do not tell how far the flow goes" in result["reason"]
     assert ways is None
-    found, _ = followed(steady(TORUS, vortices(TORUS.coords), names=("b", "c")))
-    assert "no velocity is known" in found["reason"]
+    result, _ = followed(steady(TORUS, vortices(TORUS.coords), names=("b", "c")))
+    assert "no velocity is known" in result["reason"]
 
 
 @pytest.mark.parametrize("domain", [Domain.unit_box(2, periodic=True), Domain.sphere()], ids=["torus", "sphere"])  # fmt: skip

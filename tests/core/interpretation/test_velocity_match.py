@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpo.data.geometry import Geometry
-from gpo.interpretation.velocity_match import VelocityMatch, correlations
+from gpo.interpretation.correlations import VelocityMatch, correlations
 from tests.core.interpretation.readings import TORUS
 
 GLOBE = Geometry.latitude_longitude(np.linspace(-80, 80, 9), np.arange(0.0, 360.0, 5.0))
@@ -81,5 +81,5 @@ def test_one_example_on_scattered_points_is_compared_with_shuffled_sites():
 def test_a_correlation_is_weighted_by_area():
     way = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
     flow = np.array([[[1.0, 0.0], [0.0, -1.0]]])
-    found = correlations(way, flow, np.array([3.0, 1.0]))
-    assert found.item() == pytest.approx(0.5)
+    result = correlations(way, flow, np.array([3.0, 1.0]))
+    assert result.item() == pytest.approx(0.5)

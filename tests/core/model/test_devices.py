@@ -34,7 +34,7 @@ def test_a_pass_and_its_backward_pass_stay_on_their_device(variant, kind, has_qu
     moved = with_tensors(geometries, lambda tensor: tensor.to("meta"))
     model = model.to("meta")
     values = torch.randn(2, len(coords), 2, dtype=torch.double, device="meta")
-    output = model.run(model.execution.fixed(values, moved[0], has_mask=kind == "masked"))
+    output = model.run(model.execution.fixed(values, moved[0]))
     field = output.at(moved[1]) if has_queries else output.at_sites()
     assert field.shape == (2, 5 if has_queries else len(coords), 3)
     field.sum().backward()

@@ -159,6 +159,7 @@ def test_a_graph_that_is_retained_gives_the_same_gradients_again(variant):
         torch.testing.assert_close(actual, reference, **CLOSE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("keeps", [Keeps.WINDOWS, Keeps.STATES])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_recomputation_has_the_same_precision(variant, keeps, monkeypatch):

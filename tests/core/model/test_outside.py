@@ -1,4 +1,4 @@
-"""A layer and an operator of another package: one file, and one registration."""
+"""A layer, an operator and a baseline of another package: one registration each, and all works."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -126,6 +126,8 @@ def test_it_is_built_by_its_name(model):
     assert (model.name, model.config, len(model.layers)) == (NAME, MeanFieldConfig(width=5), 2)
     assert NAME in listed_models()
     assert build_model(NAME, model.problem).config == MeanFieldConfig()
+    with pytest.raises(ValueError, match=f"The model '{NAME}' is already registered"):
+        register_model(NAME, GaussianParticleOperator, MeanFieldConfig)
 
 
 def test_its_output_is_its_equation(model, inputs):
@@ -215,5 +217,29 @@ def test_a_run_trains_it_by_its_name_and_settings(tmp_path):
     assert config.model.config == MeanFieldConfig(width=4)
     forecaster = train(decaying_waves(), config, tmp_path / "run", is_quiet=True)
     assert (forecaster.model.name, forecaster.model.config.width) == (NAME, 4)
-    with pytest.raises(ValueError, match=f"`colour` is no setting of a run of {NAME}"):
+    with pytest.raises(ValueError, match=f"`colour` is not a setting of a run of {NAME}"):
         RunConfig.of(model=NAME, colour=4)
+
+
+class Pointwise(nn.Module):
+    """A baseline of one line."""
+
+    def __init__(self, problem):
+        super().__init__()
+        self.linear = nn.Linear(problem.in_channels, problem.out_channels)
+
+    def forward(self, values, coords, *, weights=None):
+        return self.linear(values)
+
+
+def test_a_baseline_from_outside_is_built_saved_and_loaded(tmp_path, domain):
+    register_model("pointwise", Pointwise)
+    try:
+        model = build_model("pointwise", Problem(2, 1, domain))
+        assert model.operator is None
+        assert model.num_parameters == 3
+        model.save_pretrained(tmp_path)
+        values, coords = torch.randn(1, 4, 2), random_points(domain, 4).float()
+        assert torch.equal(load_model(tmp_path)(values, coords), model(values, coords))
+    finally:
+        del MODELS["pointwise"]

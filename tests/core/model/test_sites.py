@@ -111,7 +111,7 @@ def test_coordinates_take_the_type_of_the_values():
         ({"mixing": 1.0, "learns_mixing": True}, "strictly between 0 and 1 where it is learned"),
         ({"fourier_std": NAN}, "`fourier_std` must be finite and positive"),
         ({"features": "none"}, "Set centers='displacement'"),
-        ({"in_channels": 0}, "`in_channels` must be a whole number, at least 1, got in_channels=0"),
+        ({"in_channels": 0}, "`in_channels` must be at least 1, got 0"),
         ({"out_channels": 1.0}, "`out_channels` must be a whole number, at least 1, got out_channels=1.0"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A report that several files of tests read: drawing one takes seconds."""
+"""A report that several test files share, because drawing it takes seconds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reports of untrained runs on every kind of site, and a reader that checks their HTML."""
+"""Reports of untrained runs on all kinds of sites, and a parser that checks their HTML."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -15,7 +15,7 @@ ADDRESSES = ("src", "srcset", "href", "action", "poster", "data")
 
 @dataclass
 class Page(HTMLParser):
-    """What is in a page; fails where elements are not closed in turn."""
+    """The elements of a page; fails where they are not nested properly."""
 
     opened: list[str] = field(default_factory=list)
     elements: list[tuple[str, dict]] = field(default_factory=list)
@@ -48,9 +48,11 @@ class Page(HTMLParser):
             self.texts.setdefault(self.opened[-1], []).append(data)
 
     def all(self, tag, kind=None):
-        """The attributes of all elements of a name, and of a class where one is given."""
-        found = [attributes for name, attributes in self.elements if name == tag]
-        return [part for part in found if kind is None or kind in (part.get("class") or "").split()]
+        """The attributes of all elements with a tag and, if `kind` is given, a class."""
+        elements = [attributes for name, attributes in self.elements if name == tag]
+        return [
+            part for part in elements if kind is None or kind in (part.get("class") or "").split()
+        ]
 
     def addresses(self):
         return [value for _, part in self.elements for name, value in part.items() if name in ADDRESSES]  # fmt: skip

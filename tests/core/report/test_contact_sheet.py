@@ -1,4 +1,4 @@
-"""A contact sheet shows where the sites are."""
+"""Panels of a contact sheet on all kinds of sites."""
 
 from dataclasses import replace
 
@@ -9,11 +9,11 @@ from matplotlib import pyplot as plt
 from gpo.data.geometry import Geometry, focus_box
 from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import Domain
-from gpo.report.contact_sheet import draw_values, map_places, panel_height
+from gpo.report.contact_sheet import draw_values, map_coords, panel_height
 
 
 def _around_a_body(reach: float) -> Geometry:
-    """Returns rings around a body of length one, each as much wider as the last was."""
+    """Returns rings around a body of length one, whose radii grow geometrically."""
     radius = np.geomspace(0.5, reach, 24)[:, None]
     angle = 2 * np.pi * np.arange(48) / 48
     coords = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).reshape(-1, 2)
@@ -24,7 +24,7 @@ def _around_a_body(reach: float) -> Geometry:
 
 def test_a_far_boundary_does_not_make_the_body_a_dot() -> None:
     low, high = focus_box(_around_a_body(reach=50.0))
-    assert min(*-low, *high) > 0.5, "the body is seen"
+    assert min(*-low, *high) > 0.5, "the body is visible"
     assert max(*-low, *high) < 12, "and is more than a dot"
 
 
@@ -34,7 +34,7 @@ def test_everything_is_shown_where_no_part_is_much_denser() -> None:
     assert panel_height(geometry) == 3.0, "a square panel and its title"
 
 
-def test_a_line_keeps_clear_of_its_frame() -> None:
+def test_a_curve_does_not_touch_the_frame() -> None:
     line = Geometry.rectilinear([np.linspace(0, 1, 5)])
     _, axes = plt.subplots()
     draw_values(axes, line, np.array([0.0, 1, 2, 1, 0]), (0.0, 2.0))
@@ -54,7 +54,7 @@ def test_a_plane_whose_file_lists_y_first_is_drawn_upright() -> None:
     plt.close("all")
 
 
-def test_a_rotated_grid_is_drawn_at_its_true_places() -> None:
+def test_a_rotated_grid_is_drawn_on_the_map() -> None:
     axes_of_grid = np.linspace(-1, 1, 3), np.linspace(0, 3, 4)
     rotated = Geometry.latitude_longitude(*axes_of_grid, pole=RotatedPole(39.25, -162.0))
     _, (true, own) = plt.subplots(1, 2)
@@ -66,21 +66,21 @@ def test_a_rotated_grid_is_drawn_at_its_true_places() -> None:
 
 
 @pytest.mark.parametrize("west", [-20.0, 170.0, 350.0, 530.0])
-def test_longitudes_of_a_region_go_on_across_every_meridian(west: float) -> None:
+def test_longitudes_of_a_region_are_continuous_across_all_meridians(west: float) -> None:
     up, along = np.meshgrid([50.0, 51, 52], west + np.array([0.0, 8, 16, 24]), indexing="ij")
-    longitude = map_places(Geometry.curvilinear_sphere(up, along))[:, 0]
+    longitude = map_coords(Geometry.curvilinear_sphere(up, along))[:, 0]
     assert np.ptp(longitude) == pytest.approx(24)
     np.testing.assert_allclose((longitude - along.ravel() + 180) % 360, 180, atol=1e-9)
 
 
 @pytest.mark.parametrize("coast", [slice(None, 1), slice(3, None)])
 @pytest.mark.parametrize("west", [-20.0, 170.0])
-def test_land_on_either_side_of_a_sea_stays_beside_it(west: float, coast: slice) -> None:
+def test_masked_land_stays_next_to_the_sea_on_either_side(west: float, coast: slice) -> None:
     up, along = np.meshgrid([50.0, 51, 52], west + np.array([0.0, 8, 16, 24]), indexing="ij")
     is_land = np.zeros(up.shape, dtype=bool)
     is_land[:, coast] = True
     geometry = Geometry.curvilinear_sphere(up, along)
     masked = replace(geometry, weights=np.where(is_land.ravel(), 0.0, geometry.weights))
     assert masked.is_masked.sum() == 3
-    longitude = map_places(masked)[:, 0].reshape(up.shape)
+    longitude = map_coords(masked)[:, 0].reshape(up.shape)
     np.testing.assert_allclose(np.diff(longitude, axis=1), 8, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Arrows of moving particles, on every kind of site."""
+"""Arrows of particle displacements on all kinds of sites."""
 
 from dataclasses import replace
 
@@ -20,13 +20,13 @@ from tests.explore.sessions import KINDS, make_session
 
 
 def body(reach=50.0):
-    """Rings around a body, a mesh that is fitted to it."""
+    """A body-fitted mesh: rings around a body."""
     radius, angle = np.geomspace(0.5, reach, 16)[:, None], np.linspace(0, 2 * np.pi, 33)
     return Geometry.curvilinear(radius * np.cos(angle), radius * np.sin(angle))
 
 
 def drawn(session, names=("test split",)):
-    """The figure of an example, once for every name."""
+    """The figure of an example, with a block for each name."""
     pair = session.example(0), session.plane(0).geometry
     return draw_motion(session.forecaster, dict.fromkeys(names, pair))
 
@@ -46,13 +46,13 @@ def _closed():
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "body"])
-def test_motion_is_drawn_on_every_kind_of_site(kind, tmp_path):
+def test_displacements_are_drawn_on_all_kinds_of_sites(kind, tmp_path):
     session = make_session(kind, geometry=body() if kind == "body" else None)
     figure = drawn(session)
     figure.savefig(tmp_path / "motion.png", dpi=40)
     first, *others = titles(figure)
     assert first == "test split: t2m"
-    assert [title.split(" brings")[0] for title in others] == [f"particle {n + 1}" for n in range(4)]  # fmt: skip
+    assert [title.split(":")[0] for title in others] == [f"particle {n + 1}" for n in range(4)]  # fmt: skip
     assert all("rms displacement" in title for title in others)
     if kind == "line":
         assert not quivers(figure)
@@ -65,60 +65,60 @@ def test_motion_is_drawn_on_every_kind_of_site(kind, tmp_path):
         assert np.isfinite(arrows.U).all()
 
 
-def planted(geometry, ways, weights=None):
-    """Particles whose centers lie so far from their sites, in a box."""
+def displaced(geometry, vectors, weights=None):
+    """The motion of particles with these displacements, in a box."""
     coords = torch.from_numpy(geometry.coords)
-    centers = geometry.domain.wrap(coords[:, None] - torch.from_numpy(np.array(ways)))
+    centers = geometry.domain.wrap(coords[:, None] - torch.from_numpy(np.array(vectors)))
     weights = torch.ones(centers.shape[:2]) if weights is None else weights
-    held = Particles(centers[None], torch.ones_like(centers)[None], weights[None])
-    return Motion.of(held, coords[None], torch.from_numpy(geometry.weights)[None], geometry)
+    particles = Particles(centers[None], torch.ones_like(centers)[None], weights[None])
+    return Motion.of(particles, coords[None], torch.from_numpy(geometry.weights)[None], geometry)
 
 
-def test_arrows_lead_from_centers_to_sites_across_periodic_seams():
+def test_arrows_point_from_centers_to_sites_across_periodic_boundaries():
     axes = [np.arange(60) / 20, np.arange(16) / 16]
     geometry = Geometry.rectilinear(axes, periodic=[True, False])
-    ways = np.random.default_rng(0).uniform(-0.4, 0.4, (960, 2, 2))
-    motion = planted(geometry, ways)
-    np.testing.assert_allclose(motion.displacement, ways, atol=1e-12)
+    vectors = np.random.default_rng(0).uniform(-0.4, 0.4, (960, 2, 2))
+    motion = displaced(geometry, vectors)
+    np.testing.assert_allclose(motion.displacement, vectors, atol=1e-12)
     _, panel = plt.subplots()
     motion.draw(panel, 1)
     (arrows,) = panel.collections
     assert len(motion.sites) == 20 * 16, "every third of 60"
     np.testing.assert_array_equal(arrows.XY, geometry.coords[motion.sites])
-    np.testing.assert_allclose(np.stack([arrows.U, arrows.V], -1), ways[motion.sites, 1])
+    np.testing.assert_allclose(np.stack([arrows.U, arrows.V], -1), vectors[motion.sites, 1])
     assert (arrows.pivot, arrows.angles, arrows.scale_units, arrows.scale) == ("tip", "xy", "xy", 1)
 
 
 @pytest.mark.parametrize("kind", ["globe", "patch", "sites on the globe"])
-def test_on_the_sphere_arrows_are_the_way_to_the_east_and_to_the_north(kind):
+def test_on_the_sphere_displacements_are_eastward_and_northward(kind):
     session = make_session(kind)
     example, geometry = session.example(0), session.plane(0).geometry
     with torch.no_grad():
         values = session.forecaster.normalised_input(example.frames)
-        (held,) = session.forecaster.model.particles(values, example.coords)
-    motion = Motion.of(held, example.coords, example.weights, geometry)
+        (particles,) = session.forecaster.model.particles(values, example.coords)
+    motion = Motion.of(particles, example.coords, example.weights, geometry)
     coords = torch.from_numpy(geometry.coords)
-    ways = torch.from_numpy(np.deg2rad(motion.displacement))
-    length = ways.norm(dim=-1, keepdim=True)
-    tangent = (ways / length) @ tangent_frame(coords)
+    vectors = torch.from_numpy(np.deg2rad(motion.displacement))
+    length = vectors.norm(dim=-1, keepdim=True)
+    tangent = (vectors / length) @ tangent_frame(coords)
     centers = length.cos() * coords[:, None] - length.sin() * tangent
-    torch.testing.assert_close(centers, held.centers[0].double(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(centers, particles.centers[0].double(), atol=1e-5, rtol=1e-5)
 
 
-def test_on_a_map_arrows_begin_at_the_longitude_of_their_centers():
+def test_on_a_map_arrows_start_at_the_longitude_of_their_centers():
     latitude, longitude = np.linspace(-75, 75, 11), np.arange(36) * 10.0
     geometry = Geometry.latitude_longitude(latitude, longitude)
     coords = torch.from_numpy(geometry.coords)
     east, _ = tangent_frame(coords).unbind(-2)
     centers = geometry.domain.wrap(coords - 0.01 * east)[None, :, None]
-    held = Particles(centers, torch.ones_like(centers), torch.ones(centers.shape[:3]))
-    motion = Motion.of(held, coords[None], torch.from_numpy(geometry.weights)[None], geometry)
+    particles = Particles(centers, torch.ones_like(centers), torch.ones(centers.shape[:3]))
+    motion = Motion.of(particles, coords[None], torch.from_numpy(geometry.weights)[None], geometry)
     _, panel = plt.subplots()
     motion.draw(panel, 0)
     (arrows,) = panel.collections
-    began, _ = longitude_latitude(centers[0, motion.sites, 0])
-    way = (arrows.XY[:, 0] - began.numpy() + 180) % 360 - 180
-    np.testing.assert_allclose(np.array(arrows.U), way, rtol=2e-3)
+    start, _ = longitude_latitude(centers[0, motion.sites, 0])
+    eastward = (arrows.XY[:, 0] - start.numpy() + 180) % 360 - 180
+    np.testing.assert_allclose(np.array(arrows.U), eastward, rtol=2e-3)
 
 
 def test_masked_sites_get_no_arrow():
@@ -129,77 +129,77 @@ def test_masked_sites_get_no_arrow():
         assert len(arrows.U) == (~geometry.is_masked).sum()
 
 
-def test_of_three_dimensions_the_plane_is_shown_that_other_figures_show():
+def test_of_a_3d_grid_the_same_plane_is_shown_as_in_other_figures():
     geometry = Geometry.rectilinear([np.linspace(0, 1, n) for n in (5, 4, 6)])
-    motion = planted(geometry, np.full((120, 1, 3), 0.1))
+    motion = displaced(geometry, np.full((120, 1, 3), 0.1))
     np.testing.assert_array_equal(geometry.coords[motion.sites, 2], geometry.axes[2][3])
     assert len(motion.sites) == 20
 
 
-def test_of_many_sites_one_in_every_cell_of_a_raster_gets_an_arrow():
+def test_of_many_sites_one_per_cell_of_a_raster_gets_an_arrow():
     geometry = Geometry.scattered(np.random.default_rng(0).random((5000, 2)))
-    motion = planted(geometry, np.full((5000, 1, 2), 0.1))
+    motion = displaced(geometry, np.full((5000, 1, 2), 0.1))
     low, high = geometry.coords.min(0), geometry.coords.max(0)
     cells = np.floor(MAX_ARROWS * (geometry.coords[motion.sites] - low) / (high - low))
     assert len(np.unique(cells.clip(0, MAX_ARROWS - 1), axis=0)) == len(motion.sites)
     assert 600 < len(motion.sites) <= MAX_ARROWS**2
 
 
-def test_around_a_body_what_is_in_view_counts_and_is_drawn():
+def test_around_a_body_only_visible_sites_are_averaged_and_drawn():
     geometry = body()
     distance = np.linalg.norm(geometry.coords, axis=-1)
-    ways = np.stack([np.where(distance < 10, 0.5, 20.0), 0 * distance], -1)
-    motion = planted(geometry, ways[:, None])
+    vectors = np.stack([np.where(distance < 10, 0.5, 20.0), 0 * distance], -1)
+    motion = displaced(geometry, vectors[:, None])
     assert distance[motion.sites].max() < 10
     assert "rms displacement 0.5" in motion.title(0)
 
 
-def test_arrows_too_short_to_be_read_are_lengthened_and_titles_say_so():
+def test_short_arrows_are_lengthened_and_titles_give_the_factor():
     geometry = Geometry.rectilinear([np.arange(20) / 20] * 2, periodic=True)
-    ways = np.broadcast_to([0.003, 0.004], (400, 1, 2))
-    motion = planted(geometry, ways)
+    vectors = np.broadcast_to([0.003, 0.004], (400, 1, 2))
+    motion = displaced(geometry, vectors)
     assert motion.title(0).endswith("rms displacement 0.005, arrows × 5")
     _, panel = plt.subplots()
     motion.draw(panel, 0)
     assert panel.collections[0].scale == 1 / 5
     np.testing.assert_allclose(panel.collections[0].U, 0.003, rtol=1e-9)
-    assert planted(geometry, 6 * ways).factor == 1
+    assert displaced(geometry, 6 * vectors).factor == 1
 
 
-def test_titles_tell_the_mean_weight_and_the_root_mean_square_by_quadrature():
+def test_titles_give_mean_weight_and_root_mean_square_with_quadrature_weights():
     geometry = Geometry.rectilinear([np.array([0.0, 1.0]), np.array([0.0, 1.0, 4.0])], units=("m", "m"))  # fmt: skip
     rows = np.arange(6.0)
-    ways = np.stack([rows / 10, 0 * rows], -1)[:, None]
-    heavy = torch.from_numpy(rows / 5)
-    motion = planted(geometry, np.repeat(ways, 2, 1), torch.stack([heavy, 1 - heavy], -1))
+    vectors = np.stack([rows / 10, 0 * rows], -1)[:, None]
+    weight = torch.from_numpy(rows / 5)
+    motion = displaced(geometry, np.repeat(vectors, 2, 1), torch.stack([weight, 1 - weight], -1))
     mean, size = geometry.weights @ rows / 5, np.sqrt(geometry.weights @ (rows / 10) ** 2)
     np.testing.assert_allclose(motion.fractions, [mean, 1 - mean])
-    assert motion.title(0) == f"particle 1 brings {mean:.0%}\nrms displacement {size:.2g} m"
+    assert motion.title(0) == f"particle 1: weight {mean:.0%}\nrms displacement {size:.2g} m"
 
 
-def test_units_stand_at_the_axes_and_lengths_of_different_units_are_not_added():
+def test_axes_have_units_and_lengths_of_different_units_are_not_added():
     geometry = Geometry.rectilinear([np.arange(4.0), np.arange(5.0)], names=("x", "depth"), units=("km", "m"))  # fmt: skip
-    motion = planted(geometry, np.broadcast_to([3.0, 0.4], (20, 1, 2)))
+    motion = displaced(geometry, np.broadcast_to([3.0, 0.4], (20, 1, 2)))
     assert motion.title(0).endswith("rms displacement 3 km, 0.4 m")
     _, panel = plt.subplots()
     motion.label(panel)
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("x (km)", "depth (m)")
 
 
-def test_on_a_line_the_curve_is_the_displacement_with_a_gap_at_masked_sites():
+def test_in_one_dimension_the_curve_is_the_displacement_with_a_gap_at_masked_sites():
     geometry = Geometry.rectilinear([np.arange(8) / 8], periodic=True, units=("m",))
-    ways = np.linspace(-0.4, 0.4, 8)
-    motion = planted(geometry.masked(np.arange(8) == 2), ways[:, None, None])
+    vectors = np.linspace(-0.4, 0.4, 8)
+    motion = displaced(geometry.masked(np.arange(8) == 2), vectors[:, None, None])
     _, panel = plt.subplots()
     motion.draw(panel, 0)
     curve = panel.lines[-1]
     np.testing.assert_array_equal(curve.get_xdata(), geometry.coords[:, 0])
-    np.testing.assert_allclose(curve.get_ydata(), np.where(np.arange(8) == 2, np.nan, ways))
+    np.testing.assert_allclose(curve.get_ydata(), np.where(np.arange(8) == 2, np.nan, vectors))
 
 
-def test_every_layer_with_particles_and_every_kind_of_data_has_its_panels():
+def test_each_layer_with_particles_and_each_data_set_has_its_panels():
     figure = drawn(make_session("grid", num_transports=2), ("test split", "other data"))
-    first = [title for title in titles(figure) if "brings" not in title]
+    first = [title for title in titles(figure) if "weight" not in title]
     assert first == ["test split: t2m, layer 1", "test split: t2m, layer 2", "other data: t2m, layer 1", "other data: t2m, layer 2"]  # fmt: skip
     assert len(quivers(figure)) == 2 * 2 * 4
 
@@ -215,43 +215,43 @@ def test_many_particles_take_several_rows():
     "settings",
     [{"variant": "paper"}, {"num_transports": 0}, {"model": "fno"}, {"variant": "paper", "phase": "field", "history": 1}],
 )  # fmt: skip
-def test_without_particles_that_move_nothing_is_drawn(settings):
+def test_without_moving_particles_there_is_no_figure(settings):
     assert drawn(make_session("grid", **settings)) is None
 
 
-def test_a_plane_without_any_known_site_is_drawn_too():
+def test_a_plane_without_active_sites_can_be_drawn():
     geometry = Geometry.rectilinear([np.linspace(0, 1, 3)] * 3)
     masked = geometry.masked(geometry.coords[:, 2] == 0.5)
-    motion = planted(masked, np.full((27, 1, 3), 0.1))
+    motion = displaced(masked, np.full((27, 1, 3), 0.1))
     _, panel = plt.subplots()
     motion.draw(panel, 0)
-    assert motion.title(0) == "particle 1: no site in view"
+    assert motion.title(0) == "particle 1: no visible site"
 
 
 @pytest.mark.parametrize("domain", [Domain.unit_box(1), Domain.unit_box(2, periodic=True), Domain.sphere()])  # fmt: skip
-def test_the_particle_that_brings_most_is_drawn_alone(domain):
+def test_the_particle_of_largest_weight_is_drawn_alone(domain):
     model = make_model(domain, variant="geometric")
     coords = random_points(domain, 30)
     with torch.no_grad():
-        (held,) = model.particles(torch.randn(1, 30, 2).double(), coords)
-    third = held.weights.clone()
-    third[..., 2] = 1.0
+        (particles,) = model.particles(torch.randn(1, 30, 2).double(), coords)
+    weights = particles.weights.clone()
+    weights[..., 2] = 1.0
     _, panel = plt.subplots()
-    draw_heaviest(panel, replace(held, weights=third), coords, domain)
-    assert panel.get_title().startswith("particle 3 brings 100%")
+    draw_heaviest(panel, replace(particles, weights=weights), coords, domain)
+    assert panel.get_title().startswith("particle 3: weight 100%")
 
 
-def test_the_caption_has_the_correlation_of_the_particle_that_carries_most_and_its_band():
+def test_the_caption_has_the_correlation_of_the_most_important_particle_and_its_null():
     row = {"layer": 3, "share": 0.1, "velocity_correlation": 0.2, "low": -0.3, "high": 0.4}
     most = {"layer": 3, "share": 0.9, "velocity_correlation": 0.953, "low": -0.71, "high": 0.64}
     motion = {
         "particles": [{"particle": 0, **row}, {"particle": 1, **most}],
         "best": {"layer": 3, "particle": 1},
     }
-    found = Interpretation("geometric", 8, {}, {}, {}, motion=motion)
-    told = "number 2, has a correlation of +0.95 with the velocity; 95 % of its null lie between -0.71 and +0.64."  # fmt: skip
-    assert told in motion_caption(found)
+    results = Interpretation("geometric", 8, {}, {}, {}, motion=motion)
+    sentence = "number 2, has a correlation of +0.95 with the velocity; 95 % of the null distribution are between -0.71 and +0.64."  # fmt: skip
+    assert sentence in motion_caption(results)
     for row in motion["particles"]:
         row["velocity_correlation"] = None
-    assert "gpo interpret)" not in motion_caption(found)
+    assert "gpo interpret)" not in motion_caption(results)
     assert motion_caption(None) == motion_caption(Interpretation("geometric", 8, {}, {}, {}))

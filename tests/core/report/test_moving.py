@@ -1,4 +1,4 @@
-"""The animation of README: what is drawn between two steps, and where points go."""
+"""The animation of README: fields between two steps, and paths of points."""
 
 import importlib.util
 from pathlib import Path

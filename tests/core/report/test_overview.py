@@ -34,6 +34,7 @@ def test_a_prediction_is_drawn_on(domain, variant, tmp_path):
     assert not plt.get_fignums()
 
 
+@pytest.mark.thorough
 def test_the_demo_runs(tmp_path):
     script = Path(__file__).parents[3] / "examples" / "plot_first_operator.py"
     command = [sys.executable, str(script), "--out", str(tmp_path / "demo.png"), "--num-steps", "4"]

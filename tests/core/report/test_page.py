@@ -1,4 +1,4 @@
-"""The page of a run on every kind of site: whole, alone, told in words, and with an animation."""
+"""Reports on all kinds of sites: valid HTML, self-contained, described in words, with an animation."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ LARGEST = 6_000_000
 
 
 def checked(path):
-    """Reads a page and checks what holds for all of them."""
+    """Reads a page and checks what all pages have in common."""
     text = path.read_text(encoding="utf-8")
     page = Page.read(text)
     assert len(text) < LARGEST
@@ -41,7 +41,7 @@ def checked(path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_site_has_a_page_that_plays(kind, grid_report, tmp_path):
+def test_all_kinds_of_sites_have_a_page_with_an_animation(kind, grid_report, tmp_path):
     path, results = grid_report if kind == "grid" else report_of(kind, tmp_path)
     page, text = checked(path)
     assert text.index(results.verdict.replace("'", "&#x27;")) < text.index("<section")
@@ -55,13 +55,13 @@ def test_every_kind_of_site_has_a_page_that_plays(kind, grid_report, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_page_of_a_grid_plays_and_names_what_it_shows(grid_report):
+def test_the_page_of_a_grid_has_an_animation_and_titles(grid_report):
     page, _ = checked(grid_report[0])
     assert page.texts["title"] == ["gpo: tiny <run>"]
     assert page.texts["h1"] == ["tiny <run>"]
     assert len(page.all("img", "frame")) > 0
     (controls,) = page.all("div", "controls")
-    assert "hidden" in controls, "which need JavaScript"
+    assert "hidden" in controls, "controls need JavaScript"
     assert len(page.all("figure")) == len(page.texts["figcaption"]) > 5
     sizes = {(picture["width"], picture["height"]) for picture in page.all("img", "frame")}
     assert len(sizes) == 1
@@ -85,11 +85,11 @@ def test_a_table_escapes_names_and_shows_reasons():
     assert page.texts["th"][-2:] == ["<a>", "b"]
 
 
-def carried(geometry, num_steps=5, wrong=0.0):
+def travelling(geometry, num_steps=5, error=0.0):
     x = torch.from_numpy(geometry.coords[:, :1]).float()
     truth = torch.stack([torch.sin(6 * x - n) for n in range(num_steps)])
     weights = torch.from_numpy(geometry.weights).float()
-    return Rollout(range(3, 3 + num_steps), truth[0], truth, truth + wrong, weights, geometry)
+    return Rollout(range(3, 3 + num_steps), truth[0], truth, truth + error, weights, geometry)
 
 
 def square(size=6):
@@ -100,23 +100,25 @@ def opened(content):
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGBA")).astype(int)
 
 
-def test_frames_lie_on_paper_without_a_background_and_differ_from_step_to_step():
-    (drawn,) = draw_animations(carried(square()), ("t",), ("K",))
+@pytest.mark.thorough
+def test_frames_are_transparent_and_differ_from_step_to_step():
+    (drawn,) = draw_animations(travelling(square()), ("t",), ("K",))
     assert (drawn.variable, drawn.steps) == ("t", [1, 2, 3, 4, 5])
     first, last = opened(drawn.frames[0]), opened(drawn.frames[-1])
     assert (first[0, 0, 3], first[..., 3].max()) == (0, 255), "transparent around the fields"
     is_both = (first[..., 3] == 255) & (last[..., 3] == 255)
     assert np.abs(first - last)[is_both].max() > 60
     light, dark = opened(drawn.light), opened(drawn.dark)
-    # Letters are dark on light paper and light on dark paper.
+    # Text is dark on light paper and light on dark paper.
     assert light[..., :3][light[..., 3] > 200].min() < 60
     assert dark[..., :3][dark[..., 3] > 200].max() > 200
     assert not plt.get_fignums()
 
 
-def test_a_perfect_forecast_has_no_error_and_a_wild_one_is_bounded():
+@pytest.mark.thorough
+def test_a_perfect_forecast_has_no_error_and_that_of_a_diverged_one_is_bounded():
     geometry = square()
-    panels = [opened(draw_animations(carried(geometry, wrong=w), ("t",), ("K",))[0].frames[0]) for w in (0.0, 1e9)]  # fmt: skip
+    panels = [opened(draw_animations(travelling(geometry, error=e), ("t",), ("K",))[0].frames[0]) for e in (0.0, 1e9)]  # fmt: skip
     width = panels[0].shape[1]
     error = [panel[:, 2 * width // 3 :] for panel in panels]
     middle = [part[part.shape[0] // 2, part.shape[1] // 3, :3] for part in error]
@@ -124,9 +126,10 @@ def test_a_perfect_forecast_has_no_error_and_a_wild_one_is_bounded():
     assert middle[1][0] > middle[1][2] + 60, "as red as the scale goes"
 
 
-def test_many_steps_are_thinned_and_frames_stay_within_their_size(monkeypatch):
+@pytest.mark.thorough
+def test_many_steps_are_thinned_and_frames_stay_within_the_limit_of_bytes(monkeypatch):
     monkeypatch.setattr(animation, "MAX_BYTES", 20_000)
-    (drawn,) = draw_animations(carried(square(), num_steps=40), ("t",), ("",))
+    (drawn,) = draw_animations(travelling(square(), num_steps=40), ("t",), ("",))
     assert len(drawn.frames) == animation.MAX_FRAMES
     assert (drawn.steps[0], drawn.steps[-1]) == (1, 40)
     coarse, fine = opened(drawn.frames[0]).shape[1], opened(drawn.light).shape[1]
@@ -138,11 +141,11 @@ def test_many_steps_are_thinned_and_frames_stay_within_their_size(monkeypatch):
     [("m s**-1", "m s⁻¹"), ("kg m-3", "kg m⁻³"), ("1/s", "s⁻¹"), ("K", "K"), ("degrees_north", "°"),
      ("1", ""), ("m2 s-2", "m² s⁻²"), ("", "")],
 )  # fmt: skip
-def test_units_are_written_as_people_write_them(units, shown):
+def test_units_are_written_in_common_notation(units, shown):
     assert readable_units(units) == shown
 
 
-def test_dark_paper_keeps_colours_and_inverts_what_is_neutral():
+def test_dark_paper_keeps_colours_and_inverts_greys():
     figure, axes = plt.subplots()
     (black,) = axes.plot([0, 1], color="black")
     (blue,) = axes.plot([0, 1], color="#2a78c2")

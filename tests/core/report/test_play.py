@@ -1,4 +1,4 @@
-"""The animation of a report in a real browser: played, paused, stepped, on paper, without a script."""
+"""The animation of a report in a browser: play, pause, steps, print, without JavaScript."""
 
 import shutil
 
@@ -31,15 +31,15 @@ def browser():
 def tab(browser, address):
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.problems, page.asked = [], []
+    page.problems, page.requests = [], []
     page.on("console", lambda line: page.problems.append(line.text) if line.type == "error" else None)  # fmt: skip
     page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("request", lambda request: page.requests.append(request.url))
     page.goto(address)
     page.wait_for_selector(".player[data-ready=true]")
     yield page
     assert page.problems == []
-    assert [url for url in page.asked if not url.startswith(("data:", "file:"))] == []
+    assert [url for url in page.requests if not url.startswith(("data:", "file:"))] == []
     context.close()
 
 
@@ -55,24 +55,24 @@ def shown_frames(page):
     return page.eval_on_selector_all(".stage:not([hidden]) .frame", "all => all.map((f, n) => f.hidden ? -1 : n).filter(n => n >= 0)")  # fmt: skip
 
 
-def test_play_moves_on_and_pause_stops(tab):
+def test_play_advances_and_pause_stops(tab):
     assert step(tab) == last(tab)
     tab.select_option(".speed", "16")
     tab.click(".play")
     assert tab.inner_text(".play") == "Pause"
-    seen = {step(tab)}
+    steps = {step(tab)}
     for _ in range(3):
         before = step(tab)
         tab.wait_for_selector(f'.player:not([data-step="{before}"])')
-        seen.add(step(tab))
-    assert len(seen) > 1
+        steps.add(step(tab))
+    assert len(steps) > 1
     tab.click(".play")
     assert tab.inner_text(".play") == "Play"
     assert tab.get_attribute(".player", "data-playing") == "false"
     assert shown_frames(tab) == [step(tab)]
 
 
-def test_keys_play_pause_and_go_step_by_step(tab):
+def test_keys_play_pause_and_move_by_one_step(tab):
     tab.focus(".player")
     tab.keyboard.press("Home")
     assert step(tab) == 0
@@ -103,7 +103,7 @@ def test_another_variable_is_shown_at_the_same_step(tab):
     assert visible == [False, True]
 
 
-def test_every_picture_is_decoded(tab):
+def test_all_images_are_decoded(tab):
     widths = tab.eval_on_selector_all("img", "all => Promise.all(all.map(i => i.decode().then(() => i.naturalWidth)))")  # fmt: skip
     assert min(widths) > 100
 
@@ -114,14 +114,14 @@ def test_the_page_is_never_wider_than_the_screen(tab, width):
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_paper_shows_a_still_and_no_controls(tab):
+def test_a_printed_page_shows_one_frame_and_no_controls(tab):
     tab.emulate_media(media="print")
     assert not tab.is_visible(".controls")
     assert not tab.is_visible("nav")
     assert len(shown_frames(tab)) == 1
 
 
-def test_pictures_follow_the_colour_scheme_but_not_onto_paper(tab):
+def test_figures_follow_the_colour_scheme_except_in_print(tab):
     picture = tab.locator("main picture img").first
     light = picture.evaluate("picture => picture.currentSrc")
     tab.emulate_media(color_scheme="dark")
@@ -130,7 +130,7 @@ def test_pictures_follow_the_colour_scheme_but_not_onto_paper(tab):
     playwright.expect(picture).to_have_js_property("currentSrc", light)
 
 
-def test_without_a_script_the_last_step_is_a_still(browser, address):
+def test_without_javascript_the_last_step_is_shown(browser, address):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(address)

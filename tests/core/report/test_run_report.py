@@ -1,4 +1,4 @@
-"""The page of a run, from stored results and data."""
+"""The report of a run, from stored results and data."""
 
 import re
 from dataclasses import replace
@@ -46,17 +46,18 @@ PICTURES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", PICTURES)
-def test_a_report_of_one_step_needs_the_model_for_particles_alone(variant, tmp_path, monkeypatch):
+def test_a_report_of_one_step_needs_the_model_for_particles_only(variant, tmp_path, monkeypatch):
     data = series()
     forecaster, members = untrained(data, variant=variant)
     inputs, example = inputs_of(forecaster, data, members), last_example(forecaster, data, members)
     values = forecaster.normalised_input(example.frames)
     with torch.no_grad():
-        found = forecaster.model.particles(values, example.coords, weights=example.weights)
+        particles = forecaster.model.particles(values, example.coords, weights=example.weights)
     monkeypatch.setattr(Forecaster, "forward", None)
     monkeypatch.setattr(type(forecaster.model), "trace", None)
-    monkeypatch.setattr(type(forecaster.model), "particles", lambda *_, **__: found)
+    monkeypatch.setattr(type(forecaster.model), "particles", lambda *_, **__: particles)
     page = write_report(tmp_path, inputs, forecaster).read_text()
     section, picture = PICTURES[variant]
     assert "<title>gpo: waves</title>" in page
@@ -68,17 +69,20 @@ def test_a_report_of_one_step_needs_the_model_for_particles_alone(variant, tmp_p
     assert drawn == {"forecast", "layers", picture, "training"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("geometry", "changes", "sentence"),
     [
         (TORUS, {"num_transports": 0}, "This run is the ablation without particles."),
         (TORUS, {"variant": "paper", "has_gaussian_field": False}, "This run is the ablation without particles."),
-        (LINE, {"variant": "paper"}, "On a line no particle reconstruction is drawn."),
+        (LINE, {"variant": "paper"}, "The particle reconstruction is not drawn in one dimension."),
     ],
     ids=["no transport", "no Gaussians", "line"],
 )  # fmt: skip
 @pytest.mark.usefixtures("small_pictures")
-def test_a_report_says_why_a_picture_of_particles_is_missing(geometry, changes, sentence, tmp_path):
+def test_a_report_says_why_the_figure_of_particles_is_missing(
+    geometry, changes, sentence, tmp_path
+):
     data = series(geometry)
     forecaster, members = untrained(data, **changes)
     page = write_report(tmp_path, inputs_of(forecaster, data, members), forecaster).read_text()
@@ -86,8 +90,9 @@ def test_a_report_says_why_a_picture_of_particles_is_missing(geometry, changes, 
     assert not {"motion", "particles"} & {path.stem for path in (tmp_path / "figures").iterdir()}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_pictures")
-def test_a_report_begins_with_the_verdict_and_shows_dates(tmp_path):
+def test_a_report_starts_with_the_verdict_and_dates(tmp_path):
     origin = TimeOrigin("1987-02-28 00:00:00", "360_day")
     data = replace(series(num_frames=6), time=24.0 * np.arange(6), time_units="h", origin=origin)
     forecaster, members = untrained(data)
@@ -100,8 +105,9 @@ def test_a_report_begins_with_the_verdict_and_shows_dates(tmp_path):
     assert "skill over persistence" in rest
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_pictures")
-def test_a_score_that_is_not_finite_is_called_so(tmp_path):
+def test_a_score_that_is_not_finite_is_shown_as_not_finite(tmp_path):
     data = series()
     forecaster, members = untrained(data)
     inputs = inputs_of(forecaster, data, members)

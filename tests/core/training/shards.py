@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from gpo import Ablation, Domain, relative_l2
-from gpo.model import operator
+from gpo.execution import execution
+from gpo.execution.recompute import Keeps
 from gpo.model.losses import LossWeights, operator_losses
-from gpo.model.memory import Keeps, Memory
 from gpo.parallel.shard import SINGLE_PROCESS, DistributedShard
 from tests.conftest import DOMAINS, make_model, random_points
 
@@ -34,11 +34,11 @@ def averaged(gradients):
 def compare(model, values, coords, weights, queries):
     """Compares answers at sites, at queries, losses and gradients."""
     rank, count = dist.get_rank(), dist.get_world_size()
-    target = torch.randn_like(values[..., :1]).expand(-1, -1, model.config.out_channels)
+    target = torch.randn_like(values[..., :1]).expand(-1, -1, model.problem.out_channels)
     parameters = list(model.parameters())
 
     def outcome(shard, part):
-        model.shard = shard
+        model.execution.shard = shard
         given = [part(one) for one in (values, coords, weights)]
         losses = operator_losses(
             model, given[0], given[1], part(target), weights=given[2], loss_weights=LossWeights()
@@ -67,7 +67,7 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     for keeps in Keeps:
-        operator.choose_memory = lambda config, sites, keeps=keeps: Memory(keeps)
+        execution.choose_kept = lambda sizes, values, keeps=keeps: keeps
         for name, domain in DOMAINS.items():
             # Two processes meet on a domain as three do, and three hold unequal parts of it.
             is_rest = keeps != Keeps.ALL or dist.get_world_size() == 2
@@ -75,7 +75,7 @@ def main():
                 continue
             for variant in ("paper", "geometric"):
                 model = make_model(domain, variant=variant, num_waves=2)
-                model.chunk_size = None if keeps == Keeps.ALL else 20
+                model.execution.chunk_size = None if keeps == Keeps.ALL else 20
                 weights = torch.rand(2, 30, dtype=torch.double) + 0.1
                 weights[:, ::4] = 0
                 points = random_points(domain, 2, 30), weights, random_points(domain, 2, 9)
@@ -115,7 +115,7 @@ def borders():
         coords = torch.cartesian_prod(
             torch.arange(lines, dtype=torch.double) / lines, torch.arange(6, dtype=torch.double) / 6
         )
-        shard = model.shard = DistributedShard(dist.group.WORLD)
+        shard = model.execution.shard = DistributedShard(dist.group.WORLD)
         part = cut(coords[None], dist.get_rank(), dist.get_world_size())
         values = torch.randn(1, part.shape[1], 2, dtype=torch.double)
         for _ in range(2):
@@ -131,7 +131,7 @@ def counts_bytes():
         model, spent = make_model(DOMAINS["torus"], variant=variant, num_waves=2), []
         for num_sites in (40, 4000):
             shards = DistributedShard(dist.group.WORLD)
-            model.shard = shards
+            model.execution.shard = shards
             values = torch.randn(1, num_sites, 2, dtype=torch.double)
             coords = torch.rand(1, num_sites, 2, dtype=torch.double)
             for _ in range(2):
@@ -140,7 +140,8 @@ def counts_bytes():
             spent.append(shards.num_bytes - before)
         assert spent[0] == spent[1] > 0, spent
     ablation = Ablation(layers=frozenset({0}))
-    assert model(values, coords, ablation=ablation).isfinite().all()
+    with ablation.applied(model):
+        assert model(values, coords).isfinite().all()
 
 
 if __name__ == "__main__":

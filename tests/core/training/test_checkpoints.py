@@ -61,6 +61,7 @@ def test_the_last_checkpoint_is_the_last_epoch_on_a_plateau(tmp_path, monkeypatc
     assert stored(Run(tmp_path), "best.ckpt")["epoch"] < 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{}, {"ema": 0.9, "noise": 0.05}, {"accumulate": 2}],
@@ -140,7 +141,7 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_model_only_writes_the_
 def test_a_finished_run_goes_on_with_more_epochs_and_says_so(tmp_path, capsys):
     train_quietly(tmp_path, epochs=2)
     train_quietly(tmp_path, epochs=4)
-    assert "goes on after epoch 2 from the last weights" in capsys.readouterr().out
+    assert "continues after epoch 2 from the last weights" in capsys.readouterr().out
     record = Run(tmp_path).record()
     assert (record.epochs, record.limits["epochs"]) == (4, 4)
     assert [row["epoch"] for row in read_log(Run(tmp_path))] == [0, 1, 2, 3]
@@ -197,16 +198,17 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path, caplog):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert checkpoints.newest_checkpoint(Run(tmp_path)).name == "best.ckpt"
-    assert "last.ckpt is damaged and left out" in caplog.text
+    assert "last.ckpt is damaged and ignored" in caplog.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("foreign", [{"a": 1}, [1, 2], {"state_dict": {}, "callbacks": {}}])
 def test_a_foreign_file_in_place_of_a_checkpoint_is_left_out(tmp_path, caplog, foreign):
     train_quietly(tmp_path / "run", epochs=2)
     folder = tmp_path / "run" / "checkpoints"
     torch.save(foreign, folder / "last.ckpt")
     assert checkpoints.newest_checkpoint(Run(tmp_path / "run")) == folder / "best.ckpt"
-    assert "it is no checkpoint of a run, it has no `" in caplog.text
+    assert "it is not a checkpoint of a run: `" in caplog.text
     torch.save(foreign, folder / "best.ckpt")
     assert train_quietly(tmp_path / "run", epochs=3) is not None
     assert stored(Run(tmp_path / "run"))["epoch"] == 2

@@ -1,5 +1,6 @@
 """Settings are chosen on validation data, within the budget, and what was tried is kept."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpo.cli import main, parse
-from gpo.training.choice import MARGIN, Choice, Search, Trial, persistence_score, preferred
+from gpo.training.choice import MARGIN, Choice, Search, Trial, best_by_margin, persistence_score
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, TrainingRecord
 from tests.contracts.samples import ns2d
@@ -89,7 +90,7 @@ def test_a_trial_goes_before_another_only_by_more_than_the_margin(errors, taken)
         for n, error in enumerate(errors, 1)
     ]
     assert MARGIN == 0.9
-    assert preferred(trials) is trials[taken]
+    assert best_by_margin(trials) is trials[taken]
 
 
 @pytest.mark.parametrize("steps", [10, 100])
@@ -190,14 +191,17 @@ def test_choosing_is_the_default_for_a_file_without_settings(arguments, chooses)
 
 @pytest.mark.thorough
 def test_a_chosen_run_is_kept_with_its_table_and_goes_on(tmp_path, capsys, monkeypatch):
-    """From data to report, on seconds that are short enough for a test."""
-    monkeypatch.setattr("gpo.training.choice.LEAST", 1.0)
+    """From data to report, by a clock that advances whenever it is read."""
+    reads = itertools.count()
+    for module in ("budget", "choice", "fit", "rates"):
+        monkeypatch.setattr(f"gpo.training.{module}.process_time", lambda: 0.04 * next(reads))
+    monkeypatch.setattr("gpo.training.choice.MIN_BUDGET", 1.0)
     folder = tmp_path / "run"
     sizes = ["--auto", "--hidden-dim", "8", "--num-layers", "1", "--quiet"]
     command = ["run", "--data", str(ns2d(tmp_path)), *sizes, "--out", str(folder)]
     main([*command, "--budget-cpu", "3"])
     printed = capsys.readouterr().out
-    assert "tried on validation data" in printed
+    assert "trials on validation data" in printed
     stored = json.loads((folder / "auto.json").read_text())
     assert {"history": 2} in [trial["settings"] for trial in stored["trials"]]
     assert not (folder / "choice").exists()
@@ -205,4 +209,4 @@ def test_a_chosen_run_is_kept_with_its_table_and_goes_on(tmp_path, capsys, monke
     main([*command, "--budget-cpu", "3"])
     assert "finished: nothing to do" in capsys.readouterr().out
     main([*command, "--budget-cpu", "4"])
-    assert "goes on after epoch" in capsys.readouterr().out
+    assert "continues after epoch" in capsys.readouterr().out

@@ -1,17 +1,21 @@
 """The configuration of a run: parts, presets, files and what is refused."""
 
-from dataclasses import replace
+import sys
 from typing import get_args
 
 import pytest
 import yaml
 
-from gpo import Domain, GeometricConfig, LossWeights, PaperConfig
+from gpo import Domain, LossWeights, OperatorConfig, Problem
+from gpo.model.config import PaperAblation
+from gpo.model.model import build_model
 from gpo.model.presets import ABLATIONS
-from gpo.training.config import RunConfig, starting_point
-from gpo.training.models import loss_weights, operator_config
-from gpo.training.settings import OURS, GeometricSettings, PaperAblation
-from gpo.transforms.waves import resolved_waves
+from gpo.model.registry import MODELS
+from gpo.training.config import RunConfig, default_config
+from gpo.transforms.waves import wave_limits
+from tests.processes import finish
+
+OURS = ("gpo", "gpo-paper")
 
 
 def test_a_configuration_round_trips_and_refuses_unknown_fields(tmp_path):
@@ -52,30 +56,30 @@ def test_impossible_runs_are_refused(changes, message):
 def test_a_configuration_file_holds_only_what_differs(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("budget: {epochs: 3}\ndata: {var: [u, v]}\n")
-    changed = RunConfig.of(data="x", seed=5).changed_by(path)
+    changed = RunConfig.of(data="x", seed=5).updated_from_file(path)
     assert (changed.budget.epochs, changed.data.var, changed.optimizer.seed) == (3, ("u", "v"), 5)
     for text, message in (
         ("colour: 1", "field `colour` is unknown"),
         ("budget: {epochs: many}", "field `budget.epochs` must be int, got 'many'"),
         ("model: {widths: 3}", "field `model.widths` is unknown"),
-        ("epochs: 3", "belongs into a part: `budget: {epochs: ...}`"),
+        ("epochs: 3", "belongs to a section: `budget: {epochs: ...}`"),
         ("budget: 3", "field `budget` must be a mapping, got 3"),
         ("- epochs", "must be a YAML mapping, got list"),
         ("epochs: [", "must be YAML"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
-            RunConfig.of(data="x").changed_by(path)
+            RunConfig.of(data="x").updated_from_file(path)
 
 
 def test_the_paper_preset_is_the_papers_recipe():
-    config = starting_point("paper", benchmark="ns2d")
-    sizes, how = config.model.settings, config.optimizer
+    config = default_config("paper", benchmark="ns2d")
+    sizes, how = config.model.config, config.optimizer
     assert config.model.name == "gpo-paper"
     assert (sizes.hidden_dim, sizes.num_layers, sizes.num_gaussians) == (128, 8, 32)
     assert (config.learning_rate, how.schedule, config.budget.epochs) == (1e-3, "step", 500)
     assert (config.task.predict, sizes.centers) == ("state", "absolute")
-    assert starting_point("quick").budget.budget_cpu == 240
+    assert default_config("quick").budget.budget_cpu == 240
 
 
 OLD = """benchmark: ns2d
@@ -99,19 +103,14 @@ def test_a_configuration_of_an_older_version_is_refused_by_its_version(tmp_path)
 
 
 @pytest.mark.parametrize("model", OURS)
-def test_settings_start_from_the_defaults_of_the_model(model):
-    """Defaults stand in the configuration of the model; a run repeats them for its help."""
-    domain = Domain.unit_box(2)
-    channels = {"in_channels": 1, "out_channels": 1, "domain": domain}
-    found = operator_config(OURS[model], **channels)
-    if model == "gpo":
-        expected = GeometricConfig(**channels)
-    else:
-        # Displacements learn faster than the paper's absolute centers, which its preset has.
-        expected = PaperConfig(**channels)
-        expected = replace(expected, encoder=replace(expected.encoder, centers="displacement"))
-    assert found == expected
-    assert loss_weights(RunConfig.of(model=model)) == LossWeights()
+def test_a_run_has_the_defaults_of_the_model(model):
+    assert RunConfig.of(model=model).model.config == MODELS[model].config()
+    assert LossWeights.of(RunConfig.of(model=model).model.config) == LossWeights()
+
+
+def test_configurations_of_models_do_not_import_torch():
+    script = "import sys, gpo.training.config, gpo.model.config; assert 'torch' not in sys.modules"
+    finish([sys.executable, "-c", script])
 
 
 def test_rows_of_the_papers_ablation_are_choices():
@@ -122,25 +121,23 @@ def test_flags_of_a_run_have_names_of_their_own():
     for model in OURS:
         parts = vars(RunConfig.of(model=model))
         names = [name for part in parts.values() for name in vars(part)]
-        names += vars(parts["model"].settings)
+        names += vars(parts["model"].config)
         assert len(names) == len(set(names))
 
 
 def test_a_waves_setting_takes_the_place_of_what_the_grid_resolves():
     domain = Domain.unit_box(2, periodic=True)
-    channels = {"in_channels": 1, "out_channels": 1, "domain": domain, "grid_shape": (32, 32)}
-    assert operator_config(GeometricSettings(), **channels).wave_limits == resolved_waves(
-        domain, (32, 32)
-    )
-    assert operator_config(GeometricSettings(num_waves=3), **channels).wave_limits == (3, 3)
+    problem = Problem(1, 1, domain, (32, 32))
+    assert build_model("gpo", problem).waves.limits == wave_limits(domain, None, (32, 32))
+    assert build_model("gpo", problem, OperatorConfig(num_waves=3)).waves.limits == (3, 3)
 
 
 def test_a_run_of_another_model_has_the_settings_of_that_model(tmp_path):
     config = RunConfig.of(data="x", model="gpo-paper", num_heads=2, loss_basis=0.1)
     config.save(tmp_path / "config.yaml")
     assert RunConfig.load(tmp_path / "config.yaml") == config
-    assert loss_weights(config) == LossWeights(basis=0.1)
-    with pytest.raises(ValueError, match="`num_heads` is no setting of a run of gpo"):
+    assert LossWeights.of(config.model.config) == LossWeights(basis=0.1)
+    with pytest.raises(ValueError, match="`num_heads` is not a setting of a run of gpo"):
         RunConfig.of(data="x", num_heads=2)
     with pytest.raises(ValueError, match="`model` must be one of gpo, gpo-paper, fno"):
         RunConfig.of(data="x", model="fnn")

@@ -6,12 +6,12 @@ import os
 import pytest
 
 from gpo.limits import MAX_BYTES
-from gpo.model.config import GeometricConfig
+from gpo.model.config import OperatorConfig
 from gpo.model.operator import GaussianParticleOperator
+from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
 from gpo.settings_files import CheckpointError, read_yaml
 from gpo.training.config import RunConfig, read_parts
-from gpo.training.settings import GeometricSettings
 from gpo_bench.baselines.fno import FNOConfig
 from gpo_bench.baselines.m2no import M2NOConfig
 from gpo_bench.baselines.transolver import TransolverConfig
@@ -21,7 +21,7 @@ def test_references_in_yaml_are_refused(tmp_path):
     path, first = tmp_path / "a.yaml", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"
     more = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     path.write_text("\n".join([first, *more]))
-    with pytest.raises(ValueError, match=r"must repeat settings in place of `\*a0`"):
+    with pytest.raises(ValueError, match=r"must repeat settings instead of the alias `\*a0`"):
         read_parts(path)
 
 
@@ -37,7 +37,7 @@ def test_yaml_that_is_no_file_of_settings_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at most 1048576 bytes"):
         read_yaml(tmp_path / "a.yaml")
     os.mkfifo(tmp_path / "b.yaml")
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         read_yaml(tmp_path / "b.yaml")
     with pytest.raises(ValueError, match="is a folder, must be a file"):
         read_yaml(tmp_path)
@@ -48,14 +48,14 @@ def test_a_million_layers_in_a_file_of_settings_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match="`num_layers` must be at most 1000, got num_layers=1000000"
     ):
-        RunConfig().changed_by(tmp_path / "a.yaml")
+        RunConfig().updated_from_file(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
         (TransolverConfig, "num_layers"),
-        (GeometricSettings, "num_layers"),
+        (OperatorConfig, "num_layers"),
     ],
 )
 def test_no_model_takes_a_million_layers(kind, name):
@@ -72,19 +72,20 @@ def test_a_width_says_what_memory_it_would_take(monkeypatch):
     monkeypatch.setenv(MAX_BYTES, str(2**30))
     message = r"`hidden_dim` is too large: hidden_dim=65536 would take 64 GiB.*GPO_MAX_BYTES="
     with pytest.raises(ValueError, match=message):
-        GeometricSettings(hidden_dim=2**16)
+        OperatorConfig(hidden_dim=2**16)
     with pytest.raises(ValueError, match="`width` is too large"):
         TransolverConfig(width=2**16)
     with pytest.raises(ValueError, match="`widths` is too large"):
         FNOConfig(widths=(16, 2**16, 16, 16, 16))
     monkeypatch.setenv(MAX_BYTES, str(2**37))
-    assert GeometricSettings(hidden_dim=2**16).hidden_dim == 2**16
+    assert OperatorConfig(hidden_dim=2**16).hidden_dim == 2**16
 
 
 def test_a_model_folder_that_says_a_million_layers_is_refused(tmp_path):
-    config = GeometricConfig(in_channels=1, out_channels=1, domain=Domain.unit_box(1))
-    GaussianParticleOperator(config).save_pretrained(tmp_path)
+    GaussianParticleOperator(Problem(1, 1, Domain.unit_box(1))).save_pretrained(tmp_path)
     file = tmp_path / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "num_layers": 10**6}))
+    stored = json.loads(file.read_text())
+    stored["config"]["num_layers"] = 10**6
+    file.write_text(json.dumps(stored))
     with pytest.raises(CheckpointError, match="`num_layers` must be at most 1000"):
         GaussianParticleOperator.from_pretrained(tmp_path)

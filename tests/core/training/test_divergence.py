@@ -7,7 +7,13 @@ import torch
 
 from gpo.training.budget import Budget
 from gpo.training.config import RunConfig
-from gpo.training.divergence import FAR, IN_A_ROW, STEEP, USUAL_FROM, DivergenceWatch
+from gpo.training.divergence import (
+    GRADIENT_RATIO,
+    LOSS_RATIO,
+    MIN_CONSECUTIVE,
+    MIN_NORMS,
+    DivergenceDetector,
+)
 from gpo.training.fit import train
 from gpo.training.module import TrainingModule
 from gpo.training.rates import NUM_STEPS, find_rate
@@ -22,48 +28,52 @@ def train_quietly(folder, **settings):
 
 
 def test_one_odd_batch_is_no_divergence_and_ten_in_a_row_are():
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     assert [watch.after_step(1.0, 1.0) for _ in range(20)] == [""] * 20
-    high = 1.01 * FAR
+    high = 1.01 * LOSS_RATIO
     assert watch.after_step(high, 1.0) == ""
     assert watch.after_step(1.0, 1.0) == ""
-    assert [watch.after_step(high, 1.0) for _ in range(IN_A_ROW)][-1].startswith("the loss rose")
+    assert [watch.after_step(high, 1.0) for _ in range(MIN_CONSECUTIVE)][-1].startswith(
+        "the loss rose"
+    )
 
 
 def test_gradients_far_above_their_usual_size_are_noticed_where_the_loss_is_not():
-    watch = DivergenceWatch()
-    assert [watch.after_step(1.0, 0.5) for _ in range(USUAL_FROM)] == [""] * USUAL_FROM
-    steep = 1.01 * STEEP * 0.5
-    assert [watch.after_step(1.0, steep) for _ in range(IN_A_ROW - 1)] == [""] * (IN_A_ROW - 1)
-    assert "gradients grew to 5.05, from 0.5 as usual" in watch.after_step(1.0, steep)
+    watch = DivergenceDetector()
+    assert [watch.after_step(1.0, 0.5) for _ in range(MIN_NORMS)] == [""] * MIN_NORMS
+    steep = 1.01 * GRADIENT_RATIO * 0.5
+    assert [watch.after_step(1.0, steep) for _ in range(MIN_CONSECUTIVE - 1)] == [""] * (
+        MIN_CONSECUTIVE - 1
+    )
+    assert "the gradient norm rose to 5.05, from typically 0.5" in watch.after_step(1.0, steep)
     watch.returned()
-    # What was usual before says nothing about the weights that are back.
-    assert [watch.after_step(1.0, steep) for _ in range(USUAL_FROM)] == [""] * USUAL_FROM
+    # Earlier norms say nothing about the restored weights.
+    assert [watch.after_step(1.0, steep) for _ in range(MIN_NORMS)] == [""] * MIN_NORMS
 
 
 def test_gradients_that_grow_slowly_or_stay_below_the_clip_are_no_divergence():
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     assert all(not watch.after_step(1.0, 0.5 * 1.03**step) for step in range(300))
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     norms = [0.001] * 50 + [0.9] * 50
     assert all(not watch.after_step(1.0, norm) for norm in norms)
     assert all(not watch.after_step(1.0, norm * 50, clip=100.0) for norm in norms)
 
 
 def test_numbers_that_are_not_finite_are_noticed_at_once():
-    assert "loss is not finite" in DivergenceWatch().after_step(math.nan, 1.0)
-    assert "gradients are not finite" in DivergenceWatch().after_step(1.0, math.inf)
+    assert "loss is not finite" in DivergenceDetector().after_step(math.nan, 1.0)
+    assert "gradients are not finite" in DivergenceDetector().after_step(1.0, math.inf)
 
 
 def test_a_score_that_is_lost_is_noticed_only_where_training_is_worse_too():
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     assert watch.after_epoch(0.1, None, 0.1) == ""
     assert watch.after_epoch(1.0, 0.1, 0.1) == ""
     assert "from 0.1 at best" in watch.after_epoch(1.0, 0.1, 0.5)
 
 
 def test_a_first_epoch_that_is_lost_is_not_the_best_of_all():
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     watch.after_step(1.0, 1.0)
     assert "the loss rose to 1e+04, from 1 at the start" in watch.after_epoch(1e4, None, 1e4)
 
@@ -172,11 +182,11 @@ def test_a_range_test_chooses_a_rate_below_where_the_loss_is_left():
 
     chosen, told = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
     assert chosen < 1.0
-    assert "the loss is left from" in told
+    assert "the loss diverges at" in told
     again, _ = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
     assert again == chosen
     calm, told = find_rate(Slope(), [None], loss_of(1e-6), usual=1.0, clip=1e9, seconds=1e9)
-    assert (calm, "the usual" in told) == (1.0, 1.0)
+    assert (calm, "(default)" in told) == (1.0, 1.0)
 
 
 def test_a_range_test_needs_time_and_leaves_the_model_as_it_is():
@@ -199,7 +209,7 @@ def test_a_rate_is_found_once_for_a_budget_and_never_where_it_is_given(tmp_path,
         "gpo.training.fit.find_rate",
         lambda *_, **__: found.append(1) or (1e-4, "learning rate 1e-4"),
     )
-    monkeypatch.setattr("gpo.training.fit.LEAST", 1.0)
+    monkeypatch.setattr("gpo.training.fit.MIN_BUDGET", 1.0)
     train_quietly(tmp_path / "a", budget_cpu=100.0, epochs=1)
     assert Run(tmp_path / "a").record().learning_rate == 1e-4
     train_quietly(tmp_path / "a", budget_cpu=100.0, epochs=2)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
@@ -21,6 +20,7 @@ from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.objective import training_losses
 from gpo.training.setup import make_task, new_forecaster, split_of
+from tests.conftest import PlainModel
 
 SIZES = {
     "gpo": {"hidden_dim": 8, "num_layers": 1, "num_gaussians": 2},
@@ -78,7 +78,8 @@ def error_of(path, folder, **settings):
     return results.one_step["model"]["vrmse"]
 
 
-@pytest.mark.parametrize("model", ["gpo", pytest.param("fno", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", ["gpo", "fno"])
 def test_what_forcings_decide_is_learned_with_them_and_not_without(model, file, tmp_path):
     given = {**SIZES[model], "var": ("u",)}
     without = error_of(file, tmp_path / "without", **given)
@@ -86,7 +87,7 @@ def test_what_forcings_decide_is_learned_with_them_and_not_without(model, file, 
     assert with_all < 0.35 * without
 
 
-class Last(torch.nn.Module):
+class Last(PlainModel):
     """Predicts the first input of the last frame: a forcing; remembers what it was given."""
 
     def __init__(self, num_inputs):
@@ -201,20 +202,18 @@ def test_a_field_with_a_time_axis_is_static_where_it_never_changes(file):
 def test_variables_that_are_inputs_are_not_predicted(file):
     data = opened(file, var=(), forcing=("flux",), static=("same",))
     assert [variable.name for variable in data.variables] == ["u"]
-    with pytest.raises(DataError, match="are all inputs: name one that is predicted"):
+    with pytest.raises(DataError, match="are all inputs: name a variable to predict"):
         opened(file, var=("flux",), forcing=("flux",))
 
 
 def test_names_that_are_no_inputs_are_refused_with_those_that_are(file):
-    with pytest.raises(
-        DataError, match=r"`deep` cannot be given.*--static depth.*--forcing inflow"
-    ):
+    with pytest.raises(DataError, match=r"`deep` cannot be used.*--static depth.*--forcing inflow"):
         opened(file, static=("deep",))
-    with pytest.raises(DataError, match="`sun` cannot be given with --forcing"):
+    with pytest.raises(DataError, match="`sun` cannot be used with --forcing"):
         opened(file, forcing=("sun",))
-    with pytest.raises(DataError, match="`nu` is no parameter of the file"):
+    with pytest.raises(DataError, match="`nu` must be a parameter of the file"):
         opened(file, parameters=("nu",))
-    with pytest.raises(ValueError, match="depth is an input twice"):
+    with pytest.raises(ValueError, match="Each input must be named once, got depth twice"):
         ForcingConfig(static=("depth",), forcing=("depth",))
 
 
@@ -229,7 +228,7 @@ def test_missing_values_of_inputs_become_their_mean_and_this_is_told(file, tmp_p
     assert found[3, 1] == pytest.approx(float(stored["flux"][5].mean()), rel=1e-4)
     assert not data.geometry().is_masked.any()
     first, second = notes(data)
-    assert first == "depth is missing at 1 sites, where its mean stands"
+    assert first == "depth is missing at 1 sites, which are filled with its mean"
     assert second.startswith("flux is missing at 1 sites")
     stored["inflow"][4] = np.nan
     stored.to_netcdf(tmp_path / "hole.nc")
@@ -282,7 +281,7 @@ def test_static_fields_that_a_file_lacks_are_those_of_the_run(file, tmp_path):
     stored = xr.load_dataset(file, decode_times=False)
     stored.drop_vars(["depth", "same"]).to_netcdf(tmp_path / "bare.nc")
     chosen = ForcingConfig(static=("depth",))
-    with pytest.raises(DataError, match="`depth` cannot be given with --static"):
+    with pytest.raises(DataError, match="`depth` cannot be used with --static"):
         open_with_forcings(tmp_path / "bare.nc", ReadOptions(variables=("u",)), chosen)
     data = open_with_forcings(
         tmp_path / "bare.nc", ReadOptions(variables=("u",)), chosen, reserve=file

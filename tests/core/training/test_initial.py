@@ -10,7 +10,7 @@ from gpo import CheckpointError
 from gpo.data.geometry import Geometry
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
-from gpo.training.initial import begin_with
+from gpo.training.initial import initialise_from
 from gpo.training.run_folder import Run
 from gpo.training.setup import new_forecaster, split_of
 from tests.core.training.series import decaying_waves
@@ -43,9 +43,9 @@ def with_more(data):
 def test_a_model_of_the_same_kind_begins_where_the_other_ended(trained):
     folder, origin = trained
     model = new(decaying_waves())
-    told = begin_with(model, folder)
-    assert "begins with" in told
-    assert "new are" not in told
+    told = initialise_from(model, folder)
+    assert "initialised" in told
+    assert "are new" not in told
     for name, value in origin.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
 
@@ -54,7 +54,7 @@ def test_other_sites_take_the_waves_that_both_have(trained):
     folder, origin = trained
     for num_points in (12, 48):
         model = new(decaying_waves(num_points=num_points))
-        assert "a part of" in begin_with(model, folder)
+        assert "in part" in initialise_from(model, folder)
         name = "model.layers.0.filter.packets"
         mine, theirs = model.state_dict()[name], origin.state_dict()[name]
         count = min(mine.shape[2], theirs.shape[2])
@@ -69,7 +69,7 @@ def test_an_axis_that_closes_keeps_features_without_a_seam(tmp_path):
     line = replace(closed, geometries=(Geometry.rectilinear([x], bounds=[(0.0, 1.0)]),))
     train(line, RunConfig.of(**TINY, epochs=1), tmp_path, is_quiet=True)
     model = new(closed)
-    assert "features.frequencies" in begin_with(model, tmp_path).split("new are")[1]
+    assert "features.frequencies" in initialise_from(model, tmp_path).split("are new")[1]
     ends = torch.tensor([[0.0], [1.0]])
     first, last = model.model.lift.features(ends)
     torch.testing.assert_close(first, last, atol=1e-4, rtol=0)
@@ -78,7 +78,7 @@ def test_an_axis_that_closes_keeps_features_without_a_seam(tmp_path):
 def test_variables_are_matched_by_name_and_frames_by_age(trained):
     folder, origin = trained
     model = new(with_more(decaying_waves()), history=2)
-    told = begin_with(model, folder)
+    told = initialise_from(model, folder)
     assert "lift.linear.weight" in told
     mine, theirs = (f.state_dict()["model.lift.linear.weight"] for f in (model, origin))
     # Older frame: c, a, b; newer frame: c, a, b; then features of the position.
@@ -94,13 +94,15 @@ def test_what_is_trained_begins_there_at_a_third_of_the_rate(trained, tmp_path, 
     config = RunConfig.of(**TINY, init=str(folder), epochs=1)
     assert config.learning_rate == pytest.approx(2e-3)
     train(decaying_waves(), config, tmp_path, is_quiet=True)
-    assert "begins with" in capsys.readouterr().out
-    assert "begins with" in Run(tmp_path).record().events[0]
+    assert "initialised" in capsys.readouterr().out
+    assert "initialised" in Run(tmp_path).record().events[0]
 
 
 def test_a_run_of_which_nothing_fits_is_refused(trained):
     folder, _ = trained
     data, config = decaying_waves(), RunConfig.of(data="waves", model="fno")
     other = new_forecaster(data, split_of(data, config), config)
-    with pytest.raises(CheckpointError, match=r"nothing of its .* fits a new .*same --model"):
-        begin_with(other, folder)
+    with pytest.raises(
+        CheckpointError, match=r"no parameter of its .* matches the new .*same --model"
+    ):
+        initialise_from(other, folder)

@@ -13,7 +13,7 @@ from gpo.data.splits import TimeSlice, split_time_slices, touched_frames
 from gpo.evaluation.references import Climatology
 from gpo.forecast import examples as examples_module
 from gpo.forecast import statistics as normalize
-from gpo.forecast.examples import collate, make_examples, reading_ahead
+from gpo.forecast.examples import collate, make_examples, prefetch_settings
 from gpo.forecast.statistics import Normalizer, training_statistics
 from gpo.runs import Run
 from gpo.training.config import RunConfig
@@ -99,6 +99,7 @@ FILES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("file", "start"), [*((name, "fork") for name in FILES), ("zarr", "spawn")]
 )
@@ -108,7 +109,7 @@ def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypat
     expected = [collate([example]) for example in make_examples(data, windows)]
     monkeypatch.setattr(examples_module, "MAX_BYTES", 0)
     lazy = make_examples(data, windows)
-    settings = reading_ahead(lazy)
+    settings = prefetch_settings(lazy)
     assert settings["num_workers"] == 1
     # The file was read before, so that whatever its library keeps is copied by a fork.
     assert data.frames(0).size
@@ -123,7 +124,7 @@ def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypat
 
 def test_data_in_memory_needs_no_worker():
     data = decaying_waves()
-    assert reading_ahead(make_examples(data, split_time_slices(data).training)) == {}
+    assert prefetch_settings(make_examples(data, split_time_slices(data).training)) == {}
 
 
 def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monkeypatch):

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from gpo import Domain, GeometricConfig
+from gpo import Domain, Problem
 from gpo.cli import main
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from gpo.model.memory import KEPT_BYTES, needed_bytes
+from gpo.execution.memory import KEPT_BYTES
+from gpo.model.model import build_model
 from gpo.training.config import RunConfig
 from gpo.training.setup import training_memory
 from tests.core.test_cli import failure
@@ -27,8 +28,9 @@ def npz(folder):
 
 
 def need(num_sites, *, dim=2, samples=1, is_grid=False, trains=True):
-    config = GeometricConfig(in_channels=1, out_channels=1, domain=Domain.unit_box(dim))
-    return needed_bytes(config, num_sites, samples, is_grid=is_grid, trains=trains)
+    operator = build_model("gpo", Problem(1, 1, Domain.unit_box(dim)))
+    needed_bytes = operator.execution.needed_bytes
+    return needed_bytes(num_sites, samples, is_grid=is_grid, trains=trains)
 
 
 def test_scattered_sites_take_what_was_measured():
@@ -72,7 +74,7 @@ def test_run_and_predict_say_what_allows_it(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("lead", 2, "field `task.lead` is 1, but the model learned 2"),
+    ("lead", 2, "field `task.lead` must be 2, as in the trained model, got 1"),
     ("output_std", [0.0, 1.0], "field `output_std` must be above 0"),
 ])  # fmt: skip
 def test_a_forecast_with_another_task_than_that_of_the_run_is_refused(

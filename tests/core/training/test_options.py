@@ -10,9 +10,10 @@ from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
-from gpo.training.initial import begin_with
+from gpo.training.initial import initialise_from
 from gpo.training.objective import training_losses
 from gpo.training.setup import new_forecaster, split_of
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves, squares
 
 TINY = {"data": "waves", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
@@ -26,7 +27,7 @@ def weights_of(module):
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
 
-class Scaled(torch.nn.Module):
+class Scaled(PlainModel):
     """Multiplies the field by a number that can be learned."""
 
     def __init__(self, factor):
@@ -102,6 +103,7 @@ def test_noise_is_added_to_the_normalised_input():
     torch.testing.assert_close(noisy, error.sqrt().mean(), check_dtype=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes", [{"noise": 0.1}, {"rollout": 2}, {"rollout": 2, "pushforward": True},
                 {"precision": "bf16-mixed"}, {"schedule": "one-cycle"}, {"accumulate": 3}],
@@ -146,9 +148,10 @@ def test_a_number_of_steps_ends_the_run(tmp_path):
     assert stored["global_step"] == 5
 
 
+@pytest.mark.thorough
 def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     data = decaying_waves()
-    paper = {"model": "gpo-paper"}
+    paper = {"model": "gpo-paper", "centers": "displacement"}
     field = trained(tmp_path / "field", data, **paper, phase="field", epochs=30, learning_rate=5e-3)
     split = split_of(data, RunConfig.of(**TINY, **paper))
     results = evaluate(field, data, split)
@@ -156,7 +159,7 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
     assert "persistence" not in results.one_step
     assert results.rollout == {}
     new = new_forecaster(data, split, RunConfig.of(**TINY, **paper))
-    assert "new are" in begin_with(new, tmp_path / "field")
+    assert "are new" in initialise_from(new, tmp_path / "field")
     for part in ("lift", "decoder"):
         learned = getattr(field.model.operator, part).state_dict()
         for name, value in learned.items():
@@ -164,7 +167,7 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
 
 
 def test_phases_and_rollouts_of_static_maps_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="static maps: stage field needs a time series"):
+    with pytest.raises(ValueError, match="static maps: phase field needs a time series"):
         trained(tmp_path / "a", squares(), phase="field")
     with pytest.raises(ValueError, match="static maps: rollout needs a time series"):
         trained(tmp_path / "b", squares(), rollout=2)

@@ -6,8 +6,8 @@ import torch
 
 from gpo.data.splits import split_samples
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.models import Model
 from gpo.forecast.statistics import FILE_NAME, SiteMeans
+from gpo.model.model import AbstractModel
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
 from tests.core.training.series import equal_squares, squares
@@ -53,7 +53,7 @@ def test_between_sites_the_mean_is_blended_from_those_next_to_it():
 
 def test_the_means_are_kept_with_the_model(tmp_path):
     data, split, forecaster = made()
-    assert isinstance(forecaster.model, Model)
+    assert isinstance(forecaster.model, AbstractModel)
     forecaster.save(tmp_path)
     again = Forecaster.load(tmp_path).eval()
     given = torch.tensor(data.sample(split.test[0])[0], dtype=torch.float32)[None, None]
@@ -66,7 +66,9 @@ def test_the_means_are_kept_with_the_model(tmp_path):
 
 def test_other_sites_are_refused():
     _, _, forecaster = made()
-    with pytest.raises(ValueError, match="on maps of 16 corresponding sites, got 15"):
+    with pytest.raises(
+        ValueError, match="Maps must have 16 corresponding points, as in training, got 15"
+    ):
         forecaster(torch.zeros(1, 1, 15, 1), torch.linspace(0, 1, 15)[:, None])
 
 

@@ -13,7 +13,7 @@ from gpo.evaluation.results import Results
 from gpo.training.run_folder import Run, read_log
 from tests.contracts.samples import ns2d
 from tests.core.training.series import MODELS
-from tests.processes import Running, finish_together
+from tests.processes import PROJECT, Running, finish_together
 
 SIZES = ["--hidden-dim", "16", "--num-layers", "2", "--num-gaussians", "4",
          "--batch-size", "4", "--quiet"]  # fmt: skip
@@ -92,11 +92,13 @@ def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_p
     data, folder = ns2d(tmp_path), tmp_path / "run"
     training = ["train", "--data", str(data), *SIZES, "--epochs", "10"]
     shared = [*training, "--space-shards", "2", "--out", str(folder)]
-    command = torchrun(2, "--max-restarts", "1", "-m", "gpo", *shared)
+    held = ["last.ckpt", "2", str(tmp_path / "gate"), "gpo"]
+    command = torchrun(2, "--max-restarts", "1", "-m", "tests.held", *held, *shared)
     environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    with Running(command, env=environment) as running:
+    with Running(command, env=environment, cwd=PROJECT) as running:
         running.wait_until((folder / "checkpoints" / "last.ckpt").exists)
         os.kill(workers(running.pid)[-1], signal.SIGKILL)
+        (tmp_path / "gate").touch()
         assert running.end() == 0, running.said[-3000:]
         assert "ended unexpectedly" in running.said
         assert "the same command goes on from" in running.said
@@ -136,4 +138,4 @@ def test_sites_that_cannot_be_shared_are_refused(tmp_path, capsys, flags, messag
         main(["train", "--data", str(ns2d(tmp_path)), "--out", str(tmp_path / "run"), *flags])
     said = capsys.readouterr()
     assert message in said.err
-    assert "choosing settings" not in said.out
+    assert "tuning settings" not in said.out

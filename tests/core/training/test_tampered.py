@@ -71,7 +71,7 @@ def test_a_foreign_file_of_a_run_is_refused_in_words(run, name, content):
 def test_a_pipe_in_a_run_is_refused_and_not_waited_for(run, name):
     (run.folder / name).unlink(missing_ok=True)
     os.mkfifo(run.folder / name)
-    with pytest.raises(ValueError, match="is no regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         LOADERS.get(name, LOADERS["model/config.json"])(run)
 
 
@@ -81,11 +81,11 @@ def test_a_pipe_in_a_run_is_refused_and_not_waited_for(run, name):
 def test_a_log_that_is_none_is_refused_in_words_and_a_pipe_not_waited_for(run, content):
     path = next((run.folder / "log").rglob("metrics.csv"))
     path.write_text(content)
-    with pytest.raises(ValueError, match=r"metrics\.csv: must be the log that gpo train wrote"):
+    with pytest.raises(ValueError, match=r"metrics\.csv: must be a log written by gpo train"):
         read_log(run)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ValueError, match=r"metrics\.csv is no regular file"):
+    with pytest.raises(ValueError, match=r"metrics\.csv is not a regular file"):
         read_log(run)
 
 
@@ -93,7 +93,7 @@ def test_a_pipe_in_place_of_a_checkpoint_is_left_out(run, caplog):
     (run.checkpoints / "last.ckpt").unlink()
     os.mkfifo(run.checkpoints / "last.ckpt")
     assert checkpoints.newest_checkpoint(run).name == "best.ckpt"
-    assert "is no regular file" in caplog.text
+    assert "is not a regular file" in caplog.text
 
 
 def test_a_checkpoint_runs_no_code(run, tmp_path):
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_unpacks_to_more_is_left_out_before_it_is_unpacked(run
         for name, content in members.items():
             packed.writestr(name, content)
     assert checkpoints.newest_checkpoint(run).name == "best.ckpt"
-    assert "it is compressed, which no checkpoint of a run is" in caplog.text
+    assert "its entries must not be compressed" in caplog.text
 
 
 def test_a_stored_example_that_unpacks_to_too_much_is_refused(run, monkeypatch):

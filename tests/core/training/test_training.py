@@ -16,7 +16,7 @@ from gpo.training.fit import train
 from gpo.training.module import TrainingModule
 from gpo.training.run_folder import Run, read_log
 from gpo.training.setup import split_of
-from tests.conftest import make_model
+from tests.conftest import PlainModel, make_model
 from tests.contracts.samples import ns2d
 from tests.core.training.series import decaying_waves, squares
 from tests.processes import Forked, finish_forked
@@ -33,7 +33,7 @@ def task(**changes):
     return Task(**values)
 
 
-class Doubling(torch.nn.Module):
+class Doubling(PlainModel):
     """Returns twice the last two channels."""
 
     def forward(self, values, coords, *, weights=None):
@@ -109,6 +109,7 @@ def test_statistics_of_a_run_ignore_validation_and_test_data():
     np.testing.assert_array_equal(changes.size, changes_again.size)
 
 
+@pytest.mark.thorough
 def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     data, config = decaying_waves(), RunConfig.of(**TINY, epochs=40, learning_rate=5e-3)
     run = Run(tmp_path / "run")
@@ -152,7 +153,7 @@ def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
         run.claim(RunConfig.of(**TINY, seed=1))
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "love.txt").write_text("dear")
-    with pytest.raises(ValueError, match="is not empty and no run"):
+    with pytest.raises(ValueError, match="is not empty and not a run folder"):
         Run(tmp_path / "letters").claim(RunConfig.of(**TINY))
 
 
@@ -250,7 +251,8 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_weights(tmp_path):
         return ["train", "--data", str(path), *sizes, "--quiet", "--out", str(tmp_path / name)]
 
     finish_forked("gpo", *command("whole"))
-    with Forked("gpo", command("killed")) as running:
+    held = ["last.ckpt", "2", str(tmp_path / "never"), "gpo"]
+    with Forked("tests.held", [*held, *command("killed")]) as running:
         running.wait_until((tmp_path / "killed" / "checkpoints" / "last.ckpt").exists)
         running.kill()
     assert not (tmp_path / "killed" / "model").exists()
@@ -267,7 +269,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog):
     # As if the run had been killed.
     run.training_file.unlink()
     second = train(decaying_waves(), config, run.folder, is_quiet=True).state_dict()
-    assert "last.ckpt is damaged and left out" in caplog.text
+    assert "last.ckpt is damaged and ignored" in caplog.text
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 

@@ -15,6 +15,7 @@ from gpo.forecast.statistics import training_statistics
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.setup import new_forecaster, split_of
+from tests.conftest import PlainModel
 from tests.core.training.series import decaying_waves
 
 TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
@@ -29,7 +30,7 @@ def series(*factors, num_times=60):
     return replace(data, fetch=lambda number, times: values[times])
 
 
-class Silent(torch.nn.Module):
+class Silent(PlainModel):
     def forward(self, values, coords, *, weights=None):
         return 0 * values[..., -2:]
 

@@ -1,1 +1,1 @@
-"""Readers of published layouts, one file each; `registry.open_data` finds the one of a file."""
+"""Readers of file layouts, one module each; `registry.open_data` recognises the layout."""

@@ -1,11 +1,11 @@
-"""Geo-FNO's airfoils: the Mach number around a shape, on a mesh that follows the shape.
+"""Geo-FNO's airfoils: the Mach number around an airfoil on a body-fitted mesh.
 
-A folder holds three arrays: `NACA_Cylinder_X.npy` and `NACA_Cylinder_Y.npy` (N, 221, 51), the
-mesh of every sample, and `NACA_Cylinder_Q.npy` (N, channels, 221, 51), whose channel 4 is the
-Mach number. The mesh is the input. Other mesh sizes are read too.
+A folder contains three arrays: `NACA_Cylinder_X.npy` and `NACA_Cylinder_Y.npy` (N, 221, 51), the
+mesh of each sample, and `NACA_Cylinder_Q.npy` (N, channels, 221, 51), whose channel 4 is the Mach
+number. The mesh is the input. Other mesh sizes are read too.
 
-Every node counts alike, as it does in this benchmark's published scores. The mesh reaches tens
-of chords: by area, the undisturbed stream far away would be nearly all that is scored and learned.
+All nodes have equal weights, as in the published scores of this benchmark. The mesh extends over
+tens of chords: with cell areas as weights, the undisturbed far field would dominate the loss.
 """
 
 from dataclasses import replace
@@ -16,10 +16,10 @@ import numpy as np
 
 from gpo.data.dataset import DataError, StaticMaps, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.limits import check_regular
+from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.npy import map_npy
 from gpo.data.readers.sites import mask_missing
+from gpo.data.readers.size_checks import check_regular
 from gpo.numerics.domain import Domain
 
 X, Y, Q = NAMES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")
@@ -28,22 +28,20 @@ MACH = 4
 
 
 class AirfoilReader(AbstractReader):
-    """Steady flow around airfoils; every sample has a mesh of its own, all share one domain."""
+    """Steady flow around airfoils; each sample has its own mesh, all share one domain."""
 
     name = "airfoil"
     layout = "Geo-FNO's folder with NACA_Cylinder_X.npy, _Y.npy and _Q.npy"
 
     def recognises(self, path: Path) -> bool:
-        """Looks for all three files in a folder, or beside one of them."""
+        """Returns whether all three files are in the folder, or next to the file."""
         if path.is_file() and path.name not in NAMES:
             return False
         return all((_folder(path) / name).is_file() for name in NAMES)
 
     def read(self, path: Path, options: ReadOptions) -> StaticMaps:
-        """Returns the mesh as input and the Mach number as output; values stay on disk."""
-        for name in options.variables:
-            if name != "mach":
-                raise DataError(path, name, "is not in the file, which has mach.")
+        """Returns the mesh as input and the Mach number as output; arrays are memory-mapped."""
+        choose_variables(path, options.variables, ["mach"])
         x, y, q = (_open(_folder(path) / name) for name in NAMES)
         _check_shapes(_folder(path), x, y, q)
         for name, coordinate in ((X, x), (Y, y)):
@@ -76,10 +74,10 @@ def write_airfoil(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> 
     """Writes the three files.
 
     Args:
-        folder: Where they go; made where there is none.
-        x: Horizontal coordinates, samples by rows by columns.
-        y: Vertical coordinates, likewise.
-        q: Flow, samples by channels by rows by columns; channel 4 is the Mach number.
+        folder: The folder, which is created if necessary.
+        x: Horizontal coordinates of shape (samples, rows, columns).
+        y: Vertical coordinates of the same shape.
+        q: Flow of shape (samples, channels, rows, columns); channel 4 is the Mach number.
     """
     _check_shapes(folder, x, y, q)
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,14 +102,14 @@ def _open(path: Path) -> np.ndarray:
 
 def _check_shapes(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> None:
     if x.ndim != 3 or x.shape[0] < 1 or min(x.shape[1:]) < 2:
-        problem = f"must be samples by rows by columns, not empty, got shape {x.shape}."
+        problem = f"must have shape (samples, rows, columns), not empty, got {x.shape}."
         raise DataError(folder / X, X, problem)
     if y.shape != x.shape:
         raise DataError(folder / Y, Y, f"must have shape {x.shape} as {X} has, got {y.shape}.")
     if q.ndim != 4 or (len(q), *q.shape[2:]) != x.shape or q.shape[1] <= MACH:
         samples, *grid = x.shape
         expected = f"({samples}, at least {MACH + 1} channels, {grid[0]}, {grid[1]})"
-        raise DataError(folder / Q, Q, f"must have shape {expected} to suit {X}, got {q.shape}.")
+        raise DataError(folder / Q, Q, f"must have shape {expected} to match {X}, got {q.shape}.")
 
 
 def _geometry(
@@ -120,7 +118,7 @@ def _geometry(
     with np.errstate(invalid="ignore"):
         geometry = replace(Geometry.curvilinear(x, y), domain=domain)
     if not np.isfinite(geometry.weights).all():
-        problem = f"has no area in sample {sample}: all points of its mesh lie on a line."
+        problem = f"must be a mesh with an area, but all points of sample {sample} lie on a line."
         raise DataError(folder / X, X, problem)
     geometry = replace(geometry, weights=np.full(x.size, 1 / x.size))
     mach = np.reshape(q[MACH], (1, -1, 1))

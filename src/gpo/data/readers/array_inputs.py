@@ -1,7 +1,7 @@
-"""Inputs beside the state among named arrays: static fields, numbers per time and per sample.
+"""Additional inputs among named arrays: static fields, scalar series and sample parameters.
 
-An array that is no time series of fields is told by its shape: that of the sites, with or without
-samples in front, is a static field; as many entries as frames are one number per time.
+They are recognised by shape: an array with the shape of the sites, with or without a leading sample
+axis, is a static field; an array with one entry per frame is a scalar series.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError, InputCandidate, Variable
+from gpo.data.readers.array_files import Stored
 from gpo.data.readers.axis_order import Axes, Field, Order, common_length
-from gpo.data.readers.stores import Stored
 
 
-def is_beside(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
-    """Returns whether an array has the axes of sites or of times, and not of both."""
+def is_extra_input(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
+    """Returns whether an array has axes of sites or of times, but not of both."""
     if axes.is_bare or axes.stated or stored.is_vector:
         return False
     if any(axes.fits(order, stored.shape) for order in axes.orders(patterns)):
@@ -28,44 +28,44 @@ def is_beside(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
 def find_array_candidates(
     path: Path, rest: Mapping[str, Stored], fields: Sequence[Field], num_times: int
 ) -> tuple[InputCandidate, ...]:
-    """Returns static fields, and arrays with one number per time.
+    """Returns static fields and scalar series.
 
     Args:
-        path: The file, for messages.
+        path: The file, for error messages.
         rest: Arrays that are neither coordinates nor times.
-        fields: Those that are time series of fields.
-        num_times: Frames of these.
+        fields: Time series of fields among them.
+        num_times: Number of frames.
     """
-    known = [field.stored for field in fields]
+    used = [field.stored for field in fields]
     widest = max(fields, key=lambda field: len(field.sites))
     labels = tuple(label for label in widest.order if label in widest.sites)
     lengths = {label: common_length(path, fields, label) for label in ("sample", *labels)}
-    found: list[InputCandidate] = []
+    candidates: list[InputCandidate] = []
     for name, stored in rest.items():
-        if stored in known or stored.size == 1:
+        if stored in used or stored.size == 1:
             continue
         variable = Variable(name, stored.units)
         order = _static_order(stored, labels, lengths)
         if order is not None:
             read = partial(_read_static, Field(name, _squeezed(stored), order), lengths["sample"])
-            found.append(InputCandidate(variable, "static", read))
+            candidates.append(InputCandidate(variable, "static", read))
         shape = _squeezed(stored).shape
         if shape == (num_times,) or shape == (lengths["sample"], num_times):
-            found.append(InputCandidate(variable, "series", stored.values))
-    return tuple(found)
+            candidates.append(InputCandidate(variable, "series", stored.values))
+    return tuple(candidates)
 
 
 def split_map_inputs(
-    path: Path, given: Mapping[str, Stored], outputs: Sequence[Field]
+    path: Path, inputs: Mapping[str, Stored], outputs: Sequence[Field]
 ) -> tuple[list[Field], list[Variable], np.ndarray]:
-    """Returns the inputs of static maps that are fields, and those that are numbers with values.
+    """Splits the inputs of static maps into fields and scalars, with the values of the latter.
 
-    A vector, or table, with one entry, or row, per sample are numbers.
+    Arrays with one entry or one row per sample are scalars.
 
     Args:
-        path: The file, for messages.
-        given: The arrays that are inputs.
-        outputs: The fields that they are mapped to.
+        path: The file, for error messages.
+        inputs: Arrays that are inputs.
+        outputs: Fields that are outputs.
     """
     count, sites = common_length(path, outputs, "sample"), outputs[0].sites
     labels = tuple(label for label in outputs[0].order if label in sites)
@@ -73,7 +73,7 @@ def split_map_inputs(
     fields: list[Field] = []
     variables: list[Variable] = []
     columns: list[np.ndarray] = [np.zeros((count, 0))]
-    for name, stored in given.items():
+    for name, stored in inputs.items():
         shape = stored.shape
         if "sample" not in outputs[0].order and shape == lengths:
             fields.append(Field(name, stored, labels))
@@ -87,25 +87,25 @@ def split_map_inputs(
             values = stored.values().astype(np.float64).reshape(count, -1)
             width = values.shape[1]
             names = [name] if width == 1 else [f"{name}_{column}" for column in range(width)]
-            variables += [Variable(one, stored.units) for one in names]
+            variables += [Variable(column, stored.units) for column in names]
             columns.append(values)
         else:
             problem = (
-                f"has shape {shape}; an input must have {count} samples first, as {outputs[0].name}"
-                f" has, then nothing, numbers, or the sites {lengths}."
+                f"has shape {shape}; an input must have a first axis of {count} samples, as "
+                f"{outputs[0].name} has, then no other axis, scalars, or the sites {lengths}."
             )
             raise DataError(path, name, problem)
     values = np.concatenate(columns, 1)
     if not np.isfinite(values).all():
-        named = ", ".join(variable.name for variable in variables)
-        raise DataError(path, named, "must be known for every sample, got NaN.")
+        names = ", ".join(variable.name for variable in variables)
+        raise DataError(path, names, "must be known for every sample, got NaN.")
     return fields, variables, values
 
 
 def _static_order(stored: Stored, labels: Order, lengths: Mapping[str, int]) -> Order | None:
-    """Returns the axes of a static field: those of the sites, with or without samples."""
+    """Returns the axes of a static field; None if the array has other axes."""
     shape = _squeezed(stored).shape
-    # The order of the fields first, then the reverse, such as y before x.
+    # Try the order of the fields first, then the reverse, such as y before x.
     for sites in dict.fromkeys((labels, labels[::-1])):
         for order in (sites, ("sample", *sites)):
             if shape == tuple(lengths[label] for label in order):
@@ -114,7 +114,7 @@ def _static_order(stored: Stored, labels: Order, lengths: Mapping[str, int]) -> 
 
 
 def _squeezed(stored: Stored) -> Stored:
-    """Returns a vector with one axis, however a file keeps it; other arrays as they are."""
+    """Returns a vector with one axis, without those of length one; other arrays unchanged."""
     if not stored.is_vector or len(stored.shape) <= 1:
         return stored
     return Stored((stored.size,), partial(_read_vector, stored), stored.units)
@@ -125,7 +125,7 @@ def _read_vector(stored: Stored, key: tuple[int | slice, ...]) -> np.ndarray:
 
 
 def _read_static(field: Field, count: int) -> np.ndarray:
-    """Reads points, or samples by points."""
+    """Reads values of shape (points,) or (samples, points)."""
     if "sample" not in field.order:
         return field.read()[:, 0]
     return np.stack([field.read(sample=sample)[:, 0] for sample in range(count)])

@@ -1,29 +1,29 @@
-"""Users' own arrays: `.npz`, `.mat`, `.h5`, `.npy`, or a folder of `.npy` files.
+"""Named arrays in `.npz`, `.mat`, `.h5` or `.npy` files, or in a folder of `.npy` files.
 
-Names and shapes decide which array is what; capitals do not matter.
+The role of an array follows from its name, in any case, and its shape.
 
 - Times: `t`, `tt`, `time` or `times`, a vector.
-- Axes of a rectilinear grid: `x`, `y`, `z`, vectors. Where `x` and `y` are two-dimensional and
-  of one shape, and there are other arrays, they are the mesh of a body-fitted grid.
-- Points: arrays that `--coords` names, else `coords`, `coordinates`, `points`, `pts`, `pos`, `mesh_pos`, `nodes`, `vertices` or
-  `X_star` (points, dim), or any other telling name (`coordinate_names.py`), such as `elem_xy`, or
-  `node_x` and `node_y`; a constant third coordinate is dropped.
-- Mesh cells: `cells`, `triangles`, `elements` or `faces` (cells, 3 or 4), which count sites from
-  zero; in `.mat` files also from one, where the last site is named and number zero is not.
-- Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or
-  `x` and `y`, whose first axis is samples, in a file without times; other fields are not read.
-  A file whose arrays have the axes of the sites alone holds one sample.
-  Names in `inputs` are mapped to all other fields, or to the variables that are named.
-- Single numbers, and vectors with one entry per sample, are parameters.
-- Arrays of the shape of the sites, and vectors with one entry per time, may be inputs beside the
-  variables (`array_inputs.py`).
-- All else are fields, whose axes `axis_order.py` finds by lengths. Where more than one order of
-  axes fits, the file is refused and the user says `--select axes=time,y,x`, or the like.
+- Axes of a rectilinear grid: vectors `x`, `y`, `z`. If `x` and `y` are 2D arrays of the same shape
+  and there are other arrays, they are the coordinates of a curvilinear (body-fitted) grid.
+- Points: the arrays that `--coords` names, otherwise `coords`, `coordinates`, `points`, `pts`, `pos`,
+  `mesh_pos`, `nodes`, `vertices` or `X_star` (points, dim), or another recognised name
+  (`coordinate_names.py`), such as `elem_xy`, or `node_x` and `node_y`; a constant third coordinate is
+  dropped.
+- Mesh cells: `cells`, `triangles`, `elements` or `faces` (cells, 3 or 4), zero-based indices of
+  sites; in `.mat` files also one-based, if the last site occurs and zero does not.
+- Static maps: `input` and `output`, `inputs` and `outputs`, `a` and `u`, `coeff` and `sol`, or `x` and
+  `y`, with samples along the first axis, in a file without times; other fields are not read. A file
+  whose arrays have only the site axes has a single sample. Arrays in `ReadOptions.inputs` are mapped
+  to all other fields, or to the requested variables.
+- Scalars, and vectors with one entry per sample, are parameters.
+- Arrays of the shape of the sites, and vectors with one entry per time, can be additional inputs
+  (`array_inputs.py`).
+- All others are fields, whose axes `axis_order.py` finds by their lengths. If more than one order of
+  axes fits, an error asks for it, such as `--select axes=time,y,x`.
 
-Without coordinates the axes of a grid are numbered, and at most four entries are components. A
-single `.npy` file is (time, x) or (time, x, y). An even axis is periodic where its last site is
-the first one again in every frame, without a kink; else it is taken as open. A prefix
-`snapshots_` that all fields have is dropped from their names.
+Without coordinates, grid axes are indices, and axes of at most four entries are components. A single
+`.npy` file is (time, x) or (time, x, y). An evenly spaced axis is periodic if its last site repeats
+the first one smoothly in every frame. A prefix `snapshots_` of all fields is removed from their names.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,10 +39,17 @@ from gpo.data.dataset import (
     StaticMaps,
     Trajectories,
     Variable,
-    with_numbers,
+    fetch_with_scalars,
 )
 from gpo.data.geometry import Geometry
-from gpo.data.readers.array_inputs import find_array_candidates, is_beside, split_map_inputs
+from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
+from gpo.data.readers.array_inputs import find_array_candidates, is_extra_input, split_map_inputs
+from gpo.data.readers.array_sites import (
+    check_no_coordinates,
+    possible_coordinates,
+    recognised_sites,
+    stated_sites,
+)
 from gpo.data.readers.axis_order import (
     BARE_SERIES,
     SERIES,
@@ -59,21 +66,14 @@ from gpo.data.readers.axis_order import (
 )
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
 from gpo.data.readers.coordinate_names import is_cells
-from gpo.data.readers.named_sites import (
-    check_no_coordinates,
-    possible_coordinates,
-    recognised_sites,
-    stated_sites,
-)
 from gpo.data.readers.sites import (
     Column,
     choose_columns,
-    close_axes,
     component_names,
+    detect_periodic_axes,
     mask_missing,
     portions,
 )
-from gpo.data.readers.stores import SUFFIXES, Stored, open_arrays
 
 TIMES = ("t", "tt", "time", "times")
 MAP_NAMES = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))
@@ -81,18 +81,18 @@ PREFIX = "snapshots_"
 
 
 class ArraysReader(AbstractReader):
-    """Time series or static maps on a grid, on scattered points or on a mesh."""
+    """Time series or static maps on a grid, on unstructured points or on a mesh."""
 
     name = "arrays"
     layout = "named arrays in .npz, .npy, .mat, .h5 or a folder of .npy files"
     takes_inputs = True
 
     def recognises(self, path: Path) -> bool:
-        """Goes by the suffix; a folder must hold `.npy` files."""
+        """Returns whether the suffix fits, or a folder contains `.npy` files."""
         return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
-        """Returns a static map where names say so and there are no times, else a time series."""
+        """Returns static maps if names indicate them and there are no times, else time series."""
         for name in options.select:
             if name != "axes":
                 raise DataError(path, name, "cannot be selected here; only `axes` can.")
@@ -116,14 +116,18 @@ class ArraysReader(AbstractReader):
             axes = state_order(path, stated, axes, ["time"])
         patterns = BARE_SERIES if axes.is_bare else SERIES
         rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
-        state = {name: stored for name, stored in rest.items() if name not in options.beside}
-        found = _candidates(path, state, options.variables)
-        changing = {name: one for name, one in found.items() if not is_beside(axes, one, patterns)}
+        state = {name: stored for name, stored in rest.items() if name not in options.extra_inputs}
+        possible = _possible_fields(path, state, options.variables)
+        changing = {
+            name: array
+            for name, array in possible.items()
+            if not is_extra_input(axes, array, patterns)
+        }
         if axes.is_bare and not stated and not options.variables:
             check_no_coordinates(path, rest)
         fields = [
             match(path, name, stored, axes, patterns)
-            for name, stored in (changing or found).items()
+            for name, stored in (changing or possible).items()
         ]
         if axes.is_bare and not stated:
             _check_no_line(path, rest, fields)
@@ -132,11 +136,11 @@ class ArraysReader(AbstractReader):
         count = common_length(path, fields, "sample")
         content = _Content.of(path, fields, sites, options.variables)
         fetch = RowReader(content.frames, content.row_size)
-        geometry = close_axes(content.geometry, portions(fetch, range(count), num_times))
+        geometry = detect_periodic_axes(content.geometry, portions(fetch, range(count), num_times))
         frames = portions(fetch, range(count), num_times)
         candidates = find_array_candidates(path, rest, fields, num_times)
-        told = {one.variable.name for one in candidates if times or one.kind == "static"}
-        is_choice = bool(options.variables)
+        inputs = {part.variable.name for part in candidates if times or part.kind == "static"}
+        is_selected = bool(options.variables)
         return Trajectories(
             layout=self.name,
             source=path,
@@ -146,36 +150,38 @@ class ArraysReader(AbstractReader):
             time_units=arrays[times].units if times else "",
             num_trajectories=count,
             fetch=fetch,
-            parameters=_parameters(path, rest, fields, count, is_choice, {*told, *options.beside}),
+            parameters=_parameters(
+                path, rest, fields, count, is_selected, {*inputs, *options.extra_inputs}
+            ),
             candidates=candidates,
         )
 
     def _read_maps_of(
         self, path: Path, arrays: dict[str, Stored], options: ReadOptions
     ) -> StaticMaps:
-        """Returns maps whose inputs are named: fields, or numbers of every sample."""
+        """Returns maps with the named inputs: fields, or scalars of each sample."""
         choose_variables(path, options.inputs, list(arrays))
-        others = {name: one for name, one in arrays.items() if name not in options.inputs}
+        others = {name: array for name, array in arrays.items() if name not in options.inputs}
         sites = find_sites(path, others)
-        rest = {name: one for name, one in others.items() if name not in sites.used}
-        wanted = _candidates(path, rest, options.variables)
-        outputs = match_maps(path, wanted, sites, options.select.get("axes"), options.num_files)
-        given = {name: arrays[name] for name in options.inputs}
-        fields, numbers, values = split_map_inputs(path, given, outputs)
+        rest = {name: array for name, array in others.items() if name not in sites.used}
+        targets = _possible_fields(path, rest, options.variables)
+        outputs = match_maps(path, targets, sites, options.select.get("axes"), options.num_files)
+        inputs = {name: arrays[name] for name in options.inputs}
+        fields, scalars, values = split_map_inputs(path, inputs, outputs)
         count = common_length(path, outputs, "sample")
-        named = [*(field.name for field in fields), *(options.variables or wanted)]
-        content = _Content.of(path, [*fields, *outputs], sites, named)
+        names = [*(field.name for field in fields), *(options.variables or targets)]
+        content = _Content.of(path, [*fields, *outputs], sites, names)
         variables = tuple(Variable(name, content.units(name)) for name in content.names)
         width = sum(column.array in options.inputs for column in content.columns)
         frames = (content.read(sample=sample)[None] for sample in range(count))
         return StaticMaps(
             layout=self.name,
             source=path,
-            inputs=(*numbers, *variables[:width]),
+            inputs=(*scalars, *variables[:width]),
             outputs=variables[width:],
             geometries=(mask_missing(path, content.names, content.geometry, frames),),
             num_samples=count,
-            fetch=partial(with_numbers, partial(content.two_sides, width), values),
+            fetch=partial(fetch_with_scalars, partial(content.sample, width), values),
             parameters=_parameters(path, rest, outputs, count, True),
         )
 
@@ -188,11 +194,13 @@ class ArraysReader(AbstractReader):
         fields = match_maps(path, both, sites, options.select.get("axes"), options.num_files)
         count = common_length(path, fields, "sample")
         content = _Content.of(path, fields, sites, options.variables)
-        # Columns may be asked for in any order; those of the input come first.
+        # Variables may be requested in any order; inputs come first.
         sides = [[column for column in content.columns if column.array == name] for name in names]
         for name, side in zip(names, sides, strict=True):
             if not side:
-                raise DataError(path, name, "must be among the variables: a map has two sides.")
+                raise DataError(
+                    path, name, "must be among the variables: a map needs input and output."
+                )
         content = replace(content, columns=tuple(sides[0] + sides[1]))
         variables = tuple(Variable(name, content.units(name)) for name in content.names)
         width = len(sides[0])
@@ -205,14 +213,14 @@ class ArraysReader(AbstractReader):
             outputs=variables[width:],
             geometries=(mask_missing(path, content.names, content.geometry, frames),),
             num_samples=count,
-            fetch=partial(content.two_sides, width),
+            fetch=partial(content.sample, width),
             parameters=_parameters(path, rest, fields, count, True),
         )
 
 
 @dataclass(frozen=True)
 class _Content:
-    """Fields on common sites, and which of their components to read."""
+    """Fields on common sites, and the components to read."""
 
     fields: Mapping[str, Field]
     columns: tuple[Column, ...]
@@ -222,7 +230,7 @@ class _Content:
 
     @classmethod
     def of(
-        cls, path: Path, fields: Sequence[Field], sites: Sites, wanted: Sequence[str]
+        cls, path: Path, fields: Sequence[Field], sites: Sites, requested: Sequence[str]
     ) -> "_Content":
         labels = max((field.sites for field in fields), key=len)
         geometry = sites.build([common_length(path, fields, label) for label in labels])
@@ -231,7 +239,7 @@ class _Content:
             field.name: component_names(field.name, field.length("component"), dim)
             for field in fields
         }
-        columns = choose_columns(path, wanted, components)
+        columns = choose_columns(path, requested, components)
         return cls({field.name: field for field in fields}, tuple(columns), geometry, labels[0])
 
     @property
@@ -244,42 +252,42 @@ class _Content:
 
     @property
     def row_size(self) -> int:
-        """Sites of one entry along the first axis."""
+        """Sites per index along the first axis."""
         length = max(field.length(self.rows) for field in self.fields.values())
         return self.geometry.num_points // length
 
     def frames(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         return self.read(sample=trajectory, time=times, **{self.rows: rows})
 
-    def two_sides(self, width: int, sample: int) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, width: int, sample: int) -> tuple[np.ndarray, np.ndarray]:
         values = self.read(sample=sample)
         return values[:, :width], values[:, width:]
 
     def read(self, **index: int | slice) -> np.ndarray:
         arrays = dict.fromkeys(column.array for column in self.columns)
         parts = {name: self.fields[name].read(**index) for name in arrays}
-        return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
+        return np.stack([parts[col.array][..., col.component] for col in self.columns], -1)
 
 
 def _find_sites(
     path: Path, arrays: Mapping[str, Stored], times: str | None, options: ReadOptions
 ) -> Sites:
-    """Returns the sites by what the user says, by the usual names, or by telling names."""
+    """Returns the sites by the coordinates that the user states, or by recognised names."""
     others = {name: stored for name, stored in arrays.items() if name != times}
     if options.coords:
         return stated_sites(path, others, options.coords)
     if "axes" in options.select:
         return find_sites(path, others)
-    usual = find_sites(path, others) if not _are_columns(others) else None
-    if usual is not None and usual.used:
-        has_more = len(usual.used) == 1 and any(is_cells(name) for name in others)
-        is_cloud = usual.orders == (("points",),)
-        return stated_sites(path, others, usual.used) if is_cloud and has_more else usual
+    sites = find_sites(path, others) if not _are_columns(others) else None
+    if sites is not None and sites.used:
+        has_cells = len(sites.used) == 1 and any(is_cells(name) for name in others)
+        is_unstructured = sites.orders == (("points",),)
+        return stated_sites(path, others, sites.used) if is_unstructured and has_cells else sites
     return recognised_sites(path, others) or find_sites(path, others)
 
 
 def _are_columns(arrays: Mapping[str, Stored]) -> bool:
-    """Returns whether vectors x and y place points one by one: no array has an axis for each."""
+    """Returns whether vectors x and y are coordinates of points: no array has an axis for each."""
     pair = [arrays[name] for name in arrays if name.lower() in ("x", "y")]
     sizes = {stored.size for stored in pair if stored.is_vector}
     if len(pair) != 2 or len(sizes) != 1 or not all(stored.is_vector for stored in pair):
@@ -290,28 +298,28 @@ def _are_columns(arrays: Mapping[str, Stored]) -> bool:
 
 
 def _check_no_line(path: Path, rest: Mapping[str, Stored], fields: Sequence[Field]) -> None:
-    """Refuses to read sites as a line where other arrays may be their coordinates."""
+    """Raises a `DataError` if sites would be read as a line but may have coordinates."""
     if any(field.sites != ("x",) for field in fields):
         return
     count = fields[0].length("x")
-    suspects = possible_coordinates(rest, count, [field.name for field in fields])
-    if suspects:
+    names = possible_coordinates(rest, count, [field.name for field in fields])
+    if names:
         order = ",".join(fields[0].order)
         problem = (
-            f"may be coordinates of the {count} sites, which would else be a line. Say so: "
-            f"`--coords {' '.join(suspects)}`; or that it is a line: `--select axes={order}`."
+            f"may be coordinates of the {count} sites. If so: `--coords {' '.join(names)}`; "
+            f"if the sites are a line: `--select axes={order}`."
         )
-        raise DataError(path, suspects[0], problem)
+        raise DataError(path, names[0], problem)
 
 
 def _find_static_map(arrays: Mapping[str, Stored]) -> tuple[str, str] | None:
-    """Returns the names of the input and the output of a static map."""
+    """Returns the names of the input and the output of static maps; None for time series."""
     by_name = {name.lower(): name for name, stored in arrays.items() if not stored.is_vector}
     vectors = [name for name, stored in arrays.items() if stored.is_vector and stored.size > 1]
     if any(name.lower() in TIMES for name in vectors):
         return None
     for first, second in MAP_NAMES:
-        # Beside other fields, x and y are coordinates.
+        # If there are other fields, x and y are coordinates.
         is_alone = len(by_name) == 2 or (first, second) != ("x", "y")
         if first in by_name and second in by_name and is_alone:
             return by_name[first], by_name[second]
@@ -319,7 +327,7 @@ def _find_static_map(arrays: Mapping[str, Stored]) -> tuple[str, str] | None:
 
 
 def _convention(path: Path, arrays: Mapping[str, Stored]) -> str | None:
-    """Returns the order of axes of a single `.npy` file, where nothing else could say it."""
+    """Returns the conventional order of axes of a single `.npy` file."""
     if path.is_dir() or path.suffix != ".npy":
         return None
     (stored,) = arrays.values()
@@ -328,23 +336,25 @@ def _convention(path: Path, arrays: Mapping[str, Stored]) -> str | None:
     return {2: "time,x", 3: "time,x,y"}.get(len(stored.shape))
 
 
-def _candidates(path: Path, rest: Mapping[str, Stored], wanted: Sequence[str]) -> dict[str, Stored]:
-    """Returns the arrays that must be fields: all, or those whose names are wanted."""
+def _possible_fields(
+    path: Path, rest: Mapping[str, Stored], requested: Sequence[str]
+) -> dict[str, Stored]:
+    """Returns the arrays that must be fields: all, or those with requested variables."""
     several = {name: stored for name, stored in rest.items() if stored.size > 1}
     tables = {name: stored for name, stored in several.items() if not stored.is_vector}
     fields = tables or several
     if not fields:
-        there = ", ".join(f"{name} {stored.shape}" for name, stored in rest.items()) or "nothing"
-        raise DataError(path, "variables", f"are none: beside coordinates there is {there}.")
+        content = ", ".join(f"{name} {stored.shape}" for name, stored in rest.items()) or "nothing"
+        raise DataError(path, "variables", f"are none: besides coordinates there is {content}.")
     if all(name.startswith(PREFIX) for name in fields):
         fields = {name.removeprefix(PREFIX): stored for name, stored in fields.items()}
     kept = {
         name: stored
         for name, stored in fields.items()
-        if not wanted or any(one == name or one.startswith(f"{name}_") for one in wanted)
+        if not requested or any(part == name or part.startswith(f"{name}_") for part in requested)
     }
     if not kept:
-        choose_variables(path, wanted, list(fields))
+        choose_variables(path, requested, list(fields))
     return kept
 
 
@@ -353,34 +363,38 @@ def _parameters(
     rest: Mapping[str, Stored],
     fields: Sequence[Field],
     count: int,
-    is_choice: bool,
-    told: Collection[str] = (),
+    is_selected: bool,
+    inputs: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Returns single numbers, and vectors of one number per sample; other vectors are refused.
+    """Returns scalars, and vectors with one value per sample; other vectors are an error.
 
     Args:
-        path: The file, for messages.
+        path: The file, for error messages.
         rest: Arrays that are neither coordinates nor times.
-        fields: Those of them that are fields.
+        fields: Fields among them.
         count: Number of samples.
-        is_choice: Whether variables were named, so that others may be anything.
-        told: Arrays whose meaning is clear.
+        is_selected: Whether the user named variables, so that other arrays are ignored.
+        inputs: Names of arrays that are additional inputs.
     """
-    known = [field.stored for field in fields]
+    used = [field.stored for field in fields]
     parameters: dict[str, np.ndarray] = {}
     for name, stored in rest.items():
-        if stored in known or not stored.is_vector:
+        if stored in used or not stored.is_vector:
             continue
         if stored.size in (1, count):
             parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
-        elif not is_choice and name not in told:
-            alike = " ".join(n for n, one in rest.items() if one.shape == stored.shape)
+        elif not is_selected and name not in inputs:
+            alike = " ".join(n for n, array in rest.items() if array.shape == stored.shape)
             length = fields[0].length("time")
-            advice = f" `--forcing {alike}` where they belong to the {length} frames, `--inputs {alike}` where frames are samples."  # fmt: skip
             problem = (
-                f"has shape {stored.shape}, which is neither a field nor one number for each of "
+                f"has shape {stored.shape}, which is neither a field nor one value for each of "
                 f"{count} samples. Leave it out by naming the variables to read: `--var "
-                f"{fields[0].name}`.{advice if stored.size == length else ''}"
+                f"{fields[0].name}`."
             )
+            if stored.size == length:
+                problem += (
+                    f" Use `--forcing {alike}` if the {length} frames are times, "
+                    f"`--inputs {alike}` if frames are samples."
+                )
             raise DataError(path, name, problem)
     return parameters

@@ -1,4 +1,4 @@
-"""The interface of readers, and the checks that they have in common."""
+"""The interface of readers, and the checks that they share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,55 +14,55 @@ from gpo.data.geometry import Geometry
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Which variables, levels and members to read from a file that has several."""
+    """Selection of variables, levels and coordinates to read from a file."""
 
     variables: tuple[str, ...] = ()
-    """Names of the variables to read; all that belong together when empty."""
+    """Names of the variables to read; all compatible ones if empty."""
     select: Mapping[str, str] = field(default_factory=dict)
-    """One value of every extra dimension by name, such as level=500 or number=0; for named
-    arrays whose shapes leave it open, axes=time,y,x."""
-    beside: tuple[str, ...] = ()
-    """Names that are inputs beside the variables, and need not be time series of fields."""
+    """Selected value of each extra dimension by name, such as level=500 or number=0; for named
+    arrays with ambiguous shapes, the order of axes: axes=time,y,x."""
+    extra_inputs: tuple[str, ...] = ()
+    """Names of additional inputs, which need not be time series of fields."""
     inputs: tuple[str, ...] = ()
-    """Names that are given in a static map, fields or one number per sample; the variables are
-    what it predicts then."""
+    """Names of the inputs of a static map, fields or one value per sample; the variables are
+    then its outputs."""
     coords: tuple[str, ...] = ()
-    """Names of the coordinates of sites, where a file does not tell: one array of points by
-    coordinates, or one of a number per site for every coordinate."""
+    """Names of the coordinates of sites, if they cannot be recognised: one array of shape
+    (points, dim), or one array of shape (points,) per coordinate."""
     periodic: tuple[str, ...] = ()
-    """Names of axes that close on themselves, where a file does not tell."""
+    """Names of periodic axes, if the file does not state boundary conditions."""
     num_files: int = 1
-    """Files that are read as one: of many large ones, fewer frames each are searched for sites
-    that are always missing."""
+    """Number of files that are joined; with many large files, fewer frames of each are searched
+    for sites that are always missing."""
 
 
 class AbstractReader(ABC):
-    """Reader of one published layout; `readers/registry.py` says how a new one is added."""
+    """Reader of one file layout; `readers/registry.py` explains how to add one."""
 
     name: ClassVar[str]
     """Name of the layout, as in `READERS` and `Trajectories.layout`."""
     layout: ClassVar[str]
-    """The layout in a few words, for messages."""
+    """Short description of the layout for error messages."""
     takes_inputs: ClassVar[bool] = False
-    """Whether the inputs of static maps can be named."""
+    """Whether the inputs of static maps can be selected (`ReadOptions.inputs`)."""
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Returns whether a file has this layout, without reading values; may raise if it is broken."""
+        """Returns whether a file has this layout, without reading values; may raise if damaged."""
 
     @abstractmethod
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
-        """Returns the data; raises `DataError`, naming file and field, where it cannot."""
+        """Returns the data; raises a `DataError` that names file and field if it cannot."""
 
     def read_static(
         self, path: Path, name: str, options: ReadOptions
     ) -> tuple[Variable, np.ndarray, Geometry] | None:
-        """Returns a field of a file without times, and its sites; None where there is none."""
+        """Returns a field of a file without times, and its sites; None if there is no such field."""
         return None
 
 
 def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
-    """Returns coordinates along one axis, which must be finite, sorted and distinct."""
+    """Returns coordinates along an axis, which must be finite, sorted and distinct."""
     axis = np.asarray(axis, dtype=np.float64)
     if axis.ndim != 1 or len(axis) == 0:
         raise DataError(path, name, f"must be a list of coordinates, got shape {axis.shape}.")
@@ -77,7 +77,7 @@ def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
 
 
 def check_increasing(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
-    """Returns coordinates along one axis, which must also increase."""
+    """Returns coordinates along an axis, which must increase."""
     axis = check_axis(path, name, axis)
     if axis[0] > axis[-1]:
         raise DataError(path, name, "must increase, got coordinates that decrease.")
@@ -85,14 +85,21 @@ def check_increasing(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
 
 
 def check_not_missing(path: Path, name: str, portions: Iterable[np.ndarray]) -> None:
-    """Refuses a variable that is missing everywhere; looks no further than its first number."""
+    """Raises a `DataError` if a variable is missing everywhere; stops at the first finite value."""
     if not any(np.isfinite(values).any() for values in portions):
         raise DataError(path, name, "holds no number at all: every value is NaN or infinite.")
 
 
-def choose_variables(path: Path, wanted: Sequence[str], available: Sequence[str]) -> list[str]:
-    """Returns the wanted names, all when none is named; refuses a name the file lacks."""
-    for name in wanted:
+def check_latitudes(path: Path, name: str, latitude: np.ndarray) -> None:
+    """Raises a `DataError` for latitudes beyond the poles, in degrees."""
+    if np.abs(latitude).max() > 90.001:
+        problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
+        raise DataError(path, name, problem)
+
+
+def choose_variables(path: Path, requested: Sequence[str], available: Sequence[str]) -> list[str]:
+    """Returns the requested names, or all available; raises a `DataError` for unknown names."""
+    for name in requested:
         if name not in available:
             raise DataError(path, name, f"is not in the file, which has {', '.join(available)}.")
-    return list(wanted) or list(available)
+    return list(requested) or list(available)

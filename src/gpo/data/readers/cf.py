@@ -1,7 +1,7 @@
-"""The CF conventions: times, positions and axes of a gridded file.
+"""Times, coordinates and axes of gridded files by the CF conventions.
 
-Attributes decide first (`standard_name`, `units`, `axis`), then the names in common use.
-Times come in undecoded, as numbers with units such as "hours since 1900-01-01".
+Attributes (`standard_name`, `units`, `axis`) take precedence over common names. Times are undecoded
+numbers with units such as "hours since 1900-01-01".
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.geometry import Geometry, sphere_domain
-from gpo.data.readers.base import check_axis
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import check_axis, check_latitudes
 from gpo.data.readers.cf_attributes import (
     TIME_NAMES,
     area_along,
@@ -27,10 +26,10 @@ from gpo.data.readers.cf_attributes import (
     is_time,
     standard_name,
 )
+from gpo.data.readers.cf_points import find_columns, has_columns, listed_points
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
-from gpo.data.readers.point_columns import find_columns, has_columns, listed_points
+from gpo.data.readers.sites import weigh_by_areas
 from gpo.data.readers.ugrid import find_mesh, topologies
-from gpo.numerics.domain import unit_vectors
 from gpo.optional import require
 
 DURATIONS = {
@@ -42,7 +41,7 @@ DURATIONS = {
 
 
 def find_time(dataset: xr.Dataset, dims: Sequence[str]) -> str | None:
-    """Returns which of some dimensions is the time, or nothing."""
+    """Returns the time dimension among these dimensions; None if there is none."""
 
     def rank(dim: str) -> int:
         coordinate = _time_coordinate(dataset, dim)
@@ -57,9 +56,9 @@ def find_time(dataset: xr.Dataset, dims: Sequence[str]) -> str | None:
 
 
 def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, str, float | None]:
-    """Returns the times of all frames, their units and, of dates, the hour of the first.
+    """Returns the times of all frames, their units and, for dates, the hour of day of the first.
 
-    Dates of any calendar become hours since the first frame; plain numbers stay what they are.
+    Dates of any calendar are converted to hours since the first frame; other times are unchanged.
     """
     if dataset.sizes[dim] == 0:
         raise DataError(path, dim, "has length zero: there are no frames.")
@@ -69,7 +68,7 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     name = str(coordinate.name)
     if coordinate.dtype.kind not in "iuf":
         raise DataError(path, name, f"must be numbers with units, got {coordinate.dtype}.")
-    # Differences first: nanoseconds since 1970 would not survive a conversion to float.
+    # Subtract before converting to float, which cannot represent nanoseconds since 1970.
     values = coordinate.values if coordinate.dtype.kind == "f" else coordinate.values.astype(int)
     elapsed = check_axis(path, name, values - values[0])
     if len(elapsed) > 1 and elapsed[1] < 0:
@@ -82,17 +81,17 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     if units in ("", "1"):
         return values.astype(np.float64), "", None
     if units.lower() not in DURATIONS:
-        raise DataError(path, name, f"has units {units!r}, which we cannot turn into times.")
+        raise DataError(path, name, f"must have units of time, got {units!r}.")
     return values.astype(np.float64), DURATIONS[units.lower()], None
 
 
 def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
-    """Returns those dimensions along which a variable's sites lie, in the order of its points.
+    """Returns the dimensions of the sites of a variable, in the order of its points.
 
     Args:
-        path: The file, for messages.
-        dataset: Its content.
-        dims: Dimensions of the variable, without the time.
+        path: The file, for error messages.
+        dataset: The open file.
+        dims: Dimensions of the variable except time.
         time: Name of the time dimension.
     """
     mesh = find_mesh(path, dataset, dims)
@@ -107,58 +106,53 @@ def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -
     positions = _positions(dataset, dims, time)
     if positions is not None:
         latitude, longitude = positions
-        every = dict.fromkeys([*latitude.dims, *longitude.dims])
-        return tuple(str(dim) for dim in every if dim != time)
-    clouds = [dim for dim in dims if has_columns(dataset, dim)]
-    if len(clouds) == 1:
-        # Sites whose coordinates are listed one by one; other dimensions count levels.
-        return (clouds[0],)
+        horizontal = dict.fromkeys([*latitude.dims, *longitude.dims])
+        return tuple(str(dim) for dim in horizontal if dim != time)
+    point_dims = [dim for dim in dims if has_columns(dataset, dim)]
+    if len(point_dims) == 1:
+        # Unstructured points; the other dimensions are levels.
+        return (point_dims[0],)
     flat = tuple(dim for dim in dims if is_flat(dataset, dim))
-    long = (dim for dim in dims if not is_extra(dataset, dim) and dataset.sizes[dim] != 1)
-    return flat or tuple(long)
+    others = (dim for dim in dims if not is_extra(dataset, dim) and dataset.sizes[dim] != 1)
+    return flat or tuple(others)
 
 
 def is_site_axis(path: Path, dataset: xr.Dataset, dim: str) -> bool:
-    """Returns whether a file tells that sites lie along a dimension: by name, numbers or a mesh."""
+    """Returns whether a dimension is that of sites, by its name, coordinates or a mesh."""
     has_degrees = any(
         dim in array.dims and array.ndim <= 2 and is_latitude(array)
         for array in (dataset[name] for name in dataset.variables)
     )
     is_named = is_flat(dataset, dim) or dim.lower() == "z"
-    has_places = has_degrees or has_columns(dataset, dim)
-    return is_named or has_places or find_mesh(path, dataset, [dim]) is not None
+    has_coords = has_degrees or has_columns(dataset, dim)
+    return is_named or has_coords or find_mesh(path, dataset, [dim]) is not None
 
 
 def build_geometry(
     path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str, coords: Sequence[str] = ()
 ) -> Geometry:
-    """Returns the sites along some dimensions: on the sphere where they have latitudes and longitudes.
+    """Returns the sites along these dimensions, on the sphere if they have latitudes and longitudes.
 
-    Scattered sites stand for the areas of their cells where the file has these.
+    Unstructured points are weighted by cell areas if the file has them.
 
     Args:
-        path: The file, for messages.
-        dataset: Its content.
-        dims: Dimensions along which sites lie.
+        path: The file, for error messages.
+        dataset: The open file.
+        dims: Dimensions of the sites.
         time: Name of the time dimension.
-        coords: Names of the coordinates of scattered sites, where the user says them.
+        coords: Names of the coordinates of unstructured points, if the user states them.
     """
-    geometry = _place_sites(path, dataset, dims, time, coords)
+    geometry = _build_sites(path, dataset, dims, time, coords)
     areas = None if geometry.grid_shape else area_along(dataset, dims[0])
     if areas is None:
         return geometry
-    # A site without an area stands for nothing, as a masked one.
-    numbers = np.nan_to_num(areas.values.astype(np.float64), nan=0.0)
-    if not (np.isfinite(numbers).all() and numbers.min() >= 0 and numbers.any()):
-        span = f"{numbers.min():g} to {numbers.max():g}"
-        raise DataError(path, str(areas.name), f"must be areas, zero or more, got {span}.")
-    return geometry.with_weights(numbers)
+    return weigh_by_areas(path, str(areas.name), geometry, areas.values)
 
 
-def _place_sites(
+def _build_sites(
     path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str, coords: Sequence[str]
 ) -> Geometry:
-    """Returns sites by the coordinates of a file: a mesh, a grid, or scattered ones."""
+    """Returns a mesh, a grid, or unstructured points without cell areas."""
     if coords:
         return listed_points(path, dataset, dims, coords)
     mesh = find_mesh(path, dataset, dims)
@@ -170,36 +164,36 @@ def _place_sites(
     rotated = rotated_axes(dataset, dims)
     if rotated is not None:
         _check_two_axes(path, dims, {str(axis.dims[0]) for axis in rotated})
-        true = None if positions is None else _true_places(path, positions, dims, time)
-        geometry = rotated_grid(path, dataset, rotated, true)
+        degrees = None if positions is None else _site_degrees(path, positions, dims, time)
+        geometry = rotated_grid(path, dataset, rotated, degrees)
         if geometry is not None:
             return geometry
     if positions is None:
-        found = find_columns(path, dataset, dims)
-        if found:
-            return listed_points(path, dataset, dims, found)
+        columns = find_columns(path, dataset, dims)
+        if columns:
+            return listed_points(path, dataset, dims, columns)
         return _flat_grid(path, dataset, dims)
     latitude, longitude = positions
     horizontal = {str(dim) for dim in (*latitude.dims, *longitude.dims)} - {time}
     _check_two_axes(path, dims, horizontal)
-    up, along = (_fixed(path, array, time) for array in positions)
-    _check_degrees(path, {str(latitude.name): up, str(longitude.name): along})
-    if up.ndim == 2:
-        return Geometry.curvilinear_sphere(up, along)
+    names = str(latitude.name), str(longitude.name)
+    rows, columns = (_constant_degrees(path, array, time) for array in positions)
+    _check_degrees(path, dict(zip(names, (rows, columns), strict=True)))
+    if rows.ndim == 2:
+        return Geometry.curvilinear_sphere(rows, columns)
     if len(horizontal) == 1:
-        placed = unit_vectors(torch.from_numpy(along), torch.from_numpy(up)).numpy()
-        return Geometry.scattered(placed, domain=sphere_domain(placed))
-    up = check_axis(path, str(latitude.name), up)
-    return Geometry.latitude_longitude(up, _unwrap(path, str(longitude.name), along))
+        return Geometry.on_sphere(columns, rows)
+    rows = check_axis(path, names[0], rows)
+    return Geometry.latitude_longitude(rows, _unwrap(path, names[1], columns))
 
 
 def is_auxiliary(path: Path, dataset: xr.Dataset, name: str) -> bool:
-    """Returns whether a variable describes the grid instead of being a field on it."""
+    """Returns whether a variable describes the grid and is not a field."""
     array = dataset[name]
     if any(name in mesh.auxiliaries for mesh in topologies(path, dataset)):
         return True
     areas = [area_along(dataset, str(dim)) for dim in array.dims]
-    if any(found is not None and found.name == name for found in areas):
+    if any(area is not None and area.name == name for area in areas):
         return True
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
     is_bounds = name in bounds or name.endswith(("_bnds", "_bounds"))
@@ -208,7 +202,7 @@ def is_auxiliary(path: Path, dataset: xr.Dataset, name: str) -> bool:
 
 
 def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry:
-    """Builds an open grid in the file's own coordinates, in numbers of sites where it has none."""
+    """Returns a non-periodic grid in the coordinates of the file, or in indices without any."""
     if not 1 <= len(dims) <= 3:
         names = ", ".join(dims) or "none"
         raise DataError(path, "dimensions", f"of a site must be 1, 2 or 3, got {names}.")
@@ -231,61 +225,59 @@ def _projected_grid(
     time: str,
     positions: tuple[xr.DataArray, xr.DataArray] | None,
 ) -> Geometry:
-    """Builds the box of a map's plane, with the true places of its sites where the file has them."""
+    """Returns the grid of a map projection, with geographic coordinates if the file has them."""
     geometry = _flat_grid(path, dataset, dims)
     if positions is None or len(dims) != 2:
         return geometry
-    latitude, longitude = _true_places(path, positions, dims, time)
+    latitude, longitude = _site_degrees(path, positions, dims, time)
     return replace(geometry, projected_from=np.stack([longitude.ravel(), latitude.ravel()], -1))
 
 
-def _true_places(
+def _site_degrees(
     path: Path, positions: tuple[xr.DataArray, xr.DataArray], dims: Sequence[str], time: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns true latitudes and longitudes of all sites, in the order of their dimensions."""
-    up, along = (_fixed(path, array.transpose(..., *dims), time) for array in positions)
-    _check_degrees(path, {str(positions[0].name): up, str(positions[1].name): along})
-    return up, along
+    """Returns geographic latitudes and longitudes of all sites, in the order of the dimensions."""
+    arrays = (array.transpose(..., *dims) for array in positions)
+    latitude, longitude = (_constant_degrees(path, array, time) for array in arrays)
+    _check_degrees(path, {str(positions[0].name): latitude, str(positions[1].name): longitude})
+    return latitude, longitude
 
 
 def _check_two_axes(path: Path, dims: Sequence[str], horizontal: set[str]) -> None:
-    above = [dim for dim in dims if dim not in horizontal]
-    if above:
-        raise DataError(path, above[0], "cannot be an axis on the sphere: select one value.")
+    others = [dim for dim in dims if dim not in horizontal]
+    if others:
+        raise DataError(path, others[0], "cannot be an axis on the sphere: select one value.")
 
 
 def _check_degrees(path: Path, degrees: dict[str, np.ndarray]) -> None:
-    """Refuses latitudes and longitudes, in this order, from which no site can be placed."""
+    """Raises a `DataError` for invalid latitudes and longitudes, which come in this order."""
     for name, values in degrees.items():
         if values.size == 0 or not np.isfinite(values).all():
-            raise DataError(path, name, "must be finite, got NaN, infinity or nothing at all.")
+            raise DataError(path, name, "must be finite, got NaN, infinity or an empty array.")
         if values.ndim == 2 and min(values.shape) < 2:
             raise DataError(path, name, f"must have two rows and columns, got {values.shape}.")
-    name, latitude = next(iter(degrees.items()))
-    if np.abs(latitude).max() > 90.001:
-        problem = f"must lie within -90 and 90 degrees, got {np.abs(latitude).max():g}."
-        raise DataError(path, name, problem)
+    check_latitudes(path, *next(iter(degrees.items())))
 
 
-def _fixed(path: Path, array: xr.DataArray, time: str) -> np.ndarray:
-    """Returns positions in degrees; refuses those that change from frame to frame."""
+def _constant_degrees(path: Path, array: xr.DataArray, time: str) -> np.ndarray:
+    """Returns latitudes or longitudes in degrees, which must not change in time."""
     if time in array.dims:
         array = array.transpose(time, ...)
         values = degrees_of(array)
         if not np.array_equal(values, np.broadcast_to(values[:1], values.shape)):
-            raise DataError(path, str(array.name), "moves with time; only fixed sites are read.")
+            raise DataError(path, str(array.name), "must not change in time: sites must be fixed.")
         return values[0]
     return degrees_of(array)
 
 
 def _unwrap(path: Path, name: str, longitude: np.ndarray) -> np.ndarray:
-    """Returns sorted longitudes, continued across the meridian where the file starts anew."""
+    """Returns sorted longitudes, unwrapped across the meridian where they jump."""
     steps = np.diff(longitude)
     if not (np.all(steps > 0) or np.all(steps < 0)):
         longitude = np.unwrap(longitude, period=360)
     longitude = check_axis(path, name, longitude)
     if np.ptp(longitude) > 359.999:
-        problem = "spans 360 degrees: the first and last meridian are one place. Remove one."
+        problem = "spans 360 degrees: the first and last meridian coincide. Remove one."
         raise DataError(path, name, problem)
     return longitude
 
@@ -293,15 +285,15 @@ def _unwrap(path: Path, name: str, longitude: np.ndarray) -> np.ndarray:
 def _positions(
     dataset: xr.Dataset, dims: Sequence[str], time: str
 ) -> tuple[xr.DataArray, xr.DataArray] | None:
-    """Returns latitudes and longitudes of sites along some dimensions, or nothing."""
-    there = [
+    """Returns latitudes and longitudes of sites along these dimensions; None if there are none."""
+    arrays = [
         dataset[name]
         for name, variable in dataset.variables.items()
         if set(variable.dims) - {time} and set(variable.dims) <= {*dims, time}
     ]
-    there.sort(key=lambda array: (array.ndim, str(array.name)))
-    latitudes = [array for array in there if is_latitude(array)]
-    longitudes = [array for array in there if is_longitude(array)]
+    arrays.sort(key=lambda array: (array.ndim, str(array.name)))
+    latitudes = [array for array in arrays if is_latitude(array)]
+    longitudes = [array for array in arrays if is_longitude(array)]
     for latitude in latitudes:
         for longitude in longitudes:
             if latitude.ndim == longitude.ndim == 1:
@@ -312,7 +304,7 @@ def _positions(
 
 
 def _time_coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
-    """Returns the variable of the dimension's name, or any other that dates its frames."""
+    """Returns the coordinate variable of a dimension, or another variable with its times."""
     if dim in dataset.variables and dataset[dim].dims == (dim,):
         return dataset[dim]
     along = [dataset[name] for name, part in dataset.variables.items() if part.dims == (dim,)]
@@ -322,12 +314,12 @@ def _time_coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
 def _hours(
     path: Path, name: str, first: int | float, units: str, calendar: str
 ) -> tuple[float, float]:
-    """Returns how many hours a unit of time has, which is fixed, and the hour of the first date."""
+    """Returns the hours of a unit of time, and the hour of day of the first date."""
     cftime = require("cftime", "data", "Reading dates")
     try:
         start, stop, date = cftime.num2date([0, 1, first], units, calendar)
     except ValueError as error:
-        problem = f"has units {units!r} in calendar {calendar!r}, which we cannot decode: {error}."
+        problem = f"has units {units!r} in calendar {calendar!r}, which cannot be decoded: {error}."
         raise DataError(path, name, problem) from error
     midnight = date.replace(hour=0, minute=0, second=0, microsecond=0)
     return (stop - start).total_seconds() / 3600, (date - midnight).total_seconds() / 3600

@@ -1,6 +1,6 @@
-"""Attributes and names of variables in CF files: what an array is, before any value is read.
+"""Recognises variables of CF files by attributes and names, without reading values.
 
-Attributes decide first (`standard_name`, `units`, `axis`), then the names in common use.
+Attributes (`standard_name`, `units`, `axis`) take precedence over common names.
 """
 
 import numpy as np
@@ -9,16 +9,8 @@ import xarray as xr
 TIME_NAMES = ("valid_time", "time", "t", "date")
 LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat", "lat_rho", "geolat", "gphit")
 LONGITUDE_NAMES = (
-    "lon",
-    "long",
-    "longitude",
-    "nav_lon",
-    "xlong",
-    "tlon",
-    "tlong",
-    "lon_rho",
-    "geolon",
-    "glamt",
+    *("lon", "long", "longitude", "nav_lon", "xlong", "tlon", "tlong", "lon_rho"),
+    *("geolon", "glamt"),
 )
 NORTH = ("degrees_north", "degree_north", "degrees_n", "degree_n", "degreesn", "degreen")
 EAST = ("degrees_east", "degree_east", "degrees_e", "degree_e", "degreese", "degreee")
@@ -42,47 +34,47 @@ EXTRA_STANDARD_NAMES = (
 
 
 def coordinate_along(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
-    """Returns the numbers along a dimension; nothing where the file has none."""
+    """Returns the numeric coordinate variable of a dimension; None if there is none."""
     if dim not in dataset.variables or dataset[dim].dims != (dim,):
         return None
     return dataset[dim] if dataset[dim].dtype.kind in "iuf" else None
 
 
 def standard_name(array: xr.DataArray) -> str:
-    """Returns what CF calls the quantity, in small letters; empty where nothing says it."""
+    """Returns the CF standard name in lower case; empty if there is none."""
     return str(array.attrs.get("standard_name", "")).lower()
 
 
 def units_of(array: xr.DataArray) -> str:
-    """Returns the units in small letters; empty where there are none."""
+    """Returns the units in lower case; empty if there are none."""
     return str(array.attrs.get("units", "")).strip().lower()
 
 
 def degrees_of(array: xr.DataArray) -> np.ndarray:
-    """Returns latitudes or longitudes in degrees, whatever their units."""
+    """Returns latitudes or longitudes in degrees, converted from radians if necessary."""
     values = np.asarray(array.values, dtype=np.float64)
     return np.rad2deg(values) if units_of(array).startswith("rad") else values
 
 
 def is_time(array: xr.DataArray) -> bool:
-    """Returns whether an array dates frames."""
+    """Returns whether an array contains times of frames."""
     return standard_name(array) == "time" or " since " in units_of(array)
 
 
 def is_latitude(array: xr.DataArray) -> bool:
-    """Returns whether an array holds true latitudes."""
+    """Returns whether an array contains geographic latitudes."""
     return _is_angle(array, "latitude", NORTH, "y", LATITUDE_NAMES)
 
 
 def is_longitude(array: xr.DataArray) -> bool:
-    """Returns whether an array holds true longitudes."""
+    """Returns whether an array contains geographic longitudes."""
     return _is_angle(array, "longitude", EAST, "x", LONGITUDE_NAMES)
 
 
 def _is_angle(
     array: xr.DataArray, standard: str, units: tuple[str, ...], axis: str, names: tuple[str, ...]
 ) -> bool:
-    """Returns whether an array holds true latitudes, or longitudes, not those of a rotated grid."""
+    """Returns whether an array contains geographic angles, not those of a rotated grid."""
     if array.dtype.kind not in "iuf":
         return False
     if standard_name(array) in (standard, f"grid_{standard}"):
@@ -94,9 +86,9 @@ def _is_angle(
 
 
 def area_along(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
-    """Returns the areas of the cells along a dimension; nothing where the file has none.
+    """Returns the cell areas along a dimension; None if the file has none.
 
-    `cell_measures` of a variable decide, then the standard name, then names in common use.
+    `cell_measures` take precedence over the standard name, and that over common names.
     """
     stated = [
         words[words.index("area:") + 1]
@@ -106,18 +98,18 @@ def area_along(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
     ]
     lists = [dataset[name] for name, part in dataset.variables.items() if part.dims == (dim,)]
     lists = [array for array in lists if array.dtype.kind in "iuf"]
-    is_dated = dim.lower() in TIME_NAMES or any(is_time(array) for array in lists)
+    is_time_dim = dim.lower() in TIME_NAMES or any(is_time(array) for array in lists)
     ranked = (
         [array for array in lists if array.name in stated],
         [array for array in lists if standard_name(array) == "cell_area"],
-        # The area of sea ice, say, may be a series of numbers.
-        [array for array in lists if str(array.name).lower() in AREA_NAMES and not is_dated],
+        # Along time, an area may be a scalar series, such as that of sea ice.
+        [array for array in lists if str(array.name).lower() in AREA_NAMES and not is_time_dim],
     )
-    return next((array for found in ranked for array in found), None)
+    return next((array for arrays in ranked for array in arrays), None)
 
 
 def is_flat(dataset: xr.Dataset, dim: str) -> bool:
-    """Returns whether a dimension is horizontal, or an axis of a plane."""
+    """Returns whether a dimension is a horizontal axis."""
     coordinate = coordinate_along(dataset, dim)
     if coordinate is not None:
         axis = str(coordinate.attrs.get("axis", "")).upper()
@@ -129,7 +121,7 @@ def is_flat(dataset: xr.Dataset, dim: str) -> bool:
 
 
 def is_extra(dataset: xr.Dataset, dim: str) -> bool:
-    """Returns whether a dimension counts levels, members or forecast steps."""
+    """Returns whether a dimension is that of levels, ensemble members or forecast steps."""
     if dim.lower() in EXTRA_NAMES:
         return True
     coordinate = coordinate_along(dataset, dim)

@@ -1,7 +1,7 @@
-"""The length of a classic NetCDF file by its header.
+"""Checks the length of a classic NetCDF file against its header.
 
-The library makes up values beyond the end of a file, and reads others where records were lost.
-So the header is looked through first: where every variable begins, and how far records reach.
+The library returns arbitrary values beyond the end of a file, and wrong ones if records were lost.
+The header is therefore parsed first: offsets and sizes of all variables and records.
 """
 
 import mmap
@@ -13,21 +13,21 @@ from gpo.data.dataset import DataError
 
 CLASSIC_STARTS = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 ITEM_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}
-"""Bytes of a number by its type in the file."""
-LONGEST_LIST = 10**5
-"""Entries of a list of dimensions, attributes or variables; a file of holes may claim any number."""
+"""Bytes of a value by its type code."""
+MAX_LIST = 10**5
+"""Maximum number of dimensions, attributes or variables; a sparse file may claim any number."""
 
 
 @dataclass(frozen=True)
 class _Variable:
     begin: int
     size: int
-    """Bytes, those of one record where there are records."""
+    """Bytes of the variable, or of one of its records."""
     has_records: bool
 
 
 def check_length(path: Path) -> None:
-    """Refuses a classic file that is shorter or longer than its header says."""
+    """Raises a `DataError` if a classic file is shorter or longer than its header states."""
     size = path.stat().st_size
     with path.open("rb") as file:
         if file.read(4) not in CLASSIC_STARTS:
@@ -40,11 +40,11 @@ def check_length(path: Path) -> None:
                 raise DataError(path, "file", problem) from error
     if size != expected:
         problem = f"cannot be opened as NetCDF: it has {size} bytes, its header says {expected}"
-        raise DataError(path, "file", f"{problem}. It is damaged or cut short: fetch it again.")
+        raise DataError(path, "file", f"{problem}. It is damaged or cut short: download it again.")
 
 
 class _Header:
-    """Reads numbers and lists one after the other."""
+    """A sequential parser of the header."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self.content = content
@@ -54,24 +54,24 @@ class _Header:
         self.offset_format = ">i" if version == 1 else ">q"
 
     def file_size(self) -> int:
-        """Returns how many bytes the file has, with the padding of its last variable."""
+        """Returns the size of the file, including the padding of its last variable."""
         num_records = self._number(self.count_format)
         dims = [self._dimension() for _ in range(self._list_length())]
         self._skip_attributes()
         variables = [self._variable(dims) for _ in range(self._list_length())]
-        records = [one for one in variables if one.has_records]
-        # A lone variable with records has no padding between them.
-        step = records[0].size if len(records) == 1 else sum(_padded(one.size) for one in records)
+        records = [part for part in variables if part.has_records]
+        # The records of a single variable are not padded.
+        step = records[0].size if len(records) == 1 else sum(_padded(part.size) for part in records)
         if num_records < 0 and records:
-            # A file that was streamed leaves the number open: it is whole records long.
-            first = min(one.begin for one in records)
+            # A streamed file does not state the number of records.
+            first = min(part.begin for part in records)
             num_records = (len(self.content) - first) // max(step, 1)
         ends = [self.position]
-        for one in variables:
-            repeats = num_records if one.has_records else 1
+        for variable in variables:
+            repeats = num_records if variable.has_records else 1
             if repeats:
-                ends.append(one.begin + (repeats - 1) * step + one.size)
-        # Padding counts: without it, a byte lost anywhere would go unnoticed.
+                ends.append(variable.begin + (repeats - 1) * step + variable.size)
+        # Padding is included: otherwise a lost byte could go unnoticed.
         return max(ends) if len(records) == 1 and num_records else _padded(max(ends))
 
     def _dimension(self) -> int:
@@ -80,7 +80,7 @@ class _Header:
 
     def _variable(self, dims: list[int]) -> _Variable:
         self._skip_name()
-        lengths = [dims[self._count()] for _ in range(self._count(LONGEST_LIST))]
+        lengths = [dims[self._count()] for _ in range(self._count(MAX_LIST))]
         self._skip_attributes()
         size = ITEM_SIZES[self._number(">i")]
         self._number(self.count_format)  # The size in the header overflows for large variables.
@@ -98,7 +98,7 @@ class _Header:
 
     def _list_length(self) -> int:
         self._number(">i")
-        return self._count(LONGEST_LIST)
+        return self._count(MAX_LIST)
 
     def _skip_name(self) -> None:
         self._skip(self._count())
@@ -107,7 +107,7 @@ class _Header:
         self.position += _padded(size)
 
     def _count(self, most: int = 2**63) -> int:
-        """Returns a number that cannot be negative: nothing is read twice, so all ends."""
+        """Returns a non-negative number: negative ones could make the parser loop."""
         count = self._number(self.count_format)
         if not 0 <= count <= most:
             raise IndexError(f"a count of {count} at byte {self.position}")

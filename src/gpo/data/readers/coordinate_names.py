@@ -1,7 +1,7 @@
-"""Which arrays are the coordinates of sites, by their names: `elem_xy`, `node_x`, `lonCell`.
+"""Recognises coordinates of sites by their names, such as `elem_xy`, `node_x` or `lonCell`.
 
-A name is cut into words at underscores and capitals. Arrays of one number per site belong
-together where their names are alike but for the words x, y and z, or longitude and latitude.
+Names are split into words at underscores and capitals. 1D arrays form a group of coordinates if
+their names differ only in the words x, y and z, or longitude and latitude.
 """
 
 import re
@@ -18,68 +18,70 @@ TABLES = (
     *("positions", "xy", "xyz", "nodes", "vertices", "verts", "centers", "centres", "centroids"),
     *("locations", "location", "loc", "locs", "sites", "lonlat", "latlon"),
 )
-"""Words of arrays that hold all coordinates of a site."""
+"""Words in names of 2D arrays with all coordinates of each site."""
 AREAS = "cell_area"
-"""Name of the area that every point stands for, in what we write and read."""
+"""Name of the cell areas of points in files that gpo writes and reads."""
 MPAS = re.compile(r"(lon|lat)(Cell|Vertex|Edge)")
-"""Coordinates of MPAS, which its older files have without units."""
+"""Coordinates of MPAS, which have no units in older files."""
 CELLS = (
     *("cells", "cell", "triangles", "triangle", "tri", "tris", "elements", "elems", "faces"),
     *("simplices", "connectivity", "conn", "trivec"),
 )
-"""Words of arrays that hold the corners of cells."""
+"""Words in names of arrays with the corners of cells."""
 
 
 def words(name: str) -> list[str]:
-    """Returns the words of a name in small letters."""
+    """Returns the words of a name in lower case."""
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return [word for word in re.split(r"[^a-z]+", parts.lower()) if word]
 
 
 def column_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Returns names of coordinates that belong together: x and y, or x, y and z, in this order."""
-    found: dict[tuple[str, ...], dict[int, str]] = {}
+    """Returns groups of coordinate names, each x and y, or x, y and z, in this order."""
+    groups: dict[tuple[str, ...], dict[int, str]] = {}
     for name in names:
         parts = words(name)
-        for number, known in enumerate((ACROSS, UPWARDS, THIRD)):
+        for axis, axis_words in enumerate((ACROSS, UPWARDS, THIRD)):
             for word in parts:
-                if word in known:
-                    # Longitudes go with latitudes, x with y.
+                if word in axis_words:
+                    # Longitudes belong to latitudes, x to y.
                     kind = "degrees" if word in DEGREES else "length"
                     stem = tuple(part for part in parts if part != word)
-                    found.setdefault((kind, *stem), {}).setdefault(number, name)
+                    groups.setdefault((kind, *stem), {}).setdefault(axis, name)
     return [
-        tuple(group[number] for number in sorted(group))
-        for group in found.values()
+        tuple(group[axis] for axis in sorted(group))
+        for group in groups.values()
         if 0 in group and 1 in group
     ]
 
 
 def is_in_degrees(columns: Iterable[str]) -> bool:
-    """Returns whether names of coordinates are those of longitudes and latitudes."""
+    """Returns whether the names are those of longitudes and latitudes."""
     return all(any(word in DEGREES for word in words(name)) for name in columns)
 
 
 def is_upwards(name: str) -> bool:
-    """Returns whether a name is that of latitudes, or of the second coordinate of a plane."""
+    """Returns whether a name is that of a latitude or a y coordinate."""
     return any(word in UPWARDS for word in words(name))
 
 
 def is_along_line(name: str) -> bool:
-    """Returns whether a name is that of places on a line, such as x or node_x."""
+    """Returns whether a name is that of a Cartesian coordinate, such as x or node_x."""
     return any(word in (ACROSS[0], UPWARDS[0], *THIRD) for word in words(name))
 
 
 def in_degrees(
     longitude: np.ndarray, latitude: np.ndarray, units: str, name: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns longitudes and latitudes in degrees: radians are told by units, or by a whole globe.
+    """Returns longitudes and latitudes in degrees.
+
+    Radians are recognised by their units, or without units by the ranges of a global grid.
 
     Args:
-        longitude: As stored.
-        latitude: As stored.
-        units: Those that the file states, if any.
-        name: Of the longitudes or latitudes; those of MPAS are radians.
+        longitude: Longitudes as stored.
+        latitude: Latitudes as stored.
+        units: Units in the file, if any.
+        name: Name of a coordinate; those of MPAS are in radians.
     """
     if not units and MPAS.fullmatch(name) and np.abs(longitude).max() < 6.3:
         units = "radian"
@@ -91,10 +93,10 @@ def in_degrees(
 
 
 def is_table(name: str) -> bool:
-    """Returns whether a name says that an array holds all coordinates of every site."""
+    """Returns whether a name is that of a 2D array with all coordinates of each site."""
     return any(word in TABLES for word in words(name))
 
 
 def is_cells(name: str) -> bool:
-    """Returns whether a name says that an array holds corners of cells."""
+    """Returns whether a name is that of an array of cell corners."""
     return any(word in CELLS for word in words(name)) and not is_table(name)

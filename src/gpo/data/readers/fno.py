@@ -1,7 +1,7 @@
 """FNO's Navier-Stokes files: MATLAB `.mat` with vorticity `u`, initial state `a`, times `t`.
 
-MATLAB stores arrays column by column: in a version 7.3 file, which is HDF5, `u` of shape
-(N, x, y, T) appears to h5py as (T, y, x, N). Both orders are read, and version 5 files too.
+MATLAB stores arrays in column-major order: in a version 7.3 file, which is HDF5, `u` of shape
+(N, x, y, T) appears in h5py as (T, y, x, N). Both orders are read, and version 5 files too.
 """
 
 import math
@@ -34,7 +34,7 @@ class FnoReader(AbstractReader):
     layout = "FNO's MATLAB file with u (N, x, y, T), a, t"
 
     def recognises(self, path: Path) -> bool:
-        """Looks for `u` of rank 4 and `a` of rank 3."""
+        """Returns whether there are `u` of rank 4 and `a` of rank 3."""
         if is_hdf5(path):
             with require("h5py", "data", "Reading HDF5").File(path) as file:
                 ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
@@ -45,7 +45,7 @@ class FnoReader(AbstractReader):
         return ranks.get("u") == 4 and ranks.get("a") == 3
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories:
-        """Returns the recorded vorticity; `a` is not a frame of it."""
+        """Returns the recorded vorticity; the initial state `a` is not a frame."""
         if options.variables not in ((), ("u",), ("vorticity",)):
             raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
         content = _open_hdf5(path) if is_hdf5(path) else _open_version_5(path)
@@ -82,7 +82,7 @@ class _Content:
     initial_shape: tuple[int, ...]
     times: np.ndarray
     read: Callable[[int, slice, slice], np.ndarray]
-    """Reads frames of a trajectory at some rows: times by points by one variable."""
+    """Reads frames of a trajectory at a slice of rows as (times, points, 1)."""
 
 
 def write_fno(
@@ -96,9 +96,9 @@ def write_fno(
     Args:
         path: The file.
         times: Times of the recorded frames.
-        portions: The trajectories, some at a time: initial states `a` (trajectories, x, y) and
-            frames `u` (trajectories, x, y, time).
-        shape: Number of all trajectories and points along x and y.
+        portions: Consecutive trajectories: initial states `a` (trajectories, x, y) and frames
+            `u` (trajectories, x, y, time).
+        shape: Number of all trajectories and of points along x and y.
     """
     h5py = require("h5py", "data", "Writing HDF5")
     with h5py.File(path, "w", userblock_size=USERBLOCK, libver=("earliest", "v108")) as file:
@@ -114,7 +114,7 @@ def write_fno(
     if start != shape[0]:
         raise ValueError(f"`portions` must hold {shape[0]} trajectories, got {start}.")
     with open(path, "r+b") as raw:
-        # The header by which MATLAB knows its files: text, version 2.0, little endian.
+        # The header that MATLAB requires: text, version 2.0, little endian.
         raw.write(HEADER.ljust(124) + b"\x00\x02IM")
 
 

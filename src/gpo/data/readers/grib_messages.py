@@ -1,7 +1,7 @@
-"""The messages of a GRIB file, counted against those that its library makes fields of.
+"""Checks that the library reads all messages of a GRIB file.
 
-The library looks for the next message where one is damaged, and keeps one message where two
-have the same variable, time and level; both would lose a frame without a word.
+The library skips damaged messages, and keeps one of several messages with the same variable, time
+and level; both would silently lose a frame.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,42 +15,44 @@ from gpo.data.dataset import DataError
 LOOK_AHEAD = 512
 HEADER_SIZE = 16
 END = b"7777"
-"""What every message ends with."""
+"""Last bytes of each message."""
 SKIPS = {(3, 1), (2, 7), (3, 7), (4, 7)}
-"""Sections of edition 2, by number, and what they may follow beside the one before them."""
+"""Allowed pairs of a section number of edition 2 and the previous one, if not consecutive."""
 BETWEEN = b"\0\1\3\t\r\n" + bytes(range(0x20, 0x7F))
-"""Bytes between messages: headers of bulletins are text, and zeros fill a block."""
+"""Bytes allowed between messages: text of bulletin headers, and zero padding."""
 
 
 def count_messages(path: Path) -> int:
-    """Returns how many messages a file has; refuses damage that the library may never come back from."""
+    """Returns the number of messages; raises a `DataError` for damage that may hang the library."""
     return sum(1 for _ in _messages(path))
 
 
-def check_messages(path: Path, parts: Sequence[xr.Dataset], there: int) -> None:
-    """Refuses a file with messages that are shown by none of its fields.
+def check_messages(path: Path, parts: Sequence[xr.Dataset], num_messages: int) -> None:
+    """Raises a `DataError` if some messages are not part of any field.
 
     Args:
         path: The file.
-        parts: All of it, as the library opened it.
-        there: How many messages it has.
+        parts: All data sets that the library opened.
+        num_messages: Number of messages in the file.
     """
-    shown = 0
+    num_used = 0
     for part in parts:
         for name in part.data_vars:
             for slots in _slots(part[name].variable):
-                twice = next((found for found in slots.values() if len(found) > 1), None)
-                if twice is not None:
-                    problem = f"has {len(twice)} messages of one time and level; keep one of them."
+                repeated = next((slot for slot in slots.values() if len(slot) > 1), None)
+                if repeated is not None:
+                    problem = (
+                        f"has {len(repeated)} messages of one time and level; keep one of them."
+                    )
                     raise DataError(path, str(name), problem)
-                shown += len(slots)
-    if shown < there:
-        problem = f"has {there} messages, of which {shown} can be shown as fields."
-        raise DataError(path, "file", f"{problem} It may be damaged, or some are no fields.")
+                num_used += len(slots)
+    if num_used < num_messages:
+        problem = f"has {num_messages} messages, of which only {num_used} are fields."
+        raise DataError(path, "file", f"{problem} Remove the others, unless it is damaged.")
 
 
 def _slots(variable: xr.Variable) -> Iterator[dict]:
-    """Yields the messages of a variable by their place among its times and levels."""
+    """Yields the messages of a variable by their index along times and levels."""
     layer: Any = variable._data
     while layer is not None:
         if hasattr(layer, "field_id_index"):
@@ -59,7 +61,7 @@ def _slots(variable: xr.Variable) -> Iterator[dict]:
 
 
 def _messages(path: Path) -> Iterator[int]:
-    """Yields where every message begins; refuses one that does not end where it says."""
+    """Yields the offset of each message, which must end where its header states."""
     size, position = path.stat().st_size, 0
     with path.open("rb") as file:
         while position < size:
@@ -71,7 +73,7 @@ def _messages(path: Path) -> Iterator[int]:
             if is_cut or (start if gap < 0 else start[:gap]).translate(None, BETWEEN):
                 raise DataError(path, "file", _damaged(position))
             if gap < 0 or (gap + HEADER_SIZE > len(start) and not is_last):
-                # The rest may hold the first letters of a message, or of its header.
+                # The end may contain the first bytes of a message.
                 position += len(start) if is_last else len(start) - HEADER_SIZE
                 continue
             begin = position + gap
@@ -87,7 +89,7 @@ def _messages(path: Path) -> Iterator[int]:
 
 
 def _has_whole_sections(file: BinaryIO, begin: int, end: int) -> bool:
-    """Returns whether the sections of a message follow one another up to its end; for edition 2."""
+    """Returns whether the sections of a message of edition 2 are consecutive up to its end."""
     file.seek(begin)
     if file.read(HEADER_SIZE)[7] != 2:
         return True
@@ -96,7 +98,7 @@ def _has_whole_sections(file: BinaryIO, begin: int, end: int) -> bool:
         file.seek(position)
         section = file.read(5)
         length, number = int.from_bytes(section[:4], "big"), section[4]
-        # Sections 2 to 7 may come again, for more fields of one message.
+        # Sections 2 to 7 may repeat for several fields of a message.
         is_next = number == before + 1 or (number, before) in SKIPS
         if length < 5 or not is_next:
             return False
@@ -105,7 +107,7 @@ def _has_whole_sections(file: BinaryIO, begin: int, end: int) -> bool:
 
 
 def _length(file: BinaryIO, begin: int) -> int:
-    """Returns the bytes of a message by its header, zero where it has none."""
+    """Returns the size of a message by its header; zero if there is no header."""
     file.seek(begin)
     header = file.read(HEADER_SIZE)
     edition = header[7] if len(header) == HEADER_SIZE else 0
@@ -114,14 +116,14 @@ def _length(file: BinaryIO, begin: int) -> int:
     length = int.from_bytes(header[4:7], "big") if edition == 1 else 0
     if length < 2**23:
         return length
-    # Edition 1 has 23 bits. Longer messages count units of 120 bytes, and the length of their
-    # values, the fourth section, says by how much that is too long.
+    # Edition 1 has 23 bits for the size. Longer messages state it in units of 120 bytes, and the
+    # size of section 4 is the excess.
     position = begin + 8
     file.seek(position)
     section = file.read(8)
     flags = section[7] if len(section) == 8 else 0
-    for is_there in (True, flags & 0x80, flags & 0x40):
-        if is_there:
+    for is_present in (True, flags & 0x80, flags & 0x40):
+        if is_present:
             file.seek(position)
             position += int.from_bytes(file.read(3), "big")
     file.seek(position)

@@ -1,7 +1,7 @@
 """Gridded files as weather services publish them: NetCDF, GRIB and Zarr with CF attributes.
 
-This is how ERA5 comes from the Climate Data Store (NetCDF, GRIB) and from WeatherBench or
-ARCO (Zarr), how CARRA comes (Lambert grid, 2-D latitudes), and how most users write their own.
+Examples are ERA5 from the Climate Data Store (NetCDF, GRIB), from WeatherBench or ARCO (Zarr), CARRA
+(Lambert grid with 2D latitudes), and most files written with xarray.
 """
 
 import math
@@ -15,45 +15,45 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.attributes import (
+from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
+from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.cf_metadata import (
     VARIABLE_ATTRIBUTES,
     axis_attributes,
     read_levels,
     read_origin,
 )
-from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.candidates import find_candidates, read_static_field
-from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
 from gpo.data.readers.gridded_files import file_format, name_in_file, open_dataset
+from gpo.data.readers.gridded_inputs import find_candidates, read_static_field
 from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
 
 SMALL_FILE = 2**28
-"""Bytes up to which every frame is looked at for sites that are always missing."""
-NUM_LOOKS = 16
-"""Frames that are looked at in larger files."""
+"""Bytes up to which all frames are searched for sites that are always missing."""
+NUM_SEARCHED = 16
+"""Number of frames that are searched in larger files."""
 SERIES = ("trajectory", "sample")
-"""Dimensions that count trajectories, each a series of its own."""
+"""Names of dimensions of trajectories."""
 ALL = "all"
-"""The selection that keeps a dimension as an axis of the grid."""
+"""Selection that keeps a dimension as a grid axis."""
 
 
 class GriddedReader(AbstractReader):
-    """One time series on a grid of the sphere or of the plane."""
+    """Time series or static maps on the sphere or in the plane."""
 
     name = "gridded"
     layout = "NetCDF, GRIB or Zarr with CF attributes, such as ERA5 and CARRA"
     takes_inputs = True
 
     def recognises(self, path: Path) -> bool:
-        """Looks for a Zarr folder, the first bytes of NetCDF or GRIB, or their suffixes."""
+        """Returns whether a file or folder is NetCDF, GRIB or Zarr, by its first bytes or suffix."""
         return file_format(path) is not None
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
-        """Returns the chosen variables, named as they were asked for; maps where inputs are."""
+        """Returns the requested variables under the requested names; static maps with inputs."""
         if options.inputs:
-            named = (*options.inputs, *options.variables)
-            return read_gridded_maps(path, options, partial(open_dataset, path, named))
+            names = (*options.inputs, *options.variables)
+            return read_gridded_maps(path, options, partial(open_dataset, path, names))
         return self._read_series(path, options)
 
     def read_static(
@@ -72,27 +72,29 @@ class GriddedReader(AbstractReader):
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
             origin = read_origin(path, dataset, plan.time)
-            levels = read_levels(dataset, plan.chosen)
+            levels = read_levels(dataset, plan.selection)
             geometry = build_geometry(path, dataset, plan.sites, plan.time, options.coords)
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
             reopen = partial(open_dataset, path, options.variables)
-            candidates = find_candidates(path, dataset, plan.time, plan.sites, plan.chosen, reopen)
-            frames = _looks(path, dataset, plan, geometry.num_points, options.num_files)
+            candidates = find_candidates(
+                path, dataset, plan.time, plan.sites, plan.selection, reopen
+            )
+            frames = _searched_frames(path, dataset, plan, geometry.num_points, options.num_files)
             geometry = mask_missing(path, plan.names, geometry, frames)
         finally:
             dataset.close()
-        # GRIB keeps no file open, but finding its messages again would take long.
-        kept = dataset if file_format(path) == "GRIB" else None
-        read = _Read(path, options.variables, plan, kept)
+        # A GRIB data set does not keep its file open, and indexing its messages again is slow.
+        open_grib = dataset if file_format(path) == "GRIB" else None
+        read = _FrameReader(path, options.variables, plan, open_grib)
         names = options.variables or plan.names
         return Trajectories(
             layout=self.name,
             source=path,
             variables=tuple(
-                _variable(name, dataset[there])
-                for name, there in zip(names, plan.names, strict=True)
+                _variable(name, dataset[stored])
+                for name, stored in zip(names, plan.names, strict=True)
             ),
             geometries=(geometry,),
             time=time,
@@ -108,27 +110,27 @@ class GriddedReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Plan:
-    """The part of a file to read, in the names of the file."""
+    """The part of a file to read, by names in the file."""
 
     names: tuple[str, ...]
     time: str
     sites: tuple[str, ...]
-    """Dimensions along which sites lie, in the order of points."""
-    chosen: Mapping[str, int]
-    """Position along every other dimension."""
+    """Dimensions of the sites, in the order of points."""
+    selection: Mapping[str, int]
+    """Index along each other dimension."""
     series: str | None = None
-    """Dimension that counts trajectories, if any."""
+    """Dimension of trajectories, if any."""
 
     def at(self, trajectory: int) -> "_Plan":
         """Returns the plan of one trajectory."""
         if self.series is None:
             return self
-        return replace(self, chosen={**self.chosen, self.series: trajectory})
+        return replace(self, selection={**self.selection, self.series: trajectory})
 
     def frames(
         self, path: Path, dataset: xr.Dataset, times: slice, rows: slice = slice(None)
     ) -> np.ndarray:
-        """Reads frames of all variables, times by points by variables."""
+        """Reads frames of all variables as (times, points, variables)."""
         parts: list[np.ndarray] = []
         for name in self.names:
             try:
@@ -138,9 +140,9 @@ class _Plan:
         return np.stack(parts, -1)
 
     def values(self, dataset: xr.Dataset, name: str, times: slice, rows: slice) -> np.ndarray:
-        """Reads frames of one variable, times by points, at some rows of the grid."""
+        """Reads frames of a variable at a slice of grid rows as (times, points)."""
         array = dataset[name]
-        at = {dim: index for dim, index in self.chosen.items() if dim in array.dims}
+        at = {dim: index for dim, index in self.selection.items() if dim in array.dims}
         part = array.isel({self.time: times, self.sites[0]: rows, **at})
         part = part.transpose(self.time, *self.sites)
         values = part.values.reshape(part.shape[0], math.prod(part.shape[1:]))
@@ -148,17 +150,19 @@ class _Plan:
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Reads frames; the file is open only meanwhile."""
+class _FrameReader:
+    """Reads frames; the file is opened for each call."""
 
     path: Path
-    wanted: tuple[str, ...]
+    requested: tuple[str, ...]
     plan: _Plan
-    kept: xr.Dataset | None
+    dataset: xr.Dataset | None
     """An open data set to use instead of opening the file."""
 
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-        dataset = open_dataset(self.path, self.wanted) if self.kept is None else self.kept
+        dataset = self.dataset
+        if dataset is None:
+            dataset = open_dataset(self.path, self.requested)
         try:
             return self.plan.at(trajectory).frames(self.path, dataset, times, rows)
         finally:
@@ -166,49 +170,49 @@ class _Read:
 
 
 def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
-    """Decides which variables, sites and levels to read."""
+    """Returns which variables, sites and levels to read."""
     numeric = [
         str(name)
         for name, array in dataset.data_vars.items()
         if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
     ]
     if not numeric:
-        raise DataError(path, "variables", "with numbers are none; groups are not looked into.")
-    wanted = [name_in_file(name, numeric) or name for name in options.variables]
-    for index, name in enumerate(wanted):
-        if name in wanted[:index]:
-            raise DataError(path, name, "is asked for twice.")
-    named = choose_variables(path, wanted, numeric)
-    dims = dict.fromkeys(str(dim) for name in named for dim in dataset[name].dims)
+        raise DataError(path, "variables", "must include numeric fields; groups are not read.")
+    requested = [name_in_file(name, numeric) or name for name in options.variables]
+    for index, name in enumerate(requested):
+        if name in requested[:index]:
+            raise DataError(path, name, "must be requested once, got it twice.")
+    names = choose_variables(path, requested, numeric)
+    dims = dict.fromkeys(str(dim) for name in names for dim in dataset[name].dims)
     time = find_time(dataset, [dim for dim in dims if dim not in options.select])
     if time is None:
-        there = ", ".join(dims) or "none"
-        problem = f"is not among the dimensions ({there}): one frame is not a time series."
+        listed = ", ".join(dims) or "none"
+        problem = f"is not among the dimensions ({listed}): one frame is not a time series."
         raise DataError(path, "time", problem)
-    grids = _grids(path, dataset, named, time, options)
+    grids = _grids(path, dataset, names, time, options)
     sites = next(iter(grids.values()))
     if len({frozenset(grid) for grid in grids.values()}) > 1:
         listed = "; ".join(f"{name} ({', '.join(grid)})" for name, grid in grids.items())
-        problem = f"live on different grids: {listed}. Choose: `--var {next(iter(grids))}`."
+        problem = f"are on different grids: {listed}. Choose: `--var {next(iter(grids))}`."
         raise DataError(path, "variables", problem)
     used = dict.fromkeys(str(dim) for name in grids for dim in dataset[name].dims)
     extra = [dim for dim in used if dim != time and dim not in sites]
     for dim, text in options.select.items():
         if dim not in used:
-            _find(path, dim, _scalar_labels(path, dataset, dim, extra), text)
+            _index_of(path, dim, _scalar_labels(path, dataset, dim, extra), text)
     series = next((dim for dim in extra if dim in SERIES and dim not in options.select), None)
     if series is not None and not all(series in dataset[name].dims for name in grids):
         series = None
-    chosen = {
-        dim: _choose(path, dataset, dim, options.select.get(dim)) for dim in extra if dim != series
+    selection = {
+        dim: _select(path, dataset, dim, options.select.get(dim)) for dim in extra if dim != series
     }
-    return _Plan(tuple(grids), time, sites, chosen, series)
+    return _Plan(tuple(grids), time, sites, selection, series)
 
 
 def _grids(
     path: Path, dataset: xr.Dataset, names: Sequence[str], time: str, options: ReadOptions
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the dimensions of sites for every variable that is a series of fields."""
+    """Returns the site dimensions of each variable that is a time series of fields."""
     whole = [dim for dim, text in options.select.items() if text == ALL]
     grids: dict[str, tuple[str, ...]] = {}
     for name in names:
@@ -221,43 +225,43 @@ def _grids(
             grids[name] = sites
         elif options.variables:
             lacks = "no axis with sites" if time in dataset[name].dims else f"no axis `{time}`"
-            raise DataError(path, name, f"has {lacks}: it is no time series of fields.")
+            raise DataError(path, name, f"has {lacks}: it is not a time series of fields.")
     if not grids:
-        problem = f"with a time axis `{time}` and sites are none."
+        problem = f"must include fields with a time axis `{time}` and sites, got none."
         raise DataError(path, "variables", problem)
     return grids
 
 
-def _choose(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
-    """Returns the position along a dimension that is no axis of the grid."""
+def _select(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
+    """Returns the index of the selected value of a dimension that is not a grid axis."""
     size = dataset.sizes[dim]
     has_labels = dim in dataset.variables and dataset[dim].dims == (dim,)
     labels = _labels(dataset[dim].values if has_labels else np.arange(size))
     if text is not None:
-        return _find(path, dim, labels, text)
+        return _index_of(path, dim, labels, text)
     if size == 1:
         return 0
-    problem = f"has {size} values: {_listed(labels)}. Choose one"
+    problem = f"has {size} values: {_listed(labels)}. Select one"
     raise DataError(path, dim, f"{problem}, such as `--select {dim}={next(iter(labels), '')}`.")
 
 
 def _scalar_labels(path: Path, dataset: xr.Dataset, name: str, extra: Sequence[str]) -> list[str]:
-    """Returns the one value of a coordinate that is not even a dimension."""
+    """Returns the value of a scalar coordinate as text."""
     if name in dataset.variables and dataset[name].ndim == 0:
         return _labels(dataset[name].values.reshape(1))
-    there = ", ".join(extra) or "none"
-    raise DataError(path, name, f"is no dimension to select from; there are: {there}.")
+    listed = ", ".join(extra) or "none"
+    raise DataError(path, name, f"is no dimension to select from; there are: {listed}.")
 
 
 def _labels(values: np.ndarray) -> list[str]:
-    """Returns values as users would type them."""
+    """Returns values as text, as users type them."""
     if values.dtype.kind == "f":
         return [np.format_float_positional(value, trim="-") for value in values]
     return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
 
 
-def _find(path: Path, dim: str, labels: Sequence[str], text: str) -> int:
-    """Returns where a value is, compared as text and as a number."""
+def _index_of(path: Path, dim: str, labels: Sequence[str], text: str) -> int:
+    """Returns the index of a value, compared as text and as a number."""
     if text in labels:
         return labels.index(text)
     for index, label in enumerate(labels):
@@ -274,20 +278,20 @@ def _listed(labels: Sequence[str], limit: int = 40) -> str:
     return ", ".join(labels[:limit]) + more
 
 
-def _looks(
+def _searched_frames(
     path: Path, dataset: xr.Dataset, plan: _Plan, num_sites: int, num_files: int
 ) -> Iterator[np.ndarray]:
-    """Yields frames to look at: portions of all in a small file, else some evenly spaced."""
+    """Yields all frames of a small file in chunks, or evenly spaced frames of a large one."""
     num_frames = dataset.sizes[plan.time]
-    portion = max(1, 2**22 // max(1, num_sites))
-    starts = range(0, num_frames, portion)
-    num_looks = max(2, NUM_LOOKS // num_files)
-    if num_files * _num_bytes(path) >= SMALL_FILE and num_frames > num_looks:
-        portion = 1
-        starts = np.linspace(0, num_frames - 1, num_looks).astype(int).tolist()
+    chunk = max(1, 2**22 // max(1, num_sites))
+    starts = range(0, num_frames, chunk)
+    num_searched = max(2, NUM_SEARCHED // num_files)
+    if num_files * _num_bytes(path) >= SMALL_FILE and num_frames > num_searched:
+        chunk = 1
+        starts = np.linspace(0, num_frames - 1, num_searched).astype(int).tolist()
     for trajectory in range(1 if plan.series is None else dataset.sizes[plan.series]):
         for start in starts:
-            yield plan.at(trajectory).frames(path, dataset, slice(start, start + portion))
+            yield plan.at(trajectory).frames(path, dataset, slice(start, start + chunk))
 
 
 def _variable(name: str, array: xr.DataArray) -> Variable:

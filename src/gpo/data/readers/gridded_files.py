@@ -1,4 +1,4 @@
-"""Opens NetCDF, GRIB and Zarr as data sets of xarray, without reading values."""
+"""Opens NetCDF, GRIB and Zarr lazily as xarray data sets."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
+from gpo.data.readers.date_parsing import with_numeric_dates
 from gpo.data.readers.grib_messages import check_messages, count_messages
-from gpo.data.readers.written_dates import with_counted_dates
 from gpo.data.readers.zarr_metadata import is_zarr
 from gpo.optional import MissingPackageError, require
 
@@ -28,7 +28,7 @@ ALIASES = (
 
 
 def file_format(path: Path) -> str | None:
-    """Returns how a file or folder is written, by its content before its name."""
+    """Returns the format of a file or folder, by its content first, then by its suffix."""
     if path.is_dir():
         return "Zarr" if is_zarr(path) else None
     with open(path, "rb") as file:
@@ -42,28 +42,33 @@ def file_format(path: Path) -> str | None:
     return "NetCDF" if suffix in NETCDF_SUFFIXES else None
 
 
-def open_dataset(path: Path, wanted: Sequence[str]) -> xr.Dataset:
-    """Opens a file without reading values; times stay numbers with units."""
+def open_dataset(path: Path, requested: Sequence[str]) -> xr.Dataset:
+    """Opens a file lazily with undecoded times.
+
+    Args:
+        path: The file or folder.
+        requested: Names of the variables to read; all if empty.
+    """
     kind = file_format(path)
     if kind is None:
         raise DataError(path, "file", "is neither NetCDF nor GRIB nor a Zarr folder.")
     settings: dict[str, Any] = {"decode_times": False, "cache": False}
     try:
         with warnings.catch_warnings():
-            # Two fill values for one variable, both of which become NaN.
+            # A variable may have two fill values, which both become NaN.
             warnings.filterwarnings("ignore", category=xr.SerializationWarning)
             if kind == "GRIB":
-                return _open_grib(path, wanted, settings)
+                return _open_grib(path, requested, settings)
             if kind == "Zarr":
                 require("zarr", "data", "Reading Zarr")
                 store = _open_zarr(path, settings)
-                _check_chunks(path, store, wanted)
-                # A store has no order of its own: it lists its arrays as they happen to come.
+                _check_chunks(path, store, requested)
+                # The order in which a store lists its arrays is arbitrary.
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
             check_length(path)
-            found = xr.open_dataset(path, engine="netcdf4", **settings)
-            return with_counted_dates(path, found)
+            dataset = xr.open_dataset(path, engine="netcdf4", **settings)
+            return with_numeric_dates(path, dataset)
     except (DataError, MissingPackageError):
         raise
     except Exception as error:
@@ -72,7 +77,7 @@ def open_dataset(path: Path, wanted: Sequence[str]) -> xr.Dataset:
 
 
 def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
-    """Opens a store; zeros are numbers, although format 2 fills chunks that are not there with them."""
+    """Opens a store without masking zeros, the default fill value of missing chunks in format 2."""
     store = xr.open_dataset(
         path, engine="zarr", consolidated=False, mask_and_scale=False, **settings
     )
@@ -83,37 +88,35 @@ def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
     return xr.decode_cf(store, decode_times=False)
 
 
-def _check_chunks(path: Path, store: xr.Dataset, wanted: Sequence[str]) -> None:
-    """Refuses variables that lack chunks which would read as numbers, not as missing values.
+def _check_chunks(path: Path, store: xr.Dataset, requested: Sequence[str]) -> None:
+    """Raises a `DataError` for missing chunks that would be read as values instead of NaN.
 
-    A copy that broke off looks the same as zeros that were not written. Coordinates tell it by
-    themselves: they would not rise.
+    An incomplete copy cannot be distinguished from zeros that were not written. Coordinates need no such
+    check, as they would not increase.
     """
-    zarr, there = require("zarr", "data", "Reading Zarr"), [str(name) for name in store.data_vars]
-    chosen = {name_in_file(name, there) for name in wanted}
+    zarr = require("zarr", "data", "Reading Zarr")
+    names = [str(name) for name in store.data_vars]
+    selected = {name_in_file(name, names) for name in requested} if requested else {*names}
     group = zarr.open_group(path, mode="r", use_consolidated=False)
-    # What has no dimension is no field: a grid mapping, a mesh.
-    there = [name for name in there if store[name].ndim]
-    for name in (one for one in sorted(there) if not wanted or one in chosen):
+    # Scalars are not fields but grid mappings or meshes.
+    for name in sorted(name for name in names if store[name].ndim and name in selected):
         array = group[name]
         fill = array.fill_value
-        is_missing = "_FillValue" in store[name].encoding or (fill is not None and fill != fill)
-        lacks = 0 if is_missing else array.nchunks - array.nchunks_initialized
-        if lacks:
-            problem = (
-                f"lacks {lacks} of {array.nchunks} chunks, which would be read as {fill or 0}."
-            )
-            advice = "Copy the store again, or choose others: `--var NAME`. If they are meant:"
+        is_masked = "_FillValue" in store[name].encoding or (fill is not None and fill != fill)
+        num_missing = 0 if is_masked else array.nchunks - array.nchunks_initialized
+        if num_missing:
+            problem = f"lacks {num_missing} of {array.nchunks} chunks, which would be read as {fill or 0}."
+            advice = "Copy the store again, or choose others: `--var NAME`. If it is intended:"
             setting = "zarr.config.set({'array.write_empty_chunks': True})"
-            again = f"a = zarr.open_array({str(path / name)!r}); a[...] = a[...]"
-            call = f'python -c "import zarr; {setting}; {again}"'
-            raise DataError(path, name, f"{problem} {advice} {call}")
+            rewrite = f"a = zarr.open_array({str(path / name)!r}); a[...] = a[...]"
+            command = f'python -c "import zarr; {setting}; {rewrite}"'
+            raise DataError(path, name, f"{problem} {advice} {command}")
 
 
-def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
-    """Opens a GRIB file, or that part which holds the wanted variables where they differ."""
+def _open_grib(path: Path, requested: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
+    """Opens a GRIB file, or its part with the requested variables if they do not fit together."""
     cfgrib = require("cfgrib", "data", "Reading GRIB")
-    # No index file beside the data, an error for a cut message, and lengths of one kept.
+    # Write no index file, raise for truncated messages, and keep dimensions of length one.
     num_messages = count_messages(path)
     settings["backend_kwargs"] = {"indexpath": "", "errors": "raise", "squeeze": False}
     try:
@@ -128,15 +131,15 @@ def _open_grib(path: Path, wanted: Sequence[str], settings: dict[str, Any]) -> x
         parts = cfgrib.open_datasets(str(path), **settings)
     check_messages(path, parts, num_messages)
     for part in parts:
-        there = [str(name) for name in part.data_vars]
-        if wanted and all(name_in_file(name, there) is not None for name in wanted):
+        names = [str(name) for name in part.data_vars]
+        if requested and all(name_in_file(name, names) is not None for name in requested):
             return part
     groups = "; ".join(", ".join(str(name) for name in part.data_vars) for part in parts)
-    problem = f"do not fit together; those that do are: {groups}. Choose some: `--var NAME`."
-    raise DataError(path, ", ".join(wanted) or "variables", problem)
+    problem = f"do not fit together. Choose from one of these groups: {groups} (`--var NAME`)."
+    raise DataError(path, ", ".join(requested) or "variables", problem)
 
 
 def name_in_file(name: str, available: Sequence[str]) -> str | None:
-    """Returns the name by which a file has a variable, or nothing."""
-    same = next((group for group in ALIASES if name in group), ())
-    return next((known for known in (name, *same) if known in available), None)
+    """Returns the name of a variable in the file, which may be an alias; None if it is missing."""
+    aliases = next((group for group in ALIASES if name in group), ())
+    return next((alias for alias in (name, *aliases) if alias in available), None)

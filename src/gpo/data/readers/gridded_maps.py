@@ -1,8 +1,7 @@
-"""Static maps in a gridded file: from fields, or numbers of every sample, to fields.
+"""Static maps in a gridded file: from fields, or scalars of each sample, to fields.
 
-The samples lie along a dimension that all variables have: that of an input with one number per
-sample, else the first one of the first variable. Where that is an axis of the grid, the file holds
-one sample.
+Samples lie along a dimension that all variables have: that of a scalar input, otherwise the first
+dimension of the first variable. If that is a grid axis, the file has a single sample.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,25 +12,25 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import DataError, StaticMaps, Variable, with_numbers
+from gpo.data.dataset import DataError, StaticMaps, Variable, fetch_with_scalars
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, is_auxiliary, is_site_axis, site_dims
-from gpo.data.readers.point_columns import find_columns
+from gpo.data.readers.cf_points import find_columns
 from gpo.data.readers.sites import mask_missing
 
 SAMPLE = "sample"
-"""Name of the dimension of samples, where a file has none."""
+"""Name of the sample dimension, if a file has none."""
 MAX_BYTES = 2**28
-"""Samples up to this size are kept in memory."""
+"""Samples up to this total size are cached in memory."""
 
 
 def read_gridded_maps(
     path: Path, options: ReadOptions, open_file: Callable[[], xr.Dataset]
 ) -> StaticMaps:
-    """Returns the maps from the named inputs to the named variables, or to all other fields.
+    """Returns maps from the named inputs to the named variables, or to all other fields.
 
     Args:
-        path: The file, for messages.
+        path: The file, for error messages.
         options: Names of inputs and variables.
         open_file: Opens the file.
     """
@@ -46,7 +45,7 @@ def read_gridded_maps(
         single = _single_fields(path, dataset, inputs, numeric, options)
         if single:
             dataset.close()
-            open_file = partial(_with_samples, open_file, single)
+            open_file = partial(_with_sample_dim, open_file, single)
             dataset = open_file()
         sample = _sample_dim(path, dataset, inputs)
         fields = [
@@ -56,36 +55,36 @@ def read_gridded_maps(
         ]
         outputs = choose_variables(path, options.variables, fields)
         if not outputs:
-            raise DataError(path, "variables", f"with samples along `{sample}` are none.")
+            raise DataError(path, "variables", f"must include fields along `{sample}`, got none.")
         dims = [str(dim) for dim in dataset[outputs[0]].dims if dim != sample]
         sites = site_dims(path, dataset, dims, sample)
-        numbers = [name for name in inputs if dataset[name].dims == (sample,)]
-        given = [name for name in inputs if name not in numbers]
-        read = _Read(open_file, tuple(given), tuple(outputs), sample, sites)
-        for name in (*given, *outputs):
+        scalars = [name for name in inputs if dataset[name].dims == (sample,)]
+        input_fields = [name for name in inputs if name not in scalars]
+        read = _SampleReader(open_file, tuple(input_fields), tuple(outputs), sample, sites)
+        for name in (*input_fields, *outputs):
             if {str(dim) for dim in dataset[name].dims} != {sample, *sites}:
                 expected = ", ".join((sample, *sites))
-                there = ", ".join(str(dim) for dim in dataset[name].dims) or "none"
-                problem = f"must have the dimensions {expected}, or {sample} alone as an input;"
-                raise DataError(path, name, f"{problem} got {there}.")
-        values = np.stack([dataset[name].values for name in numbers], -1) if numbers else (
-            np.zeros((dataset.sizes[sample], 0))
-        )  # fmt: skip
-        if not np.isfinite(values).all():
-            raise DataError(path, ", ".join(numbers), "must be known for every sample, got NaN.")
+                dims = ", ".join(str(dim) for dim in dataset[name].dims) or "none"
+                problem = f"must have the dimensions {expected}, or only {sample} as an input;"
+                raise DataError(path, name, f"{problem} got {dims}.")
         count = dataset.sizes[sample]
+        values = np.zeros((count, 0))
+        if scalars:
+            values = np.stack([dataset[name].values for name in scalars], -1)
+        if not np.isfinite(values).all():
+            raise DataError(path, ", ".join(scalars), "must be known for every sample, got NaN.")
         geometry = build_geometry(path, dataset, sites, sample)
         frames = (np.concatenate(read(number), -1)[None] for number in range(count))
-        geometry = mask_missing(path, [*given, *outputs], geometry, frames)
+        geometry = mask_missing(path, [*input_fields, *outputs], geometry, frames)
         units = {name: str(dataset[name].attrs.get("units", "")) for name in (*inputs, *outputs)}
         return StaticMaps(
             layout="gridded",
             source=path,
-            inputs=tuple(Variable(name, units[name]) for name in (*numbers, *given)),
+            inputs=tuple(Variable(name, units[name]) for name in (*scalars, *input_fields)),
             outputs=tuple(Variable(name, units[name]) for name in outputs),
             geometries=(geometry,),
             num_samples=count,
-            fetch=partial(with_numbers, read, values.astype(np.float64)),
+            fetch=partial(fetch_with_scalars, read, values.astype(np.float64)),
         )
     finally:
         dataset.close()
@@ -98,65 +97,64 @@ def _single_fields(
     numeric: Sequence[str],
     options: ReadOptions,
 ) -> list[str]:
-    """Returns the fields and numbers of a file of one sample; none where samples are counted.
+    """Returns the fields and scalars of a file with a single sample; nothing for other files.
 
-    There is one sample where fields lie along the axes of the grid alone.
+    There is a single sample if all dimensions of the fields are grid axes.
     """
-    named = [*inputs, *(name for name in options.variables if name in numeric)]
-    listed = named if options.variables else numeric
-    field = max((dataset[name] for name in listed), key=lambda array: array.ndim)
-    known = [is_site_axis(path, dataset, str(dim)) for dim in field.dims]
-    if options.num_files > 1 and field.ndim == 2 and not any(known):
+    names = [*inputs, *(name for name in options.variables if name in numeric)]
+    arrays = (dataset[name] for name in (names if options.variables else numeric))
+    field = max(arrays, key=lambda array: array.ndim)
+    is_grid_axis = [is_site_axis(path, dataset, str(dim)) for dim in field.dims]
+    if options.num_files > 1 and field.ndim == 2 and not any(is_grid_axis):
         dims, count = ", ".join(str(dim) for dim in field.dims), options.num_files
         problem = (
             f"has dimensions ({dims}): samples on a line, or one sample on a grid, in each of "
-            f"{count} files. Name them `sample` and `x`, or `y` and `x`."
+            f"{count} files. Rename them to `sample` and `x`, or to `y` and `x`."
         )
         raise DataError(path, str(field.name), problem)
-    if not known or not all(known):
+    if not is_grid_axis or not all(is_grid_axis):
         return []
-    places = {*find_columns(path, dataset, [str(dim) for dim in field.dims]), *dataset.dims}
-    return [
-        name for name in numeric if name not in places and dataset[name].dims in ((), field.dims)
-    ]
+    coordinates = {*find_columns(path, dataset, [str(dim) for dim in field.dims]), *dataset.dims}
+    fields = [name for name in numeric if name not in coordinates]
+    return [name for name in fields if dataset[name].dims in ((), field.dims)]
 
 
-def _with_samples(open_file: Callable[[], xr.Dataset], names: Sequence[str]) -> xr.Dataset:
-    """Opens a file of one sample with a dimension that counts it."""
+def _with_sample_dim(open_file: Callable[[], xr.Dataset], names: Sequence[str]) -> xr.Dataset:
+    """Opens a file with a single sample and adds a sample dimension of length one."""
     dataset = open_file()
-    counted = dataset.assign({name: dataset[name].expand_dims(SAMPLE) for name in names})
-    counted.set_close(dataset.close)
-    return counted
+    expanded = dataset.assign({name: dataset[name].expand_dims(SAMPLE) for name in names})
+    expanded.set_close(dataset.close)
+    return expanded
 
 
 def _sample_dim(path: Path, dataset: xr.Dataset, inputs: list[str]) -> str:
     shortest = min(inputs, key=lambda name: dataset[name].ndim)
     if dataset[shortest].ndim == 0:
-        raise DataError(path, shortest, "is one number for all samples: it decides nothing.")
+        raise DataError(path, shortest, "must vary between samples to be an input, got a scalar.")
     return str(dataset[shortest].dims[0])
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Reads one sample; the file is open only meanwhile, or read once where it is small."""
+class _SampleReader:
+    """Reads one sample; the file is opened for each call, or cached if it is small."""
 
     open: Callable[[], xr.Dataset]
-    given: tuple[str, ...]
-    wanted: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     sample: str
     sites: tuple[str, ...]
-    kept: dict[str, np.ndarray] = field(default_factory=dict)
-    """All samples of every variable, where they are small."""
+    cache: dict[str, np.ndarray] = field(default_factory=dict)
+    """All samples of each variable, if they are small."""
 
     def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        names = (*self.given, *self.wanted)
-        if self.kept:
-            parts = [self.kept[name][number] for name in names]
+        names = (*self.inputs, *self.outputs)
+        if self.cache:
+            parts = [self.cache[name][number] for name in names]
         else:
             parts = self._read(names, number)
         values = np.stack(parts, -1)
         values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
-        return values[:, : len(self.given)], values[:, len(self.given) :]
+        return values[:, : len(self.inputs)], values[:, len(self.inputs) :]
 
     def _read(self, names: tuple[str, ...], number: int) -> list[np.ndarray]:
         dataset = self.open()
@@ -165,7 +163,7 @@ class _Read:
             if sum(array.nbytes for array in arrays.values()) > MAX_BYTES:
                 return [array[number].values.ravel() for array in arrays.values()]
             for name, array in arrays.items():
-                self.kept[name] = array.values.reshape(len(array), -1)
-            return [self.kept[name][number] for name in names]
+                self.cache[name] = array.values.reshape(len(array), -1)
+            return [self.cache[name][number] for name in names]
         finally:
             dataset.close()

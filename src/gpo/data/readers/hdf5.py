@@ -1,4 +1,4 @@
-"""HDF5 files: recognised by their signature; groups and data sets by name, or an error.
+"""Opens and validates HDF5 files, and accesses groups and data sets by name.
 
 `h5py` is imported when a file is opened, so files of other formats are read without it.
 """
@@ -13,15 +13,15 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5_heaps import check_heaps
-from gpo.data.readers.limits import check_chunks, check_total
+from gpo.data.readers.size_checks import check_chunks, check_total
 from gpo.optional import require
 
 if TYPE_CHECKING:
     import h5py
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-LARGEST_HEADER = 128
-"""Bytes of a superblock, by any version, up to the length of the file that it states."""
+MAX_HEADER = 128
+"""Bytes that contain the end-of-file address of a superblock of any version."""
 
 
 def is_hdf5(path: Path) -> bool:
@@ -30,35 +30,34 @@ def is_hdf5(path: Path) -> bool:
 
 
 def _header(path: Path) -> bytes | None:
-    """Returns the first bytes of the superblock, where there is one."""
+    """Returns the first bytes of the superblock; None if there is none."""
     size, position = path.stat().st_size, 0
     with path.open("rb") as file:
         while position < size:
             file.seek(position)
-            header = file.read(LARGEST_HEADER)
+            header = file.read(MAX_HEADER)
             if header.startswith(SIGNATURE):
                 return header
-            # A user block has 512 bytes or a power of two times as many.
+            # A user block has 512 bytes times a power of two.
             position = max(512, 2 * position)
     return None
 
 
 def _stated_size(header: bytes) -> int | None:
-    """Returns where a file ends by its superblock; None where its version is none we know."""
+    """Returns the file size stated in the superblock; None for unknown versions."""
     version = header[8]
     if version > 3:
         return None
-    is_old = version < 2
-    width = header[13 if is_old else 9]
+    width = header[13 if version < 2 else 9]
     start = {0: 24, 1: 28}.get(version, 12)
-    # Before it stand the base address and another, of as many bytes each.
-    found = header[start + 2 * width : start + 3 * width]
-    return int.from_bytes(found, "little") if len(found) == width else None
+    # The end-of-file address follows two other addresses.
+    address = header[start + 2 * width : start + 3 * width]
+    return int.from_bytes(address, "little") if len(address) == width else None
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator["h5py.File"]:
-    """Opens a file to read; errors of its library become a `DataError`."""
+    """Opens a file for reading; errors of the library become a `DataError`."""
     h5py = require("h5py", "data", "Reading HDF5")
     try:
         with h5py.File(path) as file:
@@ -68,16 +67,16 @@ def open_hdf5(path: Path) -> Iterator["h5py.File"]:
 
 
 def check_hdf5(path: Path) -> None:
-    """Refuses a file of another length than it states, that leads to other files, or is too large.
+    """Raises a `DataError` for files of the wrong length, with external links, or too large.
 
-    The library minds bytes that are missing at the end, and none that came in between, which move
-    all numbers behind them.
+    The library detects missing bytes at the end, but not inserted ones, which shift all values
+    behind them.
     """
     header, size = _header(path), path.stat().st_size
     expected = None if header is None else _stated_size(header)
     if expected is not None and size > expected:
-        problem = f"has {size} bytes, its header says {expected}. It is damaged, or still written:"
-        advice = f"fetch it again. If what follows means nothing: truncate -s {expected} FILE."
+        problem = f"has {size} bytes, its header says {expected}. It is damaged or incomplete:"
+        advice = f"download it again. To drop the extra bytes: truncate -s {expected} FILE."
         raise DataError(path, "file", f"{problem} {advice}")
     try:
         with open_hdf5(path) as file:
@@ -90,58 +89,58 @@ def check_hdf5(path: Path) -> None:
 
 
 def _check_content(path: Path, file: "h5py.File") -> int:
-    """Refuses links and data sets that lead outside, and heaps without an end.
+    """Validates links, data sets and heaps; returns the bytes of all data sets.
 
-    Returns the bytes of all data sets. No attribute is read, since those may lie in a heap.
+    Attributes are not read, since they may be stored in a heap.
     """
     import h5py
 
     kinds: Any = require("h5py.h5l", "data", "Reading HDF5")
-    inside = (kinds.TYPE_HARD, kinds.TYPE_SOFT)
-    outside = file.id.links.visit(
-        lambda name, link: None if link.type in inside else name, info=True
+    internal = (kinds.TYPE_HARD, kinds.TYPE_SOFT)
+    external = file.id.links.visit(
+        lambda name, link: None if link.type in internal else name, info=True
     )
-    if outside is not None:
-        problem = "is a link to another file. Copy what it leads to into this one."
-        raise DataError(path, outside.decode(errors="replace"), problem)
+    if external is not None:
+        problem = "is a link to another file. Copy its target into this file."
+        raise DataError(path, external.decode(errors="replace"), problem)
     sizes: list[int] = []
     stored: list[tuple[int, int]] = []
 
-    def look(name: str, item: object) -> None:
+    def check(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
             sizes.append(_check_dataset(path, name, item))
-            stored.extend(_places(item))
+            stored.extend(_value_ranges(item))
 
-    file.visititems(look)
+    file.visititems(check)
     _, width = file.id.get_create_plist().get_sizes()
     check_heaps(path, stored, width)
     return sum(sizes)
 
 
-def _places(item: "h5py.Dataset") -> list[tuple[int, int]]:
-    """Returns first byte and number of bytes of all parts in which values are stored."""
-    found: list[tuple[int, int]] = []
+def _value_ranges(item: "h5py.Dataset") -> list[tuple[int, int]]:
+    """Returns offset and size, in bytes, of all stored parts of the values."""
+    ranges: list[tuple[int, int]] = []
     if item.chunks is not None:
-        item.id.chunk_iter(lambda part: found.append((part.byte_offset, part.size)))
+        item.id.chunk_iter(lambda part: ranges.append((part.byte_offset, part.size)))
     elif item.id.get_storage_size():
-        # Values in the header of the data set have no place of their own.
+        # Values stored in the header of the data set have no offset.
         start = item.id.get_offset()
-        found += [] if start is None else [(start, item.id.get_storage_size())]
-    return found
+        ranges += [] if start is None else [(start, item.id.get_storage_size())]
+    return ranges
 
 
 def _check_dataset(path: Path, name: str, item: "h5py.Dataset") -> int:
-    """Refuses a data set whose values lie in other files; returns the bytes of its values."""
+    """Returns the bytes of the values of a data set, which must be in the same file."""
     layout = item.id.get_create_plist()
     is_virtual = item.is_virtual and any(
         source.file_name != "." for source in item.virtual_sources()
     )
     if is_virtual or layout.get_external_count():
-        problem = "keeps its values in another file. Copy them into this one."
+        problem = "keeps its values in another file. Copy them into this file."
         raise DataError(path, name, problem)
     shape, itemsize = item.id.shape, item.id.get_type().get_size()
     if shape is None:
-        # It says that there is nothing, as MATLAB does of an empty array.
+        # A null data set, as MATLAB writes for an empty array.
         return 0
     if item.chunks is not None:
         check_chunks(path, name, shape, item.chunks, itemsize)
@@ -149,7 +148,7 @@ def _check_dataset(path: Path, name: str, item: "h5py.Dataset") -> int:
 
 
 def group(path: Path, parent: "h5py.Group", name: str) -> "h5py.Group":
-    """Returns a group; refuses where there is none of that name."""
+    """Returns a group; raises a `DataError` if it does not exist."""
     import h5py
 
     item = parent.get(name)
@@ -159,7 +158,7 @@ def group(path: Path, parent: "h5py.Group", name: str) -> "h5py.Group":
 
 
 def dataset(path: Path, parent: "h5py.Group", name: str) -> "h5py.Dataset":
-    """Returns a data set of a group; refuses where there is none of that name."""
+    """Returns a data set; raises a `DataError` if it does not exist."""
     import h5py
 
     item = parent.get(name)
@@ -170,8 +169,14 @@ def dataset(path: Path, parent: "h5py.Group", name: str) -> "h5py.Dataset":
 
 
 def array(path: Path, parent: "h5py.Group", name: str, key: Any = ()) -> np.ndarray:
-    """Returns the values of a data set, or the part of them that `key` selects."""
+    """Returns the values of a data set, or the part that `key` selects."""
     return np.asarray(dataset(path, parent, name)[key])
+
+
+def text_attribute(item: "h5py.HLObject", name: str) -> str:
+    """Returns an attribute as text; empty if it does not exist."""
+    parts = np.atleast_1d(np.asarray(item.attrs.get(name, "")))
+    return "".join(part.decode() if isinstance(part, bytes) else str(part) for part in parts)
 
 
 def _content(parent: "h5py.Group") -> str:

@@ -1,8 +1,8 @@
-"""MATLAB 5 files, looked through before `scipy` reads them.
+"""Validates MATLAB 5 files before `scipy` reads them.
 
-A damaged file can make `scipy.io.loadmat` crash the interpreter, which no reader could turn
-into a message. So every element is checked first: that it lies within the file, that its
-checksum holds where it is compressed, and that it has as many bytes as its shape says.
+A damaged file can make `scipy.io.loadmat` crash the interpreter. Each element is therefore checked
+first: that it lies within the file, that its checksum is correct if it is compressed, and that its
+size matches its shape.
 """
 
 import math
@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.limits import check_load
+from gpo.data.readers.size_checks import check_load
 
 HEADER_SIZE = 128
 MATRIX, COMPRESSED = 14, 15
 ITEM_SIZES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}
-"""Bytes of a number by its type in the file."""
+"""Bytes of a value by its type code."""
 NUMERIC_CLASSES = range(6, 16)
 COMPLEX = 0x0800
 
 
 def load_matlab_5(path: Path) -> dict[str, np.ndarray]:
-    """Returns all numeric arrays of a file by name; text, cells and structures are left out."""
+    """Returns all numeric arrays of a file by name, without text, cells and structures."""
     names = list(matlab_5_shapes(path))
     if not names:
         return {}
@@ -33,14 +33,14 @@ def load_matlab_5(path: Path) -> dict[str, np.ndarray]:
 
     content = loadmat(path, variable_names=names)
     for name in names:
-        # What scipy cannot read it replaces by a string that says why.
+        # scipy replaces an unreadable variable by an error text.
         if not isinstance(content.get(name), np.ndarray):
             raise DataError(path, name, f"cannot be read: {content.get(name)}")
     return {name: content[name] for name in names}
 
 
 def matlab_5_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of all numeric arrays by name; refuses a file that is not whole."""
+    """Returns the shapes of all numeric arrays by name; raises a `DataError` for damaged files."""
     check_load(path, "file", path.stat().st_size, path.stat().st_size)
     content = path.read_bytes()
     order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(content[124:HEADER_SIZE])
@@ -49,12 +49,12 @@ def matlab_5_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise DataError(path, "file", problem)
     try:
         check_load(path, "file", sum(_unpacked_sizes(content, order)), len(content))
-        found = [_matrix(body, order) for body in _matrices(content, order)]
+        matrices = [_matrix(body, order) for body in _matrices(content, order)]
     except DataError:
         raise
     except (struct.error, zlib.error, ValueError) as error:
         raise DataError(path, "file", f"is damaged or cut short: {error}.") from error
-    return {name: shape for name, shape, is_numeric in found if is_numeric}
+    return {name: shape for name, shape, is_numeric in matrices if is_numeric}
 
 
 def _matrices(content: bytes, order: str) -> Iterator[bytes]:
@@ -64,17 +64,17 @@ def _matrices(content: bytes, order: str) -> Iterator[bytes]:
         kind, size = struct.unpack_from(order + "II", content, position)
         body = content[position + 8 : position + 8 + size]
         if len(body) < size:
-            raise ValueError(f"{size} bytes were announced, {len(body)} are there")
+            raise ValueError(f"an element of {size} bytes has only {len(body)}")
         position += 8 + size
         if kind == COMPRESSED:
             kind, size = _packed_tag(body, order)
             unpacker = zlib.decompressobj()
-            # No more than the array says, and padding.
+            # Unpack at most the stated size and padding.
             body = unpacker.decompress(body, 8 + size + 8)
             if not unpacker.eof:
-                raise ValueError("a compressed array ends early, or is longer than it says")
+                raise ValueError("a compressed array ends early, or is longer than stated")
             if len(body) < 8 + size:
-                raise ValueError("a compressed array is shorter than it says")
+                raise ValueError("a compressed array is shorter than stated")
             body = body[8 : 8 + size]
         if kind != MATRIX:
             raise ValueError(f"an element of unknown kind {kind}")
@@ -82,7 +82,7 @@ def _matrices(content: bytes, order: str) -> Iterator[bytes]:
 
 
 def _unpacked_sizes(content: bytes, order: str) -> Iterator[int]:
-    """Yields how many bytes every element says it has, unpacked."""
+    """Yields the stated unpacked size of each element."""
     position = HEADER_SIZE
     while position < len(content):
         kind, size = struct.unpack_from(order + "II", content, position)
@@ -98,7 +98,7 @@ def _packed_tag(body: bytes | memoryview, order: str) -> tuple[int, int]:
 
 
 def _matrix(body: bytes, order: str) -> tuple[str, tuple[int, ...], bool]:
-    """Returns name, shape, and whether a matrix is one of numbers, all of them there."""
+    """Returns name, shape, and whether a matrix is numeric; checks the size of its values."""
     parts = _parts(body, order)
     try:
         (_, flags), (_, dims), (_, name) = next(parts), next(parts), next(parts)
@@ -126,7 +126,7 @@ def _parts(body: bytes, order: str) -> Iterator[tuple[int, bytes]]:
     while position < len(body):
         (word,) = struct.unpack_from(order + "I", body, position)
         if word >> 16:
-            # Up to four bytes fit beside their tag.
+            # Up to four bytes are stored within the tag.
             kind, size, start = word & 0xFFFF, word >> 16, position + 4
             position += 8
             if size > 4:
@@ -136,5 +136,5 @@ def _parts(body: bytes, order: str) -> Iterator[tuple[int, bytes]]:
             start = position + 8
             position = start + -(-size // 8) * 8
         if start + size > len(body):
-            raise ValueError("an element reaches beyond its matrix")
+            raise ValueError("an element extends beyond its matrix")
         yield kind, body[start : start + size]

@@ -1,10 +1,10 @@
-"""Time series on meshes as HDF5, after MeshGraphNets: one group per trajectory, or the root.
+"""Time series on meshes as HDF5, after MeshGraphNets: one group per trajectory, or the root group.
 
-A group holds `mesh_pos` or `pos` (points, dim), `cells` (cells, 3 or 4) and fields such as
-`density` (T, points, 1) or `velocity` (T, points, 2). Positions and cells may carry a leading
-time axis along which they do not change; the first, middle and last frame are compared.
-`time` (T,) is optional, `node_type` is not a field, single numbers are parameters. Groups and
-fields come in the order of their names, numbers in them by value.
+A group contains `mesh_pos` or `pos` (points, dim), `cells` (cells, 3 or 4) and fields such as
+`density` (T, points, 1) or `velocity` (T, points, 2). Positions and cells may have a leading time
+axis along which they are constant; the first, middle and last frame are compared. `time` (T,) is
+optional, `node_type` is ignored, and scalars are parameters. Groups and fields are sorted by name in
+natural order.
 """
 
 import re
@@ -17,7 +17,7 @@ import numpy as np
 from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
-from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, text_attribute
 from gpo.data.readers.sites import (
     FRAMES_AT_ONCE,
     Column,
@@ -36,49 +36,51 @@ NO_FIELDS = (*POSITIONS, "cells", "node_type", "time")
 
 
 class MeshSeriesReader(AbstractReader):
-    """Trajectories on meshes, each on its own or all on one; all share one domain."""
+    """Trajectories on one common mesh or one mesh each, in one domain."""
 
     name = "mesh-series"
     layout = "HDF5 with mesh_pos or pos, cells and fields (T, points, components)"
 
     def recognises(self, path: Path) -> bool:
-        """Looks for positions and cells in the root or in its first group."""
+        """Returns whether the root or its first group has positions and cells."""
         if not is_hdf5(path):
             return False
         with h5py.File(path) as file:
             return any("cells" in group for group in _groups(file)[:1])
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories:
-        """Returns the fields; a vector becomes variables such as velocity_x and velocity_y."""
+        """Returns the fields; vectors are split into components such as velocity_x and velocity_y."""
         with open_hdf5(path) as file:
             groups = _groups(file)
             if not groups:
-                there = ", ".join(file) or "nothing"
-                raise DataError(path, "mesh_pos", f"is missing, and `pos` too; / has {there}.")
+                content = ", ".join(file) or "nothing"
+                raise DataError(path, "mesh_pos", f"is missing, and `pos` too; / has {content}.")
             series = [_series(path, group) for group in groups]
         first = series[0]
         for other in series[1:]:
-            _check_alike(path, first, other)
+            _check_compatible(path, first, other)
         columns = choose_columns(path, options.variables, first.components)
-        fetch = RowReader(_Read(path, tuple(one.group for one in series), tuple(columns)))
+        groups = tuple(part.group for part in series)
+        fetch = RowReader(_FrameReader(path, groups, tuple(columns)))
         return Trajectories(
             layout=self.name,
             source=path,
-            variables=tuple(Variable(one.variable, first.units[one.array]) for one in columns),
+            variables=tuple(Variable(part.variable, first.units[part.array]) for part in columns),
             geometries=_geometries(path, series, columns, fetch),
             time=first.time,
             time_units=first.units["time"],
             num_trajectories=len(series),
             fetch=fetch,
             parameters={
-                name: np.array([one.constants[name] for one in series]) for name in first.constants
+                name: np.array([part.constants[name] for part in series])
+                for name in first.constants
             },
         )
 
 
 @dataclass(frozen=True)
 class _Series:
-    """All of one group but the values of its fields."""
+    """A group without the values of its fields."""
 
     group: str
     coords: np.ndarray
@@ -90,8 +92,8 @@ class _Series:
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Reads frames at some sites; the file is open only meanwhile."""
+class _FrameReader:
+    """Reads frames at a range of sites; the file is opened for each call."""
 
     path: Path
     groups: tuple[str, ...]
@@ -104,15 +106,15 @@ class _Read:
             names = dict.fromkeys(column.array for column in self.columns)
             parts = {name: array(self.path, file, f"{prefix}/{name}", key) for name in names}
         parts = {name: part if part.ndim == 3 else part[..., None] for name, part in parts.items()}
-        return np.stack([parts[one.array][..., one.component] for one in self.columns], -1)
+        return np.stack([parts[col.array][..., col.component] for col in self.columns], -1)
 
 
 def write_mesh_series(path: Path, trajectories: Trajectories) -> None:
-    """Writes one group per trajectory; variables such as velocity_x and velocity_y as one field.
+    """Writes one group per trajectory; components such as velocity_x and velocity_y as one field.
 
     Args:
         path: The file.
-        trajectories: Time series on meshes; every geometry needs triangles.
+        trajectories: Time series on meshes; each geometry must have triangles.
     """
     names = [variable.name for variable in trajectories.variables]
     with h5py.File(path, "w") as file:
@@ -130,16 +132,16 @@ def write_mesh_series(path: Path, trajectories: Trajectories) -> None:
             for start in range(0, len(trajectories.time), FRAMES_AT_ONCE):
                 times = slice(start, start + FRAMES_AT_ONCE)
                 frames = trajectories.frames(trajectory, times)
-                for name, members in fields.items():
+                for name, channels in fields.items():
                     if start == 0:
-                        shape = (len(trajectories.time), len(geometry.coords), len(members))
-                        written = group.create_dataset(name, shape, frames.dtype)
-                        written.attrs["units"] = trajectories.variables[members[0]].units
-                    dataset(path, group, name)[times] = frames[..., members]
+                        shape = (len(trajectories.time), len(geometry.coords), len(channels))
+                        field = group.create_dataset(name, shape, frames.dtype)
+                        field.attrs["units"] = trajectories.variables[channels[0]].units
+                    dataset(path, group, name)[times] = frames[..., channels]
 
 
 def _vectors(names: list[str], dim: int) -> dict[str, list[int]]:
-    """Returns which variables make up each field: name_x, name_y (, name_z), or one alone."""
+    """Returns the channels of each field: name_x, name_y (, name_z), or a single variable."""
     fields: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         stem = name.removesuffix("_x").removesuffix("_y").removesuffix("_z")
@@ -152,16 +154,16 @@ def _vectors(names: list[str], dim: int) -> dict[str, list[int]]:
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:
-    """Returns the root, or the groups in it, where positions are."""
+    """Returns the groups with positions: the root, or groups in it."""
     if any(name in file for name in POSITIONS):
         return [file]
     items = [item for item in file.values() if isinstance(item, h5py.Group)]
-    found = [group for group in items if any(name in group for name in POSITIONS)]
-    return sorted(found, key=lambda group: _natural(str(group.name)))
+    groups = [group for group in items if any(name in group for name in POSITIONS)]
+    return sorted(groups, key=lambda group: _natural(str(group.name)))
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Orders 10 after 9: digits count by value."""
+    """Returns the key of natural order, in which 10 follows 9."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
@@ -173,7 +175,7 @@ def _series(path: Path, group: h5py.Group) -> _Series:
     cells = check_cells(path, f"{label}/cells", _constant(path, group, "cells"), coords)
     components: dict[str, list[str]] = {}
     constants: dict[str, float] = {}
-    units = {"time": _units(group.get("time"))}
+    units = {"time": text_attribute(group["time"], "units") if "time" in group else ""}
     num_times = None
     for name, item in group.items():
         if name in NO_FIELDS or not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiub":
@@ -188,15 +190,15 @@ def _series(path: Path, group: h5py.Group) -> _Series:
             raise DataError(path, f"{label}/{name}", problem)
         count = item.shape[2] if item.ndim == 3 else 1
         components[name] = component_names(name, count, coords.shape[1])
-        units[name] = _units(item)
+        units[name] = text_attribute(item, "units")
     if num_times is None:
-        raise DataError(path, f"{label}/", f"holds no field; there are {', '.join(group)}.")
+        raise DataError(path, f"{label}/", f"holds no field; it has {', '.join(group)}.")
     time = _time(path, group, num_times)
     return _Series(label, coords, cells, time, components, constants, units)
 
 
 def _constant(path: Path, group: h5py.Group, name: str) -> np.ndarray:
-    """Returns positions or cells; where they have a time axis, they must not change along it."""
+    """Returns positions or cells, which must not change along a time axis."""
     item = dataset(path, group, name)
     if item.ndim != 3:
         return array(path, group, name)
@@ -211,7 +213,7 @@ def _constant(path: Path, group: h5py.Group, name: str) -> np.ndarray:
 
 
 def _time(path: Path, group: h5py.Group, num_times: int) -> np.ndarray:
-    """Returns the times of the frames, or their numbers where the file has no times."""
+    """Returns the times of the frames, or their indices if the file has no times."""
     if "time" not in group:
         return np.arange(num_times, dtype=np.float64)
     time = np.ravel(array(path, group, "time"))
@@ -221,13 +223,8 @@ def _time(path: Path, group: h5py.Group, num_times: int) -> np.ndarray:
     return check_axis(path, "time", time)
 
 
-def _units(item: object) -> str:
-    units = item.attrs.get("units", "") if isinstance(item, h5py.Dataset) else ""
-    return units.decode() if isinstance(units, bytes) else str(units)
-
-
-def _check_alike(path: Path, first: _Series, other: _Series) -> None:
-    """Refuses trajectories that differ in more than their mesh."""
+def _check_compatible(path: Path, first: _Series, other: _Series) -> None:
+    """Raises a `DataError` if trajectories differ in more than their mesh."""
     if other.components != first.components or other.constants.keys() != first.constants.keys():
         fields = ", ".join([*first.components, *first.constants])
         problem = f"must have the fields of {first.group}, which are {fields}."
@@ -240,20 +237,20 @@ def _check_alike(path: Path, first: _Series, other: _Series) -> None:
 def _geometries(
     path: Path, series: list[_Series], columns: list[Column], fetch: RowReader
 ) -> tuple[Geometry, ...]:
-    """Returns one geometry where all trajectories have the same, else one each."""
-    corners = [corner for one in series for corner in (one.coords.min(0), one.coords.max(0))]
+    """Returns one geometry if all trajectories share it, otherwise one per trajectory."""
+    corners = [corner for part in series for corner in (part.coords.min(0), part.coords.max(0))]
     if len({len(corner) for corner in corners}) > 1:
         raise DataError(path, "mesh_pos", "must have the same dim in all trajectories.")
     lower, upper = np.min(corners, 0), np.max(corners, 0)
     domain = Domain.box(lower.tolist(), np.where(upper > lower, upper, lower + 1).tolist())
-    found: list[Geometry] = []
-    for trajectory, one in enumerate(series):
-        names = [f"{one.group}/{column.variable}" for column in columns]
-        geometry = scattered(path, one.coords, one.cells, domain)
-        frames = portions(fetch, [trajectory], len(one.time))
-        geometry = mask_missing(path, names, geometry, frames)
-        found.append(found[0] if found and _is_same(found[0], geometry) else geometry)
-    return (found[0],) if all(geometry is found[0] for geometry in found) else tuple(found)
+    geometries: list[Geometry] = []
+    for trajectory, part in enumerate(series):
+        names = [f"{part.group}/{column.variable}" for column in columns]
+        geometry = scattered(path, part.coords, part.cells, domain)
+        frames = portions(fetch, [trajectory], len(part.time))
+        geometries.append(mask_missing(path, names, geometry, frames))
+    is_shared = all(_is_same(geometries[0], geometry) for geometry in geometries[1:])
+    return tuple(geometries[:1] if is_shared else geometries)
 
 
 def _is_same(first: Geometry, second: Geometry) -> bool:

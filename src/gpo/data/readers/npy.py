@@ -1,4 +1,4 @@
-"""Arrays of `.npy` files, which stay on disk."""
+"""Memory-mapped arrays of `.npy` files."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 
 def map_npy(path: Path) -> Any:
-    """Returns the array of a file; raises a `ValueError` where the file does not end with it.
+    """Returns the memory-mapped array of a file; raises a `ValueError` if its length is wrong.
 
-    The format has no checksum: bytes that came in between move all numbers behind them, and only the
-    length tells. What is no single array is returned as NumPy opens it.
+    The format has no checksum: inserted bytes would shift all values behind them, which only the
+    length reveals. Files that are not a single array are returned as NumPy opens them.
     """
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     if isinstance(values, np.memmap):

@@ -1,4 +1,4 @@
-"""Files that hold numbers of samples alone: what a map from parameters to a field is asked for."""
+"""Files of sample parameters only: inputs for trained maps from parameters to fields."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,22 +8,22 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError, StaticMaps
-from gpo.data.readers.doors import check_data_file
-from gpo.data.readers.stores import SUFFIXES, open_arrays
+from gpo.data.readers.array_files import SUFFIXES, open_arrays
+from gpo.data.readers.validation import check_data_file
 from gpo.optional import require
 
 
-def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
-    """Returns samples by columns of some arrays; None where one is missing or no number per sample.
+def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
+    """Returns parameters of shape (samples, columns); None if an array is missing or not 1D or 2D.
 
     Args:
-        path: Named arrays, or NetCDF.
-        names: Vectors with one entry per sample, or tables with one row.
+        path: A file of named arrays, or NetCDF.
+        names: Arrays with one entry, or one row, per sample.
     """
     check_data_file(path)
     if path.suffix in SUFFIXES or path.is_dir():
         stored = open_arrays(path)
-        arrays = {name: one.values() for name, one in stored.items() if name in names}
+        arrays = {name: array.values() for name, array in stored.items() if name in names}
     else:
         files = require("gpo.data.readers.gridded_files", "data", "Reading NetCDF")
         with files.open_dataset(path, names) as dataset:
@@ -37,14 +37,14 @@ def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
 
 
 def maps_of_numbers(path: Path, names: Sequence[str], like: StaticMaps) -> StaticMaps | None:
-    """Returns maps from the numbers of a file at the sites of others; their outputs are unknown.
+    """Returns static maps with parameters from a file and unknown outputs (NaN).
 
     Args:
-        path: The file.
-        names: The inputs, as they are named.
-        like: Maps with these inputs.
+        path: The file of parameters.
+        names: Names of the inputs.
+        like: Maps with these inputs, which define sites and outputs.
     """
-    values = read_numbers(path, names)
+    values = read_parameters(path, names)
     if values is None or values.shape[1] != len(like.inputs) or len(like.geometries) > 1:
         return None
     if not np.isfinite(values).all():
@@ -55,7 +55,7 @@ def maps_of_numbers(path: Path, names: Sequence[str], like: StaticMaps) -> Stati
 
 
 def _fetch(
-    values: np.ndarray, shape: tuple[int, int], number: int
+    values: np.ndarray, shape: tuple[int, int], sample: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    given = np.broadcast_to(values[number], (shape[0], values.shape[1]))
-    return given, np.full(shape, np.nan)
+    inputs = np.broadcast_to(values[sample], (shape[0], values.shape[1]))
+    return inputs, np.full(shape, np.nan)

@@ -1,8 +1,8 @@
 """PDEBench's HDF5 files, in both published layouts.
 
-Flow files hold `density`, `pressure`, `Vx`, `Vy`, `Vz`, or one `tensor`, each samples by times
-by grid, beside `x-coordinate` and so on. Other files hold one group per sample, with `data`
-(times by grid by channels) and the coordinates in `grid`.
+Flow files contain `density`, `pressure`, `Vx`, `Vy`, `Vz`, or one `tensor`, each of shape (samples,
+times, grid), and `x-coordinate` and so on. Other files contain one group per sample, with `data`
+(times, grid, channels) and the coordinates in `grid`.
 """
 
 import itertools
@@ -32,20 +32,20 @@ AXES = ("x", "y", "z")
 
 
 class PdebenchReader(AbstractReader):
-    """Flows and other equations in a box, which is periodic where PDEBench's solvers are."""
+    """Flows and other equations in a box, with the boundary conditions of PDEBench's solvers."""
 
     name = "pdebench"
     layout = "PDEBench's HDF5 file with density, Vx (N, T, x, y, z) or groups of data and grid"
 
     def recognises(self, path: Path) -> bool:
-        """Looks for a `t-coordinate`, or a sample's `data` and `grid`."""
+        """Returns whether there is a `t-coordinate`, or a group with `data` and `grid`."""
         if not is_hdf5(path):
             return False
         with h5py.File(path) as file:
             return "t-coordinate" in file or bool(_samples(file))
 
     def read(self, path: Path, options: ReadOptions) -> Trajectories:
-        """Returns all samples; times are those of frames, where the file lists one more."""
+        """Returns all samples; a last time without a frame is dropped."""
         with open_hdf5(path) as file:
             samples = _samples(file)
             content = _open_groups(path, file, samples) if samples else _open_flow(path, file)
@@ -75,24 +75,24 @@ class PdebenchReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Content:
-    """The content of a file of either layout without its values."""
+    """The content of a file of either layout, without values."""
 
     names: Sequence[str]
     axes: dict[str, np.ndarray]
-    """Coordinates by their name in the file."""
+    """Coordinates by name in the file."""
     time: np.ndarray
     num_samples: int
-    may_wrap: bool
+    may_be_periodic: bool
     fetch: Callable[[Sequence[str], int, slice, slice], np.ndarray]
-    """Reads frames of named variables at some rows: times by grid by variables."""
+    """Reads frames of named variables at a slice of rows as (times, grid, variables)."""
 
     def points(self, names: Sequence[str], sample: int, times: slice, rows: slice) -> np.ndarray:
-        """Reads frames with their grid flattened: times by points by variables."""
+        """Reads frames with a flattened grid as (times, points, variables)."""
         frames = self.fetch(names, sample, times, rows)
         return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(names))
 
     def frames(self, name: str) -> Iterator[np.ndarray]:
-        """Yields the frames of one variable, one by one."""
+        """Yields single frames of a variable."""
         for sample, time in itertools.product(range(self.num_samples), range(len(self.time))):
             yield self.fetch([name], sample, slice(time, time + 1), slice(None))
 
@@ -101,7 +101,7 @@ def _open_flow(path: Path, file: h5py.File) -> _Content:
     first = next((name for name in ("tensor", *FLOW) if name in file), FLOW[0])
     shape = dataset(path, file, first).shape
     if not 3 <= len(shape) <= 5:
-        problem = f"must be samples by times by 1, 2 or 3 axes, got shape {shape}."
+        problem = f"must have shape (samples, times, 1 to 3 axes), got {shape}."
         raise DataError(path, first, problem)
     dim = len(shape) - 2
     names = [first] if first == "tensor" else list(FLOW[: 2 + dim])
@@ -125,7 +125,7 @@ def _read_flow(
 def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Content:
     shape = dataset(path, file, f"{samples[0]}/data").shape
     if not 3 <= len(shape) <= 5:
-        problem = f"must be times by 1, 2 or 3 axes by channels, got shape {shape}."
+        problem = f"must have shape (times, 1 to 3 axes, channels), got {shape}."
         raise DataError(path, f"{samples[0]}/data", problem)
     keys = [*AXES[: len(shape) - 2], "t"]
     grid = {key: array(path, file, f"{samples[0]}/grid/{key}") for key in keys}
@@ -133,7 +133,7 @@ def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Conten
         _check_shape(path, f"{sample}/data", dataset(path, file, f"{sample}/data"), shape)
         for key in keys:
             if not np.array_equal(grid[key], array(path, file, f"{sample}/grid/{key}")):
-                problem = f"must be as in {samples[0]}: all samples share one grid."
+                problem = f"must be as in {samples[0]}: all samples must have the same grid."
                 raise DataError(path, f"{sample}/grid/{key}", problem)
     time = _frame_times(path, "t", grid.pop("t"), shape[0])
     _check_lengths(path, grid, shape[1:-1])
@@ -157,14 +157,14 @@ def _read_groups(
 
 
 def _samples(file: h5py.File) -> list[str]:
-    """Returns the sorted names of all groups, if any of them has `data` and `grid`."""
+    """Returns the sorted names of all groups if one of them has `data` and `grid`."""
     groups = {str(name): item for name, item in file.items() if isinstance(item, h5py.Group)}
     is_layout = any("data" in group and "grid" in group for group in groups.values())
     return sorted(groups) if is_layout else []
 
 
 def _constants(file: h5py.File) -> dict[str, float]:
-    """Returns the attributes that are numbers, such as eta, zeta, M, beta, Nu and rho."""
+    """Returns the numeric attributes, such as eta, zeta, M, beta, Nu and rho."""
     values = {str(name): np.asarray(value) for name, value in file.attrs.items()}
     is_number = {
         name: value.size == 1 and value.dtype.kind in "fiu" for name, value in values.items()
@@ -189,7 +189,7 @@ def _check_lengths(path: Path, axes: Mapping[str, np.ndarray], grid: tuple[int, 
 
 
 def _frame_times(path: Path, name: str, times: np.ndarray, num_frames: int) -> np.ndarray:
-    """Returns the times of frames: PDEBench lists the end of the last step as well."""
+    """Returns the times of frames; PDEBench also stores the end of the last step."""
     if num_frames == 0:
         raise DataError(path, name, "has length zero: there are no frames.")
     if times.shape not in ((num_frames,), (num_frames + 1,)):
@@ -199,11 +199,11 @@ def _frame_times(path: Path, name: str, times: np.ndarray, num_frames: int) -> n
 
 
 def _periodic(path: Path, content: _Content, axes: Sequence[np.ndarray]) -> list[bool]:
-    # PDEBench writes the boundary into the name of a flow file only: periodic or trans(missive).
-    may_wrap = content.may_wrap and "_trans_" not in path.name
+    # The name of a flow file states the boundary conditions: periodic or trans(missive).
+    may_be_periodic = content.may_be_periodic and "_trans_" not in path.name
     steps = [np.diff(axis) for axis in axes]
     is_even = [len(step) == 0 or bool(np.ptp(step) < 0.01 * step.mean()) for step in steps]
-    return [may_wrap and even for even in is_even]
+    return [may_be_periodic and even for even in is_even]
 
 
 def write_pdebench(
@@ -218,10 +218,10 @@ def write_pdebench(
 
     Args:
         path: The file.
-        axes: Centres of the cells along x, y and z, as many as there are.
-        time: Times of the frames; the end of one more step is written after them.
-        fields: density, pressure, Vx and so on, samples by times by grid.
-        parameters: Constants of the flow, such as the viscosities eta and zeta.
+        axes: Centres of the cells along x, y and z, one to three axes.
+        time: Times of the frames; the end of the last step is appended.
+        fields: density, pressure, Vx and so on, of shape (samples, times, grid).
+        parameters: Parameters of the flow, such as the viscosities eta and zeta.
     """
     expected = FLOW[: 2 + len(axes)]
     if set(fields) != set(expected):

@@ -1,8 +1,10 @@
-"""The table of readers, and `open_data`, which reads a file in any layout of the table.
+"""The registry of readers, and `open_data`, which opens a file of any registered layout.
 
-A new layout is one new file with a subclass of `AbstractReader`, and one line in `READERS`; the
-contract tests cover it as soon as `tests/contracts/samples.py` lists a file of it. Modules are
-imported when a reader is first tried, so a package is needed only for the layouts that use it.
+To add a layout, write a subclass of `AbstractReader` and register it by name:
+`READERS.register("name", "package.module:Reader")`. Other packages do so from a module that their
+entry point in the group `gpo.plugins` names. Readers are imported when they are first tried, so a
+package is needed only for the layouts that use it. The contract tests cover a built-in reader as
+soon as `tests/contracts/samples.py` has a file of its layout.
 """
 
 from collections.abc import Sequence
@@ -15,25 +17,28 @@ import numpy as np
 from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join, join_maps
-from gpo.data.periodic import close_named_axes
+from gpo.data.periodic import make_axes_periodic
 from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.doors import check_data_file
-from gpo.optional import MissingPackageError, require
+from gpo.data.readers.validation import check_data_file
+from gpo.optional import MissingPackageError, raise_missing_package
+from gpo.registry import Registry
 
-READERS: dict[str, str] = {
-    "ns2d": "fno.FnoReader",
-    "well": "well.WellReader",
-    "pdebench": "pdebench.PdebenchReader",
-    "airfoil": "airfoil.AirfoilReader",
-    "mesh-series": "mesh_series.MeshSeriesReader",
-    "gridded": "gridded.GriddedReader",
-    "arrays": "arrays.ArraysReader",
-    "table": "table.TableReader",
+BUILT_IN = {
+    "ns2d": "gpo.data.readers.fno:FnoReader",
+    "well": "gpo.data.readers.well:WellReader",
+    "pdebench": "gpo.data.readers.pdebench:PdebenchReader",
+    "airfoil": "gpo.data.readers.airfoil:AirfoilReader",
+    "mesh-series": "gpo.data.readers.mesh_series:MeshSeriesReader",
+    "gridded": "gpo.data.readers.gridded:GriddedReader",
+    "arrays": "gpo.data.readers.arrays:ArraysReader",
+    "table": "gpo.data.readers.table:TableReader",
 }
-"""Module and class of every reader by its name, the most specific layout first."""
+"""Readers of this package, from the most specific layout to the most general."""
+READERS: Registry[type[AbstractReader]] = Registry("reader", BUILT_IN)
+"""All readers by name. Those of other packages are tried before the built-in ones."""
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",
                    ".npz", ".mat", ".zarr")  # fmt: skip
-"""Files of a folder that are read as one."""
+"""Suffixes of the files of a folder that are joined."""
 
 
 def open_data(
@@ -41,65 +46,69 @@ def open_data(
     options: ReadOptions = ReadOptions(),
     reader: str | None = None,
 ) -> Trajectories | StaticMaps:
-    """Returns the data of a file, of a folder, or of several files as one.
+    """Returns the data of a file, of a folder, or of several joined files.
 
     Args:
-        path: The file; the folder where a layout is several files, or which holds files to join;
-            a pattern such as runs/*.nc; or a list of files.
-        options: Which variables and levels to take where there are several.
-        reader: Name of the layout; recognised from the content when not given.
+        path: A file; a folder that is one layout or contains files to join; a pattern such as
+            runs/*.nc; or a list of files.
+        options: Which variables and levels to read.
+        reader: Name of the layout; recognised from the content by default.
     """
     if reader is not None and reader not in READERS:
         source = Path(path if isinstance(path, str | Path) else str(next(iter(path), "")))
         raise DataError(source, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
     source, files = find_files(path)
     if len(files) == 1:
-        data = _open_one(files[0], options, reader)
+        data = _open_file(files[0], options, reader)
     else:
-        one = replace(options, periodic=(), num_files=len(files))
-        parts = [_open_part(file, one, reader) for file in files]
+        part_options = replace(options, periodic=(), num_files=len(files))
+        parts = [_open_part(file, part_options, reader) for file in files]
         series = [part for part in parts if isinstance(part, Trajectories)]
         maps = [part for part in parts if isinstance(part, StaticMaps)]
         if series and maps:
             problem = (
-                f"holds static maps, but {series[0].source.name} a time series: give one kind."
+                f"holds static maps, but {series[0].source.name} a time series: open one kind only."
             )
             raise DataError(maps[0].source, "file", problem)
-        named = _named_in(series, options.variables)
-        data = join(series, source, named) if series else join_maps(maps, source)
-    return close_named_axes(data, options.periodic)
+        if series:
+            data = join(series, source, _variable_order(series, options.variables))
+        else:
+            data = join_maps(maps, source)
+    return make_axes_periodic(data, options.periodic)
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path]]:
-    """Returns what the data are called in messages, and the files that hold them, by name."""
+    """Returns the name of the data in error messages, and their files, sorted by name."""
     if not isinstance(path, str | Path):
         if not path:
             raise DataError("", "data", "must name a file.")
         if len(path) == 1:
             return find_files(path[0])
-        found = [file for one in path for file in find_files(one)[1]]
-        return Path(f"{found[0]} and {len(found) - 1} more"), _distinct(found)
+        files = [file for part in path for file in find_files(part)[1]]
+        return Path(f"{files[0]} and {len(files) - 1} more"), _check_distinct(files)
     source = Path(path)
     if source.exists():
         if not source.is_dir() or _is_one_layout(source):
             return source, [source]
-        found = sorted(file for file in source.iterdir() if _is_data_file(file))
-        if not found:
-            problem = f"is a folder without files to join ({', '.join(JOINED_SUFFIXES)})"
-            raise DataError(source, "file", f"{problem}, and has no layout we know.")
-        return source, found
+        files = sorted(file for file in source.iterdir() if _is_data_file(file))
+        if not files:
+            problem = f"is a folder of unknown layout without files to join ({', '.join(JOINED_SUFFIXES)})."
+            raise DataError(
+                source, "file", f"{problem} Join other files by a pattern: '{source}/*'."
+            )
+        return source, files
     if any(letter in str(path) for letter in "*?["):
-        found = sorted(Path(file) for file in glob(str(source.expanduser()), recursive=True))
-        if not found:
-            raise DataError(source, "file", "fits no file: it is a pattern, such as runs/*.nc.")
-        return source, found
+        files = sorted(Path(file) for file in glob(str(source.expanduser()), recursive=True))
+        if not files:
+            raise DataError(source, "file", "is a pattern that matches no file.")
+        return source, files
     raise DataError(source, "file", "does not exist.")
 
 
-def _distinct(files: Sequence[Path]) -> list[Path]:
-    twice = [file for number, file in enumerate(files) if file in files[:number]]
-    if twice:
-        raise DataError(twice[0], "file", "is given twice.")
+def _check_distinct(files: Sequence[Path]) -> list[Path]:
+    repeated = [file for number, file in enumerate(files) if file in files[:number]]
+    if repeated:
+        raise DataError(repeated[0], "file", "must be named once, got it twice.")
     return list(files)
 
 
@@ -108,47 +117,49 @@ def _is_data_file(path: Path) -> bool:
 
 
 def _is_one_layout(folder: Path) -> bool:
-    """Returns whether a folder as a whole has a layout we know, such as Zarr."""
+    """Returns whether a folder as a whole has a known layout, such as Zarr."""
     try:
         return _recognise(folder) is not None
     except (DataError, MissingPackageError):
         return not any(_is_data_file(file) for file in folder.iterdir())
 
 
-def _named_in(parts: Sequence[Trajectories], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Returns the wanted variables, unless some stand for components."""
-    there = {one.name for part in parts for one in part.variables}
-    return tuple(wanted) if there == {*wanted} else ()
+def _variable_order(parts: Sequence[Trajectories], requested: Sequence[str]) -> tuple[str, ...]:
+    """Returns the requested variables; empty if some of them are arrays of components."""
+    names = {variable.name for part in parts for variable in part.variables}
+    return tuple(requested) if names == {*requested} else ()
 
 
 def _open_part(path: Path, options: ReadOptions, reader: str | None) -> Trajectories | StaticMaps:
-    """Opens one of several files, which may hold some of the wanted variables only."""
-    wanted, refusal = list(options.variables), None
+    """Opens one of several files, which may have only some of the requested variables."""
+    names, first_error = list(options.variables), None
     while True:
         try:
-            return _open_one(path, replace(options, variables=tuple(wanted)), reader)
+            return _open_file(path, replace(options, variables=tuple(names)), reader)
         except DataError as error:
-            if error.field not in wanted or "is not in the file" not in error.problem:
+            if error.field not in names or "is not in the file" not in error.problem:
                 raise
-            refusal = refusal or error
-            wanted.remove(error.field)
-            if not wanted:
-                raise refusal from error
+            first_error = first_error or error
+            names.remove(error.field)
+            if not names:
+                raise first_error from error
 
 
-def _open_one(path: Path, options: ReadOptions, reader: str | None) -> Trajectories | StaticMaps:
+def _open_file(path: Path, options: ReadOptions, name: str | None) -> Trajectories | StaticMaps:
     try:
-        if reader is not None:
+        if name is None:
+            reader = _recognise(path)
+        else:
             check_data_file(path)
-        found = load_reader(reader) if reader is not None else _recognise(path)
-        if options.inputs and not found.takes_inputs:
-            problem = f"has the layout {found.name}, whose inputs are fixed: leave out --inputs."
+            reader = load_reader(name)
+        if options.inputs and not reader.takes_inputs:
+            problem = f"has the layout {reader.name}, whose inputs are fixed: leave out --inputs."
             raise DataError(path, "file", problem)
-        return found.read(path, options)
+        return reader.read(path, options)
     except (DataError, MissingPackageError):
         raise
     except Exception as error:
-        # File libraries raise errors of many kinds for a broken file; users meet one kind.
+        # File libraries raise errors of many types for a damaged file.
         problem = f"cannot be read: {type(error).__name__}: {error}"
         raise DataError(path, "file", problem) from error
 
@@ -156,37 +167,40 @@ def _open_one(path: Path, options: ReadOptions, reader: str | None) -> Trajector
 def open_static(
     path: Path, name: str, options: ReadOptions
 ) -> tuple[Variable, np.ndarray, Geometry] | None:
-    """Returns a field that has no time axis, and its sites; None where a file has none.
+    """Returns a field without a time axis, and its sites; None if the file has no such field.
 
     Args:
         path: The file.
-        name: The variable.
-        options: How the file is read.
+        name: Name of the variable.
+        options: How to read the file.
     """
     try:
-        data = open_data(path, replace(options, beside=(name,)))
+        data = open_data(path, replace(options, extra_inputs=(name,)))
     except DataError:
-        # A file of static fields alone has no times.
+        # A file with static fields only has no times.
         return _recognise(path).read_static(path, name, options) if path.exists() else None
-    for one in data.candidates if isinstance(data, Trajectories) else ():
-        if one.variable.name == name and one.kind == "static":
-            return one.variable, one.read(), data.geometry()
+    for field in data.candidates if isinstance(data, Trajectories) else ():
+        if field.variable.name == name and field.kind == "static":
+            return field.variable, field.read(), data.geometry()
     return None
 
 
 def load_reader(name: str) -> AbstractReader:
-    """Imports and returns the reader of this name."""
-    module, kind = READERS[name].split(".")
-    return getattr(require(f"gpo.data.readers.{module}", "data", f"Reader {name}"), kind)()
+    """Imports and returns a reader; raises a `MissingPackageError` that says what to install."""
+    try:
+        return READERS[name]()
+    except ModuleNotFoundError as error:
+        raise_missing_package(error, "data" if name in BUILT_IN else None, f"Reader {name}")
 
 
 def _recognise(path: Path) -> AbstractReader:
     """Returns the first reader that recognises a file; readers that lack a package are skipped."""
     check_data_file(path)
     tried: list[AbstractReader] = []
-    complaints: list[str] = []
+    problems: list[str] = []
     missing: dict[str, str] = {}
-    for name in READERS:
+    # Built-in readers of general layouts would claim the files of readers of other packages.
+    for name in sorted(READERS, key=lambda name: name in BUILT_IN):
         try:
             reader = load_reader(name)
             tried.append(reader)
@@ -195,13 +209,14 @@ def _recognise(path: Path) -> AbstractReader:
         except MissingPackageError as error:
             missing[name] = str(error.name)
         except Exception as error:
-            complaints.append(f"{name}: {error}")
+            problems.append(f"{name}: {error}")
     if missing:
+        packages = ("'gpo[data]'" if name in BUILT_IN else missing[name] for name in missing)
         raise MissingPackageError(
             f"{path} may have a layout whose reader needs a package that is not installed: "
             f"{', '.join(f'{name} ({package})' for name, package in missing.items())}. "
-            "Install all of them: pip install 'gpo[data]'."
+            f"Install all of them: pip install {' '.join(dict.fromkeys(packages))}."
         )
-    known = "; ".join(f"{reader.name} ({reader.layout})" for reader in tried)
-    broken = f" It may be damaged: {complaints[0]}." if complaints else ""
-    raise DataError(path, "file", f"has no layout we know.{broken} Known layouts: {known}.")
+    layouts = "; ".join(f"{reader.name} ({reader.layout})" for reader in tried)
+    damage = f" It may be damaged: {problems[0]}." if problems else ""
+    raise DataError(path, "file", f"has an unknown layout.{damage} Known layouts: {layouts}.")

@@ -1,4 +1,4 @@
-"""Sites for all readers: points, cells, components, closed axes and masks of missing values."""
+"""Shared helpers of readers: points, cells, components, periodic axes and masks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ NUMBERS_AT_ONCE = 2**24
 
 @dataclass(frozen=True)
 class Column:
-    """One variable as a column of an array that may hold several components."""
+    """A variable as one component of an array."""
 
     variable: str
     array: str
@@ -25,7 +25,7 @@ class Column:
 
 
 def component_names(name: str, count: int, dim: int) -> list[str]:
-    """Names the components of an array: x, y, z where it is a vector in space, else numbers."""
+    """Returns names of components: suffixes x, y, z for vectors in space, else numbers."""
     if count == 1:
         return [name]
     letters = "xyz" if count == dim else range(count)
@@ -33,28 +33,28 @@ def component_names(name: str, count: int, dim: int) -> list[str]:
 
 
 def choose_columns(
-    path: Path, wanted: Sequence[str], components: Mapping[str, Sequence[str]]
+    path: Path, requested: Sequence[str], components: Mapping[str, Sequence[str]]
 ) -> list[Column]:
-    """Returns the wanted variables, all when none is named.
+    """Returns the requested variables, or all.
 
     Args:
-        path: The file, for messages.
-        wanted: Names of variables, or of arrays, which stand for all their components.
-        components: Names of the variables that each array holds.
+        path: The file, for error messages.
+        requested: Names of variables, or of arrays, which select all their components.
+        components: Names of the variables in each array.
     """
     columns = {
         variable: Column(variable, name, component)
         for name, variables in components.items()
         for component, variable in enumerate(variables)
     }
-    expanded = [part for name in wanted for part in components.get(name, (name,))]
+    expanded = [part for name in requested for part in components.get(name, (name,))]
     return [columns[name] for name in choose_variables(path, expanded, list(columns))]
 
 
 def check_points(path: Path, name: str, coords: np.ndarray) -> np.ndarray:
-    """Returns coordinates of scattered points; a constant third coordinate is dropped."""
+    """Returns coordinates of unstructured points; a constant third coordinate is dropped."""
     if coords.ndim != 2 or len(coords) == 0 or not 1 <= coords.shape[1] <= 3:
-        problem = f"must be points by 1, 2 or 3 coordinates, got shape {coords.shape}."
+        problem = f"must have shape (points, 1, 2 or 3), got {coords.shape}."
         raise DataError(path, name, problem)
     coords = coords.astype(np.float64)
     if not np.isfinite(coords).all():
@@ -64,21 +64,19 @@ def check_points(path: Path, name: str, coords: np.ndarray) -> np.ndarray:
 
 
 def check_cells(path: Path, name: str, cells: np.ndarray, coords: np.ndarray) -> np.ndarray:
-    """Returns triangles, or tetrahedra in space; quadrilaterals of the plane are cut in two."""
+    """Returns triangles, or tetrahedra in space; quadrilaterals in the plane are split in two."""
     num_points, dim = coords.shape
     if cells.ndim != 2 or cells.shape[1] not in (3, 4) or dim == 1:
-        problem = (
-            f"must be cells by 3 or 4 corners in the plane or in space, got shape {cells.shape}"
-        )
+        problem = f"must have shape (cells, 3 or 4) in the plane or in space, got {cells.shape}"
         raise DataError(path, name, f"{problem} for {dim} coordinates.")
     if len(cells) == 0:
-        raise DataError(path, name, "must not be empty: leave it out for a point cloud.")
+        raise DataError(path, name, "must not be empty. Remove it for points without a mesh.")
     if not np.array_equal(cells, np.rint(cells)):
-        raise DataError(path, name, "must hold whole numbers, which count sites from zero.")
+        raise DataError(path, name, "must be integers, the indices of sites from zero.")
     corners = cells.astype(np.int64)
     if corners.min() < 0 or corners.max() >= num_points:
-        problem = f"points outside the sites: there are {num_points}, counted from zero, but it"
-        raise DataError(path, name, f"{problem} names {corners.min()} to {corners.max()}.")
+        problem = f"must be indices from 0 to {num_points - 1} of {num_points} sites, got"
+        raise DataError(path, name, f"{problem} {corners.min()} to {corners.max()}.")
     if cells.shape[1] == 4 and dim == 2:
         return np.concatenate([corners[:, [0, 1, 2]], corners[:, [0, 2, 3]]])
     return corners
@@ -87,18 +85,18 @@ def check_cells(path: Path, name: str, cells: np.ndarray, coords: np.ndarray) ->
 def scattered(
     path: Path, coords: np.ndarray, cells: np.ndarray | None, domain: Domain | None = None
 ) -> Geometry:
-    """Builds a point cloud or mesh; refuses cells that cover no area."""
+    """Returns unstructured points or a mesh, whose cells must have an area."""
     with np.errstate(invalid="ignore"):
         geometry = Geometry.scattered(coords, cells, domain=domain)
     if not np.isfinite(geometry.weights).all():
-        raise DataError(path, "cells", "cover no area: all corners of each lie on a line.")
+        raise DataError(path, "cells", "must have an area, but the corners of each lie on a line.")
     return geometry
 
 
 def portions(
     fetch: Callable[[int, slice], np.ndarray], trajectories: Iterable[int], num_times: int
 ) -> Iterator[np.ndarray]:
-    """Yields all frames in turn, the first of every trajectory alone: most often it suffices."""
+    """Yields all frames in chunks; the first frame of each trajectory alone, as it often suffices."""
     for trajectory in trajectories:
         first = fetch(trajectory, slice(0, 1))
         yield first
@@ -107,43 +105,43 @@ def portions(
             yield fetch(trajectory, slice(start, start + count))
 
 
-def close_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:
-    """Makes those axes of an even grid periodic whose last site is the first one again.
+def detect_periodic_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:
+    """Makes evenly spaced axes periodic whose last site repeats the first one.
 
-    That is so where both hold the same value in every frame, and the field goes through them
-    without a kink: something that fixed values at two walls do not give.
+    Both sites must have the same value in every frame, and the field must be smooth across them,
+    which excludes equal boundary values at two walls.
 
     Args:
-        geometry: The sites; only those of a rectilinear grid can close.
-        frames: Portions of times by points by variables; read on only while an axis may close.
+        geometry: The sites; only axes of a rectilinear grid can be periodic.
+        frames: Chunks of shape (times, points, variables), read while an axis may be periodic.
     """
     is_even = [np.ptp(np.diff(axis)) < 1e-6 * np.ptp(axis) for axis in geometry.axes]
-    may_close = [
+    may_repeat = [
         bool(even) and len(axis) > 8 for even, axis in zip(is_even, geometry.axes, strict=True)
     ]
-    kink, steepest = np.zeros(len(may_close)), np.zeros(len(may_close))
+    kink, steepest = np.zeros(len(may_repeat)), np.zeros(len(may_repeat))
     for values in frames:
         grid = values.reshape(len(values), *geometry.grid_shape, -1)
         tolerance = 1e-9 * float(np.ptp(values))
-        for number, may in enumerate(may_close):
+        for number, may in enumerate(may_repeat):
             if not may:
                 continue
             lines = np.moveaxis(grid, number + 1, 0)
-            may_close[number] = bool(np.all(np.abs(lines[-1] - lines[0]) <= tolerance))
-            # Five sites around the seam, and how they bend there and on either side.
+            may_repeat[number] = bool(np.all(np.abs(lines[-1] - lines[0]) <= tolerance))
+            # Second differences at the joined ends, and at the sites on either side.
             bends = np.diff(lines[[-3, -2, 0, 1, 2]], n=2, axis=0)
             kink[number] = max(kink[number], np.abs(bends[1] - (bends[0] + bends[2]) / 2).max())
             steepest[number] = max(steepest[number], np.abs(lines[1] - lines[0]).max())
-        if not any(may_close):
+        if not any(may_repeat):
             return geometry
-    closes = [
-        may and bool(k < 0.25 * s) for may, k, s in zip(may_close, kink, steepest, strict=True)
+    is_periodic = [
+        may and bool(k < 0.25 * s) for may, k, s in zip(may_repeat, kink, steepest, strict=True)
     ]
-    if not any(closes):
+    if not any(is_periodic):
         return geometry
     return Geometry.rectilinear(
         geometry.axes,
-        periodic=closes,
+        periodic=is_periodic,
         names=geometry.axis_names,
         units=geometry.axis_units,
         bounds=[(float(axis.min()), float(axis.max())) for axis in geometry.axes],
@@ -153,13 +151,13 @@ def close_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:
 def mask_missing(
     path: Path, names: Sequence[str], geometry: Geometry, frames: Iterable[np.ndarray]
 ) -> Geometry:
-    """Masks sites at which some variable is always missing; refuses a variable without values.
+    """Masks sites at which a variable is always missing; a variable without values is an error.
 
     Args:
-        path: The file, for messages.
+        path: The file, for error messages.
         names: Names of the variables.
         geometry: The sites.
-        frames: Portions of times by points by variables; read only while a site is without value.
+        frames: Chunks of shape (times, points, variables), read while a site has no value.
     """
     has_value = np.zeros((geometry.num_points, len(names)), dtype=bool)
     for values in frames:
@@ -171,5 +169,14 @@ def mask_missing(
     try:
         return geometry.masked(np.asarray(~has_value.all(1)))
     except ValueError as error:
-        problem = "and the other variables are nowhere known together: choose fewer."
+        problem = "and the other variables have no site in common: choose fewer with --var."
         raise DataError(path, names[0], problem) from error
+
+
+def weigh_by_areas(path: Path, name: str, geometry: Geometry, areas: np.ndarray) -> Geometry:
+    """Returns the sites with cell areas as quadrature weights; NaN counts as zero."""
+    areas = np.nan_to_num(areas.astype(np.float64), nan=0.0)
+    if not (np.isfinite(areas).all() and areas.min() >= 0 and areas.any()):
+        span = f"{areas.min():g} to {areas.max():g}"
+        raise DataError(path, name, f"must be areas, zero or more, got {span}.")
+    return geometry.with_weights(areas)

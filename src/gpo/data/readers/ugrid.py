@@ -1,9 +1,8 @@
 """UGRID: unstructured meshes in NetCDF, with data at nodes, faces or edges.
 
-A variable with `cf_role = "mesh_topology"` names the coordinates of the nodes and the arrays that
-say which nodes are corners of which face (`face_node_connectivity`) or ends of which edge. Sites
-at nodes have lumped areas as quadrature weights, those in faces the area of the face, those at
-edges what the faces beside them give.
+A variable with `cf_role = "mesh_topology"` names the coordinates of the nodes and the connectivity
+of faces (`face_node_connectivity`) and edges. Quadrature weights are lumped areas at nodes, the
+area of the face at faces, and an equal part of the area of adjacent faces at edges.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.geometry import Geometry, sphere_domain
+from gpo.data.geometry import Geometry, sphere_coords, sphere_domain
 from gpo.data.readers.cf_attributes import degrees_of, is_latitude, is_longitude
 from gpo.data.readers.faces import (
     NO_CORNER,
@@ -26,12 +24,11 @@ from gpo.data.readers.faces import (
     weighted_points,
 )
 from gpo.data.readers.sites import scattered
-from gpo.numerics.domain import unit_vectors
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One mesh of a file: the variable that describes it."""
+    """A mesh of a file, defined by its topology variable."""
 
     path: Path
     dataset: xr.Dataset
@@ -39,24 +36,24 @@ class Topology:
 
     @property
     def dims(self) -> dict[str, str]:
-        """The dimension of nodes, faces and edges, by these words."""
-        found = {"node": str(self.dataset[self._names("node_coordinates")[0]].dims[0])}
+        """Names of the dimensions by kind: node, face and edge."""
+        dims = {"node": str(self.dataset[self._names("node_coordinates")[0]].dims[0])}
         for kind in ("face", "edge"):
             stated = self.variable.attrs.get(f"{kind}_dimension")
             name = self.variable.attrs.get(f"{kind}_node_connectivity")
             if stated or (name and name in self.dataset.variables):
-                found[kind] = str(stated or self.dataset[name].dims[0])
-        return found
+                dims[kind] = str(stated or self.dataset[name].dims[0])
+        return dims
 
     @property
     def auxiliaries(self) -> set[str]:
-        """Names of all that describes the mesh."""
-        kinds = ("_coordinates", "_connectivity")
-        given = [str(value) for key, value in self.variable.attrs.items() if key.endswith(kinds)]
-        return {str(self.variable.name), *" ".join(given).split()}
+        """Names of all variables that describe the mesh."""
+        suffixes = ("_coordinates", "_connectivity")
+        names = [value for key, value in self.variable.attrs.items() if key.endswith(suffixes)]
+        return {str(self.variable.name), *" ".join(map(str, names)).split()}
 
     def geometry(self, dim: str) -> Geometry:
-        """Returns the sites along the dimension of nodes, faces or edges."""
+        """Returns the sites along a dimension of nodes, faces or edges."""
         kind = next(kind for kind, name in self.dims.items() if name == dim)
         nodes, is_sphere = self._coords("node")
         if kind == "node":
@@ -77,7 +74,7 @@ class Topology:
         elif is_sphere:
             middles = middles / np.linalg.norm(middles, axis=1, keepdims=True)
         if not areas.any():
-            raise DataError(self.path, str(self.variable.name), "has faces that cover no area.")
+            raise DataError(self.path, str(self.variable.name), "must have faces with an area.")
         return weighted_points(middles, areas, is_sphere)
 
     def _at_nodes(self, nodes: np.ndarray, is_sphere: bool) -> Geometry:
@@ -89,48 +86,47 @@ class Topology:
         return scattered(self.path, nodes, cells, domain)
 
     def _coords(self, kind: str) -> tuple[np.ndarray, bool]:
-        """Returns the places of nodes, faces or edges, and whether they are unit vectors."""
+        """Returns coordinates of nodes, faces or edges, and whether they are unit vectors."""
         arrays = [self.dataset[name] for name in self._names(f"{kind}_coordinates")]
         columns = [degrees_of(array) for array in arrays]
         for array, values in zip(arrays, columns, strict=True):
             if values.ndim != 1 or not np.isfinite(values).all():
                 raise DataError(self.path, str(array.name), "must be a list of finite numbers.")
-        up = [values for array, values in zip(arrays, columns, strict=True) if is_latitude(array)]
-        along = [
-            values for array, values in zip(arrays, columns, strict=True) if is_longitude(array)
-        ]
-        if up and along:
-            return unit_vectors(torch.from_numpy(along[0]), torch.from_numpy(up[0])).numpy(), True
+        pairs = list(zip(arrays, columns, strict=True))
+        latitudes = [values for array, values in pairs if is_latitude(array)]
+        longitudes = [values for array, values in pairs if is_longitude(array)]
+        if latitudes and longitudes:
+            return sphere_coords(longitudes[0], latitudes[0]), True
         return np.stack(columns, -1), False
 
     def _corners(self, kind: str, num_nodes: int) -> np.ndarray | None:
-        """Returns which nodes are corners, counted from zero, -1 where a face has no more."""
+        """Returns the node indices of corners, from zero; -1 fills faces with fewer corners."""
         name = self.variable.attrs.get(f"{kind}_node_connectivity")
         if name is None or name not in self.dataset.variables:
             return None
         array = self.dataset[name]
         stated = self.variable.attrs.get(f"{kind}_dimension", array.dims[0])
         values = array.transpose(stated, ...).values.astype(np.float64)
-        is_there = np.isfinite(values) & (values >= 0)
-        if not is_there.any():
-            raise DataError(self.path, str(name), "names no node at all.")
+        is_corner = np.isfinite(values) & (values >= 0)
+        if not is_corner.any():
+            raise DataError(self.path, str(name), "must name nodes, got fill values only.")
         start = float(array.attrs.get("start_index", 0))
-        if "start_index" not in array.attrs and values[is_there].max() == num_nodes:
+        if "start_index" not in array.attrs and values[is_corner].max() == num_nodes:
             start = 1.0
         if start == 1:
-            # Where nodes count from one, zero stands for no more corners.
-            is_there &= values > 0
-        corners = np.where(is_there, values - start, NO_CORNER).astype(np.int64)
-        if corners[is_there].min() < 0 or corners.max() >= num_nodes:
+            # With one-based indices, zero is a fill value.
+            is_corner &= values > 0
+        corners = np.where(is_corner, values - start, NO_CORNER).astype(np.int64)
+        if corners[is_corner].min() < 0 or corners.max() >= num_nodes:
             problem = (
                 f"must name nodes {start:g} to {num_nodes - 1 + start:g}, got "
-                f"{values[is_there].min():g} to {values[is_there].max():g}; is start_index right?"
+                f"{values[is_corner].min():g} to {values[is_corner].max():g}; check start_index."
             )
             raise DataError(self.path, str(name), problem)
         return corners
 
     def _has(self, attribute: str) -> bool:
-        """Returns whether the file holds the variables that an attribute names."""
+        """Returns whether the file has the variables that an attribute names."""
         names = str(self.variable.attrs.get(attribute, "")).split()
         return bool(names) and all(name in self.dataset.variables for name in names)
 
@@ -140,19 +136,19 @@ class Topology:
         return str(self.variable.attrs[attribute]).split()
 
     def _lacks(self, attribute: str) -> DataError:
-        problem = f"is a mesh whose {attribute} must name variables of the file, and does not."
+        problem = f"is a mesh whose {attribute} must name variables of the file."
         return DataError(self.path, str(self.variable.name), problem)
 
 
 def topologies(path: Path, dataset: xr.Dataset) -> Iterator[Topology]:
-    """Yields all meshes that a file describes."""
+    """Yields all meshes of a file."""
     for name, variable in dataset.variables.items():
         if variable.attrs.get("cf_role") == "mesh_topology":
             yield Topology(path, dataset, dataset[name])
 
 
 def find_mesh(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[Topology, str] | None:
-    """Returns the mesh whose nodes, faces or edges lie along one of the dimensions, and which."""
+    """Returns the mesh with nodes, faces or edges along one of the dimensions, and which."""
     for topology in topologies(path, dataset):
         for dim in topology.dims.values():
             if dim in dims:

@@ -1,7 +1,7 @@
 """The Well's files: HDF5 with fields grouped by tensor order and a grid in `dimensions`.
 
-Attributes say which axes a data set has: `sample_varying`, `time_varying` and, one answer
-per axis of the grid, `dim_varying`. A folder of such files is one split of a benchmark.
+Attributes state the axes of a data set: `sample_varying`, `time_varying` and `dim_varying`, which has
+one value per grid axis. A folder of such files is one split of a benchmark.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from gpo.data.readers.base import (
     check_not_missing,
     choose_variables,
 )
-from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5
+from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5, text_attribute
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
 NUMBERS = "fiub"  # dtype kinds
@@ -30,13 +30,13 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class WellReader(AbstractReader):
-    """Scalars, vectors and tensors on one grid; components become variables."""
+    """Scalars, vectors and tensors on one grid; each component is a variable."""
 
     name = "well"
     layout = "The Well's HDF5 file, or a folder of them, with dimensions and t0_fields"
 
     def recognises(self, path: Path) -> bool:
-        """Looks for the groups `dimensions` and `t0_fields`."""
+        """Returns whether there are the groups `dimensions` and `t0_fields`."""
         files = _files(path)
         if not files or not is_hdf5(files[0]):
             return False
@@ -47,29 +47,29 @@ class WellReader(AbstractReader):
         """Returns all trajectories, in the order of file names.
 
         Files of a folder must agree in grid, variables and time steps; the times are those of
-        the first file, since some benchmarks cut one long run into several files.
+        the first file, since some benchmarks split a long run into several files.
         """
         files = [_describe(file) for file in _files(path)]
         if not files:
             raise DataError(path, "file", "must be a folder with .h5 or .hdf5 files, got none.")
         first = files[0]
         for other in files[1:]:
-            _check_alike(first, other)
-        chosen = choose_variables(path, options.variables, list(first.components))
-        for name in chosen:
+            _check_compatible(first, other)
+        names = choose_variables(path, options.variables, list(first.components))
+        for name in names:
             check_not_missing(path, name, (frame for file in files for frame in file.each(name)))
         ends = np.cumsum([file.num_trajectories for file in files])
         geometry = _geometry(first)
         return Trajectories(
             layout=self.name,
             source=path,
-            variables=tuple(Variable(name, first.components[name].units) for name in chosen),
+            variables=tuple(Variable(name, first.components[name].units) for name in names),
             geometries=(geometry,),
             time=first.time,
             time_units=first.units["time"],
             num_trajectories=int(ends[-1]),
             fetch=RowReader(
-                _Read(tuple(files), tuple(chosen), ends),
+                _FrameReader(tuple(files), tuple(names), ends),
                 geometry.num_points // len(next(iter(first.axes.values()))),
             ),
             parameters={
@@ -81,22 +81,22 @@ class WellReader(AbstractReader):
 
 @dataclass(frozen=True)
 class _Component:
-    """One number per site of a field, and how its data set is stored."""
+    """A component of a field, and the storage of its data set."""
 
     group: str
     field: str
     index: tuple[int, ...]
-    """Which entry of the vector or tensor; empty for a scalar."""
+    """Index in the vector or tensor; empty for a scalar."""
     by_sample: bool
     by_time: bool
     stored_grid: tuple[int, ...]
-    """Sites along every axis; 1 along axes on which the field does not depend."""
+    """Sites along each axis; 1 along axes on which the field does not depend."""
     units: str
 
     def read(
         self, path: Path, file: h5py.File, sample: int, times: slice, rows: slice
     ) -> np.ndarray:
-        """Returns times by grid, with length one along time or an axis on which it does not depend."""
+        """Returns (times, grid), with length one along axes on which the field does not depend."""
         leading = [sample] * self.by_sample + [times] * self.by_time
         num_rows, *others = self.stored_grid
         if num_rows > 1:
@@ -110,7 +110,7 @@ class _Component:
 
 @dataclass(frozen=True)
 class _File:
-    """The content of one file without its values."""
+    """The content of a file, without values."""
 
     path: Path
     axes: dict[str, np.ndarray]
@@ -125,7 +125,7 @@ class _File:
     def frames(
         self, names: Sequence[str], sample: int, times: slice, rows: slice = slice(None)
     ) -> np.ndarray:
-        """Returns times by points by variables; what is constant is repeated."""
+        """Returns (times, points, variables); constant fields are broadcast."""
         num_times = len(range(*times.indices(len(self.time))))
         length, *others = (len(axis) for axis in self.axes.values())
         shape = (num_times, len(range(*rows.indices(length))), *others)
@@ -137,24 +137,24 @@ class _File:
         return values.reshape(num_times, int(np.prod(shape[1:])), len(parts))
 
     def each(self, name: str) -> Iterator[np.ndarray]:
-        """Yields the frames of one variable, one by one."""
+        """Yields single frames of a variable."""
         for sample, time in itertools.product(range(self.num_trajectories), range(len(self.time))):
             yield self.frames([name], sample, slice(time, time + 1))
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Reads frames of some variables from the file that holds a trajectory."""
+class _FrameReader:
+    """Reads frames from the file that contains a trajectory."""
 
     files: tuple[_File, ...]
     names: tuple[str, ...]
     ends: np.ndarray
-    """How many trajectories there are up to the end of every file."""
+    """Cumulative number of trajectories up to the end of each file."""
 
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-        which = int(np.searchsorted(self.ends, trajectory, side="right"))
-        before = int(self.ends[which - 1]) if which else 0
-        return self.files[which].frames(self.names, trajectory - before, times, rows)
+        index = int(np.searchsorted(self.ends, trajectory, side="right"))
+        start = int(self.ends[index - 1]) if index else 0
+        return self.files[index].frames(self.names, trajectory - start, times, rows)
 
 
 def _files(path: Path) -> list[Path]:
@@ -184,9 +184,12 @@ def _describe_open(path: Path, file: h5py.File) -> _File:
         path=path,
         axes=axes,
         is_periodic=_periodic(path, file, names),
-        is_cartesian=_text(file, "grid_type") in ("", "cartesian"),
+        is_cartesian=text_attribute(file, "grid_type") in ("", "cartesian"),
         time=check_axis(path, "time", time),
-        units={name: _text(dataset(path, dimensions, name), "units") for name in (*names, "time")},
+        units={
+            name: text_attribute(dataset(path, dimensions, name), "units")
+            for name in (*names, "time")
+        },
         num_trajectories=count,
         parameters=_parameters(path, file, count),
         components=_components(path, file, axes, (count, len(time))),
@@ -204,37 +207,37 @@ def _axis(path: Path, dimensions: h5py.Group, name: str) -> np.ndarray:
 
 
 def _periodic(path: Path, file: h5py.File, names: Sequence[str]) -> tuple[bool, ...]:
-    closed: set[str] = set()
+    periodic: set[str] = set()
     conditions = group(path, file, "boundary_conditions")
     for condition in (group(path, conditions, str(name)) for name in conditions):
-        if _text(condition, "bc_type").upper() == "PERIODIC":
-            closed.update(_names(condition, "associated_dims"))
-    return tuple(name in closed for name in names)
+        if text_attribute(condition, "bc_type").upper() == "PERIODIC":
+            periodic.update(_names(condition, "associated_dims"))
+    return tuple(name in periodic for name in names)
 
 
 def _parameters(path: Path, file: h5py.File, count: int) -> dict[str, np.ndarray]:
-    """Returns constants that are numbers; an attribute has more digits than a scalar."""
-    found: dict[str, np.ndarray] = {}
+    """Returns numeric parameters; attributes have more digits than scalars."""
+    parameters: dict[str, np.ndarray] = {}
     for name in _names(file, "simulation_parameters"):
         value = np.asarray(file.attrs.get(name))
         if value.size == 1 and value.dtype.kind in NUMBERS:
-            found[name] = np.full(count, float(value.item()))
+            parameters[name] = np.full(count, float(value.item()))
     scalars = group(path, file, "scalars")
     for name in _names(scalars, "field_names"):
         data = dataset(path, scalars, name)
         by_sample = _flag(data, "sample_varying")
-        if not _flag(data, "time_varying") and (by_sample or name not in found):
+        if not _flag(data, "time_varying") and (by_sample or name not in parameters):
             values = np.ravel(array(path, scalars, name)).astype(np.float64)
             if len(values) != (count if by_sample else 1):
                 raise DataError(path, name, f"must be one number per sample, got {len(values)}.")
-            found[name] = np.resize(values, count)
-    return found
+            parameters[name] = np.resize(values, count)
+    return parameters
 
 
 def _components(
     path: Path, file: h5py.File, axes: Arrays, sizes: tuple[int, int]
 ) -> dict[str, _Component]:
-    found: dict[str, _Component] = {}
+    components: dict[str, _Component] = {}
     lengths = [len(axis) for axis in axes.values()]
     for order, kind in enumerate(ORDERS):
         fields = group(path, file, kind)
@@ -246,28 +249,30 @@ def _components(
             for index in itertools.product(range(len(axes)), repeat=order):
                 suffix = "".join(list(axes)[entry] for entry in index)
                 name = f"{field}_{suffix}" if suffix else field
-                if name in found:
-                    raise DataError(path, name, "is there twice: as a field and as a component.")
-                found[name] = _Component(kind, field, index, *flags, grid, _text(data, "units"))
-    return found
+                if name in components:
+                    problem = "must be unique, but is both a field and a component of another."
+                    raise DataError(path, name, problem)
+                units = text_attribute(data, "units")
+                components[name] = _Component(kind, field, index, *flags, grid, units)
+    return components
 
 
 def _check_all_named(path: Path, fields: h5py.Group) -> None:
-    """Refuses data sets that `field_names` leaves out: they would be lost without a word."""
-    lost = [str(name) for name in fields if name not in _names(fields, "field_names")]
-    if lost:
-        problem = f"is in {fields.name}, but its `field_names` leave it out. It may be damaged."
-        raise DataError(path, lost[0], problem)
+    """Raises a `DataError` for data sets missing in `field_names`, which would be ignored."""
+    unnamed = [str(name) for name in fields if name not in _names(fields, "field_names")]
+    if unnamed:
+        problem = f"is in {fields.name}, but its `field_names` do not list it. It may be damaged."
+        raise DataError(path, unnamed[0], problem)
 
 
 def _stored_grid(
     path: Path, data: h5py.Dataset, leading: list[int], lengths: list[int], order: int
 ) -> tuple[int, ...]:
-    """Returns the grid of a field with 1 for axes it does not depend on; refuses other shapes."""
+    """Returns the grid of a field, with length one along axes on which it does not depend."""
     is_used = np.broadcast_to(np.asarray(data.attrs.get("dim_varying", True), bool), len(lengths))
     entries = [len(lengths)] * order
     kept = np.where(is_used, lengths, 1).tolist()
-    # The specification drops axes of no influence; The Well's own loader wants them kept.
+    # The specification drops constant axes; The Well's own loader expects length one.
     dropped = list(itertools.compress(lengths, is_used))
     field, shape = str(data.name).rsplit("/", 1)[-1], list(data.shape)
     if shape not in (leading + kept + entries, leading + dropped + entries):
@@ -277,26 +282,26 @@ def _stored_grid(
     return tuple(kept)
 
 
-def _check_alike(first: _File, other: _File) -> None:
-    """Refuses files of one folder that differ in more than their values and starting times."""
-    axes = zip(first.axes.items(), other.axes.items(), strict=False)
-    answers = [
+def _check_compatible(first: _File, other: _File) -> None:
+    """Raises a `DataError` if files differ in more than their values and starting times."""
+    axes = zip(first.axes, first.axes.values(), other.axes.values(), strict=False)
+    checks = [
         ("spatial_dims", list(first.axes) == list(other.axes)),
-        *((name, np.array_equal(axis, theirs)) for (name, axis), (_, theirs) in axes),
+        *((name, np.array_equal(axis, other_axis)) for name, axis, other_axis in axes),
         ("boundary_conditions", first.is_periodic == other.is_periodic),
         ("field_names", set(first.components) == set(other.components)),
         ("simulation_parameters", set(first.parameters) == set(other.parameters)),
         ("time", len(first.time) == len(other.time) and _same_steps(first.time, other.time)),
     ]
-    for field, is_same in answers:
+    for field, is_same in checks:
         if not is_same:
-            raise DataError(other.path, field, f"must be as in {first.path.name}, beside it.")
+            raise DataError(other.path, field, f"must be as in {first.path.name}.")
 
 
 def _same_steps(first: np.ndarray, other: np.ndarray) -> bool:
-    late = (first - first[0]) - (other - other[0])
-    # Late times lose digits in single precision, far less than a thousandth of a step.
-    return bool(np.abs(late).max() * len(late) <= 1e-3 * np.ptp(first))
+    difference = (first - first[0]) - (other - other[0])
+    # Rounding of late times to single precision is far below a thousandth of a step.
+    return bool(np.abs(difference).max() * len(difference) <= 1e-3 * np.ptp(first))
 
 
 def _geometry(file: _File) -> Geometry:
@@ -309,11 +314,11 @@ def _geometry(file: _File) -> Geometry:
 
 
 def _sphere(path: Path, axes: Arrays) -> Geometry:
-    """Builds the grid of polar angle or latitude `theta` and longitude `phi`, in radians."""
+    """Returns the grid of polar angle or latitude `theta` and longitude `phi`, in radians."""
     if list(axes) != ["theta", "phi"]:
         raise DataError(path, "spatial_dims", f"must be theta, phi on a sphere, got {list(axes)}.")
     theta = np.rad2deg(axes["theta"])
-    # Single precision puts a pole up to 1e-5 degrees beyond itself.
+    # In single precision, a pole may be off by 1e-5 degrees.
     low, high = theta.min() + 1e-3, theta.max() - 1e-3
     if low >= 0 and high <= 180:
         theta = 90 - theta
@@ -329,7 +334,3 @@ def _flag(item: h5py.Dataset, key: str) -> bool:
 def _names(item: h5py.Group | h5py.Dataset, key: str) -> list[str]:
     names = np.atleast_1d(np.asarray(item.attrs.get(key, [])))
     return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-
-
-def _text(item: h5py.Group | h5py.Dataset, key: str) -> str:
-    return "".join(_names(item, key))

@@ -1,1 +1,1 @@
-"""Solvers, one file per equation; each writes the layout in which its data is published."""
+"""Solvers, one file per equation; each writes the layout in which its data are published."""

@@ -1,4 +1,4 @@
-"""The interface of solvers: trajectories in portions, written as one file of a published layout."""
+"""The interface of solvers, which write trajectories in a published layout."""
 
 import tempfile
 from abc import ABC, abstractmethod
@@ -10,40 +10,40 @@ from typing import ClassVar
 import numpy as np
 
 Portion = dict[str, np.ndarray]
-"""Arrays of some trajectories by name, trajectories first."""
+"""Arrays of consecutive trajectories by name, with trajectories along the first axis."""
 
 
 class BlownUpError(RuntimeError):
-    """A trajectory became infinite or NaN even with the smallest steps."""
+    """A trajectory became infinite or NaN even with the smallest time step."""
 
 
 class AbstractSolver(ABC):
-    """One equation with all its numbers set; `benchmarks.py` says how a new one is added."""
+    """A solver of one equation with all its parameters; `benchmarks.py` explains how to add one."""
 
     suffix: ClassVar[str]
-    """Ending of the files it writes; empty where it writes a folder."""
+    """Suffix of the files it writes; empty for a folder."""
     num_trajectories: int
-    """Number of trajectories to make."""
+    """Number of trajectories to generate."""
     portion_size: int
-    """Trajectories solved side by side; the last bits of a result may depend on it."""
+    """Trajectories solved in one batch; the last bits of the result may depend on it."""
 
     @abstractmethod
     def solve(self, trajectories: range) -> Portion:
-        """Returns some of the trajectories; each depends on the seed and its own number."""
+        """Returns a range of trajectories; each depends on the seed and its index only."""
 
     @abstractmethod
     def write(self, path: Path, portions: Iterable[Portion]) -> None:
-        """Writes all portions, in order, as one file of the published layout."""
+        """Writes all portions, in order, as one file in the published layout."""
 
 
 @contextmanager
 def stacked(path: Path, count: int, portions: Iterable[Portion]) -> Iterator[Portion]:
-    """Yields arrays of all trajectories, kept on disk beside `path`, for writers of whole arrays.
+    """Yields arrays of all trajectories, memory-mapped in a temporary folder next to `path`.
 
     Args:
-        path: Where the file will be, which needs as much room again.
-        count: Trajectories in all.
-        portions: Arrays of single precision, in order.
+        path: The file to write; the disk must have room for it twice.
+        count: Number of all trajectories.
+        portions: Arrays in single precision, in order.
     """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
         whole: Portion = {}

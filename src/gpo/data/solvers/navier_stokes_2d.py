@@ -1,4 +1,4 @@
-r"""Incompressible flow in a periodic box, in vorticity form, as FNO's benchmark has it.
+r"""Incompressible flow in a periodic box in vorticity form: the benchmark of FNO.
 
 $\partial_t\omega+u\cdot\nabla\omega=\nu\Delta\omega+f$ with
 $f=0.1(\sin2\pi(x+y)+\cos2\pi(x+y))$ and $u=\nabla^\perp\psi$, $-\Delta\psi=\omega$.
@@ -21,39 +21,39 @@ from gpo.data.solvers.base import AbstractSolver, BlownUpError, Portion
 from gpo.numerics.spectral import half_wavenumbers, random_field, resample
 
 INITIAL_SIZE = 64
-"""Grid on which initial fields are drawn, whatever grid they are solved on."""
-STEPS_PER_LOOK = 4
-"""Steps after which the largest speed is looked up again."""
+"""Grid size on which initial fields are drawn, independent of the solver's grid."""
+STEPS_PER_UPDATE = 4
+"""Time steps after which the step length is adapted to the maximum speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NavierStokes2D(AbstractSolver):
-    """FNO's forced turbulence, recorded once per unit of time."""
+    """Forced turbulence, recorded once per unit of time."""
 
     viscosity: float = 1e-4
     """Kinematic viscosity nu."""
     size: int = 64
-    """Stored grid points along each side."""
+    """Stored grid points along each axis."""
     refinement: int = 2
-    """The equation is solved on this many times as many points, at least 2."""
+    """Ratio of the solver's to the stored grid points along each axis, at least 2."""
     num_trajectories: int = 64
-    """Trajectories to make."""
+    """Number of trajectories."""
     num_frames: int = 20
-    """Frames to record, at t = 1, 2, and so on."""
+    """Number of frames, recorded at t = 1, 2, and so on."""
     seed: int = 0
-    """Seed of the initial fields."""
+    """Random seed of the initial fields."""
     covariance: float = 2 * 7.0**3
-    """Factor c of the initial covariance c (-Laplace + 49)^(-5/2). The program that made the
-    published files has 2 * 7^3; the text that describes them says 7^1.5, which is 37 times less."""
+    """Factor c of the initial covariance c (-Laplace + 49)^(-5/2). FNO's data generator uses
+    2 * 7^3; the paper states 7^1.5, which is 37 times less."""
     courant: float = 1.2
-    """Step length: wavenumber times speed times step; stability ends near 2.8."""
+    """Courant number: wavenumber times speed times step; stable up to about 2.8."""
     portion_size: int = 16
-    """Trajectories solved side by side, which share their step length."""
+    """Trajectories solved in one batch, with a common time step."""
 
     suffix = ".mat"
 
     def __post_init__(self) -> None:
-        """Refuses numbers that no flow has."""
+        """Raises a `ValueError` for invalid parameters."""
         if self.viscosity < 0 or self.courant <= 0:
             raise ValueError(
                 "`viscosity` must not be negative and `courant` must be positive, "
@@ -71,10 +71,10 @@ class NavierStokes2D(AbstractSolver):
 
     def solve(self, trajectories: range) -> Portion:
         """Returns initial fields `a` and frames `u` (trajectories, x, y, time)."""
-        initial = torch.stack([self.initial_field(number) for number in trajectories])
+        initial = torch.stack([self.initial_field(index) for index in trajectories])
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        solved = self.size * self.refinement
-        start = resample(torch.fft.rfft2(initial), solved).to(torch.complex64).to(device)
+        grid_size = self.size * self.refinement
+        start = resample(torch.fft.rfft2(initial), grid_size).to(torch.complex64).to(device)
         courant = self.courant
         for _ in range(4):
             frames = self._record(start, courant)
@@ -95,9 +95,9 @@ class NavierStokes2D(AbstractSolver):
         times = np.arange(1.0, self.num_frames + 1)
         write_fno(path, times, portions, (self.num_trajectories, self.size, self.size))
 
-    def initial_field(self, number: int) -> Float[Tensor, "size size"]:
-        r"""Draws one field from $N(0,c(-\Delta+49I)^{-5/2})$ by its number alone."""
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+    def initial_field(self, index: int) -> Float[Tensor, "size size"]:
+        r"""Draws the initial field of a trajectory from $N(0,c(-\Delta+49I)^{-5/2})$."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
         return random_field(
             INITIAL_SIZE, lambda squared: self.covariance * (squared + 49) ** -2.5, generator
         )
@@ -143,12 +143,12 @@ def advance(
     """Returns the `rfft2` spectrum of vorticity after `duration`.
 
     Args:
-        spectrum: Vorticity now.
-        duration: How long to go on.
+        spectrum: Spectrum of the initial vorticity.
+        duration: Integration time.
         viscosity: Kinematic viscosity.
-        forcing: Spectrum of a steady forcing; none when not given.
-        courant: Bounds the step by the largest speed at every step.
-        step: A fixed step instead, for measuring the order of convergence.
+        forcing: Spectrum of a steady forcing, if any.
+        courant: Courant number that limits the time step.
+        step: Fixed time step instead, for measuring the order of convergence.
     """
     flow = Flow(spectrum.shape[-2], spectrum.real.dtype, spectrum.device)
     spectrum = spectrum * flow.is_resolved
@@ -158,7 +158,7 @@ def advance(
         if not math.isfinite(longest) or longest <= 0:
             return spectrum * math.nan
         count = max(1, math.ceil(remaining / longest - 1e-9))
-        for _ in range(min(count, STEPS_PER_LOOK)):
+        for _ in range(min(count, STEPS_PER_UPDATE)):
             spectrum = runge_kutta_step(spectrum, remaining / count, flow, viscosity, forcing)
             remaining -= remaining / count
             count -= 1
@@ -166,7 +166,7 @@ def advance(
 
 
 class Flow:
-    """Everything about the grid that a step needs, computed once."""
+    """Wavenumbers and operators of a grid, computed once."""
 
     def __init__(self, size: int, dtype: torch.dtype, device: torch.device | str) -> None:
         along_x, along_y = half_wavenumbers(size, torch.float64, device)
@@ -181,16 +181,16 @@ class Flow:
         # Velocity from vorticity: u = d psi/dy, v = -d psi/dx.
         self.to_u = (1j * ky * inverse).to(complex_dtype)
         self.to_v = (-1j * kx * inverse).to(complex_dtype)
-        # curl div(u u) needs two products only: uv and v^2 - u^2.
+        # curl div(u u) needs only two products: uv and v^2 - u^2.
         self.from_product = ((kx.square() - ky.square()) * self.is_resolved).to(dtype)
         self.from_difference = (kx * ky * self.is_resolved).to(dtype)
 
     def velocity(self, spectrum: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns both components on the grid."""
+        """Returns both velocity components on the grid."""
         return torch.fft.irfft2(self.to_u * spectrum), torch.fft.irfft2(self.to_v * spectrum)
 
     def largest_speed(self, spectrum: Tensor) -> float:
-        """Returns the largest |u| + |v| anywhere, never quite zero."""
+        """Returns the maximum of |u| + |v|, at least 1e-3."""
         u, v = self.velocity(spectrum)
         return max((u.abs() + v.abs()).max().item(), 1e-3)
 
@@ -204,7 +204,7 @@ class Flow:
 def runge_kutta_step(
     spectrum: Tensor, step: float, flow: Flow, viscosity: float, forcing: Tensor | None
 ) -> Tensor:
-    """Advances by one step; viscosity is exact through the integrating factor."""
+    """Advances by one time step; the integrating factor makes viscosity exact."""
     half = torch.exp(-viscosity * flow.squared * (step / 2))
     steady = 0.0 if forcing is None else forcing * flow.is_resolved
 

@@ -1,1 +1,1 @@
-"""Writers: forecasts as NetCDF or Zarr with CF attributes, and The Well's HDF5 layout."""
+"""Writers of forecasts as NetCDF, Zarr or CSV, and of The Well's HDF5 layout."""

@@ -1,4 +1,4 @@
-"""The content of a file of forecasts in any format, and the interface that writes it by blocks."""
+"""The content of a forecast file in any format, and the interface of its writers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -20,52 +20,52 @@ DEGREES = {
 }
 """Attributes of the coordinates on the sphere."""
 GRID_MAPPING = "rotated_pole"
-"""Variable that says where the pole of a rotated grid is."""
+"""Grid mapping variable of a rotated grid."""
 MESH, CELLS = "mesh", "mesh_face_nodes"
-"""Variables that say what the mesh is, and what its cells are."""
+"""UGRID variables of the mesh topology and of the cells."""
 
 
 @dataclass(frozen=True)
 class ForecastLayout:
-    """Variables by trajectory, time and point; by sample and point for static maps."""
+    """Dimensions, coordinates and attributes of a forecast file."""
 
     points: QueryPoints
     variables: tuple[Variable, ...]
     num_cases: int
-    """Trajectories, or samples of static maps."""
+    """Number of trajectories, or of samples of static maps."""
     times: np.ndarray | None = None
-    """Times of the forecasts; none for static maps."""
+    """Times of the forecasts; None for static maps."""
     time_units: str = ""
     origin: TimeOrigin | None = None
-    """The date of time zero, where forecasts have dates; times are hours then."""
+    """Date of time zero if forecasts have dates; times are then in hours."""
     levels: Mapping[str, str] = field(default_factory=dict)
-    """The level on which variables are, by name of the vertical axis."""
+    """Level of the variables by name of the vertical axis."""
     number_type: Literal["f4", "f8"] = "f4"
-    """In which forecasts are written: double precision where the data are in it."""
+    """Precision of the forecasts: double if the data are in double precision."""
 
     @property
     def num_steps(self) -> int:
-        """Forecasts of every case."""
+        """Number of forecast times of each case."""
         return 1 if self.times is None else len(self.times)
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the dimensions of every variable."""
+        """Names of the dimensions of each variable."""
         before = ("sample",) if self.times is None else ("trajectory", "time")
         return (*before, *self.points.dims)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of these dimensions."""
+        """Lengths of the dimensions."""
         before = (self.num_cases,) if self.times is None else (self.num_cases, self.num_steps)
         return (*before, *self.points.shape)
 
     def index(self, case: int, step: int, block: Block) -> tuple[int | slice, ...]:
-        """Returns the index of a block of one forecast along these dimensions."""
+        """Returns the index of a block of one forecast along all dimensions."""
         return (case, *block) if self.times is None else (case, step, *block)
 
     def coordinates(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, str]]]:
-        """Yields name, dimensions, numbers and CF attributes of every coordinate."""
+        """Yields name, dimensions, values and CF attributes of each coordinate."""
         points = self.points
         for number, (name, units) in enumerate(zip(points.names, points.units, strict=True)):
             attributes = {"units": units} if units else {}
@@ -82,17 +82,17 @@ class ForecastLayout:
         if self.origin is not None:
             names = {"standard_name": "time", "long_name": "time", "axis": "T"}
             return {**names, "units": self.origin.units, "calendar": self.origin.calendar}
-        named = {"long_name": f"time in {self.time_units or 'frames'}", "axis": "T"}
-        return named | ({"units": self.time_units} if self.time_units else {})
+        names = {"long_name": f"time in {self.time_units or 'frames'}", "axis": "T"}
+        return names | ({"units": self.time_units} if self.time_units else {})
 
     @property
     def _has_degrees(self) -> bool:
-        """Whether coordinates are true longitudes and latitudes."""
+        """Whether coordinates are geographic longitudes and latitudes."""
         points = self.points
         return points.domain.is_sphere and (points.pole is None or not points.is_grid)
 
     def auxiliaries(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, Any]]]:
-        """Yields name, dimensions, numbers and attributes of true places, poles, meshes and areas."""
+        """Yields name, dimensions, values and attributes of meshes, areas, lon/lat and poles."""
         points = self.points
         if points.cells is not None:
             dimension, kind = (2, "face") if points.cells.shape[1] == 3 else (3, "volume")
@@ -103,8 +103,8 @@ class ForecastLayout:
             yield MESH, (), np.array(0, np.int32), topology
             yield CELLS, ("cell", "corner"), points.cells.astype(np.int32), {"start_index": 0}
         if points.areas is not None:
-            named = {"long_name": "area that a point stands for, as a fraction of all"}
-            yield AREAS, points.dims, points.areas, {**named, "units": "1"}
+            attributes = {"long_name": "area of the cell of a point, as a fraction of all"}
+            yield AREAS, points.dims, points.areas, {**attributes, "units": "1"}
         if not points.is_grid:
             return
         if points.true_degrees is not None:
@@ -119,7 +119,7 @@ class ForecastLayout:
             yield GRID_MAPPING, (), np.array(0, np.int32), mapping
 
     def _direction(self, name: str) -> dict[str, str]:
-        """Returns attributes that tell the axes of a rotated or projected grid apart."""
+        """Returns the CF standard name of an axis of a rotated or projected grid."""
         points, is_up = self.points, name.lower().startswith(UPWARDS)
         if points.pole is not None and points.is_grid:
             return {"standard_name": "grid_latitude" if is_up else "grid_longitude"}
@@ -128,32 +128,34 @@ class ForecastLayout:
         return {"standard_name": f"projection_{'y' if is_up else 'x'}_coordinate"}
 
     def attributes(self, variable: Variable) -> dict[str, str]:
-        """Returns the CF attributes of a variable, and where its grid lies."""
-        given, points = dict(variable.attributes), self.points
-        true = [name for name, dims, *_ in self.auxiliaries() if dims == points.dims]
-        names = [*(true if points.is_grid else points.names), *self.levels]
+        """Returns the CF attributes of a variable, with its coordinates and grid mapping."""
+        attributes, points = dict(variable.attributes), self.points
+        auxiliary = [name for name, dims, *_ in self.auxiliaries() if dims == points.dims]
+        names = [*(auxiliary if points.is_grid else points.names), *self.levels]
         if names:
-            given["coordinates"] = " ".join(names)
+            attributes["coordinates"] = " ".join(names)
         if points.cells is not None:
-            given |= {"mesh": MESH, "location": "node"}
+            attributes |= {"mesh": MESH, "location": "node"}
         if points.areas is not None:
-            given["cell_measures"] = f"area: {AREAS}"
-        return given | ({"grid_mapping": GRID_MAPPING} if points.pole and points.is_grid else {})
+            attributes["cell_measures"] = f"area: {AREAS}"
+        if points.pole and points.is_grid:
+            attributes["grid_mapping"] = GRID_MAPPING
+        return attributes
 
 
 class AbstractForecastWriter(ABC):
-    """Writes forecasts in their order, one block of points at a time."""
+    """Writes forecasts in order, one block of points at a time."""
 
     num_done: int = 0
-    """Blocks that an earlier, interrupted process has written."""
+    """Number of blocks that an interrupted process has already written."""
 
     @abstractmethod
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
-        """Writes a block: its index along the dimensions, and its values, grid by variables."""
+        """Writes a block of values, (grid, variables), at an index along the dimensions."""
 
     def keep(self, case: int, step: int, frames: np.ndarray) -> None:  # noqa: B027
-        """Stores the frames from which a step starts, so that a killed process can be resumed."""
+        """Saves the input frames of a step, so that a killed process can be resumed."""
 
     def kept(self) -> tuple[int, int, np.ndarray] | None:
-        """Returns case, step and frames that were stored last."""
+        """Returns case, step and frames that were saved last."""
         return None

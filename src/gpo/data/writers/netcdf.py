@@ -1,4 +1,4 @@
-"""Forecasts as NetCDF with CF attributes, on a grid or on points; the file is complete or absent."""
+"""Writes forecasts as NetCDF with CF attributes; the file is complete or absent."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +12,7 @@ from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
-from gpo.data.writers.layout import (
-    ATTRIBUTES,
-    AbstractForecastWriter,
-    ForecastLayout,
-)
+from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
 from gpo.optional import require
 
 if TYPE_CHECKING:
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _FileWriter(AbstractForecastWriter):
-    """Writes into an open file."""
+    """Writes forecasts into an open file."""
 
     def __init__(self, file: "netCDF4.Dataset", layout: ForecastLayout, path: Path) -> None:
         self._file, self._variables, self._path = file, layout.variables, path
@@ -37,7 +33,7 @@ class _FileWriter(AbstractForecastWriter):
 
 @contextmanager
 def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
-    """Opens a file to write forecasts into; it appears when all of them are written."""
+    """Opens a file for writing, which is renamed to `path` when all forecasts are written."""
     netcdf = require("netCDF4", "data", "Writing NetCDF")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
@@ -52,31 +48,27 @@ def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractFo
 
 
 def _define(file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
-    """Writes all but the forecasts."""
+    """Writes everything except the forecasts."""
     file.setncatts(ATTRIBUTES)
     for name, length in zip(layout.dims, layout.shape, strict=True):
         file.createDimension(name, length)
-    for name, dims, numbers, attributes in layout.coordinates():
-        coordinate = file.createVariable(name, numbers.dtype, dims)
-        coordinate.setncatts(attributes)
-        coordinate[...] = numbers
-    for name, dims, numbers, attributes in layout.auxiliaries():
-        for dim, length in zip(dims, numbers.shape, strict=True):
+    for name, dims, values, attributes in (*layout.coordinates(), *layout.auxiliaries()):
+        for dim, length in zip(dims, values.shape, strict=True):
             if dim not in file.dimensions:
                 file.createDimension(dim, length)
-        auxiliary = file.createVariable(name, numbers.dtype, dims)
-        auxiliary.setncatts(attributes)
-        auxiliary[...] = numbers
+        coordinate = file.createVariable(name, values.dtype, dims)
+        coordinate.setncatts(attributes)
+        coordinate[...] = values
     for variable in layout.variables:
-        content = file.createVariable(
+        field = file.createVariable(
             variable.name, layout.number_type, layout.dims, fill_value=np.nan
         )
-        content.setncatts(layout.attributes(variable))
+        field.setncatts(layout.attributes(variable))
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Names the file where its library fails: a full disk is `NetCDF: HDF error` to it."""
+    """Names the file in errors of the library, which reports a full disk as an HDF error."""
     try:
         yield
     except RuntimeError as error:
@@ -96,13 +88,13 @@ def write_forecast(
 
     Args:
         path: The NetCDF file.
-        forecast: Trajectories by times by points by variables; samples by points by
-            variables for static maps.
+        forecast: Values of shape (trajectories, times, points, variables), or (samples, points,
+            variables) for static maps.
         geometry: The sites.
         variables: Names and units.
-        times: Times of the frames; none for static maps.
-        time_units: Units of these.
-        origin: The date of time zero, where times are dates.
+        times: Times of the frames; None for static maps.
+        time_units: Units of the times.
+        origin: Date of time zero, if frames have dates.
     """
     points = QueryPoints.of(geometry)
     layout = ForecastLayout(

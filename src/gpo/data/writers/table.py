@@ -1,7 +1,7 @@
-"""Forecasts as CSV: a line per trajectory, time and point; the file is complete or absent.
+"""Writes forecasts as CSV, a line per trajectory, time and point; the file is complete or absent.
 
-Dates are those of the calendar of the input. The first line, which begins with #, names calendar and
-units; missing values are empty. Points that stand for unequal areas have these in a column of their own.
+Dates are in the calendar of the input. The first line, which begins with #, states calendar and
+units; missing values are empty. Points with unequal cell areas have a column of areas.
 """
 
 import csv
@@ -23,7 +23,7 @@ DIGITS = {"f4": 7, "f8": 16}
 
 
 class _TableWriter(AbstractForecastWriter):
-    """Writes lines into an open file."""
+    """Writes forecasts as lines of an open file."""
 
     def __init__(self, file: TextIO, layout: ForecastLayout) -> None:
         self._lines, self._layout = csv.writer(file, lineterminator="\n"), layout
@@ -40,15 +40,16 @@ class _TableWriter(AbstractForecastWriter):
         num_before = 1 if layout.times is None else 2
         before = [index[0], *(self._times[step] for step in index[1:num_before])]
         block = tuple(part for part in index[num_before:] if isinstance(part, slice))
-        places, digits = _places(layout, block), DIGITS[layout.number_type]
-        for place, numbers in zip(places, values.reshape(len(places), -1), strict=True):
-            shown = ("" if np.isnan(number) else f"{number:.{digits}g}" for number in numbers)
-            self._lines.writerow([*before, *(f"{part:.{self._digits}g}" for part in place), *shown])
+        points, digits = _point_columns(layout, block), DIGITS[layout.number_type]
+        for point, numbers in zip(points, values.reshape(len(points), -1), strict=True):
+            columns = ("" if np.isnan(number) else f"{number:.{digits}g}" for number in numbers)
+            coords = (f"{part:.{self._digits}g}" for part in point)
+            self._lines.writerow([*before, *coords, *columns])
 
 
 @contextmanager
 def new_table(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
-    """Opens a file to write forecasts into; it appears when all of them are written."""
+    """Opens a file for writing, which is renamed to `path` when all forecasts are written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
         yield _TableWriter(file, layout)
@@ -60,19 +61,19 @@ def _units(layout: ForecastLayout) -> str:
         parts.append(f"time: dates of the {layout.origin.calendar} calendar")
     elif layout.times is not None:
         parts.append(f"time: {layout.time_units or 'frames'}")
-    named = [*zip(layout.points.names, layout.points.units, strict=True)]
-    named += [(variable.name, variable.units) for variable in layout.variables]
-    return "; ".join([*parts, *(f"{name}: {units}" for name, units in named if units)])
+    columns = [*zip(layout.points.names, layout.points.units, strict=True)]
+    columns += [(variable.name, variable.units) for variable in layout.variables]
+    return "; ".join([*parts, *(f"{name}: {units}" for name, units in columns if units)])
 
 
 def _digits(layout: ForecastLayout) -> int:
-    """Returns significant digits of coordinates: nine of the extent of the domain."""
+    """Returns the significant digits of coordinates: nine relative to the extent of the domain."""
     domain = layout.points.domain
     if domain.is_sphere:
         return 9
     ends = zip(domain.lower, domain.upper, strict=True)
-    farness = max(max(abs(low), abs(high)) / (high - low) for low, high in ends)
-    return min(17, 9 + math.ceil(max(0.0, math.log10(farness))))
+    offset = max(max(abs(low), abs(high)) / (high - low) for low, high in ends)
+    return min(17, 9 + math.ceil(max(0.0, math.log10(offset))))
 
 
 def _times(layout: ForecastLayout) -> list[str]:
@@ -83,12 +84,12 @@ def _times(layout: ForecastLayout) -> list[str]:
     return [f"{time:.15g}" for time in layout.times]
 
 
-def _places(layout: ForecastLayout, block: Block) -> np.ndarray:
-    """Returns points by coordinates, in the units of the file, and by their area where it counts."""
+def _point_columns(layout: ForecastLayout, block: Block) -> np.ndarray:
+    """Returns coordinates of points, in the units of the file, and their areas if unequal."""
     points = layout.points
     if points.is_grid:
         axes = [numbers[part] for numbers, part in zip(points.numbers, block, strict=True)]
         return np.stack([part.ravel() for part in np.meshgrid(*axes, indexing="ij")], -1)
-    given = [*points.numbers, *(() if points.areas is None else (points.areas,))]
-    columns = [np.asarray(numbers).reshape(points.shape)[block] for numbers in given]
+    arrays = [*points.numbers, *(() if points.areas is None else (points.areas,))]
+    columns = [np.asarray(numbers).reshape(points.shape)[block] for numbers in arrays]
     return np.stack([column.ravel() for column in columns], -1)

@@ -1,4 +1,4 @@
-"""The Well's HDF5 layout, which `readers/well.py` and The Well's own loader read."""
+"""Writes The Well's HDF5 layout, for `readers/well.py` and The Well's own loader."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from gpo.data.readers.well import ORDERS, Arrays
 
-NOTHING: Arrays = MappingProxyType({})
+EMPTY: Arrays = MappingProxyType({})
 
 
 def write_well(
@@ -22,24 +22,24 @@ def write_well(
     periodic: Sequence[bool],
     time: np.ndarray,
     t0: Arrays,
-    t1: Arrays = NOTHING,
-    parameters: Mapping[str, float | np.ndarray] = NOTHING,
+    t1: Arrays = EMPTY,
+    parameters: Mapping[str, float | np.ndarray] = EMPTY,
     units: Mapping[str, str] = MappingProxyType({}),
     grid_type: str = "cartesian",
 ) -> None:
-    """Writes one file with the published groups, attributes and single precision; no tensors.
+    """Writes one file of scalar and vector fields in single precision.
 
     Args:
         path: The file.
         name: Name of the benchmark.
-        axes: Coordinates along every axis, in the order of the arrays; radians on a sphere.
-        periodic: Which axes close on themselves.
+        axes: Coordinates along each axis, in the order of the arrays; radians on the sphere.
+        periodic: Which axes are periodic.
         time: Times of the frames.
-        t0: Scalar fields, trajectories by times by grid.
-        t1: Vector fields, which have one more axis, of the components.
-        parameters: Constants; an array where they differ between trajectories.
+        t0: Scalar fields of shape (trajectories, times, grid).
+        t1: Vector fields, with the components along an additional last axis.
+        parameters: Scalar parameters, or arrays of one value per trajectory.
         units: Units by name of field, axis or `time`: an attribute that The Well ignores.
-        grid_type: cartesian, or equiangular for axes theta and phi on the sphere.
+        grid_type: `cartesian`, or `equiangular` for axes theta and phi on the sphere.
     """
     grid = tuple(len(axis) for axis in axes.values())
     count = len(next(itertools.chain(t0.values(), t1.values())))
@@ -58,7 +58,7 @@ def write_well(
         scalars.attrs["field_names"] = list(parameters)
         for key, value in parameters.items():
             _write(scalars, key, value, sample_varying=key not in common, time_varying=False)
-        for order, fields in enumerate((t0, t1, NOTHING)):
+        for order, fields in enumerate((t0, t1, EMPTY)):
             shape = (count, len(time), *grid) + (len(axes),) * order
             _write_fields(file.create_group(ORDERS[order]), fields, shape, order)
         for group, key in itertools.product(file.values(), units):

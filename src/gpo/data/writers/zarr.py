@@ -1,8 +1,8 @@
-"""Forecasts as Zarr, written block by block; an interrupted process can be resumed.
+"""Writes forecasts as Zarr block by block; an interrupted process can be resumed.
 
-Until it is complete, the store is in the folder `NAME.zarr.unfinished`, beside `progress.json`
-with its settings and the number of finished blocks. A block is one chunk of every variable, so
-no chunk is written twice, except the one that an interruption cut short.
+An incomplete store is in the folder `NAME.zarr.unfinished`, together with `progress.json`, which has
+its settings and the number of finished blocks. A block is one chunk of each variable, so only the
+chunk that an interruption cut short is written twice.
 """
 
 import json
@@ -16,26 +16,22 @@ import numpy as np
 
 from gpo.atomic_files import whole_file, write_text
 from gpo.data.query_points import block_shape, blocks
-from gpo.data.writers.layout import (
-    ATTRIBUTES,
-    AbstractForecastWriter,
-    ForecastLayout,
-)
+from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
 from gpo.optional import require
 
 AXES = "_ARRAY_DIMENSIONS"
-"""Attribute in which xarray expects the names of dimensions in Zarr of format 2."""
+"""Attribute with the names of dimensions in Zarr format 2, as xarray expects it."""
 COORDINATES_AT_ONCE = 2**22
 
 
 class ForecastStore(AbstractForecastWriter):
-    """Writes forecasts, or resumes where an earlier process was interrupted.
+    """Writes forecasts, or resumes an interrupted process.
 
     Args:
         path: The store, which must not exist yet.
-        layout: Its variables, points and times.
+        layout: Variables, points and times of the forecasts.
         block: Shape of the blocks of points.
-        settings: All that determines the numbers; a store with other settings is refused.
+        settings: All settings that determine the forecasts; resuming with other settings fails.
     """
 
     def __init__(
@@ -58,25 +54,25 @@ class ForecastStore(AbstractForecastWriter):
         ]
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
-        """Writes a block and counts it as finished."""
+        """Writes a block and records it as finished."""
         for channel, array in enumerate(self._arrays):
             array[index] = values[..., channel]
         self._count(self.num_done + 1)
 
     def keep(self, case: int, step: int, frames: np.ndarray) -> None:
-        """Stores the frames from which a step starts."""
+        """Saves the input frames of a step."""
         with whole_file(self._state) as partial:
             np.savez(partial, case=case, step=step, frames=frames)
 
     def kept(self) -> tuple[int, int, np.ndarray] | None:
-        """Returns case, step and frames that were stored last."""
+        """Returns case, step and frames that were saved last."""
         if not self._state.exists():
             return None
         with np.load(self._state) as stored:
             return int(stored["case"]), int(stored["step"]), stored["frames"]
 
     def finish(self) -> None:
-        """Moves the store to its place when all blocks are done."""
+        """Moves the completed store to its path."""
         os.replace(self._store, self.path)
         shutil.rmtree(self.folder)
 
@@ -87,16 +83,16 @@ class ForecastStore(AbstractForecastWriter):
         )
 
     def _resumed(self) -> int:
-        """Returns how many blocks an earlier process has done; refuses one of other settings."""
+        """Returns the number of finished blocks; raises a `ValueError` for other settings."""
         stored = json.loads(self._progress.read_text(encoding="utf-8"))
         before, now = stored["settings"], self._settings
         different = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
         if different:
             raise ValueError(
                 f"{self.folder} holds an unfinished forecast of another {', '.join(different)}. "
-                "Give the command it was begun with, choose another --output, or delete it."
+                "Repeat the original command, choose another --output, or delete the folder."
             )
-        # What a kill left of files that were being written.
+        # Partial files of a killed process.
         for partial in [*self._store.rglob("*.partial"), *self.folder.glob(".partial-*")]:
             partial.unlink()
         return int(stored["num_done"])
@@ -117,20 +113,20 @@ class ForecastStore(AbstractForecastWriter):
     def _create_arrays(self, block: Sequence[int]) -> None:
         layout = self._layout
         group = self._zarr.create_group(self._store, zarr_format=2, attributes=dict(ATTRIBUTES))
-        for name, dims, numbers, attributes in layout.coordinates():
-            chunk = block_shape(numbers.shape, COORDINATES_AT_ONCE)
+        for name, dims, values, attributes in layout.coordinates():
+            chunk = block_shape(values.shape, COORDINATES_AT_ONCE)
             array = group.create_array(
-                name, shape=numbers.shape, chunks=chunk, dtype=numbers.dtype, fill_value=None,
+                name, shape=values.shape, chunks=chunk, dtype=values.dtype, fill_value=None,
                 attributes={AXES: list(dims), **attributes},
             )  # fmt: skip
-            for part in blocks(numbers.shape, chunk):
-                array[part] = np.ascontiguousarray(numbers[part])
-        for name, dims, numbers, attributes in layout.auxiliaries():
+            for part in blocks(values.shape, chunk):
+                array[part] = np.ascontiguousarray(values[part])
+        for name, dims, values, attributes in layout.auxiliaries():
             array = group.create_array(
-                name, shape=numbers.shape, chunks=numbers.shape, dtype=numbers.dtype,
+                name, shape=values.shape, chunks=values.shape, dtype=values.dtype,
                 fill_value=None, attributes={AXES: list(dims), **attributes},
             )  # fmt: skip
-            array[...] = numbers
+            array[...] = values
         before = (1,) * (len(layout.shape) - len(block))
         for variable in layout.variables:
             group.create_array(

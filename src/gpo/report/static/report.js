@@ -7,7 +7,7 @@ function start(player) {
   const position = player.querySelector(".position");
   const speed = player.querySelector(".speed");
   const variable = player.querySelector(".variable");
-  const told = player.querySelector("output");
+  const label = player.querySelector("output");
   const last = Number(position.max);
   let timer = null;
 
@@ -17,9 +17,9 @@ function start(player) {
     for (const stage of stages) {
       const frames = stage.querySelectorAll(".frame");
       frames.forEach((frame, n) => { frame.hidden = n !== step; });
-      if (!stage.hidden) told.textContent = frames[step].dataset.label;
+      if (!stage.hidden) label.textContent = frames[step].dataset.label;
     }
-    position.setAttribute("aria-valuetext", told.textContent);
+    position.setAttribute("aria-valuetext", label.textContent);
     player.dataset.step = String(step);
   }
 

@@ -25,7 +25,7 @@ def save(path, dataset, **settings):
 
 
 def grid(latitude=(50, 51, 52), longitude=(0, 1, 2, 3), time=(0, 1), **more):
-    """A field on latitudes and longitudes, plus whatever variables a test adds."""
+    """A field on latitudes and longitudes, and further variables."""
     shape = (len(time), len(latitude), len(longitude))
     return xr.Dataset(
         {"t2m": (("time", "lat", "lon"), table(*shape), {"units": "K"}), **more},
@@ -57,8 +57,8 @@ def write_grib(path, messages):
                 **{"iDirectionIncrementInDegrees": 1, "jDirectionIncrementInDegrees": 1},
                 **{"typeOfLevel": kind, "level": level, "shortName": name},
             }
-            for key, given in keys.items():
-                eccodes.codes_set(message, key, given)
+            for key, setting in keys.items():
+                eccodes.codes_set(message, key, setting)
             eccodes.codes_set_values(message, value + np.arange(12.0))
             eccodes.codes_write(message, file)
             eccodes.codes_release(message)

@@ -1,4 +1,4 @@
-r"""Small made-up weather in the layouts of ERA5 and CARRA, for tests and dry runs.
+r"""Small synthetic weather in the layouts of ERA5 and CARRA.
 
 A wave travels eastwards around the globe, warm at the equator and cold at the poles:
 $T = 288 - 40\sin^2\varphi + 5\cos\varphi\,\cos(3\lambda - \omega t)$, with the wind in step.
@@ -12,11 +12,11 @@ import xarray as xr
 
 EARTH_RADIUS = 6371229.0
 CARRA_ORIGIN = (72.0, -36.0)
-"""Latitude and longitude where the cone of the western CARRA domain touches, in degrees."""
+"""Latitude and longitude of the projection origin of the western CARRA domain, in degrees."""
 
 
 def waves(hours: np.ndarray, latitude: np.ndarray, longitude: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns 2 m temperature (K) and 10 m wind (m/s) at every time and place.
+    """Returns 2 m temperature (K) and 10 m wind (m/s) at all times and sites.
 
     Args:
         hours: Times, in hours.
@@ -46,7 +46,7 @@ def write_era5(
         path: The file.
         num_times: Number of frames.
         shape: Number of latitudes, poles included, and of longitudes.
-        time_name: What the time is called: `valid_time` since 2024, `time` before.
+        time_name: Name of the time: `valid_time` since 2024, `time` before.
     """
     fields, coords = _globe(num_times, shape)
     data = {
@@ -104,9 +104,13 @@ def write_carra(
     wind = waves(hours, latitude, longitude)["v10"]
     if land == "nan":
         wind = np.where(is_land, np.float32(np.nan), wind)
-    given = {"units": "m s**-1", "grid_mapping": "projection", "coordinates": "latitude longitude"}
+    attributes = {
+        "units": "m s**-1",
+        "grid_mapping": "projection",
+        "coordinates": "latitude longitude",
+    }
     data: dict[str, Any] = {
-        "v10": (("time", "y", "x"), wind, {**given, "long_name": "10 metre V wind component"}),
+        "v10": (("time", "y", "x"), wind, {**attributes, "long_name": "10 metre V wind component"}),
         "projection": ((), 0, _lambert_attributes()),
         "latitude": (("y", "x"), latitude, _place("latitude", "degrees_north")),
         "longitude": (("y", "x"), longitude, _place("longitude", "degrees_east")),
@@ -143,7 +147,7 @@ def lambert_to_true(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _globe(num_times: int, shape: tuple[int, int]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     latitude = np.linspace(90, -90, shape[0])
     longitude = np.arange(shape[1]) * 360 / shape[1]
-    # 2020-01-01 00:00, counted from 1970.
+    # Hours from 1970 to 2020-01-01 00:00.
     hours = 438288 + np.arange(num_times)
     up, along = np.meshgrid(latitude, longitude, indexing="ij")
     coords: dict[str, Any] = {

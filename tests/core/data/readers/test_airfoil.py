@@ -25,7 +25,7 @@ def test_what_is_written_is_read_exactly(tmp_path, dtype):
     x, y, q = meshes(dtype=dtype)
     write_airfoil(tmp_path, x, y, q)
     maps = read(tmp_path)
-    assert [one.name for one in maps.inputs + maps.outputs] == ["x", "y", "mach"]
+    assert [variable.name for variable in maps.inputs + maps.outputs] == ["x", "y", "mach"]
     assert maps.num_samples == 3
     for sample in range(3):
         mesh, mach = maps.sample(sample)
@@ -71,13 +71,19 @@ def test_missing_values_stay_nan_and_their_sites_are_masked_in_that_sample(tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y, q: (x[0], y, q), r"_X.npy` must be samples by rows by columns.*\(7, 5\)"),
+        (
+            lambda x, y, q: (x[0], y, q),
+            r"_X.npy` must have shape \(samples, rows, columns\).*\(7, 5\)",
+        ),
         (lambda x, y, q: (x[:0], y[:0], q[:0]), "_X.npy"),
         (lambda x, y, q: (x, y[:, :-1], q), r"_Y.npy` must have shape \(3, 7, 5\)"),
         (lambda x, y, q: (x, y, q[:, :4]), r"_Q.npy` must have shape .*at least 5 channels"),
         (lambda x, y, q: (x, y, q[:2]), r"_Q.npy` must have shape \(3, at least"),
         (lambda x, y, q: (x, y, q[:, 4]), "_Q.npy` must have shape"),
-        (lambda x, y, q: (x, x, q), "_X.npy` has no area in sample 0"),
+        (
+            lambda x, y, q: (x, x, q),
+            "_X.npy` must be a mesh with an area, but all points of sample 0",
+        ),
         (lambda x, y, q: (np.where(x > 1, np.nan, x), y, q), "_X.npy` must be finite"),
         (lambda x, y, q: (x, y, q * np.nan), "mach of sample 0` holds no number"),
         (lambda x, y, q: (x, y, q.astype(object)), "_Q.npy` cannot be read"),
@@ -102,7 +108,7 @@ def test_truncated_and_missing_files_are_refused_by_name(tmp_path):
         read(tmp_path)
 
 
-def test_only_the_mach_number_can_be_asked_for(tmp_path):
+def test_only_the_mach_number_can_be_selected(tmp_path):
     write_airfoil(tmp_path, *meshes())
     assert read(tmp_path, variables=("mach",)).num_samples == 3
     with pytest.raises(DataError, match="`pressure` is not in the file, which has mach"):

@@ -36,7 +36,7 @@ def test_every_container_gives_the_same_series(tmp_path, save):
     assert READER.recognises(path)
     series = read(path)
     assert isinstance(series, Trajectories)
-    assert [one.name for one in series.variables] == ["u", "velocity_x", "velocity_y"]
+    assert [variable.name for variable in series.variables] == ["u", "velocity_x", "velocity_y"]
     np.testing.assert_array_equal(series.time, T)
     np.testing.assert_array_equal(series.geometry().coords, PTS)
     np.testing.assert_array_equal(series.frames(0)[..., 0], u.T)
@@ -55,9 +55,9 @@ def test_every_container_gives_the_same_maps(tmp_path, save):
     assert maps.num_samples == SAMPLES
     assert maps.geometry().grid_shape == (NX, NY)
     for sample in range(SAMPLES):
-        given, wanted = maps.sample(sample)
-        np.testing.assert_array_equal(given, coeff[sample].reshape(-1, 1))
-        np.testing.assert_array_equal(wanted, sol[sample].reshape(-1, 1))
+        inputs, outputs = maps.sample(sample)
+        np.testing.assert_array_equal(inputs, coeff[sample].reshape(-1, 1))
+        np.testing.assert_array_equal(outputs, sol[sample].reshape(-1, 1))
 
 
 LENGTHS = {
@@ -88,9 +88,9 @@ def test_axes_are_found_by_their_lengths(tmp_path, coordinates, order):
     labels = order.split()
     field = values(*(LENGTHS[label] for label in labels))
     series = read_arrays(tmp_path, **coordinates, t=T, u=field)
-    wanted = [label for label in LENGTHS if label in labels and label != "component"]
-    wanted += ["component"] if "component" in labels else []
-    expected = field.transpose([labels.index(label) for label in wanted])
+    target_order = [label for label in LENGTHS if label in labels and label != "component"]
+    target_order += ["component"] if "component" in labels else []
+    expected = field.transpose([labels.index(label) for label in target_order])
     expected = expected.reshape(series.num_trajectories, TIMES, -1, len(series.variables))
     assert series.num_trajectories == (SAMPLES if "sample" in labels else 1)
     assert len(series.variables) == (3 if "component" in labels else 1)
@@ -99,7 +99,7 @@ def test_axes_are_found_by_their_lengths(tmp_path, coordinates, order):
 
 
 @pytest.mark.parametrize("order", ["x time sample", "time x sample"])
-def test_samples_may_come_last_where_nothing_else_fits(tmp_path, order):
+def test_samples_may_be_the_last_axis_if_no_other_order_fits(tmp_path, order):
     lengths = {"x": NX, "time": TIMES, "sample": 12}
     labels = order.split()
     field = values(*(lengths[label] for label in labels))
@@ -110,7 +110,7 @@ def test_samples_may_come_last_where_nothing_else_fits(tmp_path, order):
         np.testing.assert_array_equal(series.frames(number)[..., 0], expected[number])
 
 
-def test_without_times_nothing_tells_them_from_samples_that_come_last(tmp_path):
+def test_without_times_samples_cannot_be_the_last_axis(tmp_path):
     with pytest.raises(DataError, match="fits no order of axes"):
         read_arrays(tmp_path, x=X, u=values(NX, 11, 12))
 
@@ -144,7 +144,7 @@ def test_without_times_the_only_axis_left_is_time(tmp_path):
 
 def test_names_of_coordinates_and_times_may_be_in_capitals_but_fields_keep_theirs(tmp_path):
     series = read_arrays(tmp_path, X=X, Time=T, T=values(TIMES, NX))
-    assert [one.name for one in series.variables] == ["T"]
+    assert [variable.name for variable in series.variables] == ["T"]
     assert series.geometry().grid_shape == (NX,)
 
 
@@ -155,7 +155,7 @@ def test_a_constant_third_coordinate_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize(("first", "save"), [(0, save_npz), (0, save_matlab_5), (1, save_matlab_5)])
-def test_triangles_weigh_sites_and_matlab_counts_them_from_one(tmp_path, first, save):
+def test_triangles_define_weights_and_may_be_one_based_in_matlab(tmp_path, first, save):
     square = np.array([[0, 0], [1, 0], [1, 1], [0, 1.0]])
     cells = np.array([[0, 1, 2], [0, 2, 3]])
     arrays = {"pts": square, "cells": cells + first, "t": T, "u": values(TIMES, 4)}
@@ -178,7 +178,7 @@ def test_variables_restrict_what_must_fit(tmp_path):
     with pytest.raises(DataError, match=r"`basis` has shape \(30, 50\), which fits no order"):
         read(path)
     series = read(path, variables=("p", "u_y"))
-    assert [one.name for one in series.variables] == ["p", "u_y"]
+    assert [variable.name for variable in series.variables] == ["p", "u_y"]
     np.testing.assert_array_equal(series.frames(0)[..., 1], arrays["u"][:, 1].T)
     with pytest.raises(DataError, match="`vorticity` is not in the file, which has u, p, basis"):
         read(path, variables=("vorticity",))
@@ -186,20 +186,20 @@ def test_variables_restrict_what_must_fit(tmp_path):
 
 @pytest.mark.parametrize("names", [("input", "output"), ("a", "u"), ("x", "y"), ("X", "Y")])
 @pytest.mark.parametrize("components", [(), (2,)])
-def test_static_maps_are_known_by_their_names(tmp_path, names, components):
-    given, wanted = values(SAMPLES, NX, NY, *components), values(SAMPLES, NX, NY)
-    maps = read_arrays(tmp_path, **dict(zip(names, (given, wanted), strict=True)))
+def test_static_maps_are_recognised_by_their_names(tmp_path, names, components):
+    inputs, outputs = values(SAMPLES, NX, NY, *components), values(SAMPLES, NX, NY)
+    maps = read_arrays(tmp_path, **dict(zip(names, (inputs, outputs), strict=True)))
     assert isinstance(maps, StaticMaps)
     assert len(maps.inputs) == (2 if components else 1)
-    np.testing.assert_array_equal(maps.sample(2)[0], given[2].reshape(NX * NY, -1))
-    np.testing.assert_array_equal(maps.sample(2)[1], wanted[2].reshape(NX * NY, 1))
+    np.testing.assert_array_equal(maps.sample(2)[0], inputs[2].reshape(NX * NY, -1))
+    np.testing.assert_array_equal(maps.sample(2)[1], outputs[2].reshape(NX * NY, 1))
 
 
-def test_static_maps_may_live_on_points_and_have_components_first(tmp_path):
-    given, wanted = values(SAMPLES, 2, POINTS), values(SAMPLES, POINTS)
-    maps = read_arrays(tmp_path, coords=PTS, input=given, output=wanted, t=1.0)
+def test_static_maps_may_have_points_and_components_before_them(tmp_path):
+    inputs, outputs = values(SAMPLES, 2, POINTS), values(SAMPLES, POINTS)
+    maps = read_arrays(tmp_path, coords=PTS, input=inputs, output=outputs, t=1.0)
     np.testing.assert_array_equal(maps.geometry().coords, PTS)
-    np.testing.assert_array_equal(maps.sample(1)[0], given[1].T)
+    np.testing.assert_array_equal(maps.sample(1)[0], inputs[1].T)
     assert maps.parameters["t"].tolist() == [1] * SAMPLES
 
 
@@ -229,7 +229,7 @@ def test_lengths_that_fit_twice_are_refused_with_both_answers(tmp_path, arrays, 
 
 
 @pytest.mark.parametrize("axes", ["time,x,y", "time,y,x", "x, y, time"])
-def test_users_can_say_which_axis_is_which(tmp_path, axes):
+def test_users_can_state_the_order_of_axes(tmp_path, axes):
     field = values(NX, NX, NX)
     options = {"select": {"axes": axes}}
     series = read_arrays(tmp_path, x=X, y=X, t=X, u=field, options=options)
@@ -261,7 +261,7 @@ def test_a_single_npy_file_has_time_first(tmp_path):
         read(tmp_path / "u.npy")
 
 
-def test_sites_that_are_never_known_are_masked_and_stay_nan(tmp_path):
+def test_sites_that_are_always_missing_are_masked_and_stay_nan(tmp_path):
     field = values(SAMPLES, TIMES, NX)
     field[..., 3] = np.nan
     field[:2, :, 5] = np.nan
@@ -295,16 +295,19 @@ CELLS = np.array([[0, 1, 2]])
         ({"x": X, "pts": PTS, "t": T, "u": FIELD}, "`pts` and `x` are both coordinates"),
         ({"x": X, "t": T}, "`variables` are none"),
         ({"x": X, "t": T, "u": FIELD, "cells": CELLS}, "`cells` needs points"),
-        ({"pts": values(5, 5), "t": T, "u": FIELD}, "`pts` must be points by 1, 2 or 3"),
-        ({"pts": PTS, "cells": CELLS + POINTS, "t": T}, "`cells` points outside the sites"),
-        ({"pts": PTS, "cells": CELLS + 0.5, "t": T}, "`cells` must hold whole numbers"),
+        ({"pts": values(5, 5), "t": T, "u": FIELD}, r"`pts` must have shape \(points, 1, 2 or 3\)"),
+        (
+            {"pts": PTS, "cells": CELLS + POINTS, "t": T},
+            "`cells` must be indices from 0 to 29 of 30 sites, got 30",
+        ),
+        ({"pts": PTS, "cells": CELLS + 0.5, "t": T}, "`cells` must be integers"),
         ({"x": X, "t": T, "u": FIELD + 1j}, "`u` is complex"),
         ({"x": X, "t": T, "u": FIELD.astype(object)}, "`u` cannot be read as an array: Object"),
         ({"x": X, "t": T.astype("datetime64[s]"), "u": FIELD}, "`t` must hold real numbers"),
         ({"input": values(6, NX), "output": values(5, NX)}, "axis sample as the others"),
         ({"input": values(6, NX), "output": values(6, NY)}, "axis x as the others"),
         ({"X": values(4, 4) * np.nan, "Y": values(4, 4), "u": values(9, 4, 4)}, "`X` must be fin"),
-        ({"X": np.eye(4), "Y": np.eye(4), "u": values(9, 4, 4)}, "`X` and `y` cover no area"),
+        ({"X": np.eye(4), "Y": np.eye(4), "u": values(9, 4, 4)}, "`X` and `y` must span an area"),
     ],
 )
 def test_broken_arrays_are_refused_by_name(tmp_path, arrays, message):
@@ -312,9 +315,11 @@ def test_broken_arrays_are_refused_by_name(tmp_path, arrays, message):
         read_arrays(tmp_path, **arrays)
 
 
-def test_cells_of_matlab_that_may_count_from_zero_or_one_are_refused(tmp_path):
+def test_ambiguous_zero_or_one_based_cells_of_matlab_are_refused(tmp_path):
     arrays = {"pts": PTS, "cells": CELLS + 1, "t": T, "u": values(TIMES, POINTS)}
-    with pytest.raises(DataError, match="`cells` names sites 1 to 3 of 30, so that nothing tells"):
+    with pytest.raises(
+        DataError, match="`cells` names sites 1 to 3 of 30, so it may be zero-based"
+    ):
         read(save_matlab_5(tmp_path, arrays))
 
 
@@ -329,10 +334,10 @@ def test_only_arrays_are_recognised(tmp_path):
     assert READER.recognises(tmp_path / "data.hdf5")
 
 
-def test_the_cylinder_wake_is_three_variables_on_scattered_points():
+def test_the_cylinder_wake_is_three_variables_on_unstructured_points():
     path = real_file("cylinder_wake", "cylinder_nektar_wake.mat")
     series, raw = read(path), scipy.io.loadmat(path)
-    assert [one.name for one in series.variables] == ["U_star_x", "U_star_y", "p_star"]
+    assert [variable.name for variable in series.variables] == ["U_star_x", "U_star_y", "p_star"]
     assert series.num_trajectories == 1
     np.testing.assert_array_equal(series.time, raw["t"].ravel())
     frames = series.frames(0)
@@ -365,7 +370,7 @@ def test_the_channel_is_a_mesh_of_triangles_in_the_plane():
 def test_one_dimensional_equations_are_time_series_on_a_line(file, time, field):
     path = real_file("small_pde", file)
     series, raw = read(path), scipy.io.loadmat(path)
-    assert [one.name for one in series.variables] == [field]
+    assert [variable.name for variable in series.variables] == [field]
     np.testing.assert_array_equal(series.time, raw[time].ravel())
     np.testing.assert_array_equal(series.geometry().coords[:, 0], raw["x"].ravel())
     np.testing.assert_array_equal(series.frames(0)[..., 0], raw[field].T)
@@ -375,7 +380,7 @@ def moving_wave(x, num_times=7):
     return np.sin(np.pi * (x[None, :] - 0.1 * np.arange(num_times)[:, None]))
 
 
-def test_an_axis_whose_last_site_is_the_first_again_is_periodic(tmp_path):
+def test_an_axis_whose_last_site_repeats_the_first_is_periodic(tmp_path):
     x = np.linspace(-1, 1, 33)
     np.savez(tmp_path / "closed.npz", x=x, t=np.arange(7.0), u=moving_wave(x))
     domain = open_data(tmp_path / "closed.npz").geometry().domain
@@ -396,7 +401,7 @@ def test_an_axis_without_its_end_point_stays_open(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["KS.mat", "burgers_shock.mat"])
-def test_the_real_one_dimensional_series_close_on_themselves(name):
+def test_the_real_one_dimensional_series_are_periodic(name):
     domain = open_data(real_file("small_pde", name)).geometry().domain
     assert domain == Domain.box([-1], [1], periodic=True)
 
@@ -417,7 +422,9 @@ SERIES_ON_POINTS = np.random.default_rng(2).normal(size=(7, 20))
     ],
 )
 @pytest.mark.parametrize("variables", [(), ("u",)])
-def test_telling_names_are_coordinates_whatever_variable_is_named(tmp_path, coordinates, variables):
+def test_recognised_names_are_coordinates_for_any_selection_of_variables(
+    tmp_path, coordinates, variables
+):
     np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, **coordinates)
     data = ArraysReader().read(tmp_path / "a.npz", ReadOptions(variables=variables))
     np.testing.assert_array_equal(data.geometry().coords, PLACES)
@@ -432,7 +439,7 @@ def test_longitudes_and_latitudes_of_cells_lie_on_the_sphere(tmp_path):
     np.testing.assert_allclose(geometry.true_degrees()[:, 1], degrees["latCell"], atol=1e-9)
 
 
-def test_names_that_say_nothing_are_refused_with_what_to_type(tmp_path):
+def test_unrecognised_coordinates_are_refused_with_the_flag_to_add(tmp_path):
     np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, blob=PLACES, t=np.arange(7.0))
     for variables in ((), ("u",)):
         with pytest.raises(DataError, match=r"`blob` .*coordinates of .*20 sites.*--coords blob"):
@@ -445,7 +452,7 @@ def test_names_that_say_nothing_are_refused_with_what_to_type(tmp_path):
         ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("q",)))
 
 
-def test_sites_in_elements_are_weighted_by_the_areas_of_these(tmp_path):
+def test_sites_at_element_centres_are_weighted_by_element_areas(tmp_path):
     nodes = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [3, 0.5], [-1, 0.5]])
     elements = np.array([[0, 1, 2], [0, 2, 3], [1, 4, 2], [3, 5, 0], [0, 1, 3], [1, 2, 3]])
     middles = nodes[elements].mean(1)

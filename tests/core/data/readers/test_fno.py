@@ -75,7 +75,7 @@ def test_the_transposed_view_without_matlabs_marks_is_recognised_by_its_shapes(a
     np.testing.assert_array_equal(frames_of(open_data(path)), expected(u))
 
 
-def test_the_content_counts_and_not_the_name(file, arrays):
+def test_a_file_is_recognised_by_its_content_not_its_suffix(file, arrays):
     other = file.rename(file.with_suffix(".h5"))
     assert open_data(other).layout == "ns2d"
     np.testing.assert_array_equal(frames_of(open_data(other)), expected(arrays[1]))

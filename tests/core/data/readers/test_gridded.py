@@ -114,17 +114,17 @@ def test_variables_of_a_zarr_store_come_in_the_order_of_their_names(tmp_path):
         assert len(names) > 1
 
 
-@pytest.mark.parametrize("asked", ["t2m", "2t", "2m_temperature"])
-def test_era5_variables_go_by_any_of_their_names(tmp_path, asked):
+@pytest.mark.parametrize("alias", ["t2m", "2t", "2m_temperature"])
+def test_era5_variables_can_be_requested_by_any_of_their_names(tmp_path, alias):
     write_era5(tmp_path / "a.nc")
     write_weatherbench(tmp_path / "a.zarr")
     for name in ("a.nc", "a.zarr"):
-        data = read(tmp_path / name, asked)
-        assert data.variables[0].name == asked
+        data = read(tmp_path / name, alias)
+        assert data.variables[0].name == alias
         assert data.frames(0).mean() > 250
 
 
-def test_carra_lies_in_the_plane_of_its_map_with_land_masked(tmp_path):
+def test_carra_is_on_a_projected_grid_with_land_masked(tmp_path):
     write_carra(tmp_path / "carra.nc")
     data = read(tmp_path / "carra.nc", "v10")
     geometry = data.geometry()
@@ -169,7 +169,7 @@ def levels(name="level", values=(500, 850), **attributes):
     return dataset
 
 
-def test_a_level_is_chosen_by_its_value(tmp_path):
+def test_a_level_is_selected_by_its_value(tmp_path):
     path = save(tmp_path / "a.nc", levels())
     assert read(path, "t", level="850").frames(0)[0, 0, 0] == 100
     assert read(path, "t", level="500.0").frames(0)[0, 0, 0] == 0
@@ -178,7 +178,7 @@ def test_a_level_is_chosen_by_its_value(tmp_path):
     assert both.frames(0)[0, 0].tolist() == [0, 100]
 
 
-def test_a_level_that_is_not_chosen_is_asked_for(tmp_path):
+def test_a_missing_selection_of_a_level_is_an_error(tmp_path):
     path = save(tmp_path / "a.nc", levels("pressure_level"))
     message = r"`pressure_level` has 2 values: 500, 850\. .*`--select pressure_level=500`"
     with pytest.raises(DataError, match=message):
@@ -192,14 +192,14 @@ def test_a_level_that_is_not_chosen_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["number", "realization", "step", "anything"])
-def test_members_and_forecast_steps_are_chosen_like_levels(tmp_path, name):
+def test_ensemble_members_and_forecast_steps_are_selected_like_levels(tmp_path, name):
     path = save(tmp_path / "a.nc", levels(name, (0.0, 6.0)))
     with pytest.raises(DataError, match=f"`{name}` has 2 values: 0, 6"):
         read(path)
     assert read(path, "t", **{name: "6"}).frames(0)[0, 0, 0] == 100
 
 
-def test_a_dimension_of_length_one_needs_no_choice(tmp_path):
+def test_a_dimension_of_length_one_needs_no_selection(tmp_path):
     path = save(tmp_path / "a.nc", levels("level", (500,)))
     assert read(path, "t").frames(0).shape == (2, 12, 1)
     assert read(path, "t", level="500").num_trajectories == 1
@@ -207,7 +207,7 @@ def test_a_dimension_of_length_one_needs_no_choice(tmp_path):
         read(path, "t", level="850")
 
 
-def test_a_scalar_coordinate_is_what_it_is(tmp_path):
+def test_a_scalar_coordinate_can_be_selected_by_its_value_only(tmp_path):
     write_era5(tmp_path / "a.nc")
     assert read(tmp_path / "a.nc", number="0").frames(0).shape[-1] == 2
     with pytest.raises(DataError, match="`number` has no value 3; it has 0"):
@@ -243,15 +243,15 @@ def test_variables_on_different_grids_are_refused_until_one_is_named(tmp_path):
 
 def test_a_variable_is_read_once(tmp_path):
     path = save(tmp_path / "a.nc", grid())
-    with pytest.raises(DataError, match="`t2m` is asked for twice"):
+    with pytest.raises(DataError, match="`t2m` must be requested once, got it twice"):
         read(path, "t2m", "2t")
     with pytest.raises(DataError, match="`q` is not in the file, which has t2m"):
         read(path, "q")
-    with pytest.raises(DataError, match="`variables` with numbers are none"):
+    with pytest.raises(DataError, match="`variables` must include numeric fields"):
         read(save(tmp_path / "b.nc", grid().drop_vars("t2m")))
 
 
-def test_what_describes_the_grid_is_not_read(tmp_path):
+def test_variables_that_describe_the_grid_are_not_fields(tmp_path):
     more = {
         "time_bnds": (("time", "two"), table(2, 2)),
         "edges": (("lat", "two"), table(3, 2)),
@@ -270,7 +270,7 @@ def test_what_describes_the_grid_is_not_read(tmp_path):
         read(path, "mean")
     with pytest.raises(DataError, match="`label` is not in the file, which has t2m"):
         read(path, "label")
-    with pytest.raises(DataError, match="with a time axis `time` and sites are none"):
+    with pytest.raises(DataError, match="must include fields with a time axis `time` and sites"):
         read(save(tmp_path / "b.nc", dataset[["mean"]]))
 
 
@@ -291,7 +291,7 @@ def test_missing_values_are_nan_and_never_filled(tmp_path):
     assert np.flatnonzero(data.geometry().is_masked).tolist() == [5]
 
 
-def test_a_site_is_masked_where_any_variable_is_never_known(tmp_path):
+def test_a_site_is_masked_if_any_variable_is_always_missing(tmp_path):
     first, second = table(2, 3, 4), table(2, 3, 4)
     first[:, 0], second[:, 1] = np.nan, np.nan
     dims = ("time", "lat", "lon")
@@ -300,7 +300,7 @@ def test_a_site_is_masked_where_any_variable_is_never_known(tmp_path):
     assert read(path, "a").geometry().is_masked.sum() == 4
     second[:, 2] = np.nan
     path = save(tmp_path / "b.nc", grid(a=(dims, first), b=(dims, second)))
-    with pytest.raises(DataError, match="`a` and the other variables are nowhere known together"):
+    with pytest.raises(DataError, match="`a` and the other variables have no site in common"):
         read(path, "a", "b")
 
 
@@ -311,7 +311,7 @@ def test_a_variable_without_a_number_is_refused(tmp_path):
     assert len(read(path, "t2m").variables) == 1
 
 
-def test_large_files_are_looked_at_in_sixteen_frames(tmp_path, monkeypatch):
+def test_sixteen_frames_of_large_files_are_searched_for_masked_sites(tmp_path, monkeypatch):
     dataset = grid(time=np.arange(100))
     dataset.t2m[:, 0, 0] = np.nan
     dataset.t2m[1, 0, 0] = 7
@@ -348,7 +348,7 @@ def test_grib_with_messages_that_do_not_fit_together_is_read_by_variable(tmp_pat
     kinds = [("2t", "heightAboveGround", 2), ("10u", "heightAboveGround", 10), ("sp", "surface", 0)]
     messages = [(*kind, hour, 100 * hour) for kind in kinds for hour in (0, 1)]
     path = write_grib(tmp_path / "a.grib", messages)
-    with pytest.raises(DataError, match=r"`variables` do not fit together; .*`--var NAME`"):
+    with pytest.raises(DataError, match=r"`variables` do not fit together\. .*`--var NAME`"):
         read(path)
     data = read(path, "t2m")
     assert data.frames(0)[:, 0, 0].tolist() == [0, 100]
@@ -372,7 +372,7 @@ def test_files_that_are_cut_short_are_refused(tmp_path):
                 read(tmp_path / name)
 
 
-def test_foreign_files_are_refused(tmp_path, capfd):
+def test_files_of_other_formats_are_refused(tmp_path, capfd):
     for name in ("a.nc", "a.grib"):
         (tmp_path / name).write_bytes(b"no weather today " * 50)
         with pytest.raises(DataError, match="cannot be opened"):
@@ -488,7 +488,7 @@ def test_zeros_that_were_written_out_are_read(tmp_path, zarr_format):
     np.testing.assert_allclose(read(path, "u").frames(0)[..., 0], values.reshape(8, 12), rtol=1e-6)
 
 
-def test_what_the_refusal_of_missing_chunks_says_to_type_writes_them(tmp_path):
+def test_the_command_in_the_error_about_missing_chunks_writes_them(tmp_path):
     path = tmp_path / "a.zarr"
     values = store_of_waves(path, 0, 2)
     with pytest.raises(DataError) as refusal:

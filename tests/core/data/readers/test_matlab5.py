@@ -22,9 +22,9 @@ NOTES = {"text": "hello", "cells": np.array([1, "two"], dtype=object), "structur
 def test_numeric_arrays_are_those_scipy_reads_and_the_rest_is_left_out(tmp_path, compressed):
     path = tmp_path / "my.mat"
     scipy.io.savemat(path, {**ARRAYS, **NOTES}, do_compression=compressed)
-    expected, found = scipy.io.loadmat(path), load_matlab_5(path)
-    assert sorted(found) == sorted(ARRAYS)
-    for name, values in found.items():
+    expected, loaded = scipy.io.loadmat(path), load_matlab_5(path)
+    assert sorted(loaded) == sorted(ARRAYS)
+    for name, values in loaded.items():
         np.testing.assert_array_equal(values, expected[name])
         assert matlab_5_shapes(path)[name] == expected[name].shape
 
@@ -39,7 +39,7 @@ def test_real_files_of_matlab_itself_are_whole(parts):
     assert matlab_5_shapes(path) == expected
 
 
-def test_every_cut_is_seen_but_one_between_two_arrays(tmp_path):
+def test_every_truncation_is_detected_except_between_two_arrays(tmp_path):
     path = tmp_path / "my.mat"
     scipy.io.savemat(path, ARRAYS)
     whole = path.read_bytes()

@@ -16,7 +16,7 @@ TIMES, POINTS = 5, 9
 
 
 def mesh(side=3):
-    """A square of side by side points, every cell of which is cut into two triangles."""
+    """A square of side x side points, each cell of which is split into two triangles."""
     coords = np.stack(np.meshgrid(*[np.linspace(0, 1, side)] * 2, indexing="ij"), -1)
     corner = np.arange(side * side).reshape(side, side)[:-1, :-1].ravel()
     upper = np.stack([corner, corner + side, corner + side + 1], -1)
@@ -39,7 +39,7 @@ def group(side=3, seed=0):
 
 
 def save(path, **groups):
-    """Writes groups, or the root where the only group has no name."""
+    """Writes groups; the group `root` is the root itself."""
     with h5py.File(path, "w") as file:
         for label, arrays in groups.items():
             for name, values in arrays.items():
@@ -56,7 +56,7 @@ def test_fields_in_the_root_are_one_trajectory(tmp_path):
     path = save(tmp_path / "one.h5", root=arrays)
     assert READER.recognises(path)
     series = read(path)
-    names = [one.name for one in series.variables]
+    names = [variable.name for variable in series.variables]
     assert names == ["density", "pressure", "velocity_x", "velocity_y"]
     frames = series.frames(0)
     np.testing.assert_array_equal(frames[..., 0], arrays["density"][..., 0])
@@ -67,7 +67,7 @@ def test_fields_in_the_root_are_one_trajectory(tmp_path):
     assert len(series.frames(0, slice(2, 2))) == 0
 
 
-def test_sites_stand_for_a_third_of_their_triangles(tmp_path):
+def test_weights_are_a_third_of_the_adjacent_triangles(tmp_path):
     geometry = read(save(tmp_path / "one.h5", root=group())).geometry()
     counts = np.bincount(mesh()[1].ravel())
     np.testing.assert_allclose(geometry.weights, counts / counts.sum(), rtol=1e-12)
@@ -76,8 +76,8 @@ def test_sites_stand_for_a_third_of_their_triangles(tmp_path):
 def test_trajectories_may_have_different_numbers_of_points(tmp_path):
     groups = {str(number): group(side, number) for number, side in ((2, 3), (9, 4), (10, 5))}
     series = read(save(tmp_path / "many.h5", **groups))
-    assert [one.num_points for one in series.geometries] == [9, 16, 25]
-    assert {one.domain for one in series.geometries} == {Domain.unit_box(2)}
+    assert [geometry.num_points for geometry in series.geometries] == [9, 16, 25]
+    assert {geometry.domain for geometry in series.geometries} == {Domain.unit_box(2)}
     for trajectory, arrays in enumerate(groups.values()):
         np.testing.assert_array_equal(series.frames(trajectory)[..., 0], arrays["density"][..., 0])
 
@@ -119,12 +119,12 @@ def test_quadrilaterals_are_cut_into_triangles_and_tetrahedra_are_not(tmp_path):
 
 def test_variables_can_be_chosen_by_component_or_as_a_whole_vector(tmp_path):
     path = save(tmp_path / "one.h5", root=group())
-    for wanted, names in (
+    for requested, names in (
         (("velocity_y", "density"), ["velocity_y", "density"]),
         (("velocity",), ["velocity_x", "velocity_y"]),
     ):
-        series = read(path, variables=wanted)
-        assert [one.name for one in series.variables] == names
+        series = read(path, variables=requested)
+        assert [variable.name for variable in series.variables] == names
         assert series.frames(0).shape == (TIMES, POINTS, 2)
     with pytest.raises(DataError, match="`entropy` is not in the file, which has density"):
         read(path, variables=("entropy",))
@@ -169,7 +169,7 @@ def test_what_is_written_is_read_exactly(tmp_path):
         write_mesh_series(path, replace(written, geometries=(cloud,)))
 
 
-def test_sites_that_are_never_known_are_masked_and_stay_nan(tmp_path):
+def test_sites_that_are_always_missing_are_masked_and_stay_nan(tmp_path):
     arrays = group()
     arrays["density"][:, 4] = np.nan
     arrays["density"][:3, 5] = np.nan
@@ -188,13 +188,22 @@ def changed(**changes):
     [
         (changed(mesh_pos=None), "`mesh_pos` is missing, and `pos` too"),
         (changed(cells=None), "`cells` is missing"),
-        (changed(cells=np.full((2, 3), POINTS)), "/cells` points outside the sites: there are 9"),
-        (changed(cells=np.full((2, 3), -1)), "/cells` points outside the sites"),
-        (changed(cells=np.full((2, 3), 0.5)), "/cells` must hold whole numbers"),
-        (changed(cells=np.zeros((2, 3), int)), "`cells` cover no area"),
-        (changed(cells=np.zeros((2, 2), int)), r"/cells` must be cells by 3 or 4 corners"),
+        (
+            changed(cells=np.full((2, 3), POINTS)),
+            "/cells` must be indices from 0 to 8 of 9 sites, got 9 to 9",
+        ),
+        (
+            changed(cells=np.full((2, 3), -1)),
+            "/cells` must be indices from 0 to 8 of 9 sites, got -1 to -1",
+        ),
+        (changed(cells=np.full((2, 3), 0.5)), "/cells` must be integers"),
+        (changed(cells=np.zeros((2, 3), int)), "`cells` must have an area"),
+        (changed(cells=np.zeros((2, 2), int)), r"/cells` must have shape \(cells, 3 or 4\)"),
         (changed(cells=np.zeros((0, 3), int)), "/cells` must not be empty"),
-        (changed(mesh_pos=np.zeros((POINTS, 4))), r"/mesh_pos` must be points by 1, 2 or 3"),
+        (
+            changed(mesh_pos=np.zeros((POINTS, 4))),
+            r"/mesh_pos` must have shape \(points, 1, 2 or 3\)",
+        ),
         (changed(mesh_pos=np.full((POINTS, 2), np.nan)), "/mesh_pos` must be finite"),
         (
             changed(mesh_pos=np.random.default_rng(0).random((TIMES, POINTS, 2))),
@@ -236,7 +245,7 @@ def test_trajectories_that_differ_in_fields_or_times_are_refused(tmp_path):
         read(save(tmp_path / "times.h5", a=group(), b=later))
 
 
-def test_truncated_and_foreign_files_are_refused(tmp_path):
+def test_truncated_files_and_other_formats_are_refused(tmp_path):
     path = save(tmp_path / "cut.h5", root=group())
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(DataError, match="`file` cannot be read as HDF5"):

@@ -1,4 +1,4 @@
-"""Tables lose nothing unseen: no digits, no column, no memory."""
+"""Tables keep all digits and columns, and do not exhaust memory."""
 
 import numpy as np
 import pytest
@@ -20,14 +20,14 @@ def write(folder, rows):
 
 
 @pytest.mark.parametrize(("mean", "size"), [(1e5, 0.05), (0.0, 1e-50), (-1e30, 1e20)])
-def test_numbers_have_all_their_digits(tmp_path, mean, size):
+def test_values_keep_all_their_digits(tmp_path, mean, size):
     path = write(tmp_path, lines(lambda x, t: mean + size * (x + t)))
     expected = [[mean + size * (x + t) for x in range(4)] for t in range(5)]
     np.testing.assert_array_equal(open_data(path).frames(0)[..., 0], expected)
 
 
 @pytest.mark.parametrize("wrong", ["1.2x", "NULL", "1..5", "\ufffd2", "1,5"])
-def test_a_number_that_is_damaged_does_not_take_its_column_with_it(tmp_path, wrong):
+def test_a_damaged_number_is_an_error_and_not_a_column_of_text(tmp_path, wrong):
     rows = lines()
     time, x, _, v = rows[7].split(",")
     rows[7] = f'{time},{x},"{wrong}",{v}'
@@ -35,12 +35,12 @@ def test_a_number_that_is_damaged_does_not_take_its_column_with_it(tmp_path, wro
         open_data(write(tmp_path, rows))
 
 
-def test_a_number_that_is_missing_is_missing_and_a_column_of_text_is_no_variable(tmp_path):
+def test_empty_entries_are_missing_and_columns_of_text_are_no_variables(tmp_path):
     rows = lines()
     rows[7] = ",".join([*rows[7].split(",")[:2], "", "2"])
     rows = [f"{row},{'name' if n == 0 else f'buoy {n}'}" for n, row in enumerate(rows)]
     data = open_data(write(tmp_path, rows))
-    assert [one.name for one in data.variables] == ["u", "v"]
+    assert [variable.name for variable in data.variables] == ["u", "v"]
     assert np.isnan(data.frames(0)).sum() == 1
 
 
@@ -53,14 +53,14 @@ def test_one_long_entry_does_not_take_all_memory(tmp_path, monkeypatch):
         open_data(path)
 
 
-def test_a_column_that_never_changes_is_a_static_field_not_a_variable(tmp_path):
+def test_a_constant_column_is_a_static_field_not_a_variable(tmp_path):
     names, *rows = lines()
     rows = [f"{row},{7 * int(row.split(',')[1])}" for row in rows]
     data = open_data(write(tmp_path, [f"{names},elevation", *rows]))
-    assert [one.name for one in data.variables] == ["u", "v"]
-    (found,) = data.candidates
-    assert (found.variable.name, found.kind) == ("elevation", "static")
-    np.testing.assert_array_equal(found.read(), [0, 7, 14, 21])
+    assert [variable.name for variable in data.variables] == ["u", "v"]
+    (candidate,) = data.candidates
+    assert (candidate.variable.name, candidate.kind) == ("elevation", "static")
+    np.testing.assert_array_equal(candidate.read(), [0, 7, 14, 21])
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_a_column_that_never_changes_is_a_static_field_not_a_variable(tmp_path):
         (["2021-03-01 00:00:00.5", "2021-03-01 00:00:02.5"], [0, 2 / 3600], "2021-03-01 00:00:00"),
     ],
 )
-def test_dates_are_read_as_programs_write_them(tmp_path, dates, hours, first):
+def test_dates_are_read_in_common_formats(tmp_path, dates, hours, first):
     rows = [f"{date},{x},{x + n}" for n, date in enumerate(dates) for x in range(4)]
     data = open_data(write(tmp_path, ["date,x,u", *rows]))
     np.testing.assert_allclose(data.time - data.time[0], hours, atol=1e-9)
     assert data.origin.date == first
 
 
-def test_a_date_that_is_written_in_another_way_is_refused(tmp_path):
+def test_dates_in_other_formats_are_refused(tmp_path):
     rows = [f"0{n}/03/2021 06:00,{x},{x + n}" for n in range(1, 4) for x in range(4)]
     with pytest.raises(DataError, match=r"`date` must hold dates .* not written as 2000-01-24 12"):
         open_data(write(tmp_path, ["date,x,u", *rows]))

@@ -90,7 +90,7 @@ def test_corners_that_are_no_nodes_are_refused(tmp_path):
     dataset = ugrid(1)
     dataset["faces"].attrs["start_index"] = 3
     with pytest.raises(
-        DataError, match="`faces` must name nodes 3 to 9, got 1 to 7; is start_index"
+        DataError, match="`faces` must name nodes 3 to 9, got 1 to 7; check start_index"
     ):
         read(save(tmp_path / "a.nc", dataset), "at_face")
     with pytest.raises(DataError, match="`mesh` is a mesh whose node_coordinates must name var"):
@@ -106,7 +106,7 @@ def test_points_without_a_mesh_are_found_by_their_names_or_refused(tmp_path):
     )
     path = save(tmp_path / "b.nc", dataset.rename(x_elem="one", y_elem="two"))
     with pytest.raises(
-        DataError, match=r"`one` and other lists have one number per `p`.*--coords one two"
+        DataError, match=r"`one` and other variables have one value per `p`.*--coords one two"
     ):
         read(path, "q")
 
@@ -122,59 +122,59 @@ def test_a_forecast_on_a_mesh_is_read_back_with_its_sites_and_weights(
         dataset["px"].attrs["units"], dataset["py"].attrs["units"] = "degrees_east", "degrees_north"
     # A site that is masked stays so.
     dataset[f"at_{kind}"][:, 1] = np.nan
-    given = read(save(tmp_path / "a.nc", dataset), f"at_{kind}")
-    geometry, path = given.geometry(), tmp_path / f"next{suffix}"
-    layout = ForecastLayout(QueryPoints.of(geometry), given.variables, 1, np.array([2.0, 3.0]), "s")
+    data = read(save(tmp_path / "a.nc", dataset), f"at_{kind}")
+    geometry, path = data.geometry(), tmp_path / f"next{suffix}"
+    layout = ForecastLayout(QueryPoints.of(geometry), data.variables, 1, np.array([2.0, 3.0]), "s")
     if suffix == ".zarr":
         writer = ForecastStore(path, layout, layout.points.shape, {})
         for step in range(2):
-            writer.write((0, step, slice(None)), given.frames(0)[step])
+            writer.write((0, step, slice(None)), data.frames(0)[step])
         writer.finish()
     else:
         with (new_table if suffix == ".csv" else new_forecast_file)(path, layout) as writer:
             for step in range(2):
-                writer.write((0, step, slice(None)), given.frames(0)[step])
+                writer.write((0, step, slice(None)), data.frames(0)[step])
     again = open_data(path, ReadOptions())
-    assert [one.name for one in again.variables] == [f"at_{kind}"]
-    found, order = again.geometry(), slice(None)
+    assert [variable.name for variable in again.variables] == [f"at_{kind}"]
+    result, order = again.geometry(), slice(None)
     if suffix == ".csv":
         # A table has no order of its own.
         order = np.argmin(
-            np.linalg.norm(geometry.coords[:, None] - found.coords[None], axis=-1), axis=1
+            np.linalg.norm(geometry.coords[:, None] - result.coords[None], axis=-1), axis=1
         )
-    np.testing.assert_allclose(found.coords[order], geometry.coords, atol=1e-8)
-    np.testing.assert_allclose(found.weights[order], geometry.weights, rtol=1e-8)
-    np.testing.assert_allclose(again.frames(0)[:, order], given.frames(0))
+    np.testing.assert_allclose(result.coords[order], geometry.coords, atol=1e-8)
+    np.testing.assert_allclose(result.weights[order], geometry.weights, rtol=1e-8)
+    np.testing.assert_allclose(again.frames(0)[:, order], data.frames(0))
 
 
-def test_a_region_of_mpas_is_in_radians_without_saying_so(tmp_path):
+def test_a_region_of_mpas_is_in_radians_without_units(tmp_path):
     columns = {"lonCell": ("nCells", 0.2 + NODES[:, 0] / 30), "latCell": ("nCells", 0.8 + NODES[:, 1] / 30)}  # fmt: skip
     field = {"q": (("Time", "nCells"), np.zeros((2, 7)))}
     dataset = xr.Dataset({**field, **columns}, {"Time": [0.0, 1.0]})
     dataset["Time"].attrs["units"] = "hours since 2000-01-01"
-    found = read(save(tmp_path / "a.nc", dataset), "q").geometry().true_degrees()
-    np.testing.assert_allclose(found[4], np.rad2deg([0.3, 0.8]))
+    degrees = read(save(tmp_path / "a.nc", dataset), "q").geometry().true_degrees()
+    np.testing.assert_allclose(degrees[4], np.rad2deg([0.3, 0.8]))
 
 
 def test_points_on_a_line_are_where_their_only_coordinate_is(tmp_path):
     x = np.array([0.0, 0.1, 0.5, 2.0, 1.0])
     series = {"q": (("time", "p"), np.zeros((2, 5))), "node_x": ("p", x)}
     path = save(tmp_path / "a.nc", xr.Dataset(series, {"time": [0.0, 1.0]}))
-    given = read(path, "q")
-    np.testing.assert_array_equal(given.geometry().coords[:, 0], x)
+    data = read(path, "q")
+    np.testing.assert_array_equal(data.geometry().coords[:, 0], x)
     # So is a forecast on them.
-    write_forecast(tmp_path / "b.nc", np.zeros((1, 2, 5, 1)), given.geometry(), given.variables, np.arange(2.0))  # fmt: skip
+    write_forecast(tmp_path / "b.nc", np.zeros((1, 2, 5, 1)), data.geometry(), data.variables, np.arange(2.0))  # fmt: skip
     np.testing.assert_array_equal(read(tmp_path / "b.nc", "q").geometry().coords[:, 0], x)
 
 
-def test_points_of_any_file_stand_for_the_areas_that_it_states(tmp_path):
+def test_points_are_weighted_by_the_cell_areas_of_the_file(tmp_path):
     columns = {"x_elem": ("p", NODES[:, 0]), "y_elem": ("p", NODES[:, 1])}
     field = (("time", "p"), np.zeros((2, 7)), {"cell_measures": "area: size"})
     area = np.array([1.0, 2, 3, 4, 5, 6, 0])
     dataset = xr.Dataset({"q": field, **columns, "size": ("p", area)}, {"time": [0.0, 1.0]})
-    found = read(save(tmp_path / "a.nc", dataset), "q")
-    np.testing.assert_allclose(found.geometry().weights, area / 21)
-    assert "size" not in [one.variable.name for one in found.candidates]
+    data = read(save(tmp_path / "a.nc", dataset), "q")
+    np.testing.assert_allclose(data.geometry().weights, area / 21)
+    assert "size" not in [candidate.variable.name for candidate in data.candidates]
     del dataset["q"].attrs["cell_measures"]
     # MPAS has areas by a name of its own.
     path = save(tmp_path / "b.nc", dataset.rename(size="areaCell"))

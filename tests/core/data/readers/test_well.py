@@ -113,7 +113,7 @@ def test_a_periodic_axis_ends_one_spacing_after_its_last_point(path):
     assert domain.upper == (0.75, 1.0, 3.25)
 
 
-def test_walls_leave_an_axis_open_and_case_does_not_matter(path):
+def test_axes_with_walls_are_not_periodic_and_case_is_ignored(path):
     write(path)
     with h5py.File(path, "r+") as file:
         file["boundary_conditions/x_periodic"].attrs["bc_type"] = "WALL"
@@ -231,7 +231,7 @@ def test_weights_on_the_sphere_are_cell_areas(path):
     np.testing.assert_allclose(weights, np.repeat(bands[:, None] / 16, 16, 1), rtol=1e-5)
 
 
-def test_latitudes_are_told_from_polar_angles(path):
+def test_latitudes_are_distinguished_from_polar_angles(path):
     latitude, phi = (np.arange(8) - 3.5) * np.pi / 8, np.arange(16) * np.pi / 8
     sphere(path, latitude, phi)
     np.testing.assert_allclose(read(path).geometry().axes[0], np.rad2deg(latitude), atol=1e-4)
@@ -330,17 +330,17 @@ def test_the_wells_own_loader_reads_what_we_write(path, dim):
     assert [*names[0], *names[1]] == [variable.name for variable in data.variables]
     assert len(official) == data.num_trajectories
     for sample in range(len(official)):
-        theirs = official[sample]
-        frames = np.concatenate([theirs["input_fields"], theirs["output_fields"]])
+        reference = official[sample]
+        frames = np.concatenate([reference["input_fields"], reference["output_fields"]])
         np.testing.assert_array_equal(data.frames(sample), frames.reshape(NUM_TIMES, -1, 2 + dim))
-        coords = theirs["space_grid"].reshape(-1, dim)
+        coords = reference["space_grid"].reshape(-1, dim)
         np.testing.assert_array_equal(data.geometry().coords, coords)
-        assert theirs["constant_scalars"].item() == pytest.approx(0.03)
-        closed = [[2, 2] if wraps else [1, 1] for wraps in (True, False, True)[:dim]]
-        assert theirs["boundary_conditions"].tolist() == closed
+        assert reference["constant_scalars"].item() == pytest.approx(0.03)
+        boundaries = [[2, 2] if wraps else [1, 1] for wraps in (True, False, True)[:dim]]
+        assert reference["boundary_conditions"].tolist() == boundaries
 
 
-def test_what_the_well_makes_up_itself_can_be_read(path):
+def test_dummy_data_of_the_well_can_be_read(path):
     dummy = pytest.importorskip("the_well.utils.dummy_data")
     dummy.write_dummy_data(str(path))
     assert READER.recognises(path)
@@ -421,7 +421,7 @@ def test_a_field_of_words_is_refused(path):
 
 def test_a_field_named_as_a_component_is_refused(path):
     write(path, t0={"velocity_x": random_field(2)})
-    with pytest.raises(DataError, match=r"`velocity_x` is there twice"):
+    with pytest.raises(DataError, match=r"`velocity_x` must be unique"):
         read(path)
 
 

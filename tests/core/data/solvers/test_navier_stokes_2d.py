@@ -92,7 +92,7 @@ def test_space_converges_spectrally():
     assert second > 2 * first
 
 
-def test_without_flow_the_forcing_acts_alone():
+def test_from_rest_only_the_forcing_acts():
     x, y = grid()
     zero = torch.zeros(SIZE, SIZE // 2 + 1, dtype=torch.complex128)
     forcing = fno_forcing(SIZE, torch.float64, "cpu")
@@ -146,6 +146,6 @@ def test_a_flow_that_blows_up_is_reported_not_stored(monkeypatch):
         ({"num_frames": 0}, "at least 1"),
     ],
 )
-def test_impossible_numbers_are_refused(changes, message):
+def test_invalid_parameters_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         NavierStokes2D(**changes)

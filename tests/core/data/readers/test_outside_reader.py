@@ -1,0 +1,132 @@
+"""A reader of another package joins by one registration."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpo.cli import main
+from gpo.data.dataset import DataError, Trajectories, Variable
+from gpo.data.geometry import Geometry
+from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
+from gpo.data.readers.registry import READERS, open_data
+from gpo.optional import MissingPackageError
+
+FRAMES = np.random.default_rng(0).normal(size=(30, 12))
+
+
+class TideReader(AbstractReader):
+    """Water levels along a channel: a line of positions, then a line per hour."""
+
+    name = "tides"
+    layout = "text with a line of positions and a line of levels per hour (.tide)"
+
+    def recognises(self, path: Path) -> bool:
+        return path.suffix == ".tide"
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        choose_variables(path, options.variables, ["level"])
+        positions, *levels = np.loadtxt(path)
+        axis = check_axis(path, "positions", positions)
+        return Trajectories(
+            layout=self.name,
+            source=path,
+            variables=(Variable("level", "m"),),
+            geometries=(Geometry.rectilinear([axis], units=["km"]),),
+            time=np.arange(float(len(levels))),
+            time_units="h",
+            num_trajectories=1,
+            fetch=partial(_frames, np.array(levels)),
+        )
+
+
+class ArchiveReader(TideReader):
+    name = "tide-archive"
+
+    def recognises(self, path: Path) -> bool:
+        return path.name.endswith(".tide.npz")
+
+    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+        raise DataError(path, "file", "was recognised by the reader of tide archives.")
+
+
+def _frames(levels: np.ndarray, trajectory: int, times: slice) -> np.ndarray:
+    return levels[times, :, None]
+
+
+@pytest.fixture
+def register():
+    """Registers readers for one test."""
+    names = []
+
+    def add(name, reader):
+        READERS.register(name, reader)
+        names.append(name)
+
+    yield add
+    for name in names:
+        del READERS[name]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "harbour.tide"
+    np.savetxt(path, np.concatenate([np.arange(12.0)[None], FRAMES]))
+    return path
+
+
+@pytest.mark.parametrize("reader", [TideReader, f"{__name__}:TideReader"])
+def test_a_file_of_a_new_suffix_is_opened_once_its_reader_is_registered(file, register, reader):
+    with pytest.raises(DataError, match="has an unknown layout"):
+        open_data(file)
+    register("tides", reader)
+    for data in (open_data(file), open_data(file, reader="tides")):
+        assert data.layout == "tides"
+        np.testing.assert_allclose(data.frames(0)[..., 0], FRAMES)
+    with pytest.raises(DataError, match="`salinity` is not in the file, which has level"):
+        open_data(file, ReadOptions(variables=("salinity",)))
+
+
+def test_its_data_are_described_on_the_command_line(file, register, capsys):
+    register("tides", TideReader)
+    main(["data", "info", str(file)])
+    printed = capsys.readouterr().out
+    assert "layout    tides" in printed
+    assert "x from 0 to 11 km" in printed
+    assert "1 x 30 frames, one every 1 h" in printed
+    assert "level" in printed
+
+
+def test_its_files_are_joined_by_a_pattern_and_periodic_on_request(file, register):
+    register("tides", TideReader)
+    file.with_stem("river").write_bytes(file.read_bytes())
+    joined = open_data(f"{file.parent}/*.tide", ReadOptions(periodic=("x",)))
+    assert joined.num_trajectories == 2
+    assert joined.geometry().domain.periodic == (True,)
+
+
+def test_it_precedes_the_built_in_readers_of_general_layouts(tmp_path, register):
+    path = tmp_path / "harbour.tide.npz"
+    np.savez(path, t=np.arange(30.0), x=np.arange(12.0), u=FRAMES)
+    assert open_data(path).layout == "arrays"
+    register("tide-archive", ArchiveReader)
+    with pytest.raises(DataError, match="recognised by the reader of tide archives"):
+        open_data(path)
+    assert open_data(path, reader="arrays").layout == "arrays"
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(ValueError, match="reader 'arrays' is registered already"):
+        READERS.register("arrays", TideReader)
+
+
+def test_a_reader_whose_package_is_missing_names_it(file, register):
+    register("tides", "no_such_oceanography.readers:TideReader")
+    needed = (
+        r"tides \(no_such_oceanography\).*Install all of them: pip install no_such_oceanography"
+    )
+    with pytest.raises(MissingPackageError, match=needed):
+        open_data(file)
+    with pytest.raises(MissingPackageError, match="Reader tides needs the package no_such"):
+        open_data(file, reader="tides")

@@ -1,0 +1,68 @@
+"""Metrics and reference forecasts from outside: one registration, no other change."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from gpo.data.splits import split_time_slices
+from gpo.evaluation.references import Reference
+from gpo.evaluation.registry import METRICS, REFERENCES
+from gpo.evaluation.results import Results
+from gpo.evaluation.score import evaluate
+from gpo.forecast.forecaster import Forecaster
+from tests.core.evaluation.test_score import TASK, Times
+from tests.core.training.series import decaying_waves
+
+
+def bias(prediction, target, weights):
+    weights = weights / weights.sum(1, keepdim=True)
+    return (weights[..., None] * (prediction - target)).sum(1).mean()
+
+
+def build_zero(inputs):
+    """Predicts zero for time series."""
+    if not inputs.is_forecast:
+        return None
+    return Reference(
+        lambda batch, samples: torch.zeros_like(batch.target),
+        lambda rollout: torch.zeros_like(rollout.forecast),
+    )
+
+
+@pytest.fixture
+def _registered():
+    METRICS.register("bias", bias)
+    REFERENCES.register("zero", build_zero)
+    REFERENCES.register("never", "tests.core.evaluation.test_outside:does_not_apply")
+    yield
+    del METRICS["bias"], REFERENCES["zero"], REFERENCES["never"]
+
+
+def does_not_apply(inputs):
+    return None
+
+
+@pytest.mark.usefixtures("_registered")
+def test_a_registered_metric_and_reference_are_in_results_and_tables(tmp_path):
+    data = decaying_waves(num_times=40)
+    evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data)).save(tmp_path)
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert list(stored["one_step"]) == ["model", "persistence", "climatology", "zero"]
+    # The mean of a is 10 and that of b is 0: a factor of 0.9 has a bias of -1 and 0.
+    assert stored["one_step"]["model"]["bias"] == pytest.approx(-0.5, abs=0.05)
+    assert stored["one_step"]["zero"]["relative_l2"] == pytest.approx(1)
+    assert stored["rollout"]["zero"] == pytest.approx([1] * len(stored["rollout"]["model"]))
+    assert set(stored["variables"]["a"]) == set(stored["one_step"])
+    assert "skill_zero" in stored["variables"]["a"]["model"]
+    assert "than zero (error " in stored["verdict"]
+    rows = Results.load(tmp_path / "results.json").comparison_rows()
+    assert {"test, zero", "validation, zero"} < set(rows)
+    table = list(csv.reader((tmp_path / "results.csv").read_text().splitlines()))
+    assert ["one_step", "zero", "bias"] in [row[:3] for row in table]
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="The metric 'rmse' is registered already"):
+        METRICS.register("rmse", bias)
