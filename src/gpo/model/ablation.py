@@ -47,7 +47,7 @@ class Ablation:
             raise ValueError("A baseline has no parts to switch off; `ablation` needs a model gpo.")
         self._check(model)
         needs_all_sites = bool(self.sites) or self.displacing is not None
-        taps = list(self._taps(model.config.num_gaussians))
+        taps = list(self._taps(_num_gaussians(model)))
         with tapped(taps, needs_all_sites=needs_all_sites):
             yield
 
@@ -81,7 +81,7 @@ class Ablation:
 
     def _check(self, model: GaussianParticleOperator) -> None:
         """Refuses parts that the model does not have."""
-        config, num_layers = model.config, len(model.applied_layers)
+        num_layers = len(model.applied_layers)
         has_waves = model.waves is not None
         if not has_waves and (self.gates or self.displacing is not None):
             raise ValueError(
@@ -92,7 +92,7 @@ class Ablation:
             "layers": ({*self.layers, *(layer for layer, _ in self.modes)}, num_layers),
             "gates": (self.gates, num_layers),
             "modes": ({mode for _, mode in self.modes}, model.num_modes),
-            "gaussians": (self.gaussians, config.num_gaussians),
+            "gaussians": (self.gaussians, _num_gaussians(model)),
         }
         for name, (numbers, count) in named.items():
             _check_numbers(name, numbers, count)
@@ -115,8 +115,15 @@ class Skipped(AbstractLayer):
         return state
 
 
+def _num_gaussians(model: GaussianParticleOperator) -> int:
+    """Returns the particles of a point; a layer from outside may have none."""
+    return getattr(model.config, "num_gaussians", 0)
+
+
 def _check_numbers(name: str, numbers: frozenset[int] | set[int], count: int) -> None:
     outside = sorted(number for number in numbers if not 0 <= number < count)
+    if outside and not count:
+        raise ValueError(f"`ablation.{name}` must be left out: this model has none.")
     if outside:
         raise ValueError(f"`ablation.{name}` must be from 0 to {count - 1}, got {outside[0]}.")
 

@@ -125,8 +125,8 @@ class GaussianParticleOperator(AbstractModel):
         weights: Float[Tensor, "*#batch points"] | None = None,
     ) -> tuple[Particles, ...]:
         """Returns the particles of every layer with transport, or those of the paper's encoder."""
-        # The layers of an operator with an encoder do not change its particles.
-        num_layers = None if self.waves is not None else 0
+        # Layers do not change the particles of an encoder.
+        num_layers = 0 if self.lift.has_particles else None
         particles = record(self, values, coords, weights, num_layers=num_layers).gaussians
         if not particles:
             raise ValueError(

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gpo.model.config import AnyConfig, OperatorConfig, PaperConfig
+from gpo.model.config import OperatorConfig, PaperConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
@@ -103,7 +103,7 @@ def prepare(problem: Problem, config: AnyConfig, seed: int) -> AnyConfig:
     return replace(paper_ablation(row, problem, config), ablation=None)  # pyright: ignore[reportArgumentType]
 
 
-def count_parameters(problem: Problem, config: AnyConfig = OperatorConfig()) -> int:
+def count_parameters(problem: Problem, config: Any = OperatorConfig()) -> int:
     """Returns how many parameters the operator of a configuration has, without building it."""
     with torch.device("meta"):
         return GaussianParticleOperator(problem, config).num_parameters

@@ -54,8 +54,8 @@ def test_choosing_leaves_those_named_in_all_columns():
 
 
 def test_particles_of_masked_sites_can_be_left_out():
-    is_counted = torch.tensor([1, 0, 1, 1, 0, 1]).bool()
-    chosen = random_cloud().select(sites=is_counted.nonzero().flatten())
+    is_active = torch.tensor([1, 0, 1, 1, 0, 1]).bool()
+    chosen = random_cloud().select(sites=is_active.nonzero().flatten())
     assert set(chosen.sites.tolist()) == {0, 2, 3, 5}
 
 
@@ -83,18 +83,18 @@ def test_the_functions_of_a_cloud_are_the_basis_of_its_particles(domain):
     basis = particles.basis(coords, domain)
     for sample, site in [(0, 0), (1, 4)]:
         owned = particles.cloud(domain).select(samples=[sample], sites=[site])
-        found = owned.derivatives(coords[sample, [site]])
-        torch.testing.assert_close(found.values[0], basis[sample, site])
+        derivatives = owned.derivatives(coords[sample, [site]])
+        torch.testing.assert_close(derivatives.values[0], basis[sample, site])
 
 
 def test_a_total_is_the_sum_over_particles_whatever_fits_at_once(domain, monkeypatch):
     cloud, points = random_cloud(domain, batch=1), random_points(domain, 11)
     each, total = cloud.derivatives(points), cloud.total(points)
     monkeypatch.setattr(cloud_module, "MOST_NUMBERS", 100)
-    for found in (total, cloud.total(points)):
-        torch.testing.assert_close(found.values, each.values.sum(1))
-        torch.testing.assert_close(found.gradients, each.gradients.sum(1))
-        torch.testing.assert_close(found.laplacians, each.laplacians.sum(1))
+    for derivatives in (total, cloud.total(points)):
+        torch.testing.assert_close(derivatives.values, each.values.sum(1))
+        torch.testing.assert_close(derivatives.gradients, each.gradients.sum(1))
+        torch.testing.assert_close(derivatives.laplacians, each.laplacians.sum(1))
     assert total.gradients.shape == (11, domain.dim)
 
 
@@ -126,7 +126,7 @@ def moving_particles(num_frames=3):
     )
 
 
-def test_tracks_tell_the_shortest_way_across_the_seam():
+def test_tracks_take_the_shortest_way_across_the_seam():
     tracks = Tracks.of(moving_particles().cloud(TORUS))
     assert len(tracks.frames) == 2 * 18
     torch.testing.assert_close(tracks.displacements, torch.tensor([[0.3, -0.2]] * 36).double())

@@ -1,4 +1,4 @@
-"""Particle clouds as files: what is read back is what was written."""
+"""Particle clouds as files: a loaded cloud is the saved one."""
 
 import base64
 import re
@@ -96,7 +96,7 @@ def read_vtp(path):
 
 
 @pytest.mark.parametrize("is_text", [True, False])
-def test_vtk_points_hold_places_weights_owners_and_footprints(tmp_path, domain, is_text):
+def test_vtk_points_have_centers_weights_sites_and_footprints(tmp_path, domain, is_text):
     cloud, path = single(random_cloud(domain)), tmp_path / "particles.vtp"
     cloud.export(path, is_text=is_text)
     arrays, piece = read_vtp(path)
@@ -137,7 +137,7 @@ def read_ply(path):
 
 @pytest.mark.parametrize("is_text", [True, False])
 @pytest.mark.parametrize("precision", ["double", "single"])
-def test_a_point_cloud_holds_places_scales_and_weights(tmp_path, domain, is_text, precision):
+def test_a_point_cloud_has_centers_scales_and_weights(tmp_path, domain, is_text, precision):
     cloud, path = random_cloud(domain), tmp_path / "particles.ply"
     cloud = single(cloud) if precision == "single" else cloud
     cloud.export(path, is_text=is_text)
@@ -165,10 +165,10 @@ def test_no_particles_are_exported_too(tmp_path, is_text):
 def test_a_file_that_is_there_stays_as_it_is(tmp_path, name):
     cloud, path = random_cloud(), tmp_path / name
     write = cloud.save if path.suffix in (".nc", ".zarr") else cloud.export
-    path.write_text("mine")
+    path.write_text("content")
     with pytest.raises(ValueError, match=f"{name} exists. Choose another name"):
         write(path)
-    assert path.read_text() == "mine"
+    assert path.read_text() == "content"
 
 
 @pytest.mark.parametrize("name", ["a.nc", "a.zarr"])

@@ -36,10 +36,10 @@ def test_the_gaussian_is_the_same_all_along_an_outline(name, size):
     footprints, centers, scales = random_footprints(domain, size, reach=reach)
     outlines = footprints.outlines(16)
     offset = outlines - centers.unsqueeze(1)
-    found = gaussian(offset, scales.unsqueeze(1))
-    expected = torch.full_like(found, math.exp(-(reach**2) / 2))
+    values = gaussian(offset, scales.unsqueeze(1))
+    expected = torch.full_like(values, math.exp(-(reach**2) / 2))
     tolerance = 20 * size if domain.is_sphere else 1e-10
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=0)
+    torch.testing.assert_close(values, expected, rtol=tolerance, atol=0)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])

@@ -34,7 +34,7 @@ def test_norms_are_their_formulas():
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_masked_points_do_not_count_even_holding_nan(norm):
+def test_masked_points_change_nothing_even_with_nan(norm):
     prediction, target, weights = fields()
     weights[:, 5:9] = 0
     expected = norm(
@@ -78,10 +78,10 @@ def test_errors_may_be_relative_to_the_distance_from_an_origin():
     origin = target + 0.1 * torch.randn_like(target)
     error = ((prediction - target).square() * weights.unsqueeze(-1)).sum((1, 2))
     size = ((target - origin).square() * weights.unsqueeze(-1)).sum((1, 2))
-    found = relative_l2(prediction, target, weights, origin=origin)
-    torch.testing.assert_close(found, (error / size).sqrt().mean())
+    loss = relative_l2(prediction, target, weights, origin=origin)
+    torch.testing.assert_close(loss, (error / size).sqrt().mean())
     changes = relative_l2(prediction - origin, target - origin, weights)
-    torch.testing.assert_close(found, changes)
+    torch.testing.assert_close(loss, changes)
 
 
 def test_a_target_that_is_its_origin_counts_as_a_thousandth_of_its_size_away():
@@ -95,5 +95,5 @@ def test_an_origin_counts_where_points_do():
     weights[:, 5:9] = 0
     origin = torch.zeros_like(target)
     origin[:, 5:9] = float("nan")
-    found = relative_l2(prediction, target, weights, origin=origin)
-    torch.testing.assert_close(found, relative_l2(prediction, target, weights))
+    loss = relative_l2(prediction, target, weights, origin=origin)
+    torch.testing.assert_close(loss, relative_l2(prediction, target, weights))

@@ -174,8 +174,10 @@ def test_a_window_keeps_the_energy_of_a_wave_within_one_wavenumber():
 
 def test_a_window_hides_the_jump_at_the_ends_of_an_open_axis():
     slope = torch.linspace(-1, 1, 256, dtype=torch.float64)
-    closed, opened = (shell_spectrum(slope, (1.0,), periodic) for periodic in (True, False))
-    assert (opened[20:] < 1e-3 * closed[20:]).all()
+    periodic_spectrum, open_spectrum = (
+        shell_spectrum(slope, (1.0,), periodic) for periodic in (True, False)
+    )
+    assert (open_spectrum[20:] < 1e-3 * periodic_spectrum[20:]).all()
 
 
 @pytest.mark.parametrize("periodic", [True, False])
