@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gpo.model.config import OperatorConfig, PaperConfig
+from gpo.model.config import AnyConfig, OperatorConfig, PaperConfig
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
