@@ -60,11 +60,11 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere",), "nowhere is no run: it has no config.yaml. gpo run makes one."),
+        (("nowhere",), "nowhere is not a run folder: it has no config.yaml. Create one with gpo run."),
         (("fno",), "is a run of fno, which has no particles, windows or modes to interpret. Train gpo"),
         (("run", "--examples", "0"), "--examples must be at least 1, got 0"),
         (("run", "--other", "nowhere.mat"), "nowhere.mat: `file` does not exist"),
-        (("run", "--same-as", "nowhere"), "nowhere is no run: it has no config.yaml"),
+        (("run", "--same-as", "nowhere"), "nowhere is not a run folder: it has no config.yaml"),
         (("run", "--same-as", "wide"), "must differ in its seed only, got other settings of num_gaussians"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -138,7 +138,7 @@ def test_a_panel_with_its_own_queue_learns_whether_anybody_waits(register):
 
 def test_a_name_is_taken_once(session, register):
     for name in ("extremes", "frames"):
-        with pytest.raises(ValueError, match=f"The panel '{name}' is registered already"):
+        with pytest.raises(ValueError, match=f"The panel '{name}' is already registered"):
             register(name, PANEL)
 
 

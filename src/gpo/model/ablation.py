@@ -11,7 +11,7 @@ from torch import Tensor
 from gpo.execution.points import Chunked, Points, Sites
 from gpo.model.layer import AbstractLayer
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.taps import Tap, tapped
+from gpo.model.taps import Tap, tap, tapped
 from gpo.numerics.products import without
 
 Displacing = Callable[[int, Tensor], Tensor]
@@ -112,7 +112,7 @@ class Skipped(AbstractLayer):
     def update(self, state: Any, points: Points, coupled: Any) -> Any:
         """Returns the state as it is."""
         self.layer.update(state, points, coupled)
-        return state
+        return tap("state", state)
 
 
 def _num_gaussians(model: GaussianParticleOperator) -> int:

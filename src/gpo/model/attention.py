@@ -93,7 +93,7 @@ class ParticleLift(AbstractLayer):
             penalties = particle_penalties(latent, points, self.domain, self.bounds)
         basis, descriptor = latent.basis(points.coords, self.domain), latent.descriptor(self.domain)
         # Samples stay first in memory: sums over sites are one product per sample then.
-        return Basis(basis.transpose(0, 1), descriptor.transpose(0, 1), penalties)
+        return tap("state", Basis(basis.transpose(0, 1), descriptor.transpose(0, 1), penalties))
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class GaussianAttention(AbstractLayer):
         readout, basis = readout if self.signed_readout else softplus(readout), state.values
         blended = (1 - self.mixing) * basis + self.mixing * readout
         blended = renormalise(blended, basis) if self.renormalises else blended
-        return replace(state, values=blended)
+        return tap("state", replace(state, values=blended))
 
 
 def measure(

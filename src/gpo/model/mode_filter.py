@@ -40,12 +40,16 @@ class ModeFilter(nn.Module):
         spread = (2 * channels) ** -0.5 / LR_MULTIPLIER
         self.packets = nn.Parameter(torch.randn(out_channels, 2, math.prod(shape)) * spread)
 
+    def transfer(self) -> Float[Tensor, "2 modes out_channels"]:
+        r"""Returns the transfer function $\hat d_k$ of every channel, real and imaginary part."""
+        packets = self._filtered_packets() if self.widths else self.packets
+        return LR_MULTIPLIER * packets.permute(1, 2, 0).contiguous()
+
     def forward(
         self, tokens: Float[Tensor, "2 modes batch channels"]
     ) -> tuple[Float[Tensor, "2 modes batch out_channels"], Float[Tensor, "2 modes out_channels"]]:
         r"""Returns the filtered tokens $\hat d_k\odot(T_kW)$ and the transfer function $\hat d$."""
-        packets = self._filtered_packets() if self.widths else self.packets
-        transfer = LR_MULTIPLIER * packets.permute(1, 2, 0).contiguous()
+        transfer = self.transfer()
         real, imaginary = (tokens @ self.mix).unbind(0)
         gain, turn = transfer.unsqueeze(2).unbind(0)
         filtered = torch.stack(

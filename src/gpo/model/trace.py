@@ -1,17 +1,13 @@
 """Every intermediate of a forward pass, to be drawn, measured or saved; recorded by taps."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.execution.points import Points, Sites
-from gpo.model.layer import AbstractLayer
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.taps import Tap, tapped
 from gpo.numerics.domain import Domain
@@ -83,25 +79,7 @@ class Trace:
         return cls(**files.load_trace(path))
 
 
-class Recorded(AbstractLayer):
-    """A layer whose states are handed to a function."""
-
-    def __init__(self, layer: AbstractLayer, keep: Callable[[Any], None]) -> None:
-        super().__init__()
-        self.layer, self.keep, self.sizes = layer, keep, layer.sizes
-
-    def couple(self, state: Any, sites: Sites) -> Any:
-        """Returns what the layer takes from the sites."""
-        return self.layer.couple(state, sites)
-
-    def update(self, state: Any, points: Points, coupled: Any) -> Any:
-        """Returns the state after the layer."""
-        updated = self.layer.update(state, points, coupled)
-        self.keep(updated)
-        return updated
-
-
-RECORDED = ("modes", "windows", "displacement", "transport", "particles")
+RECORDED = ("state", "modes", "windows", "displacement", "transport", "particles")
 """Intermediates that a trace keeps."""
 
 
@@ -131,12 +109,7 @@ def record(
 
         return Tap(name, function)
 
-    def keep_state(number: int, state: Any) -> None:
-        kept["state"][number] = state
-
-    taps = [keep(name) for name in RECORDED]
-    taps.append(Tap("layer", lambda number, layer: Recorded(layer, partial(keep_state, number))))
-    with tapped(taps, needs_all_sites=True):
+    with tapped([keep(name) for name in RECORDED], needs_all_sites=True):
         sites = model.sites(values, coords, weights)
         output = model.run(sites, num_layers=num_layers).at_sites()
     layers, (points,) = model.applied_layers, sites.chunks

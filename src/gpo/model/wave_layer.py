@@ -51,7 +51,7 @@ class WaveLift(AbstractLayer):
     def update(self, state: None, points: Points, coupled: None) -> State:
         """Returns the state that values and positions make."""
         features = describe_points(self.features, points.values, points.coords)
-        return features.project(self.linear).transpose(0, 1).contiguous()
+        return tap("state", features.project(self.linear).transpose(0, 1).contiguous())
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class WaveLayer(AbstractLayer):
     ) -> State:
         r"""Returns $h+(\tanh p\odot r)W_{\mathrm{out}}$, or the product added `onto` another state."""
         fields = add_product(points.synthesise(modes.fields), state, self.local)
-        return self._gated(state if onto is None else onto, tap("gate", fields))
+        return tap("state", self._gated(state if onto is None else onto, tap("gate", fields)))
 
     def _gated(self, state: State, fields: Float[Tensor, "points batch fields"]) -> State:
         if self.gate == "bounded":

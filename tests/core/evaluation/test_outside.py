@@ -64,5 +64,5 @@ def test_a_registered_metric_and_reference_are_in_results_and_tables(tmp_path):
 
 
 def test_a_name_is_registered_once():
-    with pytest.raises(ValueError, match="The metric 'rmse' is registered already"):
+    with pytest.raises(ValueError, match="The metric 'rmse' is already registered"):
         METRICS.register("rmse", bias)

@@ -117,7 +117,7 @@ def test_it_precedes_the_built_in_readers_of_general_layouts(tmp_path, register)
 
 
 def test_a_name_that_is_taken_is_refused():
-    with pytest.raises(ValueError, match="reader 'arrays' is registered already"):
+    with pytest.raises(ValueError, match="reader 'arrays' is already registered"):
         READERS.register("arrays", TideReader)
 
 
