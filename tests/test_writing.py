@@ -45,7 +45,7 @@ def test_a_full_disk_while_forecasting_is_a_sentence(folder, tmp_path, name):
     assert code == 1
     assert "Traceback" not in said
     assert f"{name}: cannot be written: " in said
-    assert "is there room on the disk?" in said
+    assert "check the free space" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -98,6 +98,6 @@ def test_the_loss_ignores_missing_values_and_a_batch_shares_one_transform():
     ).float()
     forecaster = Forecaster(model, task())
     losses = training_losses(forecaster, batch)
-    assert len(model.chunker.geometry._last.weights) == 1
+    assert len(model.execution.cache._last.weights) == 1
     batch.targets[(batch.weights == 0)[:, None]] = 1e6
     assert torch.equal(training_losses(forecaster, batch)["total"], losses["total"])

@@ -128,7 +128,7 @@ def workers(launcher):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--model", "fno", "--space-shards", "2"], "gpo alone"),
+        (["--model", "fno", "--space-shards", "2"], "only gpo and gpo-paper"),
         (["--devices", "3", "--space-shards", "2"], "must divide"),
         (["--space-shards", "9"], "at most the 8 lines"),
     ],
