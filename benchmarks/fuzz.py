@@ -27,7 +27,7 @@ from tests.contracts.fuzz import (
     SAME_LENGTH,
     Damage,
     Finding,
-    Victim,
+    IntactFile,
     fuzz,
     whole_files,
 )
@@ -48,7 +48,7 @@ def stored(findings: Sequence[Finding]) -> dict[str, Any]:
     return layouts
 
 
-def look_up(seeds: dict[str, Any], victims: Sequence[Victim], work: Path) -> None:
+def look_up(seeds: dict[str, Any], victims: Sequence[IntactFile], work: Path) -> None:
     """Adds to every exception that numbers explain what its damage met, by the bytes."""
     by_layout = {victim.layout: victim for victim in victims}
     for seed, layouts in seeds.items():

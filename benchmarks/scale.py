@@ -67,7 +67,7 @@ def measure_sites(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
             cost = measure_cost(
                 Workload(
                     build=build, grid_shape=shape, batch_size=1, domain=SPHERE,
-                    most_bytes=MOST_BYTES,
+                    max_bytes=MOST_BYTES,
                 )
             )  # fmt: skip
             rows.append({"model": name, "sites": math.prod(shape), **asdict(cost)})

@@ -244,12 +244,12 @@ def test_every_key_of_an_exported_description_and_every_flag_is_explained():
     from gpo.cli.export import ExportCommand
     from gpo.data.query_points import QueryPoints
     from gpo.exporting.describe import describe_program
-    from gpo.exporting.export import known_sites
+    from gpo.exporting.export import active_sites
     from tests.core.training.series import decaying_waves
     from tests.core.training.test_training import task
 
     text, data = (DOCS / "export.md").read_text(), decaying_waves(missing=[3, 5])
-    is_known, sites = known_sites(data, task(), 0), data.geometry()
+    is_known, sites = active_sites(data, task(), 0), data.geometry()
     said = describe_program(
         task(), data, sites, is_known, queries=QueryPoints.of(sites.chosen(np.arange(4)))
     )

@@ -16,7 +16,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 PARTIAL = ".partial-"
 """How the names of files begin that are being written, and of what a kill leaves of them."""
-NO_REGULAR_FILE = "is not a regular file, but a device, a pipe or similar."
+NOT_A_REGULAR_FILE = "is not a regular file, but a device, a pipe or similar."
 
 
 def file_problem(path: Path) -> str | None:
@@ -24,11 +24,11 @@ def file_problem(path: Path) -> str | None:
     if path.is_dir():
         return "is a folder, must be a file."
     # Reading a pipe may block forever, and a device has no end.
-    return NO_REGULAR_FILE if path.exists() and not path.is_file() else None
+    return NOT_A_REGULAR_FILE if path.exists() and not path.is_file() else None
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yields a temporary path; moves it to `path` on success and deletes it on failure.
 
     It may be a folder if `path` does not exist yet. The suffix is kept, because some libraries
@@ -42,7 +42,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        raise unwritten(path, error.strerror) from error
+        raise write_error(path, error.strerror) from error
     finally:
         if partial.is_dir():
             shutil.rmtree(partial)
@@ -72,7 +72,7 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def unwritten(path: Path, reason: object) -> OSError:
+def write_error(path: Path, reason: object) -> OSError:
     """Returns the error of a file that could not be written and was removed."""
     return OSError(
         f"{path}: cannot be written: {reason}. The partial file was removed; check the free space."
@@ -80,7 +80,7 @@ def unwritten(path: Path, reason: object) -> OSError:
 
 
 @contextmanager
-def unwinds_on_sigterm() -> Iterator[Callable[[], None]]:
+def cleans_up_on_sigterm() -> Iterator[Callable[[], None]]:
     """Ends on SIGTERM as on an error, so that nothing is left of files under way; exit code 143.
 
     Yields a function to call between two steps of long work. It ends the work if the signal came
@@ -111,7 +111,7 @@ def unwinds_on_sigterm() -> Iterator[Callable[[], None]]:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file atomically."""
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

@@ -37,13 +37,13 @@ def size_problem(needed: int, stored: int) -> str | None:
     limit = max_bytes()
     allow = f"If you trust the file, allow it: {MAX_BYTES}={needed}."
     if needed > limit:
-        return f"would take {spell_bytes(needed)} of memory at once, more than {spell_bytes(limit)}. {allow}"
+        return f"would take {format_bytes(needed)} of memory at once, more than {format_bytes(limit)}. {allow}"
     if MAX_BYTES not in os.environ and needed > max(LARGE, LARGEST_RATIO * stored):
-        return f"would unpack {spell_bytes(stored)} to {spell_bytes(needed)}. {allow}"
+        return f"would unpack {format_bytes(stored)} to {format_bytes(needed)}. {allow}"
     return None
 
 
-def spell_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Returns a number of bytes as text with a unit."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):

@@ -12,7 +12,7 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.generate import generate
 from gpo.data.inputs import open_with_forcings
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.numbers import maps_of_numbers
+from gpo.data.readers.sample_parameters import maps_from_parameters
 from gpo.data.splits import Split
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.parallel.processes import global_rank
@@ -116,7 +116,7 @@ def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
     )
 
 
-def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
+def open_other(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
     """Returns the data of another file, read like those of a run, with its forcings.
 
     Args:
@@ -136,13 +136,13 @@ def open_like(path: Path, config: RunConfig, task: Task) -> Trajectories | Stati
         maps = read_data(config) if config.data.inputs else None
         if not isinstance(maps, StaticMaps):
             raise
-        scalar_maps = maps_of_numbers(path, config.data.inputs, maps)
+        scalar_maps = maps_from_parameters(path, config.data.inputs, maps)
         if scalar_maps is None:
             raise
         return scalar_maps
 
 
-def read_other(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
+def open_other_coarsened(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
     """Returns the data of another file, read and coarsened like those of a run.
 
     Args:
@@ -150,7 +150,7 @@ def read_other(path: Path, config: RunConfig, task: Task) -> Trajectories | Stat
         config: The run.
         task: The task of its model.
     """
-    return coarsen(open_like(path, config, task), config.data.coarsen)
+    return coarsen(open_other(path, config, task), config.data.coarsen)
 
 
 def benchmark_file(benchmark: str, preset: str) -> Path:

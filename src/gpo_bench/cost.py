@@ -63,7 +63,7 @@ class Workload:
     """Whether the C library's allocator keeps freed memory, returns it, or decides by size."""
     domain: Domain = DOMAIN
     """Domain of the sites."""
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     """Limit of the process's address space; a model that needs more fails with an error."""
 
 
@@ -127,8 +127,8 @@ def measure_cost(workload: Workload) -> Cost:
     except BrokenProcessPool:
         return Cost(note="its process was killed, probably for lack of memory")
     except Exception as error:  # A failure is reported, so that other models can be measured.
-        if workload.most_bytes is not None and "can't allocate memory" in str(error):
-            return Cost(note=f"needs more than {workload.most_bytes / 2**30:g} GiB")
+        if workload.max_bytes is not None and "can't allocate memory" in str(error):
+            return Cost(note=f"needs more than {workload.max_bytes / 2**30:g} GiB")
         return Cost(note=f"failed: {str(error).strip().splitlines()[0]}")
 
 
@@ -147,10 +147,10 @@ def _measure_here(workload: Workload) -> Cost:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     _set_allocator(workload.allocator)
-    if workload.most_bytes is not None:
+    if workload.max_bytes is not None:
         import resource  # Does not exist on Windows.
 
-        resource.setrlimit(resource.RLIMIT_AS, (workload.most_bytes, workload.most_bytes))
+        resource.setrlimit(resource.RLIMIT_AS, (workload.max_bytes, workload.max_bytes))
     device = workload.device
     _warm_up(device)
     model = workload.build()

@@ -18,7 +18,13 @@ from gpo.data.units import readable
 from gpo.interpretation.attribution import UNKNOWN, particle_rows
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.correlations import correlations
-from gpo.interpretation.tracers import carried, carried_by_flow, carrier_of, distance, in_space
+from gpo.interpretation.tracers import (
+    advect_by_flow,
+    carried,
+    distance,
+    make_advector,
+    to_cartesian,
+)
 from gpo_explore.arrays import Packet
 from gpo_explore.motion_rollout import MotionRollout, flow_variables, num_particles
 from gpo_explore.plane import Plane
@@ -114,7 +120,7 @@ def tracers(
         coords = np.stack([plane.coords_of(point) for point in request.points])
         start = torch.from_numpy(coords)[None]
         has_flow = rollout.flow is not None and rollout.has_units
-        advector = carrier_of(session.rollout_forecaster, example)
+        advector = make_advector(session.rollout_forecaster, example)
         other = _other_example(session, request.example, rollout.num_steps) if has_flow else None
         rollouts = [rollout]
         if other is not None:
@@ -123,14 +129,16 @@ def tracers(
             *(_displacements(each, rollout.num_steps, number, is_abandoned) for each in rollouts),
             strict=True,
         )
-        vectors = [in_space(torch.stack(step), example.coords, domain) for step in steps]
+        vectors = [to_cartesian(torch.stack(step), example.coords, domain) for step in steps]
         advected = carried(advector, vectors, start.expand(len(rollouts), -1, -1))
         paths: dict[str, Tensor] = dict(zip(("model", "other"), advected, strict=False))
         if has_flow:
             velocity = [rollout.velocity(frame) for frame in range(rollout.num_steps + 1)]
-            velocities = in_space(torch.from_numpy(np.nan_to_num(velocity)), example.coords, domain)
+            velocities = to_cartesian(
+                torch.from_numpy(np.nan_to_num(velocity)), example.coords, domain
+            )
             times = torch.from_numpy(rollout.times)[None]
-            paths["true"] = carried_by_flow(advector, velocities[None], times, start)[0]
+            paths["true"] = advect_by_flow(advector, velocities[None], times, start)[0]
     metadata: dict[str, Any] = {"labels": rollout.labels, "units": _length_units(plane)}
     if "true" in paths:
         rows = _separations(paths, plane)

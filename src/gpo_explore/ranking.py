@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.ablations import NO_LAYERS, has_layers, part_effects
+from gpo.interpretation.ablations import NO_LAYERS, component_effects, has_layers
 from gpo.interpretation.batches import MAX_SITES, Batch, make_batches
 from gpo.interpretation.effects import Effects
 from gpo.interpretation.modes import Component, make_components, shells
@@ -116,7 +116,7 @@ def _process(session: Session, is_whole: bool, is_abandoned: Callable[[], bool])
     while partial.num_read < total:
         batches = _batches(session, partial.order[partial.num_read :][:GROUP_SIZE])
         effects = Effects.of(partial.forecaster, batches)
-        parts = part_effects(effects, partial.components, track, by_layer=False)
+        parts = component_effects(effects, partial.components, track, by_layer=False)
         count = sum(len(batch.example.frames) for batch in batches)
         partial.groups.append((count, parts["error"], list(_rows(session, parts))))
         partial.num_read += count

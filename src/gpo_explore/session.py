@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, owner, touched_frames
+from gpo.data.splits import evenly, owner, used_frames
 from gpo.evaluation.references import Climatology
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
@@ -160,7 +160,7 @@ class Session:
         data = self.data
         if not isinstance(data, Trajectories) or len(data.geometries) > 1:
             return None
-        num_frames = sum(map(len, touched_frames(self.training).values()))
+        num_frames = sum(map(len, used_frames(self.training).values()))
         size = num_frames * data.geometry().num_points * len(data.variables)
         if not 0 < size <= MAX_CLIMATOLOGY_VALUES:
             return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from gpo.inspect.files import AXIS_NAMES, Stored, place_variables, variable, write_dataset
+from gpo.inspect.files import AXIS_NAMES, Stored, coordinate_variables, variable, write_dataset
 from gpo.settings_files import CheckpointError
 from gpo_mixture.mixture import GaussianMixture
 from gpo_mixture.series import MixtureSeries, as_series
@@ -39,7 +39,7 @@ def save(
     series = as_series(mixture)
     domain, variables = series[0].domain, series[0].variables
     factors, names = series.column("factors"), AXIS_NAMES[: domain.dim]
-    coordinates = place_variables(
+    coordinates = coordinate_variables(
         "center_", DIMS, series.column("centers"), domain, "center", length_units
     )
     coordinates["frame"] = variable(DIMS, series.frame_indices, "index of the frame")

@@ -11,8 +11,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gpo.atomic_files import whole_file
-from gpo.report.appearance import labelled
+from gpo.atomic_files import atomic_file
+from gpo.report.appearance import label_with_units
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 from gpo_mixture.mixture import GaussianMixture
 from gpo_mixture.structure import RepresentedField
@@ -42,7 +42,7 @@ def draw_mixtures(rows: Mapping[str, RepresentedField], channel: int = 0) -> Fig
 def save_mixtures_figure(path: Path, rows: Mapping[str, RepresentedField]) -> None:
     """Writes the figure of `draw_mixtures` in the format of the suffix."""
     figure = draw_mixtures(rows)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         figure.savefig(partial, dpi=100)
     plt.close(figure)
 
@@ -55,7 +55,7 @@ def _draw_row(panels: list[Axes], title: str, field: RepresentedField, channel: 
     error, limits = np.abs(reconstruction - truth), color_limits(truth)
     largest = float(np.nanmax(error)) or 1.0
     units = field.units[channel] if field.units else ""
-    label = labelled(mixture.variables[channel], units) if mixture.variables else ""
+    label = label_with_units(mixture.variables[channel], units) if mixture.variables else ""
     values, weights = (np.nan_to_num(part) for part in (field.values, geometry.weights))
     relative = mixture.error(torch.from_numpy(values), coords, torch.from_numpy(weights))
     subtitle = f"{len(mixture)} Gaussians, relative L2 {relative:.3g}"
@@ -108,7 +108,7 @@ def _outlines(mixture: GaussianMixture, field: RepresentedField) -> tuple[np.nda
     if domain.dim == 3:
         middle = (domain.lower[2] + domain.upper[2]) / 2
         indices = indices[np.abs(centers[:, 2] - middle) < mixture.scales[:, 2].numpy()]
-    axes = list(field.geometry.drawn_axes)
+    axes = list(field.geometry.plot_axes)
     factors = np.linalg.cholesky(covariances[indices][:, axes][:, :, axes])
     angle = np.linspace(0, 2 * np.pi, 40)
     circle = np.stack([np.cos(angle), np.sin(angle)], -1)
@@ -121,7 +121,7 @@ def _shifts(field: RepresentedField) -> list[np.ndarray]:
     if domain.is_sphere:
         return [np.array([degrees, 0.0]) for degrees in (-360.0, 0.0, 360.0)]
     shifts = [np.zeros(2)]
-    for number, axis in enumerate(field.geometry.drawn_axes):
+    for number, axis in enumerate(field.geometry.plot_axes):
         if domain.periodic[axis]:
             period = np.eye(2)[number] * (domain.upper[axis] - domain.lower[axis])
             shifts = [shift + turns * period for shift in shifts for turns in (-1, 0, 1)]

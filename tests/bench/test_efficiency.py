@@ -137,7 +137,7 @@ def test_a_model_that_fails_is_reported_and_not_raised():
 
 def test_a_model_that_exceeds_the_memory_limit_is_reported():
     """A batch that takes 4 GiB, where there is room for libraries and little else."""
-    workload = make_workload("gpo-paper", SMALL, grid_shape=(8192, 8192), most_bytes=4 * 2**30)
+    workload = make_workload("gpo-paper", SMALL, grid_shape=(8192, 8192), max_bytes=4 * 2**30)
     assert measure_cost(workload).note == "needs more than 4 GiB"
 
 

@@ -172,7 +172,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Victim:
+class IntactFile:
     """An intact file or folder, the options to read it, and its content."""
 
     layout: str
@@ -181,7 +181,7 @@ class Victim:
     content: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, layout: str, sample: Any) -> "Victim":
+    def of(cls, layout: str, sample: Any) -> "IntactFile":
         """Reads a sample of `layouts.py`."""
         path, select = sample if isinstance(sample, tuple) else (sample, {})
         options = ReadOptions(select=select)
@@ -259,7 +259,7 @@ def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:
     }
 
 
-def _read(path: Path, victim: Victim) -> dict[str, str]:
+def _read(path: Path, victim: IntactFile) -> dict[str, str]:
     """Returns outcome and message of reading a file."""
     signal.setitimer(signal.ITIMER_PROF, PATIENCE / 2)
     # Loops in a library, where Python handles no signal, end the process.
@@ -286,7 +286,7 @@ def _read(path: Path, victim: Victim) -> dict[str, str]:
     return {"outcome": differing[0], "message": shown}
 
 
-def fuzz(victims: Sequence[Victim], count: int, seed: int, work: Path) -> list[Finding]:
+def fuzz(victims: Sequence[IntactFile], count: int, seed: int, work: Path) -> list[Finding]:
     """Returns the outcomes of `count` damaged files, equally many of each layout."""
     tasks = [(victim, number) for number in range(-(-count // len(victims))) for victim in victims]
     findings: list[Finding] = []
@@ -295,7 +295,7 @@ def fuzz(victims: Sequence[Victim], count: int, seed: int, work: Path) -> list[F
     return findings
 
 
-def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -> list[Finding]:
+def _until_it_ends(tasks: Sequence[tuple[IntactFile, int]], seed: int, work: Path) -> list[Finding]:
     """Reads in a new process; returns the findings up to and including a crash or hang."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -329,7 +329,7 @@ def _until_it_ends(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path) -
     return findings
 
 
-def _work(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path, writing: int) -> None:
+def _work(tasks: Sequence[tuple[IntactFile, int]], seed: int, work: Path, writing: int) -> None:
     """Damages and reads files, and reports each before and after reading."""
     warnings.simplefilter("ignore")
     quiet = os.open(os.devnull, os.O_WRONLY)
@@ -349,7 +349,7 @@ def _work(tasks: Sequence[tuple[Victim, int]], seed: int, work: Path, writing: i
             os.write(writing, json.dumps(vars(finding)).encode() + b"\n")
 
 
-def whole_files(folder: Path) -> list[Victim]:
+def whole_files(folder: Path) -> list[IntactFile]:
     """Returns an intact file of each layout."""
     from tests.contracts.containers import CONTAINERS
     from tests.contracts.layouts import LAYOUTS
@@ -358,7 +358,7 @@ def whole_files(folder: Path) -> list[Victim]:
     for number, (layout, make) in enumerate({**LAYOUTS, **CONTAINERS}.items()):
         place = folder / f"{number}"
         place.mkdir(parents=True)
-        victims.append(Victim.of(layout, make(place)))
+        victims.append(IntactFile.of(layout, make(place)))
     return victims
 
 

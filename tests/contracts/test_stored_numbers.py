@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from scipy.io import savemat
 
-from tests.contracts.fuzz import Damage, Finding, Victim
+from tests.contracts.fuzz import Damage, Finding, IntactFile
 from tests.contracts.stored_numbers import changes_outside, number_ranges
 from tests.core.data.readers.gridded_files import write_grib
 
@@ -87,7 +87,7 @@ def test_damage_is_classified_by_its_bytes(tmp_path, monkeypatch, place, met):
     data = xr.Dataset({"t2m": (("time", "lat", "lon"), series)}, {**axes, "time": [0.0, 1]})
     data["t2m"].attrs["units"], data["time"].attrs["units"] = "K", "hours since 2020-01-01"
     data.to_netcdf(path, format="NETCDF3_CLASSIC")
-    victim = Victim.of("a grid", path)
+    victim = IntactFile.of("a grid", path)
     (tmp_path / "work").mkdir()
 
     def spoil(_, content):

@@ -23,7 +23,9 @@ NORTH, EAST = {"units": "degrees_north"}, {"units": "degrees_east"}
 def rotated(path):
     pole = RotatedPole(39.25, -162.0, 4.0)
     axes = {"rlat": np.linspace(-3, 3, 8), "rlon": np.linspace(0, 9, 10)}
-    longitude, latitude = Geometry.latitude_longitude(*axes.values(), pole=pole).true_degrees().T
+    longitude, latitude = (
+        Geometry.latitude_longitude(*axes.values(), pole=pole).geographic_degrees().T
+    )
     write(path, axes, latitude.reshape(8, 10), longitude.reshape(8, 10), (8, 10))
 
 
@@ -64,7 +66,7 @@ def test_a_forecast_is_read_back_on_the_sites_of_its_input(tmp_path, make, facto
     found = open_data(output).geometry()
     assert found.grid_shape == expected.grid_shape
     np.testing.assert_allclose(found.coords, expected.coords, atol=1e-6)
-    np.testing.assert_allclose(found.true_degrees(), expected.true_degrees(), atol=1e-5)
+    np.testing.assert_allclose(found.geographic_degrees(), expected.geographic_degrees(), atol=1e-5)
     np.testing.assert_array_equal(found.is_masked, expected.is_masked)
 
 

@@ -20,7 +20,7 @@ from gpo.data.units import canonical, conversion
 from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.zarr import ForecastStore
-from gpo.forecast.compatibility import TrainedOn, as_trained
+from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -303,7 +303,7 @@ def test_the_whole_circle_is_one_region_wherever_it_begins():
     )
     series = decaying_waves()
     one, other = (replace(series, geometries=(geometry,)) for geometry in (east, west))
-    found, notes = as_trained(other, TrainedOn.of(one))
+    found, notes = convert_to_training_units(other, TrainedOn.of(one))
     assert (found, notes) == (other, [])
 
 
@@ -314,9 +314,9 @@ def test_another_resolution_of_a_region_is_welcome_and_other_lengths_are_not():
     )
     series = decaying_waves()
     trained = TrainedOn.of(replace(series, geometries=(coarse,)))
-    as_trained(replace(series, geometries=(fine,)), trained)
+    convert_to_training_units(replace(series, geometries=(fine,)), trained)
     with pytest.raises(DataError, match="must range from 0 to 1 km, as in training, got 0 to 1000 m"):  # fmt: skip
-        as_trained(replace(series, geometries=(long,)), trained)
+        convert_to_training_units(replace(series, geometries=(long,)), trained)
 
 
 def test_a_run_is_scored_on_all_of_another_file(sea, tmp_path, capsys):

@@ -3,13 +3,13 @@ import sys
 
 import pytest
 
-from gpo.atomic_files import new_file, whole_file, write_text
+from gpo.atomic_files import atomic_file, new_file, write_text
 from gpo.optional import MissingPackageError, require
 
 
 def test_a_file_appears_only_when_all_of_it_is_written(tmp_path):
     path = tmp_path / "numbers.npz"
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text("half")
         assert not path.exists()
         assert partial.suffix == ".npz"
@@ -18,7 +18,7 @@ def test_a_file_appears_only_when_all_of_it_is_written(tmp_path):
 
 
 def fail_half_way(path):
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text("new, but")
         raise OSError("disk full")
 
@@ -34,7 +34,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path):
 
 def test_a_folder_is_whole_or_not_there_too(tmp_path):
     def fill(path, is_broken):
-        with whole_file(path) as partial:
+        with atomic_file(path) as partial:
             partial.mkdir()
             (partial / "part").write_text("content")
             if is_broken:

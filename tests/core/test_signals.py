@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from gpo.atomic_files import unwinds_on_sigterm
+from gpo.atomic_files import cleans_up_on_sigterm
 
 
 def test_a_signal_whose_exception_a_library_discards_ends_the_work_at_its_next_step():
     # Elsewhere the signal would end the tests.
     assert threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
-    with unwinds_on_sigterm() as check:
+    with cleans_up_on_sigterm() as check:
         check()
         with suppress(SystemExit):
             signal.raise_signal(signal.SIGTERM)

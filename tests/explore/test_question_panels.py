@@ -288,7 +288,7 @@ def test_static_maps_and_baselines_say_what_they_lack(tab):
         assert page.problems == []
     with address_of(make_session("grid", model="fno")) as address:
         page = opened_at(tab, address)
-        assert "FNO has no particles" in text(page, "nearby-seen")
+        assert "fno has no particles" in text(page, "nearby-seen")
         expect(page.locator("#ranking-seen")).to_contain_text("no modes to switch off")
         assert page.locator("#ranking-compute").is_hidden()
         with_gaussians(page, 2)

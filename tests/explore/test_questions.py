@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from gpo import Ablation
 from gpo.evaluation.spectrum import spectral_errors
-from gpo.interpretation.ablations import part_effects
+from gpo.interpretation.ablations import component_effects
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.effects import Effects
 from gpo.interpretation.modes import make_components
@@ -245,7 +245,7 @@ def test_what_gpo_interpret_wrote_is_shown_and_equals_what_the_page_computes(var
     batches = make_batches(session.data, session.members)
     components = make_components(session.forecaster, batches)
     effects = Effects.of(session.forecaster, batches)
-    parts = part_effects(effects, components, lambda items, _: items)
+    parts = component_effects(effects, components, lambda items, _: items)
     Interpretation(variant, len(session.members), {}, {}, parts).save(tmp_path)
     stored = ranking(replace(session, folder=tmp_path), RankingRequest()).metadata
     computed = ranking(session, RankingRequest(computes=True)).metadata

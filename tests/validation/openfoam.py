@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo_bench.solvers.airfoil_mesh import joined_at_wake, num_wake
+from gpo_bench.solvers.airfoil_mesh import merge_wake_nodes, num_wake
 
 SOLVER = shutil.which("rhoCentralFoam")
 
@@ -103,7 +103,7 @@ def _write_mesh(folder: Path, nodes: np.ndarray) -> None:
     """Writes one layer of cells; both sides of the wake become one."""
     around, out = nodes.shape[0] - 1, nodes.shape[1] - 1
     wake = num_wake(around)
-    kept, number = joined_at_wake(around, out)
+    kept, number = merge_wake_nodes(around, out)
     flat = nodes.reshape(-1, 2)[kept]
     count = len(flat)
     points = np.concatenate(

@@ -9,7 +9,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
 from gpo.data.splits import split_time_slices
-from gpo.data.steps import even_steps, spell_step
+from gpo.data.steps import even_steps, format_step
 from gpo.data.summary import summarise
 
 CANDIDATES = {
@@ -105,7 +105,7 @@ def describe_domain(geometry: Geometry) -> str:
 def _series(data: Trajectories) -> str:
     text = f"{data.num_trajectories} x {len(data.time)} frames"
     if len(data.time) > 1:
-        text += f", one every {spell_step(data.time_step, data.time_units)}"
+        text += f", one every {format_step(data.time_step, data.time_units)}"
         uneven = int((~even_steps(data.time, data.origin)).sum())
         if uneven:
             text += f"; {uneven} steps of another length are not used for training"
@@ -124,7 +124,7 @@ def _time_features(data: Trajectories) -> str:
     # Frames that are a day or more apart have a constant time of day.
     day = ["day"] if data.time_step < 24 else []
     year = ["year"] if data.origin is not None else []
-    solar = ["solar"] if data.geometry().true_degrees() is not None and year else []
+    solar = ["solar"] if data.geometry().geographic_degrees() is not None and year else []
     return " ".join([*day, *year, *solar])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from gpo.atomic_files import unwinds_on_sigterm
+from gpo.atomic_files import cleans_up_on_sigterm
 from gpo.cli.console import PlainConsole, say
 from gpo.cli.query_flags import QueryFile, QueryGrid, check_query_flags, read_query_flags
 
@@ -39,7 +39,7 @@ class ExportCommand:
             geometry = run.data.geometry(self.sample)
             queries = read_query_flags(self.queries, self.grid, geometry)
         forecaster = run.forecaster()
-        with unwinds_on_sigterm(), PlainConsole().status("tracing"):
+        with cleans_up_on_sigterm(), PlainConsole().status("tracing"):
             export(forecaster, run.data, self.output, sample=self.sample, queries=queries)
         megabytes = self.output.stat().st_size / 2**20
         say(f"program: {self.output} ({megabytes:.1f} MB)")

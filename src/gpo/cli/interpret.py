@@ -19,7 +19,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.interpretation import interpret
 from gpo.interpretation.results import Interpretation
 from gpo.report.particles import save_other_data
-from gpo.runs import open_like, open_run
+from gpo.runs import open_other, open_run
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run
 from gpo.training.setup import split_of
@@ -107,7 +107,7 @@ def _same_but_seed(folder: Path, config: RunConfig) -> Forecaster:
 
 
 def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
-    data = coarsen(open_like(path, config, forecaster.task), config.data.coarsen)
+    data = coarsen(open_other(path, config, forecaster.task), config.data.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.problem.domain.dim
     if dim != expected:
         raise ValueError(

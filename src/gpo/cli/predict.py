@@ -11,7 +11,7 @@ import numpy as np
 from rich.progress import track
 from tyro.conf import Positional, arg
 
-from gpo.atomic_files import unwinds_on_sigterm
+from gpo.atomic_files import cleans_up_on_sigterm
 from gpo.cli.console import say
 from gpo.cli.query_flags import QueryFile, QueryGrid, check_query_flags, read_query_flags
 from gpo.data.coarsen import coarsen
@@ -22,11 +22,11 @@ from gpo.data.writers.layout import AbstractForecastWriter
 from gpo.data.writers.netcdf import new_forecast_file
 from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
-from gpo.forecast.compatibility import as_trained, frame_at
+from gpo.forecast.compatibility import convert_to_training_units, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
-from gpo.runs import check_task, open_like
+from gpo.runs import check_task, open_other
 from gpo.training.run_folder import Run
 
 SUFFIXES = (".nc", ".nc4", ".cdf", ".csv", ".zarr")
@@ -72,7 +72,7 @@ class PredictCommand:
         else:
             new_file = new_table if self.output.suffix == ".csv" else new_forecast_file
             with (
-                unwinds_on_sigterm() as check_signal,
+                cleans_up_on_sigterm() as check_signal,
                 new_file(self.output, forecasts.layout) as writer,
             ):
                 self._write(forecasts, writer, check_signal)
@@ -81,7 +81,9 @@ class PredictCommand:
     def _forecasts(self, run: Run) -> Forecasts:
         forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, run.config()
-        data, notes = as_trained(open_like(self.input, trained_on, task), task.trained_on)
+        data, notes = convert_to_training_units(
+            open_other(self.input, trained_on, task), task.trained_on
+        )
         for note in (*notes, *precision_notes(data)):
             say(note)
         check_task(run, trained_on, data, task)
@@ -127,7 +129,7 @@ class PredictCommand:
 
     def _store(self, forecasts: Forecasts) -> None:
         block, settings = self._block(forecasts), self._settings(forecasts)
-        with unwinds_on_sigterm() as check_signal:
+        with cleans_up_on_sigterm() as check_signal:
             store = ForecastStore(self.output, forecasts.layout, block, settings)
             if store.num_done:
                 say(f"resuming in {store.folder}: {store.num_done} chunks are finished")

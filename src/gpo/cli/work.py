@@ -12,25 +12,25 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.inputs import notes
 from gpo.data.precision import precision_notes
 from gpo.data.splits import all_time_slices
-from gpo.evaluation.example import FILE_NAME, ShownExample, last_example
-from gpo.evaluation.reasons import TrainingCurve
+from gpo.evaluation.diagnosis import TrainingCurve
+from gpo.evaluation.example import FILE_NAME, ReportExample, last_example
 from gpo.evaluation.results import (
     COLUMNS,
-    FLATTERING,
+    VALIDATION_CAVEAT,
     Results,
     Scope,
-    shown_number,
-    told_divergence,
+    divergence_message,
+    format_score,
 )
 from gpo.evaluation.score import evaluate
-from gpo.forecast.compatibility import as_trained
-from gpo.forecast.sharded import SharedForecaster
-from gpo.limits import spell_bytes
+from gpo.forecast.compatibility import convert_to_training_units
+from gpo.forecast.sharded import DistributedForecaster
+from gpo.limits import format_bytes
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import global_rank, num_processes, world_size
 from gpo.parallel.shard import DistributedShard, all_processes
 from gpo.report.run_report import ReportInputs, write_report
-from gpo.runs import OpenRun, open_run, read_data, read_other, with_absolute_paths
+from gpo.runs import OpenRun, open_other_coarsened, open_run, read_data, with_absolute_paths
 from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import SCORE, Run, read_log
@@ -77,7 +77,7 @@ def train_run(
     data = read_data(config)
     needed = training_memory(data, config, space_shards=space_shards)
     if needed > REPORTED_BYTES and global_rank() == 0:
-        say(f"a step on {data.geometry().num_points:,} points takes about {spell_bytes(needed)}")
+        say(f"a step on {data.geometry().num_points:,} points takes about {format_bytes(needed)}")
     # Check before tuning, which takes long.
     num_processes(devices, space_shards)
     SitePartition.of(data.geometry().num_points, data.geometry().grid_shape, 0, space_shards)
@@ -162,7 +162,9 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     """Evaluates a trained run on another file; writes `on-NAME/results.json` in its folder."""
     forecaster = run.forecaster()
     task = forecaster.task
-    data, converted = as_trained(read_other(path, run.config, task), task.trained_on)
+    data, converted = convert_to_training_units(
+        open_other_coarsened(path, run.config, task), task.trained_on
+    )
     for note in converted:
         say(note)
     _check_kind(data, run.data)
@@ -223,7 +225,10 @@ def evaluate_run(
         finer = read_data(run.config, coarsen // 2)
     forecaster = run.forecaster()
     if shards is not None:
-        forecaster, is_quiet = SharedForecaster(forecaster, shards), is_quiet or shards.rank > 0
+        forecaster, is_quiet = (
+            DistributedForecaster(forecaster, shards),
+            is_quiet or shards.rank > 0,
+        )
     results = evaluate(
         forecaster, run.data, run.split, finer=finer, scope=scope, is_quiet=is_quiet,
         curve=_curve(run.folder),
@@ -232,7 +237,7 @@ def evaluate_run(
         return
     if shards is None and scope == "all":
         example = last_example(forecaster, run.data, run.split.test)
-        ShownExample.of(forecaster, example).save(run.folder.folder)
+        ReportExample.of(forecaster, example).save(run.folder.folder)
     # Written last, so that an interrupted evaluation is repeated.
     results.save(run.folder.folder)
     print_results(results)
@@ -254,10 +259,10 @@ def print_results(results: Results) -> None:
     if results.num_unknown:
         say(f"{results.num_unknown} more test examples have no values")
     if results.diverged_at:
-        say(told_divergence(results))
+        say(divergence_message(results))
     say(f"verdict: {results.verdict}")
     if results.validation:
-        say(f"on validation data: {results.validation['verdict']} {FLATTERING}")
+        say(f"on validation data: {results.validation['verdict']} {VALIDATION_CAVEAT}")
     for reason in results.reasons.values():
         say(reason)
 
@@ -269,10 +274,10 @@ def report_run(run: OpenRun) -> None:
         raise ValueError(f"{path} has no results yet. Evaluate it: gpo evaluate {path}")
     forecaster, members = run.forecaster().eval(), run.split.test
     if (path / FILE_NAME).exists():
-        shown = ShownExample.load(path)
+        shown = ReportExample.load(path)
     else:
         # Evaluations of one step, or by several processes, store no example.
-        shown = ShownExample.of(forecaster, last_example(forecaster, run.data, members))
+        shown = ReportExample.of(forecaster, last_example(forecaster, run.data, members))
     inputs = ReportInputs(
         name=path.resolve().name,
         settings=read_yaml(run.folder.config_file),
@@ -346,6 +351,6 @@ def _table(results: Results) -> Table:
         for who, numbers in scores.items():
             label = (f"{name} ({units})" if units else name) if who == "model" else ""
             skill = scores["model"].get(f"skill_{who}")
-            shown = [shown_number(numbers[key]) for key in COLUMNS]
-            table.add_row(label, who, *shown, "" if skill is None else shown_number(skill))
+            shown = [format_score(numbers[key]) for key in COLUMNS]
+            table.add_row(label, who, *shown, "" if skill is None else format_score(skill))
     return table

@@ -177,7 +177,7 @@ class Trajectories:
                     f"must have years for the time feature {feature}, but has only hours of day."
                 )
                 raise DataError(self.source, "time", f"{problem} Train with --time-features day.")
-            if feature == "solar" and self.geometry().true_degrees() is None:
+            if feature == "solar" and self.geometry().geographic_degrees() is None:
                 problem = (
                     "must be longitudes and latitudes for the time feature solar. Leave it out."
                 )

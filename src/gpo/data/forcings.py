@@ -115,7 +115,7 @@ class SolarZenith(AbstractForcing):
 
     def at(self, frames: Frames) -> np.ndarray:
         """Returns the cosine at the dates of the frames."""
-        degrees = frames.geometry.true_degrees()
+        degrees = frames.geometry.geographic_degrees()
         assert degrees is not None
         longitude, latitude = np.deg2rad(degrees).T
         cosines = solar_zenith_cosine(

@@ -37,7 +37,7 @@ def fill_gaps(
     return filled
 
 
-def carry_known(
+def fill_in_time(
     frames: Float[np.ndarray, "times points variables"],
 ) -> Float[np.ndarray, "times points variables"]:
     """Fills gaps with the value of the same site in the previous frame, else in the next.

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from gpo.atomic_files import whole_file, write_text
+from gpo.atomic_files import atomic_file, write_text
 from gpo.data.dataset import DataError
 from gpo.data.solvers.base import AbstractSolver, Portion
 
@@ -97,7 +97,7 @@ def _solve_missing(
         if file.exists():
             continue
         portion = solver.solve(trajectories)
-        with whole_file(file) as partial:
+        with atomic_file(file) as partial:
             np.savez(partial, **portion)  # type: ignore[arg-type]
         on_progress(*_progress(solver, parts))
     return list(portions.values())

@@ -72,7 +72,7 @@ class Geometry:
         nearest = KDTree(coords[active], boxsize=periods).query(coords, k=count)[1]
         return active[np.reshape(nearest, (self.num_points, count))]
 
-    def true_degrees(self) -> np.ndarray | None:
+    def geographic_degrees(self) -> np.ndarray | None:
         """Returns geographic longitude and latitude, (points, 2); None if unknown."""
         if not self.domain.is_sphere:
             return self.projected_from
@@ -80,7 +80,7 @@ class Geometry:
         return torch.stack(longitude_latitude(torch.from_numpy(coords)), -1).numpy()
 
     @property
-    def drawn_axes(self) -> tuple[int, int]:
+    def plot_axes(self) -> tuple[int, int]:
         """Indices of the horizontal and the vertical plot axis; a file may list y before x."""
         first, second = (name.lower() for name in (*self.axis_names, "", "")[:2])
         is_y_first = first.startswith(UPWARDS) and not second.startswith(UPWARDS)

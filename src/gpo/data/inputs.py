@@ -258,7 +258,7 @@ def _match_sites(path: Path, name: str, source: Geometry, target: Geometry) -> n
 
 def _common_coords(geometry: Geometry) -> np.ndarray:
     """Returns coordinates comparable between files: geographic unit vectors if known."""
-    degrees = geometry.true_degrees()
+    degrees = geometry.geographic_degrees()
     return geometry.coords if degrees is None else sphere_coords(*degrees.T)
 
 

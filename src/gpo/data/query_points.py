@@ -38,7 +38,7 @@ class QueryPoints:
     is_grid: bool
     pole: RotatedPole | None = None
     """Pole of a rotated grid, whose axes are in the rotated frame; listed points are geographic."""
-    true_degrees: np.ndarray | None = None
+    geographic_degrees: np.ndarray | None = None
     """Geographic longitude and latitude of grid points with other axes, if known."""
     placed: np.ndarray | None = None
     """Domain coordinates of the points of a curvilinear grid, whose axes are indices."""
@@ -89,21 +89,21 @@ class QueryPoints:
         if geometry.axes:
             names, units = geometry.axis_names, geometry.axis_units
             is_geographic = geometry.domain.is_sphere and geometry.pole is None
-            degrees = None if is_geographic else geometry.true_degrees()
+            degrees = None if is_geographic else geometry.geographic_degrees()
             return cls(
                 geometry.domain, names, units, geometry.axes, True, geometry.pole, degrees,
                 attributes=geometry.axis_attributes,
             )  # fmt: skip
         if geometry.domain.is_sphere and len(geometry.grid_shape) == 2:
             counts = tuple(np.arange(count) for count in geometry.grid_shape)
-            names, degrees, coords = ("y", "x"), geometry.true_degrees(), geometry.coords
+            names, degrees, coords = ("y", "x"), geometry.geographic_degrees(), geometry.coords
             return cls(geometry.domain, names, ("", ""), counts, True, None, degrees, coords)
         return cls.listed(geometry)
 
     @classmethod
     def listed(cls, geometry: Geometry) -> "QueryPoints":
         """Returns the sites of any geometry as a list of points."""
-        degrees = geometry.true_degrees() if geometry.domain.is_sphere else None
+        degrees = geometry.geographic_degrees() if geometry.domain.is_sphere else None
         points = _points(geometry, tuple((geometry.coords if degrees is None else degrees).T))
         active = geometry.weights[~geometry.is_masked]
         areas = geometry.weights if np.ptp(active) > 0 else None

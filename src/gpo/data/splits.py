@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.steps import even_steps, spell_step
+from gpo.data.steps import even_steps, format_step
 
 Example = TypeVar("Example")
 
@@ -55,7 +55,7 @@ def owner(example: TimeSlice | int) -> int:
     return example.trajectory if isinstance(example, TimeSlice) else example
 
 
-def touched_frames(time_slices: Sequence[TimeSlice]) -> dict[int, list[int]]:
+def used_frames(time_slices: Sequence[TimeSlice]) -> dict[int, list[int]]:
     """Returns the distinct input and target frames of time slices, by trajectory."""
     used: dict[int, set[int]] = {}
     for time_slice in time_slices:
@@ -257,7 +257,7 @@ def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
     got = f"{len(data.time)} frames of {data.num_trajectories} trajectories"
     help_ = "Choose a shorter history or lead."
     if not is_even.all():
-        step = spell_step(data.time_step, data.time_units)
+        step = format_step(data.time_step, data.time_units)
         got += f", between which {(~is_even).sum()} of {len(is_even)} steps are not {step} long"
         help_ = "Interpolate to regular times first, for example with xarray: ds.interp(time=...)."
     elif history == lead == 1:

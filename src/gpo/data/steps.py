@@ -61,7 +61,7 @@ def is_month(steps: np.ndarray) -> np.ndarray:
     return (steps >= MIN_MONTH) & (steps <= MAX_MONTH)
 
 
-def spell_step(step: float, units: str) -> str:
+def format_step(step: float, units: str) -> str:
     """Returns a time step as text."""
     return "1 month" if step == MONTH else f"{step:g} {units or '(no units)'}"
 

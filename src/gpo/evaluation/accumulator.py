@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.evaluation.reasons import SplitDiagnostics
+from gpo.evaluation.diagnosis import SplitDiagnostics
 from gpo.evaluation.references import Reference, is_reconstruction
 from gpo.evaluation.registry import METRICS
 from gpo.evaluation.verdict import Comparison, compare, series_of

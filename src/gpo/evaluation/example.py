@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.atomic_files import file_problem, whole_file
+from gpo.atomic_files import atomic_file, file_problem
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.evaluation.references import is_reconstruction
 from gpo.forecast.examples import Example, make_examples
@@ -26,7 +26,7 @@ FILE_NAME = "example.npz"
 
 
 @dataclass(frozen=True)
-class ShownExample:
+class ReportExample:
     """Prediction and layer activations of the last test example, at its sites."""
 
     predicted: Float[np.ndarray, "points outputs"]
@@ -39,7 +39,7 @@ class ShownExample:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, forecaster: Forecaster, example: Example) -> "ShownExample":
+    def of(cls, forecaster: Forecaster, example: Example) -> "ReportExample":
         """Returns prediction and activations of the first sample of an example."""
         coords, weights = example.coords, example.site_weights
         predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
@@ -55,11 +55,11 @@ class ShownExample:
 
     def save(self, folder: Path) -> None:
         """Writes `example.npz`."""
-        with whole_file(folder / FILE_NAME) as partial:
+        with atomic_file(folder / FILE_NAME) as partial:
             np.savez(partial, **asdict(self))
 
     @classmethod
-    def load(cls, folder: Path) -> "ShownExample":
+    def load(cls, folder: Path) -> "ReportExample":
         """Reads a file that `save` wrote."""
         path = folder / FILE_NAME
         problem = file_problem(path)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
-from gpo.data.splits import TimeSlice, touched_frames
+from gpo.data.splits import TimeSlice, used_frames
 from gpo.data.steps import even_steps
 from gpo.evaluation.registry import REFERENCES
 from gpo.forecast.examples import Example
@@ -137,7 +137,7 @@ class Climatology:
         """Averages all frames of the training time slices; returns None where sites differ or move."""
         if len(data.geometries) > 1:
             return None
-        frames_by_trajectory = touched_frames(windows)
+        frames_by_trajectory = used_frames(windows)
         frames = np.array([frame for numbers in frames_by_trajectory.values() for frame in numbers])
         phases, num_phases, is_monthly = np.zeros(len(data.time), dtype=int), 1, False
         times_of_day, per_day = _times_of_day(data)

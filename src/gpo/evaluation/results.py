@@ -16,7 +16,7 @@ Scope = Literal["all", "one-step"]
 """What is scored: everything, or one step only, which is quick."""
 COLUMNS = {"relative_l2": "relative L2", "rmse": "RMSE", "rmse_over_std": "RMSE / std"}
 """Column titles of the errors of a variable."""
-FLATTERING = "The best epoch and the settings were chosen on validation data, so scores there are optimistic."
+VALIDATION_CAVEAT = "The best epoch and the settings were chosen on validation data, so scores there are optimistic."
 """Caveat that follows each score on validation data."""
 
 
@@ -116,7 +116,7 @@ class Results:
             for reference, entry in comparisons.items():
                 # JSON stores infinity, the ratio to a reference without error, as null.
                 ends = [math.inf if end is None else end for end in entry["interval"] or ()]
-                interval = " to ".join(shown_number(end) for end in ends) or "too few examples"
+                interval = " to ".join(format_score(end) for end in ends) or "too few examples"
                 ratio = math.inf if entry["ratio"] is None else entry["ratio"]
                 row = {"ratio": ratio, "95 % interval": interval, "outcome": entry["outcome"]}
                 rows[f"{split}, {reference}"] = row
@@ -137,12 +137,12 @@ class Results:
             ) from error
 
 
-def shown_number(value: float) -> str:
+def format_score(value: float) -> str:
     """Returns a score as text with four digits, or "not finite"."""
     return f"{value:.4g}" if math.isfinite(value) else "not finite"
 
 
-def told_divergence(results: Results) -> str:
+def divergence_message(results: Results) -> str:
     """Returns a sentence on the number of rollouts that diverged."""
     count, first = len(results.diverged_at), min(results.diverged_at)
     return (

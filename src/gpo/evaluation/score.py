@@ -11,7 +11,7 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import Split, evenly
 from gpo.evaluation.accumulator import ScoreAccumulator, accumulate_scores
-from gpo.evaluation.reasons import TrainingCurve, change_correlation, explain
+from gpo.evaluation.diagnosis import TrainingCurve, change_correlation, explain
 from gpo.evaluation.references import ReferenceInputs, build_references, is_reconstruction
 from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.rollout import Rollouts, make_rollouts

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gpo.execution.recompute import Keeps
-from gpo.limits import MAX_BYTES, max_bytes, spell_bytes
+from gpo.limits import MAX_BYTES, format_bytes, max_bytes
 from gpo.transforms.transform import AbstractGridTransform, AbstractWaveTransform
 
 KEPT_BYTES = 3 * 2**30
@@ -87,6 +87,6 @@ def memory_problem(needed: int, num_sites: int, advice: str) -> str | None:
     if needed <= max_bytes():
         return None
     return (
-        f"{num_sites:,} sites would take about {spell_bytes(needed)} of memory at once, more than "
-        f"{spell_bytes(max_bytes())}. {advice}, or allow it: {MAX_BYTES}={needed}."
+        f"{num_sites:,} sites would take about {format_bytes(needed)} of memory at once, more than "
+        f"{format_bytes(max_bytes())}. {advice}, or allow it: {MAX_BYTES}={needed}."
     )

@@ -35,7 +35,7 @@ def export(
     count = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
     if not 0 <= sample < count:
         raise ValueError(f"`sample` must be from 0 to {count - 1}, got {sample}.")
-    sites, is_known = data.geometry(sample), known_sites(data, forecaster.task, sample)
+    sites, is_known = data.geometry(sample), active_sites(data, forecaster.task, sample)
     fixed = FixedForecaster(
         forecaster,
         _tensor(sites.coords),
@@ -47,7 +47,7 @@ def export(
     return output
 
 
-def known_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.ndarray:
+def active_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.ndarray:
     """Returns False at sites that are masked, or missing in the initial frames of a forecast."""
     if isinstance(data, StaticMaps):
         frames = data.sample(number)[0][None]

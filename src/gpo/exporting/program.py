@@ -18,7 +18,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from gpo.atomic_files import new_file, whole_file
+from gpo.atomic_files import atomic_file, new_file
 from gpo.forecast.fixed import FixedForecaster
 from gpo.optional import require
 
@@ -49,7 +49,7 @@ def write_program(path: Path, program: ExportedProgram, description: dict[str, A
         description: The result of `describe_program`.
     """
     path, text = check_output(path), json.dumps(description)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         if path.suffix == ".pt2":
             torch.export.save(program, partial, extra_files={"gpo.json": text})
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
-from gpo.data.steps import MONTH, is_month, spell_step
+from gpo.data.steps import MONTH, format_step, is_month
 from gpo.data.units import conversion
 
 SAME_CALENDARS = {
@@ -68,7 +68,7 @@ class TrainedOn:
         )
 
 
-def as_trained(
+def convert_to_training_units(
     data: Trajectories | StaticMaps, trained: TrainedOn
 ) -> tuple[Trajectories | StaticMaps, list[str]]:
     """Returns data in the units of training, and a note for every converted variable.
@@ -199,8 +199,8 @@ def check_time(data: Trajectories, trained: TrainedOn) -> None:
     if trained.step == MONTH and is_month(np.array([step])).all():
         # A few monthly frames may all be 31 days apart.
         return
-    expected = spell_step(trained.step, trained.time_units)
-    actual = spell_step(data.time_step, data.time_units)
+    expected = format_step(trained.step, trained.time_units)
+    actual = format_step(data.time_step, data.time_units)
     problem = f"must have a step of {expected}, as in training, got {actual}."
     every = trained.step / step if step > 0 else 0.0
     if every > 1.5 and abs(every - round(every)) < 1e-3:

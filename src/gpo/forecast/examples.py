@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
-from gpo.data.gaps import carry_known, fill_gaps
+from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice
 from gpo.parallel.partition import SitePartition
@@ -62,7 +62,7 @@ class Example:
         return replace(self, **moved)
 
 
-class WindowExamples(Dataset[Example]):
+class TimeSliceExamples(Dataset[Example]):
     """Examples from time slices of series.
 
     Args:
@@ -169,7 +169,7 @@ def make_examples(
     num_steps: int = 1,
     reconstructs: bool = False,
     partition: SitePartition = SitePartition(),
-) -> WindowExamples | MapExamples:
+) -> TimeSliceExamples | MapExamples:
     """Returns the examples of a split, for time series or static maps.
 
     Args:
@@ -180,7 +180,7 @@ def make_examples(
         partition: The points to read; weights remain those of the whole geometry.
     """
     if not isinstance(data, StaticMaps):
-        return WindowExamples(
+        return TimeSliceExamples(
             data, members, num_steps=num_steps, reconstructs=reconstructs, partition=partition
         )
     if num_steps > 1 or reconstructs:
@@ -189,7 +189,7 @@ def make_examples(
     return MapExamples(data, members, partition)
 
 
-def prefetch_settings(examples: WindowExamples | MapExamples) -> dict[str, Any]:
+def prefetch_settings(examples: TimeSliceExamples | MapExamples) -> dict[str, Any]:
     """Returns `DataLoader` settings: a worker prefetches batches if data are not in memory."""
     if not examples.is_lazy:
         return {}
@@ -217,7 +217,7 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
 def _example(frames: np.ndarray, targets: np.ndarray, geometry: Geometry, sites: slice) -> Example:
     is_known = np.asarray(np.isfinite(frames).all((0, 2)) & np.isfinite(targets).all((0, 2)))
     weights = geometry.weights[sites]
-    inputs = np.where(weights[:, None] > 0, fill_gaps(carry_known(frames), geometry, sites), 0.0)
+    inputs = np.where(weights[:, None] > 0, fill_gaps(fill_in_time(frames), geometry, sites), 0.0)
     scored = np.where(is_known, weights, 0.0)
     parts = (
         inputs, np.where(is_known[:, None], targets, 0.0), geometry.coords[sites], scored, weights

@@ -15,10 +15,10 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.data.gaps import carry_known, fill_gaps
+from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
-from gpo.data.steps import MONTH, even_steps, later_times, spell_step
+from gpo.data.steps import MONTH, even_steps, format_step, later_times
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.execution.memory import memory_problem
 from gpo.forecast.compatibility import check_time
@@ -40,7 +40,7 @@ class Start:
         is_known = np.isfinite(frames).all((0, 2)) & ~geometry.is_masked
         if not is_known.any():
             raise ValueError("the last frames must have a value at one point at least, got none.")
-        filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(carry_known(frames), geometry))
+        filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(fill_in_time(frames), geometry))
         parts = filled, geometry.coords, geometry.weights
         return cls(*(torch.from_numpy(part.astype(np.float64)) for part in parts))
 
@@ -100,7 +100,7 @@ class Forecasts:
             return
         gap = first + int(np.argmin(is_even))
         before, after = data.time_labels([gap, gap + 1])
-        step = spell_step(data.time_step, data.time_units)
+        step = format_step(data.time_step, data.time_units)
         raise DataError(
             data.source,
             "time",

@@ -11,7 +11,7 @@ from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import DistributedShard
 
 
-class SharedForecaster(Forecaster):
+class DistributedForecaster(Forecaster):
     """A forecaster that computes a part of the points in every process of a group.
 
     It takes all points, and returns the same result in all processes.
@@ -57,11 +57,11 @@ class SharedForecaster(Forecaster):
         local_weights = None if weights is None else weights[..., part]
         inputs = frames[:, :, part], coords[..., part, :]
         forecast = super().forecast(*inputs, weights=local_weights)
-        return SharedForecast(self, forecast.values, forecast.output)
+        return DistributedForecast(self, forecast.values, forecast.output)
 
 
 @dataclass(frozen=True)
-class SharedForecast(Forecast):
+class DistributedForecast(Forecast):
     """A forecast distributed over processes."""
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:

@@ -17,9 +17,9 @@ from rich.progress import track
 from safetensors.torch import load, save
 from torch import Tensor
 
-from gpo.atomic_files import whole_file
+from gpo.atomic_files import atomic_file
 from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
-from gpo.data.splits import TimeSlice, touched_frames
+from gpo.data.splits import TimeSlice, used_frames
 from gpo.model.checkpoint import check_numbers, sha256
 from gpo.settings_files import CheckpointError
 
@@ -142,7 +142,7 @@ class SiteMeans:
 
     def save(self, folder: Path) -> None:
         """Writes the means into the folder of a model."""
-        with whole_file(folder / FILE_NAME) as partial:
+        with atomic_file(folder / FILE_NAME) as partial:
             partial.write_bytes(self._packed())
 
     def sha256(self) -> str:
@@ -304,7 +304,7 @@ def _of_series(
     """Returns statistics of all frames, and of the change from the last input to the target."""
     inputs = {(window.trajectory, window.target): window.inputs[-2:] for window in windows}
     states, changes = Moments(), ChangeMoments()
-    parts = frame_chunks(data, touched_frames(windows))
+    parts = frame_chunks(data, used_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
     shown = track(
@@ -344,7 +344,7 @@ def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Norm
 def _forcing_frames(
     data: Trajectories, windows: Sequence[TimeSlice], is_constant: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for trajectory, numbers in touched_frames(windows).items():
+    for trajectory, numbers in used_frames(windows).items():
         weights = data.geometry(trajectory).weights
         for number in numbers[:1] if is_constant else numbers:
             yield data.forcing_frames(trajectory, np.array([number])), weights

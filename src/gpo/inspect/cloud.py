@@ -16,7 +16,7 @@ from gpo.optional import require
 
 COLUMNS = ("centers", "scales", "weights", "samples", "sites", "gaussians")
 
-MOST_NUMBERS = 2**18
+MAX_ENTRIES = 2**18
 """Offsets that `ParticleCloud.total` computes at once, so that they fit into the cache."""
 
 
@@ -112,7 +112,7 @@ class ParticleCloud:
                 f"The particles must be of a single sample, got {len(samples)} samples. "
                 f"Choose one: select(samples=[{samples[0]}])."
             )
-        num_points = max(1, MOST_NUMBERS // max(1, self.centers.numel()))
+        num_points = max(1, MAX_ENTRIES // max(1, self.centers.numel()))
         parts = [self.derivatives(part) for part in points.split(num_points)]
         return Derivatives(
             torch.cat([part.values.sum(1) for part in parts]),

@@ -15,7 +15,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from gpo.atomic_files import new_file, whole_file
+from gpo.atomic_files import atomic_file, new_file
 from gpo.numerics.domain import Domain, longitude_latitude
 from gpo.settings_files import CheckpointError
 
@@ -35,7 +35,7 @@ def variable(
     return xr.Variable(dims, values, attributes, {"_FillValue": None})
 
 
-def place_variables(
+def coordinate_variables(
     prefix: str, dims: tuple[str, ...], coords: Tensor, domain: Domain, what: str, units: str
 ) -> dict[str, xr.Variable]:
     """Returns a variable per coordinate axis; on the sphere also longitude and latitude.
@@ -107,7 +107,7 @@ def write_dataset(
         **(attributes or {}),
     }
     dataset = xr.Dataset(content, coordinates, all_attributes)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         if path.suffix == ".nc":
             dataset.to_netcdf(partial, engine="netcdf4")
         else:
@@ -205,7 +205,7 @@ def save_columns(
     **indices: Tensor,
 ) -> None:
     """Writes the columns of a `ParticleCloud` to a new NetCDF or Zarr file."""
-    coordinates = place_variables("center_", DIMS, centers, domain, "center", length_units)
+    coordinates = coordinate_variables("center_", DIMS, centers, domain, "center", length_units)
     for name, meaning in INDICES.items():
         coordinates[name] = variable(DIMS, indices[f"{name}s"], meaning)
     content = {

@@ -73,7 +73,7 @@ class Tracers:
         """
         files = require("gpo.inspect.files", "data", "Saving tracers")
         dims = ("trajectory", "obs")
-        coordinates = files.place_variables(
+        coordinates = files.coordinate_variables(
             "", dims, self.positions, self.domain, "tracer", length_units
         )
         if not self.domain.is_sphere:

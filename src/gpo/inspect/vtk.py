@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gpo.atomic_files import new_file, whole_file
+from gpo.atomic_files import atomic_file, new_file
 
 VTK_TYPES = {"float32": "Float32", "float64": "Float64", "int32": "Int32"}
 PLY_TYPES = {"float32": "float", "float64": "double", "int32": "int"}
@@ -43,7 +43,7 @@ def export_points(
         content = _vtp(centers, columns, footprints, is_text)
     else:
         content = _ply(centers, columns, is_text)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_bytes(content)
 
 
@@ -80,7 +80,7 @@ def export_lines(
     cells = ElementTree.SubElement(piece, "Lines")
     _add(cells, "connectivity", np.arange(count, dtype=np.int32), is_text)
     _add(cells, "offsets", _array(lengths[is_line].cumsum(0).to(torch.int32)), is_text)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_bytes(_document(root))
 
 

@@ -54,7 +54,7 @@ def run_ablations(
         return {"reason": NO_LAYERS}
     effects, components = Effects.of(forecaster, batches), make_components(forecaster, batches)
     curve = faithfulness(effects, components, generator, track)
-    parts = part_effects(effects, components, track)
+    parts = component_effects(effects, components, track)
     scores, changes = (
         np.array([mode[name] for mode in parts["modes"]]) for name in ("score", "relative_l2")
     )
@@ -72,7 +72,7 @@ def has_layers(forecaster: Forecaster) -> bool:
     return operator is not None and len(operator.layers) > 0
 
 
-def part_effects(
+def component_effects(
     effects: Effects, components: Sequence[Component], track: Track, *, by_layer: bool = True
 ) -> dict[str, Any]:
     """Returns the effect of ablating every particle, layer, head, shell of waves and strong mode.

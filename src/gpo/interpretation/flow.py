@@ -241,7 +241,7 @@ def flow_of_vorticity(
     """
     if geometry.domain.is_sphere:
         return _on_sphere(vorticity.reshape(geometry.grid_shape), *geometry.axes)
-    sign = 1.0 if geometry.drawn_axes == (0, 1) else -1.0
+    sign = 1.0 if geometry.plot_axes == (0, 1) else -1.0
     return sign * _on_torus(vorticity.reshape(geometry.grid_shape), geometry)
 
 

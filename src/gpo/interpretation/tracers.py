@@ -19,7 +19,7 @@ from torch import Tensor
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import TimeSlice, evenly, owner
 from gpo.execution.points import Sites
-from gpo.forecast.examples import Example, WindowExamples, followed
+from gpo.forecast.examples import Example, TimeSliceExamples, followed
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.tracers import KINDS, Tracers
 from gpo.interpretation.batches import Batch, grouped
@@ -174,7 +174,7 @@ def follow_tracers(
         units = f"velocity {flow.units or 'none'}, time {data.time_units or 'none'}"
         return {"reason": f"units do not tell how far the flow goes in a step: {units}"}, None
     num_steps = _max_steps(members)
-    examples = WindowExamples(data, members, num_steps=num_steps)
+    examples = TimeSliceExamples(data, members, num_steps=num_steps)
     chosen = evenly(range(len(examples)), num_examples)
     slices = [examples.windows[number] for number in chosen]
     pairs = zip(chosen, slices, strict=True)
@@ -231,18 +231,18 @@ def _paths(
     known = (example.weights > 0).all(0).nonzero().flatten()
     starts = known[torch.linspace(0, len(known) - 1, min(MAX_TRACERS, len(known))).long()]
     start = example.coords[:1, starts].double().expand(len(example.frames), -1, -1)
-    advector = carrier_of(forecaster, example)
+    advector = make_advector(forecaster, example)
     steps = _displacements(forecaster, batch, best, velocity.shape[1] - 1)
     others = [vectors.roll(max(1, len(vectors) // 2), dims=0) for vectors in steps]
-    vectors = in_space(velocity, example.coords[:1, None].double(), domain)
+    vectors = to_cartesian(velocity, example.coords[:1, None].double(), domain)
     return {
         "model": carried(advector, steps, start),
-        "true_flow": carried_by_flow(advector, vectors, times, start),
+        "true_flow": advect_by_flow(advector, vectors, times, start),
         "other_example": carried(advector, others, start),
     }
 
 
-def carrier_of(forecaster: Forecaster, example: Example) -> Advector:
+def make_advector(forecaster: Forecaster, example: Example) -> Advector:
     """Returns the advector of examples that share their sites."""
     operator, values = forecaster.operator, forecaster.normalised_input(example.frames)[:1]
     sites = operator.sites(values, example.coords[:1], example.site_weights[:1], is_whole=True)
@@ -261,7 +261,7 @@ def carried(
     return torch.stack(positions, 2)
 
 
-def carried_by_flow(
+def advect_by_flow(
     advector: Advector,
     velocity: Float[Tensor, "batch frames points dim"],
     times: Float[Tensor, "batch frames"],
@@ -292,7 +292,7 @@ def _displacements(
     steps = []
     for particles in rollout_particles(forecaster, batch.example, num_steps):
         vectors = displacements(particles[number], coords, domain)[:, :, best["particle"]]
-        steps.append(in_space(vectors.double(), coords.double(), domain))
+        steps.append(to_cartesian(vectors.double(), coords.double(), domain))
     return steps
 
 
@@ -323,7 +323,7 @@ def rollout_particles(
             frames = forecaster.advance(frames, forecast, forcings)
 
 
-def in_space(
+def to_cartesian(
     vectors: Float[Tensor, "*#batch points axes"],
     coords: Float[Tensor, "*#batch points dim"],
     domain: Domain,

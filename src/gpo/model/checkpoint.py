@@ -19,7 +19,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
-from gpo.atomic_files import file_problem, whole_file
+from gpo.atomic_files import atomic_file, file_problem
 from gpo.model.former import renamed, upgraded
 from gpo.model.problem import Problem
 from gpo.settings_files import CheckpointError, check_fields
@@ -72,7 +72,10 @@ def save(module: nn.Module, name: str, problem: Problem, config: Any, folder: st
     about = dict(zip(ABOUT, (name, version("gpo"), sha256(packed)), strict=True))
     content = {**about, "problem": asdict(problem), "config": asdict(config)}
     # Both are whole before either is moved to its place.
-    with whole_file(folder / CONFIG_NAME) as config_file, whole_file(folder / WEIGHTS_NAME) as file:
+    with (
+        atomic_file(folder / CONFIG_NAME) as config_file,
+        atomic_file(folder / WEIGHTS_NAME) as file,
+    ):
         config_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         file.write_bytes(packed)
 

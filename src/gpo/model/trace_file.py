@@ -14,7 +14,7 @@ from torch import Tensor
 from gpo.inspect.files import (
     WEIGHT_MEANING,
     Stored,
-    place_variables,
+    coordinate_variables,
     scale_variables,
     variable,
     write_dataset,
@@ -88,14 +88,14 @@ def save_trace(
         "state": variable(axes, torch.stack(states), meaning),
         "output": variable(OUTPUT, output, shown),
     }
-    places = place_variables("site_", AT_SITES, coords, domain, "site", length_units)
+    places = coordinate_variables("site_", AT_SITES, coords, domain, "site", length_units)
     owned = [one for one in particles if isinstance(one, Particles)]
     if owned:
         centers, scales, weights = (
             torch.stack([getattr(one, name) for one in owned])
             for name in ("centers", "scales", "weights")
         )
-        places |= place_variables("center_", OWNED, centers, domain, "center", length_units)
+        places |= coordinate_variables("center_", OWNED, centers, domain, "center", length_units)
         content |= scale_variables(OWNED, scales, length_units)
         content["weight"] = variable(OWNED, weights, WEIGHT_MEANING)
     for one in particles:

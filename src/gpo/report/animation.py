@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly
 from gpo.evaluation.rollout import Rollout
-from gpo.report.appearance import darken, labelled, picture_bytes
+from gpo.report.appearance import darken, label_with_units, picture_bytes
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, panel_height
 
 PANEL_WIDTH = 3.9
@@ -69,7 +69,7 @@ def _draw(rollout: Rollout, channel: int, name: str, units: str, max_bytes: int)
     )
     limits, error_limits = color_limits(truth), _error_limits(truth, forecast)
     steps = evenly(range(len(truth)), MAX_FRAMES)
-    label = labelled(name, units)
+    label = label_with_units(name, units)
     panels = [("truth", limits), ("forecast", limits), ("forecast - truth", error_limits)]
     height = panel_height(geometry) * PANEL_WIDTH / 3.2
     size = (3 * PANEL_WIDTH, height)

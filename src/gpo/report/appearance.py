@@ -73,7 +73,7 @@ def readable_units(units: str) -> str:
     )
 
 
-def labelled(name: str, units: str) -> str:
+def label_with_units(name: str, units: str) -> str:
     """Returns a name with its units in brackets, where it has any."""
     readable = readable_units(units)
     return f"{name} ({readable})" if readable else name
@@ -82,7 +82,7 @@ def labelled(name: str, units: str) -> str:
 def input_label(task: Task) -> str:
     """Returns the name of the first input field; with units where it is an output, too."""
     units = dict(zip(task.outputs, task.units, strict=True))
-    return labelled(task.fields[0], units.get(task.fields[0], ""))
+    return label_with_units(task.fields[0], units.get(task.fields[0], ""))
 
 
 def add_bar(axes: Axes, colors: ScalarMappable, label: str = "") -> None:

@@ -1,6 +1,6 @@
 """Captions of the figures and tables of a report, and sentences in place of missing figures."""
 
-from gpo.evaluation.results import FLATTERING, Results, shown_number
+from gpo.evaluation.results import VALIDATION_CAVEAT, Results, format_score
 from gpo.evaluation.spectrum import quantity_of
 from gpo.interpretation.attribution import best_of
 from gpo.interpretation.results import Interpretation
@@ -14,7 +14,7 @@ METRICS = "The second table has each metric over all variables, averaged over th
 COMPARISONS = (
     "Ratio of the model's error to that of a reference, both in standard deviations of the training "
     "data, with an interval from a block bootstrap over the examples. The model is better where the "
-    f"whole interval is below 1. {FLATTERING}"
+    f"whole interval is below 1. {VALIDATION_CAVEAT}"
 )
 FORECAST = (
     "The last example of the test split, one row per variable, in the units of the data: input, truth, "
@@ -74,12 +74,12 @@ def rollout_caption(results: Results, last: float) -> str:
         last: Relative L2 of the shown rollout after its last step.
     """
     mean = results.rollout["model"][-1]
-    others = f"the mean of {results.num_rollouts} is {shown_number(mean)}" if mean is not None else "others are no longer finite"  # fmt: skip
+    others = f"the mean of {results.num_rollouts} is {format_score(mean)}" if mean is not None else "others are no longer finite"  # fmt: skip
     return (
         "A forecast applied to its own output, from the last start of the test split. Colour scales are "
         "the same for all steps; that of the error is symmetric around zero, and at most as wide as the "
         "range of the truth. Masked and missing sites are grey. The relative L2 of this rollout after "
-        f"the last step is {shown_number(last)}; {others}."
+        f"the last step is {format_score(last)}; {others}."
     )
 
 

@@ -14,7 +14,7 @@ from matplotlib.tri import Triangulation
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry, focus_box
 from gpo.data.splits import evenly
-from gpo.report.appearance import add_bar, labelled, readable_units
+from gpo.report.appearance import add_bar, label_with_units, readable_units
 
 MAX_COLUMNS, MAX_ROWS = 6, 5
 
@@ -43,7 +43,7 @@ def panel_height(geometry: Geometry) -> float:
         across, up = (float(extent) for extent in np.ptp(map_coords(geometry), axis=0))
     elif geometry.coords.shape[1] > 1 and not geometry.domain.is_sphere:
         extents = np.ptp(focus_box(geometry), axis=0)
-        across, up = (float(extents[number]) for number in geometry.drawn_axes)
+        across, up = (float(extents[number]) for number in geometry.plot_axes)
     else:
         return 2.6
     return float(np.clip(2.3 * up / max(across, 1e-12) + 0.7, 1.3, 6.0))
@@ -57,10 +57,10 @@ def draw_panel(
     values: np.ndarray,
     limits: tuple[float, float],
     *,
-    in_own_frame: bool = False,
+    along_grid_axes: bool = False,
 ) -> None:
     """Draws one field with a title and a colour bar; for arguments see `draw_values`."""
-    draw_values(axes, geometry, values, limits, in_own_frame=in_own_frame)
+    draw_values(axes, geometry, values, limits, along_grid_axes=along_grid_axes)
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)
     if geometry.domain.dim > 1:
@@ -75,7 +75,7 @@ def draw_values(
     values: np.ndarray,
     limits: tuple[float, float],
     *,
-    in_own_frame: bool = False,
+    along_grid_axes: bool = False,
 ) -> None:
     """Draws one field at its sites; missing values are grey.
 
@@ -84,7 +84,7 @@ def draw_values(
         geometry: The sites.
         values: One number per site.
         limits: Ends of the colour scale.
-        in_own_frame: Whether to draw a rotated grid along its own axes instead of on the map.
+        along_grid_axes: Whether to draw a rotated grid along its own axes instead of on the map.
     """
     axes.set_facecolor("0.8" if geometry.domain.dim > 1 else "none")
     style = {"cmap": color_map(limits), "vmin": limits[0], "vmax": limits[1]}
@@ -100,11 +100,11 @@ def draw_values(
         axes.pcolormesh(*geometry.axes[:2], plane.T, shading="nearest", **style)
         ylabel = f"{names[1]}, at {slice_label(geometry)}"
         axes.set(xlabel=names[0], ylabel=ylabel, aspect="equal")
-    elif _is_curvilinear(geometry) and not (in_own_frame and geometry.axes):
+    elif _is_curvilinear(geometry) and not (along_grid_axes and geometry.axes):
         _draw_curvilinear(axes, geometry, shown, style)
     elif geometry.axes:
         # Latitude or y may be the first axis of the file but is drawn upwards.
-        across, up = geometry.drawn_axes
+        across, up = geometry.plot_axes
         plane = shown.reshape(geometry.grid_shape)
         plane = plane if across == 1 else plane.T
         axes.pcolormesh(geometry.axes[across], geometry.axes[up], plane, shading="nearest", **style)
@@ -122,7 +122,7 @@ def slice_label(geometry: Geometry) -> str:
 def axis_labels(geometry: Geometry) -> list[str]:
     """Returns the name of each axis with its units, in the order of the file."""
     pairs = zip(geometry.axis_names, geometry.axis_units, strict=True)
-    return [labelled(name, unit) for name, unit in pairs]
+    return [label_with_units(name, unit) for name, unit in pairs]
 
 
 def in_plane(geometry: Geometry, values: Float[np.ndarray, " points"]) -> np.ndarray:
@@ -156,7 +156,7 @@ def map_coords(geometry: Geometry) -> np.ndarray:
     if geometry.axes and geometry.pole is None:
         latitude, longitude = np.meshgrid(*geometry.axes, indexing="ij")
         return np.stack([longitude.ravel(), latitude.ravel()], -1)
-    degrees = geometry.true_degrees()
+    degrees = geometry.geographic_degrees()
     assert degrees is not None
     active = degrees[~geometry.is_masked, 0]
     ordered = np.sort(active % 360)
@@ -233,7 +233,7 @@ def _frames(data: Trajectories) -> list[list[_Panel]]:
         frames = np.concatenate([data.frames(trajectory, slice(n, n + 1)) for n in numbers])
         source = f" of trajectory {trajectory}" if num_shown > 1 else ""
         for channel, variable in enumerate(data.variables[:MAX_ROWS]):
-            label, fields = labelled(variable.name, variable.units), frames[..., channel]
+            label, fields = label_with_units(variable.name, variable.units), frames[..., channel]
             titles = [f"{variable.name}{source}, t = {time}" for time in times]
             limits, pairs = color_limits(fields), zip(titles, fields, strict=True)
             rows.append([(title, label, geometry, field, limits) for title, field in pairs])
@@ -247,7 +247,7 @@ def _samples(data: StaticMaps) -> list[list[_Panel]]:
         variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
         pairs = zip(variables, np.concatenate(data.sample(number), axis=-1).T, strict=False)
         rows.append([
-            (f"{v.name}, sample {number}", labelled(v.name, v.units), data.geometry(number), field, color_limits(field))
+            (f"{v.name}, sample {number}", label_with_units(v.name, v.units), data.geometry(number), field, color_limits(field))
             for v, field in pairs
         ])  # fmt: skip
     return rows

@@ -14,11 +14,11 @@ from matplotlib.patheffects import withStroke
 
 from gpo.data.geometry import Geometry
 from gpo.data.splits import evenly
-from gpo.evaluation.example import ShownExample
+from gpo.evaluation.example import ReportExample
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Task
 from gpo.model.particles import Particles
-from gpo.report.appearance import input_label, labelled
+from gpo.report.appearance import input_label, label_with_units
 from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
 from gpo.report.particles import outlines, readable_fraction, select_particles
 
@@ -39,7 +39,7 @@ class _Panel:
 
 
 def draw_layers(
-    shown: ShownExample,
+    shown: ReportExample,
     geometry: Geometry,
     example: Example,
     task: Task,
@@ -69,7 +69,7 @@ def draw_layers(
     for axes, panel in zip(grid.flat, panels, strict=False):
         numbers = np.where(is_known, panel.values, np.nan)
         limits = color_limits(in_plane(geometry, numbers))
-        draw_panel(axes, panel.title, panel.label, geometry, numbers, limits, in_own_frame=True)
+        draw_panel(axes, panel.title, panel.label, geometry, numbers, limits, along_grid_axes=True)
         if panel.particles is not None:
             parts = (panel.particles.centers, panel.particles.scales, panel.particles.weights)
             active = Particles(*(part[:1, torch.from_numpy(is_known)] for part in parts))
@@ -80,7 +80,7 @@ def draw_layers(
 
 
 def _panels(
-    shown: ShownExample, example: Example, task: Task, particles: Sequence[Particles]
+    shown: ReportExample, example: Example, task: Task, particles: Sequence[Particles]
 ) -> list[_Panel]:
     """Returns the panels, in reading order."""
     has_windows, num_layers = len(shown.windows) > 0, len(shown.activations) - 1
@@ -101,7 +101,7 @@ def _panels(
             for layer in evenly(range(1, num_layers + 1), MAX_LAYERS)
         ]
     truth = example.target[0, :, 0].numpy()
-    return [*panels, _Panel(f"target: {target}", labelled(target, task.units[0]), truth)]
+    return [*panels, _Panel(f"target: {target}", label_with_units(target, task.units[0]), truth)]
 
 
 def draw_footprints(
@@ -126,7 +126,7 @@ def draw_footprints(
         axes.hlines(heights, centers - scales, centers + scales, color="#d55e00", alpha=0.5)
         axes.set(xlim=limits[0], ylim=limits[1])
         return
-    shapes = outlines(cloud, fraction, geometry.drawn_axes)
+    shapes = outlines(cloud, fraction, geometry.plot_axes)
     if domain.is_sphere:
         # Longitudes of the panel may differ from those of the outlines by full turns.
         middle, longitudes = sum(limits[0]) / 2, shapes[..., 0].mean(-1)

@@ -77,7 +77,7 @@ class Motion:
         first = Particles(*(part[:1].detach().cpu().double() for part in parts))
         vectors = displacements(first, coords[:1].cpu().double(), geometry.domain)[0].numpy()
         if geometry.domain.dim > 1 and not geometry.domain.is_sphere:
-            drawn = vectors[..., list(geometry.drawn_axes)]
+            drawn = vectors[..., list(geometry.plot_axes)]
             vectors = np.concatenate([drawn, vectors[..., 2:]], -1)
         return cls(
             geometry,
@@ -232,7 +232,7 @@ class Motion:
         """Drawn coordinates of the sites; longitudes are those of the axes of a grid."""
         geometry = self.geometry
         if not geometry.domain.is_sphere:
-            return geometry.coords[:, list(geometry.drawn_axes)]
+            return geometry.coords[:, list(geometry.plot_axes)]
         return map_coords(replace(geometry, pole=None))
 
     @cached_property
@@ -257,7 +257,7 @@ def _drawn(geometry: Geometry, parts: tuple[str, ...]) -> list[str]:
     """Returns one entry per axis: horizontal first, vertical second."""
     if len(parts) < 2:
         return list(parts)
-    return [*(parts[number] for number in geometry.drawn_axes), *parts[2:]]
+    return [*(parts[number] for number in geometry.plot_axes), *parts[2:]]
 
 
 def draw_motion(
@@ -319,7 +319,7 @@ def _draw_block(
     field = np.where(motion.quadrature > 0, example.fields[0, -1, :, 0].numpy(), np.nan)
     limits = color_limits(in_plane(geometry, field))
     # Displacements are along the axes of the grid.
-    draw_panel(panels[0], title, label, geometry, field, limits, in_own_frame=True)
+    draw_panel(panels[0], title, label, geometry, field, limits, along_grid_axes=True)
     motion.label(panels[0])
     if flow is not None:
         _draw_faded(panels[1], geometry, field, limits)
@@ -346,7 +346,7 @@ def _draw_faded(
     axes: Axes, geometry: Geometry, field: np.ndarray, limits: tuple[float, float]
 ) -> None:
     """Draws a faded field, as a background for arrows."""
-    draw_values(axes, geometry, field, limits, in_own_frame=True)
+    draw_values(axes, geometry, field, limits, along_grid_axes=True)
     axes.add_patch(Rectangle((0, 0), 1, 1, color="white", alpha=FADE, transform=axes.transAxes))
 
 

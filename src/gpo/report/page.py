@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gpo.evaluation.results import shown_number
+from gpo.evaluation.results import format_score
 from gpo.report.animation import Animation
 
 STATIC = Path(__file__).parent / "static"
@@ -183,7 +183,7 @@ def _picture(picture: Picture, alt: str) -> str:
 
 
 def _number(value: float | str | None) -> str:
-    return shown_number(value) if isinstance(value, int | float) else html.escape(str(value or "-"))
+    return format_score(value) if isinstance(value, int | float) else html.escape(str(value or "-"))
 
 
 def _anchor(title: str) -> str:

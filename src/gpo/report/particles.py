@@ -99,21 +99,21 @@ def readable_fraction(cloud: ParticleCloud) -> float:
 
 
 def outlines(
-    cloud: ParticleCloud, fraction: float, drawn_axes: tuple[int, int] = (0, 1)
+    cloud: ParticleCloud, fraction: float, plot_axes: tuple[int, int] = (0, 1)
 ) -> Float[np.ndarray, "particles corners axes"]:
     """Returns ellipses around the centers, on the sphere in longitude and latitude.
 
     Args:
         cloud: The particles.
         fraction: Half axes in units of sigma.
-        drawn_axes: The horizontal and the vertical axis.
+        plot_axes: The horizontal and the vertical axis.
     """
     if cloud.domain.is_sphere:
         return cloud.footprints(fraction).map_outlines(32).numpy()
     angle = np.linspace(0, 2 * np.pi, 32, endpoint=False)
     circle = np.stack([np.cos(angle), np.sin(angle)], -1)
     parts = (cloud.centers, cloud.scales)
-    centers, scales = (part[:, None, list(drawn_axes)].numpy() for part in parts)
+    centers, scales = (part[:, None, list(plot_axes)].numpy() for part in parts)
     return centers + fraction * scales * circle
 
 

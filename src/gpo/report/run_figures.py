@@ -12,7 +12,7 @@ from gpo.data.geometry import Geometry
 from gpo.evaluation.results import Results
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Task
-from gpo.report.appearance import labelled
+from gpo.report.appearance import label_with_units
 from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
 
 FIGURE_WIDTH = 12.4
@@ -61,7 +61,7 @@ def draw_forecast(
             (f"prediction: {name}", prediction, limits),
             ("absolute error", error, (0.0, largest)),
         ]  # fmt: skip
-        label = labelled(name, task.units[channel])
+        label = label_with_units(name, task.units[channel])
         for (title, values, ends), panel in zip(panels, axes, strict=True):
             draw_panel(panel, title, label, geometry, values, ends)
     return figure

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner, touched_frames
-from gpo.evaluation.example import ShownExample, last_example
-from gpo.evaluation.results import Results, shown_number
+from gpo.data.splits import owner, used_frames
+from gpo.evaluation.example import ReportExample, last_example
+from gpo.evaluation.results import Results, format_score
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.results import FILE_NAME, Interpretation
@@ -51,7 +51,7 @@ class ReportInputs:
     """The data that were evaluated."""
     members: Sequence[Any]
     """Their test split; the last example is shown."""
-    shown: ShownExample
+    shown: ReportExample
     """The prediction of that example."""
 
 
@@ -157,7 +157,7 @@ def _header(run: ReportInputs) -> str:
     errors = {name: scores.get("relative_l2") for name, scores in results.one_step.items()}
     tiles = "".join(
         f"<div><dt>{html.escape('relative L2' if name == 'model' else name)}</dt>"
-        f"<dd>{shown_number(error)}</dd></div>"
+        f"<dd>{format_score(error)}</dd></div>"
         for name, error in errors.items() if error is not None
     )  # fmt: skip
     reasons = "".join(f"{paragraph(reason)}\n" for reason in results.reasons.values())
@@ -174,6 +174,6 @@ def _dates(run: ReportInputs) -> str:
     """Returns the first and last date of the test split, where frames have dates."""
     if not isinstance(run.data, Trajectories) or run.data.origin is None:
         return ""
-    frames = [frame for frames in touched_frames(run.members).values() for frame in frames]
+    frames = [frame for frames in used_frames(run.members).values() for frame in frames]
     first, last = run.data.time_labels([min(frames), max(frames)])
     return f", scored from {first} to {last} ({run.data.origin.calendar} calendar)"

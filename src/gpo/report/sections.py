@@ -4,13 +4,13 @@ from PIL import Image
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly, owner
-from gpo.data.steps import spell_step
-from gpo.evaluation.results import COLUMNS, shown_number, told_divergence
+from gpo.data.steps import format_step
+from gpo.evaluation.results import COLUMNS, divergence_message, format_score
 from gpo.evaluation.rollout import last_rollout
 from gpo.forecast.examples import Example, make_examples
 from gpo.report import captions
 from gpo.report.animation import draw_animations
-from gpo.report.appearance import compressed, labelled
+from gpo.report.appearance import compressed, label_with_units
 from gpo.report.interpretation import TITLES, draw_interpretation
 from gpo.report.interpretation import captions as interpretation_captions
 from gpo.report.layers import draw_layers
@@ -31,7 +31,7 @@ def scores(report: Report) -> str:
     missing = f", and {results.num_unknown} without a value" * (results.num_unknown > 0)
     rows: dict[str, dict[str, float | str]] = {}
     for variable, forecasts in results.variables.items():
-        label = labelled(variable, results.units.get(variable, ""))
+        label = label_with_units(variable, results.units.get(variable, ""))
         for name, errors in forecasts.items():
             titles = (COLUMNS.get(key, key.replace("skill_", "skill over ")) for key in errors)
             rows[f"{label}, {name}"] = dict(zip(titles, errors.values(), strict=True))
@@ -66,8 +66,8 @@ def rollout(report: Report) -> str:
         errors, persistence = last.errors(last.forecast), last.errors(last.persistence)
         times = data.time_labels(last.frames)
         labels = [
-            f"step {number} of {len(times)}, {time}: relative L2 {shown_number(error)}, "
-            f"persistence {shown_number(other)}"
+            f"step {number} of {len(times)}, {time}: relative L2 {format_score(error)}, "
+            f"persistence {format_score(other)}"
             for number, (time, error, other) in enumerate(
                 zip(times, errors, persistence, strict=True), start=1
             )
@@ -78,7 +78,9 @@ def rollout(report: Report) -> str:
             captions.rollout_caption(results, errors[-1]),
             "Truth, forecast and forecast minus truth of",
         )
-    diverged = paragraph(f"{told_divergence(results)}.", "warning") if results.diverged_at else ""
+    diverged = (
+        paragraph(f"{divergence_message(results)}.", "warning") if results.diverged_at else ""
+    )
     curve = report.figure(
         "rollout",
         draw_rollout(results, task.lead, _time_step(data)),
@@ -219,7 +221,7 @@ def _time_step(data: Trajectories | StaticMaps) -> str:
     """Returns the time between frames in words; empty where frames have no times."""
     if not isinstance(data, Trajectories) or not data.time_units:
         return ""
-    return spell_step(data.time_step, data.time_units)
+    return format_step(data.time_step, data.time_units)
 
 
 def _other_data(report: Report) -> str:

@@ -69,7 +69,7 @@ def _drawn_velocity(
     vectors = velocity(geometry, fields, names)
     if vectors is None or geometry.domain.is_sphere:
         return vectors
-    return np.concatenate([vectors[:, list(geometry.drawn_axes)], vectors[:, 2:]], -1)
+    return np.concatenate([vectors[:, list(geometry.plot_axes)], vectors[:, 2:]], -1)
 
 
 def _correlation(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> float:

@@ -16,7 +16,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 
-from gpo.atomic_files import file_problem, whole_file
+from gpo.atomic_files import atomic_file, file_problem
 from gpo.forecast.examples import Batches
 from gpo.training.run_folder import SCORE, Run
 
@@ -109,7 +109,7 @@ class RunCheckpoints(Checkpoint):
         self.best_score, self.best_epoch = score, trainer.current_epoch
         self._write(trainer, BEST)
         if trainer.is_global_zero:
-            with whole_file(self.folder / LAST) as partial:
+            with atomic_file(self.folder / LAST) as partial:
                 shutil.copyfile(self.folder / BEST, partial)
         trainer.strategy.barrier()
 

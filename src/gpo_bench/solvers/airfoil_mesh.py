@@ -187,7 +187,7 @@ def num_wake(num_around: int) -> int:
     return 2 * round(num_around * 3 / 44)
 
 
-def joined_at_wake(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
+def merge_wake_nodes(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of nodes without duplicates on the wake, and each node's new index.
 
     Args:
@@ -202,8 +202,8 @@ def joined_at_wake(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarra
 
 
 def mesh_triangles(num_around: int, num_out: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of unique nodes as in `joined_at_wake`, and triangles between them."""
-    kept, numbers = joined_at_wake(num_around, num_out)
+    """Returns the indices of unique nodes as in `merge_wake_nodes`, and triangles between them."""
+    kept, numbers = merge_wake_nodes(num_around, num_out)
     a, b = numbers[:-1, :-1].ravel(), numbers[1:, :-1].ravel()
     c, d = numbers[1:, 1:].ravel(), numbers[:-1, 1:].ravel()
     return kept, np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])

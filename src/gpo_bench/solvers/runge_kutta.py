@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpo.data.solvers.base import BlownUpError
+from gpo.data.solvers.base import BlowUpError
 from gpo_bench.solvers.finite_volume import Flow, Losses
 
 MIN_STEP_FRACTION = 1e-6
@@ -168,7 +168,7 @@ def solve_with_retries(
     if not failed:
         return solution
     names = ", ".join(str(numbers[row]) for row in failed)
-    raise BlownUpError(
+    raise BlowUpError(
         f"Trajectories {names} blew up even with courant={courant:g}. "
         "Raise the viscosity or choose a weaker initial flow."
     )

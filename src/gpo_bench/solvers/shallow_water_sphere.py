@@ -23,7 +23,7 @@ from threading import Event
 import numpy as np
 import torch
 
-from gpo.data.solvers.base import AbstractSolver, BlownUpError, Portion
+from gpo.data.solvers.base import AbstractSolver, BlowUpError, Portion
 from gpo.data.writers.well import write_well
 from gpo_bench.solvers.rotating_shallow_water import (
     RotatingShallowWater,
@@ -236,7 +236,7 @@ class ShallowWaterSphere(AbstractSolver):
                 velocity[frame] = np.moveaxis(planet.wind(state, stored), 0, -1)
             else:
                 return
-        raise BlownUpError(
+        raise BlowUpError(
             f"Trajectory {number} blew up even with courant={courants[-1]:g}. "
             "Lower `jet_speed`, `eddy_speed`, `mountains` or `damping_time`."
         )

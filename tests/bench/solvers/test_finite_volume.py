@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from gpo.data.solvers.base import BlownUpError
+from gpo.data.solvers.base import BlowUpError
 from gpo_bench.solvers import runge_kutta
 from gpo_bench.solvers.finite_volume import AbstractCooling, Flow, Viscosity
 from gpo_bench.solvers.runge_kutta import advance, solve_with_retries
@@ -269,6 +269,6 @@ def test_a_trajectory_that_always_blows_up_is_reported():
     def solve(numbers, courant):
         return torch.tensor([[math.nan if number > 3 else 0.0] for number in numbers])
 
-    with pytest.raises(BlownUpError, match=r"Trajectories 4, 5 blew up even with courant=0\.1\."):
+    with pytest.raises(BlowUpError, match=r"Trajectories 4, 5 blew up even with courant=0\.1\."):
         solve_with_retries(solve, range(2, 6), 0.8)
     assert runge_kutta.MAX_ATTEMPTS == 4

@@ -6,7 +6,7 @@ import torch
 
 from gpo.data.generate import generate
 from gpo.data.readers.registry import open_data
-from gpo.data.solvers.base import BlownUpError
+from gpo.data.solvers.base import BlowUpError
 from gpo_bench.solvers.navier_stokes_3d import NavierStokes3D
 from gpo_bench.solvers.runge_kutta import advance
 
@@ -161,7 +161,7 @@ def test_a_flow_that_blows_up_is_reported_not_stored(monkeypatch, tmp_path):
         return state * math.nan, None
 
     monkeypatch.setattr("gpo_bench.solvers.runge_kutta.advance", explode)
-    with pytest.raises(BlownUpError, match="Trajectories 0, 1 blew up even with courant="):
+    with pytest.raises(BlowUpError, match="Trajectories 0, 1 blew up even with courant="):
         generate(SMALL, tmp_path / "flow.hdf5")
     assert not (tmp_path / "flow.hdf5").exists()
 

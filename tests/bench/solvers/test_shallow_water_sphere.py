@@ -6,7 +6,7 @@ import pytest
 from gpo.data.generate import generate
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.well import WellReader
-from gpo.data.solvers.base import BlownUpError
+from gpo.data.solvers.base import BlowUpError
 from gpo.numerics.spectral import degree_spectrum
 from gpo_bench.solvers.rotating_shallow_water import advance
 from gpo_bench.solvers.shallow_water_sphere import HOUR, ShallowWaterSphere
@@ -157,7 +157,7 @@ def test_a_trajectory_that_blows_up_is_solved_again_with_shorter_steps(monkeypat
 
 def test_a_flow_that_blows_up_is_reported_not_stored(tmp_path):
     solver = small(mean_depth=300.0)
-    with pytest.raises(BlownUpError, match=r"Trajectory 0 blew up even with courant=0\.275"):
+    with pytest.raises(BlowUpError, match=r"Trajectory 0 blew up even with courant=0\.275"):
         generate(solver, tmp_path / "planet")
     assert not (tmp_path / "planet").exists()
 

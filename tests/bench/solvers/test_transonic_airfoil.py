@@ -4,7 +4,7 @@ import torch
 
 from gpo.data.generate import generate
 from gpo.data.readers.registry import open_data
-from gpo.data.solvers.base import BlownUpError
+from gpo.data.solvers.base import BlowUpError
 from gpo_bench.solvers.airfoils import TransonicAirfoil
 from gpo_bench.solvers.steady_state import steady_state
 
@@ -56,7 +56,7 @@ def test_what_does_not_become_steady_is_not_a_number_and_is_reported():
     state, relative = steady_state(flow, flow.uniform(), drop=1e-30, max_steps=20)
     assert state.isnan().all()
     assert (relative > 0).all()
-    with pytest.raises(BlownUpError, match="Trajectories 0 blew up even with courant="):
+    with pytest.raises(BlowUpError, match="Trajectories 0 blew up even with courant="):
         TransonicAirfoil(**SMALL, mach=0.999, angle=10.0, steady_courant=1e6).solve(range(1))
 
 

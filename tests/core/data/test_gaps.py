@@ -6,7 +6,7 @@ import torch
 from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice
-from gpo.forecast.examples import WindowExamples, collate
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
 from gpo.parallel.partition import SitePartition
 from gpo.training.objective import training_losses
@@ -71,7 +71,7 @@ def holed_series():
 def test_examples_with_different_gaps_share_sites_and_score_only_finite_values():
     data = holed_series()
     windows = [TimeSlice(0, time, time, time + 1) for time in range(4)]
-    examples = WindowExamples(data, windows)
+    examples = TimeSliceExamples(data, windows)
     batch = collate([examples[number] for number in range(4)])
     assert batch.frames.isfinite().all()
     assert (batch.site_weights == batch.site_weights[:1]).all()
@@ -83,15 +83,15 @@ def test_examples_with_different_gaps_share_sites_and_score_only_finite_values()
 
 def test_a_part_of_an_example_with_gaps_is_that_part_of_the_weights():
     data, window = holed_series(), [TimeSlice(0, 0, 0, 1)]
-    whole = WindowExamples(data, window)[0]
-    part = WindowExamples(data, window, partition=SitePartition(1, 2))[0]
+    whole = TimeSliceExamples(data, window)[0]
+    part = TimeSliceExamples(data, window, partition=SitePartition(1, 2))[0]
     assert torch.equal(part.weights, whole.weights[:, 12:])
     assert torch.equal(part.site_weights, whole.site_weights[:, 12:])
 
 
 def test_the_loss_ignores_missing_values_and_a_batch_shares_one_transform():
     data = holed_series()
-    examples = WindowExamples(data, [TimeSlice(0, time, time, time + 1) for time in range(4)])
+    examples = TimeSliceExamples(data, [TimeSlice(0, time, time, time + 1) for time in range(4)])
     batch = collate([examples[number] for number in range(4)])
     model = make_model(
         data.geometry().domain, variant="geometric", num_waves=3, in_channels=2, out_channels=2

@@ -69,7 +69,7 @@ def test_points_of_an_array_stay_on_disk(tmp_path):
 
 def test_points_on_a_rotated_grid_have_geographic_coordinates(tmp_path):
     rotated = geometries()["rotated"]
-    np.savetxt(tmp_path / "points.txt", rotated.true_degrees(), fmt="%.12f")
+    np.savetxt(tmp_path / "points.txt", rotated.geographic_degrees(), fmt="%.12f")
     points = read_query_points(tmp_path / "points.txt", rotated)
     np.testing.assert_allclose(points.coords(points.whole), rotated.coords, atol=1e-12)
     finer = regular_query_points((5, 4), rotated)
@@ -96,7 +96,7 @@ def test_the_first_point_of_a_text_file_is_kept(tmp_path, before):
 )  # fmt: skip
 def test_points_out_of_the_domain_are_refused(tmp_path, kind, row, message):
     geometry = geometries()[kind]
-    inside = geometry.true_degrees() if geometry.domain.is_sphere else geometry.coords
+    inside = geometry.geographic_degrees() if geometry.domain.is_sphere else geometry.coords
     first = " ".join(f"{number:.9g}" for number in inside[0])
     path = tmp_path / "points.txt"
     path.write_text(f"{first}\n{row}\n")

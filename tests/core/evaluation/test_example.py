@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpo.data.splits import split_time_slices
-from gpo.evaluation.example import ShownExample, last_example
+from gpo.evaluation.example import ReportExample, last_example
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.core.interpretation.readings import series, untrained
@@ -16,8 +16,8 @@ def test_a_stored_example_is_the_prediction_and_the_states_of_the_layers(variant
     data = series()
     forecaster, members = untrained(data, variant=variant)
     example = last_example(forecaster, data, members)
-    ShownExample.of(forecaster, example).save(tmp_path)
-    stored = ShownExample.load(tmp_path)
+    ReportExample.of(forecaster, example).save(tmp_path)
+    stored = ReportExample.load(tmp_path)
     with torch.no_grad():
         expected = forecaster(example.frames, example.coords, weights=example.weights)[0]
         values = forecaster.normalised_input(example.frames)
@@ -34,8 +34,8 @@ def test_a_stored_example_is_the_prediction_and_the_states_of_the_layers(variant
 def test_a_baseline_has_a_prediction_and_no_layers(tmp_path):
     data = series()
     forecaster, members = untrained_baseline(data)
-    ShownExample.of(forecaster, last_example(forecaster, data, members)).save(tmp_path)
-    stored = ShownExample.load(tmp_path)
+    ReportExample.of(forecaster, last_example(forecaster, data, members)).save(tmp_path)
+    stored = ReportExample.load(tmp_path)
     assert stored.predicted.shape == (256, 1)
     assert stored.activations.shape == stored.windows.shape == (0, 256)
 

@@ -79,7 +79,7 @@ def test_a_chosen_velocity_is_taken_and_a_strange_one_refused():
 
 def test_the_flow_of_a_vorticity_on_the_sphere_is_that_of_its_stream_function():
     r"""With $\psi=\cos^2\phi\sin\phi\cos2\lambda-\sin\phi$, two harmonics: the latter is a rotation."""
-    longitude, latitude = torch.deg2rad(torch.from_numpy(GLOBE.true_degrees())).numpy().T
+    longitude, latitude = torch.deg2rad(torch.from_numpy(GLOBE.geographic_degrees())).numpy().T
     sine, cosine = np.sin(latitude), np.cos(latitude)
     wave = cosine**2 * sine * np.cos(2 * longitude)
     vorticity = -12 * wave + 2 * sine

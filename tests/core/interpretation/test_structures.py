@@ -196,7 +196,7 @@ def test_particles_that_come_with_the_flow_are_told_from_others(names, monkeypat
     assert abs(other["along_flow"]["value"]) < 1e-3
 
 
-def test_reasons_stand_where_nothing_can_be_said():
+def test_diagnosis_stand_where_nothing_can_be_said():
     line = Geometry.rectilinear([np.arange(24) / 24], periodic=True)
     data = series(line)
     for variant in ("geometric", "paper"):

@@ -90,7 +90,7 @@ def test_the_functions_of_a_cloud_are_the_basis_of_its_particles(domain):
 def test_a_total_is_the_sum_over_particles_whatever_fits_at_once(domain, monkeypatch):
     cloud, points = random_cloud(domain, batch=1), random_points(domain, 11)
     each, total = cloud.derivatives(points), cloud.total(points)
-    monkeypatch.setattr(cloud_module, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(cloud_module, "MAX_ENTRIES", 100)
     for derivatives in (total, cloud.total(points)):
         torch.testing.assert_close(derivatives.values, each.values.sum(1))
         torch.testing.assert_close(derivatives.gradients, each.gradients.sum(1))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from gpo.data.splits import split_time_slices
-from gpo.evaluation.example import ShownExample, last_example
+from gpo.evaluation.example import ReportExample, last_example
 from gpo.evaluation.score import evaluate
 from gpo.report.run_report import ReportInputs, write_report
 from tests.explore.sessions import make_session
@@ -70,7 +70,7 @@ def reported(session, folder, scope="all"):
         results=evaluate(forecaster, data, split, scope=scope, is_quiet=True),
         data=data,
         members=members,
-        shown=ShownExample.of(forecaster, last_example(forecaster, data, members)),
+        shown=ReportExample.of(forecaster, last_example(forecaster, data, members)),
     )
     return write_report(folder, inputs, forecaster), inputs.results
 

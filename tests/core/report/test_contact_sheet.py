@@ -59,7 +59,7 @@ def test_a_rotated_grid_is_drawn_on_the_map() -> None:
     rotated = Geometry.latitude_longitude(*axes_of_grid, pole=RotatedPole(39.25, -162.0))
     _, (true, own) = plt.subplots(1, 2)
     draw_values(true, rotated, np.arange(12.0), (0.0, 11.0))
-    draw_values(own, rotated, np.arange(12.0), (0.0, 11.0), in_own_frame=True)
+    draw_values(own, rotated, np.arange(12.0), (0.0, 11.0), along_grid_axes=True)
     assert 48 < true.get_ylim()[0] < true.get_ylim()[1] < 53
     assert own.get_ylim()[0] == -1.5
     plt.close("all")

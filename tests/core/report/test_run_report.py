@@ -10,7 +10,7 @@ import torch
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
-from gpo.evaluation.example import ShownExample, last_example
+from gpo.evaluation.example import ReportExample, last_example
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
 from gpo.report.run_report import ReportInputs, write_report
@@ -36,7 +36,7 @@ def inputs_of(forecaster, data, members):
         results=evaluate(forecaster, data, split_time_slices(data), scope="one-step"),
         data=data,
         members=members,
-        shown=ShownExample.of(forecaster, last_example(forecaster, data, members)),
+        shown=ReportExample.of(forecaster, last_example(forecaster, data, members)),
     )
 
 

@@ -12,7 +12,7 @@ from gpo.data.inputs import notes, open_with_forcings
 from gpo.data.readers.base import ReadOptions
 from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import WindowExamples, collate
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.runs import read_data
@@ -124,7 +124,7 @@ def test_rollouts_have_the_forcing_of_every_time_they_predict(file, history, lea
 def test_the_first_step_has_the_forcing_of_its_target(file):
     data = opened(file, forcing=("flux",), static=("depth",))
     windows = split_of(data, RunConfig.of(data="driven", history=2)).training
-    example = WindowExamples(data, windows)[5]
+    example = TimeSliceExamples(data, windows)[5]
     stored = xr.load_dataset(file)
     assert data.forcings[0].units == "km"
     np.testing.assert_allclose(
@@ -143,7 +143,7 @@ def test_the_first_step_has_the_forcing_of_its_target(file):
 def test_rollouts_that_are_trained_have_the_forcing_of_every_step(file):
     data, config = opened(file, forcing=("inflow",)), RunConfig.of(data="driven", lead=2)
     windows = split_of(data, config).training
-    examples = WindowExamples(data, windows, num_steps=3)
+    examples = TimeSliceExamples(data, windows, num_steps=3)
     forecaster = telling(data, config)
     training_losses(forecaster, collate([examples[0], examples[4]]), num_steps=3)
     inflow = xr.load_dataset(file)["inflow"].values

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from gpo.data.dataset import frame_chunks
 from gpo.data.readers.registry import open_data
-from gpo.data.splits import TimeSlice, split_time_slices, touched_frames
+from gpo.data.splits import TimeSlice, split_time_slices, used_frames
 from gpo.evaluation.references import Climatology
 from gpo.forecast import examples as examples_module
 from gpo.forecast import statistics as normalize
@@ -28,7 +28,7 @@ def in_one_go(data, windows):
     """Statistics with whole trajectories in memory, frame by frame and change by change."""
     frames = [
         (data.frames(number)[chosen], data.geometry(number).weights)
-        for number, chosen in touched_frames(windows).items()
+        for number, chosen in used_frames(windows).items()
     ]
     changes = [
         (data.frames(w.trajectory)[[w.target]] - data.frames(w.trajectory)[[w.last]], data.geometry(w.trajectory).weights)
@@ -66,11 +66,11 @@ def test_statistics_read_every_frame_once_and_few_at_a_time():
 
     watched = type(data)(**{**vars(data), "fetch": fetch})
     windows = split_time_slices(data, history=2, lead=3).training
-    parts = frame_chunks(watched, touched_frames(windows), most=5 * 48)
+    parts = frame_chunks(watched, used_frames(windows), most=5 * 48)
     for part in parts:
         part.read(watched)
     read = [(number, frame) for number, times in asked for frame in range(times.start, times.stop)]
-    wanted = [(number, n) for number, chosen in touched_frames(windows).items() for n in chosen]
+    wanted = [(number, n) for number, chosen in used_frames(windows).items() for n in chosen]
     assert read == wanted
     assert max(times.stop - times.start for _, times in asked) == 5
     asked.clear()

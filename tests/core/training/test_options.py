@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import Batches, EpochShuffle, WindowExamples, collate, followed
+from gpo.forecast.examples import Batches, EpochShuffle, TimeSliceExamples, collate, followed
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
@@ -44,7 +44,7 @@ TASK = Task(("a", "b"), ("a", "b"), ("", ""), 1, 1, "state", NONE, ONE, NONE, ON
 
 def batch_of(num_steps):
     data = decaying_waves()
-    examples = WindowExamples(data, split_time_slices(data).training, num_steps=num_steps)
+    examples = TimeSliceExamples(data, split_time_slices(data).training, num_steps=num_steps)
     return collate([examples[0], examples[9]])
 
 

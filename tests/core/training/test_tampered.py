@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gpo.evaluation.example import ShownExample
+from gpo.evaluation.example import ReportExample
 from gpo.evaluation.results import Results
 from gpo.forecast.forecaster import Forecaster
 from gpo.training import checkpoints
@@ -20,7 +20,7 @@ from gpo.training.choice import Choice
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.run_folder import Run, TrainingRecord, read_log
-from tests.core.data.test_doors import Touch
+from tests.core.data.test_untrusted_files import Touch
 from tests.core.training.series import decaying_waves
 
 TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2, "epochs": 1}
@@ -42,7 +42,7 @@ def run(trained, tmp_path):
 LOADERS = {
     "training.json": lambda run: TrainingRecord.load(run.training_file),
     "results.json": lambda run: Results.load(run.results_file),
-    "example.npz": lambda run: ShownExample.load(run.folder),
+    "example.npz": lambda run: ReportExample.load(run.folder),
     "auto.json": lambda run: Choice.load(run.folder),
     "model/task.json": lambda run: Forecaster.load(run.model_folder),
     "model/config.json": lambda run: Forecaster.load(run.model_folder),
@@ -119,10 +119,10 @@ def test_a_checkpoint_that_unpacks_to_more_is_left_out_before_it_is_unpacked(run
 def test_a_stored_example_that_unpacks_to_too_much_is_refused(run, monkeypatch):
     nothing = np.zeros((2**16, 1), np.float32)
     np.savez_compressed(run.folder / "example.npz", predicted=nothing, activations=nothing.T, windows=nothing.T)  # fmt: skip
-    assert ShownExample.load(run.folder).predicted.shape == (2**16, 1)
+    assert ReportExample.load(run.folder).predicted.shape == (2**16, 1)
     monkeypatch.setenv("GPO_MAX_BYTES", str(2**19))
     with pytest.raises(ValueError, match=r"example\.npz: .* would take .* of memory at once"):
-        ShownExample.load(run.folder)
+        ReportExample.load(run.folder)
 
 
 def test_flipped_bits_anywhere_in_a_checkpoint_are_noticed_or_change_nothing(run):

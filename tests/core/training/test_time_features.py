@@ -13,7 +13,7 @@ from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import WindowExamples, collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.rollout import rollout
@@ -107,7 +107,7 @@ def test_rollouts_are_scored_against_fields_without_their_clock():
 
 def test_the_clock_goes_on_in_rollouts_that_are_trained():
     data, config = days(), RunConfig.of(**TINY, history=2, rollout=3)
-    examples = WindowExamples(data, split_time_slices(data, history=2).training, num_steps=3)
+    examples = TimeSliceExamples(data, split_time_slices(data, history=2).training, num_steps=3)
     forecaster = telling(data, config)
     training_losses(forecaster, collate([examples[0], examples[1]]), num_steps=3)
     model = forecaster.model

@@ -7,7 +7,7 @@ import torch
 from gpo import CheckpointError, Domain, relative_l2
 from gpo.data.splits import TimeSlice, split_time_slices
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import EpochShuffle, Example, WindowExamples, collate
+from gpo.forecast.examples import EpochShuffle, Example, TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import training_statistics
 from gpo.training.budget import Budget
@@ -75,7 +75,7 @@ def test_a_forecaster_round_trips_and_names_what_is_wrong(tmp_path):
 
 def test_an_example_masks_what_is_missing():
     data = decaying_waves(missing=[3, 4])
-    example = WindowExamples(data, [TimeSlice(0, 0, 0, 1)])[0]
+    example = TimeSliceExamples(data, [TimeSlice(0, 0, 0, 1)])[0]
     assert (example.weights[0] == 0).nonzero().flatten().tolist() == [3, 4]
     assert example.frames.isfinite().all()
     np.testing.assert_allclose(example.target[0, 0], data.frames(0)[1, 0], rtol=1e-6)
@@ -83,8 +83,8 @@ def test_an_example_masks_what_is_missing():
 
 def test_padding_changes_no_score():
     model = Forecaster(make_model(Domain.unit_box(1, periodic=True), in_channels=2, out_channels=2).float(), task())  # fmt: skip
-    small = WindowExamples(decaying_waves(num_points=10), [TimeSlice(0, 0, 0, 1)])[0]
-    large = WindowExamples(decaying_waves(num_points=24), [TimeSlice(1, 0, 0, 1)])[0]
+    small = TimeSliceExamples(decaying_waves(num_points=10), [TimeSlice(0, 0, 0, 1)])[0]
+    large = TimeSliceExamples(decaying_waves(num_points=24), [TimeSlice(1, 0, 0, 1)])[0]
     batch = collate([small, large])
     assert batch.frames.shape == (2, 1, 24, 2)
     both = relative_l2(model(batch.frames, batch.coords, weights=batch.weights), batch.target, batch.weights)  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_rollout_grows_until_half_of_the_budget():
 
 
 def test_an_example_moves_to_a_device():
-    example = WindowExamples(decaying_waves(), [TimeSlice(0, 0, 0, 1)])[0]
+    example = TimeSliceExamples(decaying_waves(), [TimeSlice(0, 0, 0, 1)])[0]
     assert isinstance(example.to("cpu"), Example)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.gaps import carry_known
+from gpo.data.gaps import fill_in_time
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import WindowExamples, make_examples
+from gpo.forecast.examples import TimeSliceExamples, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import training_statistics
 from gpo.training.config import RunConfig
@@ -93,12 +93,12 @@ def test_a_gap_in_one_of_the_frames_is_no_change():
     made = forecaster_of(data, history=2)
     frames = data.frames(0, slice(20, 22)).copy()
     frames[0, 5], frames[1, 7] = np.nan, np.nan
-    filled = carry_known(frames)
+    filled = fill_in_time(frames)
     np.testing.assert_array_equal(filled[:, 5], np.stack([frames[1, 5]] * 2))
     np.testing.assert_array_equal(filled[:, 7], np.stack([frames[0, 7]] * 2))
     holed = replace(data, fetch=lambda n, t: np.concatenate([data.fetch(0, slice(0, 20)), frames, data.fetch(0, slice(22, 60))])[t])  # fmt: skip
     window = next(w for w in split_of(data, RunConfig.of(**TINY, history=2)).training if w.first == 20)  # fmt: skip
-    example = WindowExamples(holed, [window])[0]
+    example = TimeSliceExamples(holed, [window])[0]
     found = Forecaster(Silent(), made.task)(example.frames, example.coords)[0]
     np.testing.assert_allclose(found[5], frames[1, 5], rtol=1e-6)
     np.testing.assert_allclose(found[7], frames[0, 7], rtol=1e-6)

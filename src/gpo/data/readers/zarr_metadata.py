@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.atomic_files import NO_REGULAR_FILE
+from gpo.atomic_files import NOT_A_REGULAR_FILE
 from gpo.data.dataset import DataError
 from gpo.data.readers.size_checks import check_chunks, check_total
 
@@ -119,7 +119,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
             elif entry.is_file():
                 yield node, entry
             else:
-                raise DataError(folder, name, NO_REGULAR_FILE)
+                raise DataError(folder, name, NOT_A_REGULAR_FILE)
 
 
 def _check_array(folder: Path, node: Path, file: Path, files: Mapping[str, int]) -> int | None:

@@ -13,7 +13,7 @@ Portion = dict[str, np.ndarray]
 """Arrays of consecutive trajectories by name, with trajectories along the first axis."""
 
 
-class BlownUpError(RuntimeError):
+class BlowUpError(RuntimeError):
     """A trajectory became infinite or NaN even with the smallest time step."""
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from gpo.data.readers.fno import write_fno
-from gpo.data.solvers.base import AbstractSolver, BlownUpError, Portion
+from gpo.data.solvers.base import AbstractSolver, BlowUpError, Portion
 from gpo.numerics.spectral import half_wavenumbers, random_field, resample
 
 INITIAL_SIZE = 64
@@ -85,7 +85,7 @@ class NavierStokes2D(AbstractSolver):
                     "u": torch.stack(frames, -1).cpu().numpy(),
                 }
             courant /= 2
-        raise BlownUpError(
+        raise BlowUpError(
             f"Trajectories {trajectories.start} to {trajectories.stop - 1} blew up even with "
             f"courant={2 * courant:g}. Raise `viscosity` or `refinement`."
         )

@@ -107,10 +107,10 @@ class ForecastLayout:
             yield AREAS, points.dims, points.areas, {**attributes, "units": "1"}
         if not points.is_grid:
             return
-        if points.true_degrees is not None:
+        if points.geographic_degrees is not None:
             for name, units, degrees in zip(
                 ("longitude", "latitude"), ("degrees_east", "degrees_north"),
-                points.true_degrees.T, strict=True,
+                points.geographic_degrees.T, strict=True,
             ):  # fmt: skip
                 attributes = {"units": units, "standard_name": name}
                 yield name, points.dims, degrees.reshape(points.shape), attributes
@@ -123,7 +123,7 @@ class ForecastLayout:
         points, is_up = self.points, name.lower().startswith(UPWARDS)
         if points.pole is not None and points.is_grid:
             return {"standard_name": "grid_latitude" if is_up else "grid_longitude"}
-        if points.true_degrees is None or points.placed is not None:
+        if points.geographic_degrees is None or points.placed is not None:
             return {}
         return {"standard_name": f"projection_{'y' if is_up else 'x'}_coordinate"}
 

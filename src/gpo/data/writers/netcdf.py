@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpo.atomic_files import unwritten, whole_file
+from gpo.atomic_files import atomic_file, write_error
 from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
@@ -36,7 +36,7 @@ def new_forecast_file(path: Path, layout: ForecastLayout) -> Iterator[AbstractFo
     """Opens a file for writing, which is renamed to `path` when all forecasts are written."""
     netcdf = require("netCDF4", "data", "Writing NetCDF")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         file = netcdf.Dataset(partial, "w")
         try:
             with _naming(path):
@@ -72,7 +72,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise unwritten(path, error) from error
+        raise write_error(path, error) from error
 
 
 def write_forecast(

@@ -13,7 +13,7 @@ from typing import TextIO
 
 import numpy as np
 
-from gpo.atomic_files import whole_file
+from gpo.atomic_files import atomic_file
 from gpo.data.query_points import Block
 from gpo.data.readers.coordinate_names import AREAS
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
@@ -51,7 +51,7 @@ class _TableWriter(AbstractForecastWriter):
 def new_table(path: Path, layout: ForecastLayout) -> Iterator[AbstractForecastWriter]:
     """Opens a file for writing, which is renamed to `path` when all forecasts are written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
+    with atomic_file(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
         yield _TableWriter(file, layout)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.atomic_files import whole_file, write_text
+from gpo.atomic_files import atomic_file, write_text
 from gpo.data.query_points import block_shape, blocks
 from gpo.data.writers.layout import ATTRIBUTES, AbstractForecastWriter, ForecastLayout
 from gpo.optional import require
@@ -61,7 +61,7 @@ class ForecastStore(AbstractForecastWriter):
 
     def keep(self, case: int, step: int, frames: np.ndarray) -> None:
         """Saves the input frames of a step."""
-        with whole_file(self._state) as partial:
+        with atomic_file(self._state) as partial:
             np.savez(partial, case=case, step=step, frames=frames)
 
     def kept(self) -> tuple[int, int, np.ndarray] | None:

@@ -29,7 +29,7 @@ def cordex(path: Path) -> None:
     """A rotated pole, packed integers, bounds, a 360-day calendar and a scalar height."""
     pole = RotatedPole(39.25, -162.0)
     up, along = np.linspace(-3, 3, ROWS), np.linspace(0, 4, COLUMNS)
-    places = Geometry.latitude_longitude(up, along, pole=pole).true_degrees()
+    places = Geometry.latitude_longitude(up, along, pole=pole).geographic_degrees()
     longitude, latitude = places.T.reshape(2, ROWS, COLUMNS)
     days = np.arange(FRAMES) + 0.5
     where = ("rlat", "rlon")

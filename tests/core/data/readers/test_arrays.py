@@ -436,7 +436,7 @@ def test_longitudes_and_latitudes_of_cells_lie_on_the_sphere(tmp_path):
     np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, **degrees)
     geometry = ArraysReader().read(tmp_path / "a.npz", ReadOptions()).geometry()
     assert geometry.domain.is_sphere
-    np.testing.assert_allclose(geometry.true_degrees()[:, 1], degrees["latCell"], atol=1e-9)
+    np.testing.assert_allclose(geometry.geographic_degrees()[:, 1], degrees["latCell"], atol=1e-9)
 
 
 def test_unrecognised_coordinates_are_refused_with_the_flag_to_add(tmp_path):

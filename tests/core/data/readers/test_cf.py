@@ -119,7 +119,7 @@ def rotated(**mapping):
 def test_a_rotated_grid_is_located_by_its_pole(tmp_path):
     pole = {"grid_north_pole_latitude": 39.25, "grid_north_pole_longitude": -162.0}
     geometry = read(save(tmp_path / "a.nc", rotated(**pole))).geometry()
-    longitude, latitude = geometry.true_degrees().T
+    longitude, latitude = geometry.geographic_degrees().T
     # The origin of the European domain of CORDEX.
     assert (latitude[2], longitude[2]) == (pytest.approx(50.75), pytest.approx(18))
     assert longitude[3] > longitude[2]
@@ -147,13 +147,13 @@ def test_geographic_coordinates_determine_the_pole_without_a_grid_mapping(tmp_pa
     right = RotatedPole(39.25, -162.0, 12.0)
     axes = {"rlat": [-1.0, 0.0, 1.0], "rlon": [0.0, 1.0]}
     frame = Geometry.latitude_longitude(*(np.array(axis) for axis in axes.values()), pole=right)
-    longitude, latitude = (part.reshape(3, 2) for part in frame.true_degrees().T)
+    longitude, latitude = (part.reshape(3, 2) for part in frame.geographic_degrees().T)
     places = {"lat": (("rlat", "rlon"), latitude), "lon": (("rlat", "rlon"), longitude)}
     wrong = {"grid_north_pole_latitude": 10.0, "grid_north_pole_longitude": 0.0}
     dataset = rotated(**(wrong if stated else {})).assign(places)
     geometry = read(save(tmp_path / "a.nc", dataset)).geometry()
     assert len(geometry.axes) == 2
-    np.testing.assert_allclose(geometry.true_degrees(), frame.true_degrees(), atol=1e-5)
+    np.testing.assert_allclose(geometry.geographic_degrees(), frame.geographic_degrees(), atol=1e-5)
 
 
 def test_a_projected_grid_is_a_box_with_geographic_coordinates(tmp_path):
@@ -168,10 +168,12 @@ def test_a_projected_grid_is_a_box_with_geographic_coordinates(tmp_path):
     assert not geometry.domain.is_sphere
     assert len(geometry.axes) == 2
     np.testing.assert_array_equal(
-        geometry.true_degrees(), np.stack([table(2, 3).T.ravel(), 50 + np.arange(6)], -1)
+        geometry.geographic_degrees(), np.stack([table(2, 3).T.ravel(), 50 + np.arange(6)], -1)
     )
     coarse, numbers = geometry.coarsen(1)
-    np.testing.assert_array_equal(coarse.true_degrees(), geometry.true_degrees()[numbers])
+    np.testing.assert_array_equal(
+        coarse.geographic_degrees(), geometry.geographic_degrees()[numbers]
+    )
 
 
 def test_geographic_coordinates_that_are_no_rotation_are_kept(tmp_path):

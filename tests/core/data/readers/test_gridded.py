@@ -132,7 +132,7 @@ def test_carra_is_on_a_projected_grid_with_land_masked(tmp_path):
     assert data.time.tolist() == [0, 3, 6, 9]
     assert len(geometry.axes) == 2
     assert not geometry.domain.is_sphere
-    longitude, latitude = geometry.true_degrees().T
+    longitude, latitude = geometry.geographic_degrees().T
     np.testing.assert_array_equal(geometry.is_masked, longitude < -41)
     assert 68 < latitude.min() < latitude.max() < 76
     np.testing.assert_array_equal(np.isnan(data.frames(0)[0, :, 0]), geometry.is_masked)

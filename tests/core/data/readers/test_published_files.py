@@ -19,7 +19,7 @@ def opened(folder, make, suffix=".nc", **options):
 
 def ends(geometry):
     """Returns the smallest and largest longitudes and latitudes."""
-    degrees = geometry.true_degrees()
+    degrees = geometry.geographic_degrees()
     return np.stack([degrees.min(0), degrees.max(0)])
 
 
@@ -48,7 +48,7 @@ def test_roms(tmp_path):
         opened(tmp_path, published_files.roms, variables=("temp",))
     wind = opened(tmp_path, published_files.roms, variables=("u",), select={"s_rho": "-0.2"})
     assert wind.geometry().grid_shape == (ROWS, COLUMNS - 1)
-    assert wind.geometry().true_degrees()[0, 0] == pytest.approx(-69.9)
+    assert wind.geometry().geographic_degrees()[0, 0] == pytest.approx(-69.9)
     assert wind.levels == {"s_rho": "-0.2"}
 
 
@@ -73,7 +73,7 @@ def test_wrf(tmp_path, start):
     data = open_data(path.rename(path.with_suffix(".nc")), ReadOptions(variables=("T2",)))
     assert data.geometry().grid_shape == (ROWS, COLUMNS)
     assert data.geometry().domain.is_sphere
-    np.testing.assert_allclose(data.geometry().true_degrees()[0], [-90, 30], atol=1e-4)
+    np.testing.assert_allclose(data.geometry().geographic_degrees()[0], [-90, 30], atol=1e-4)
     assert data.time_labels([0, 13]) == ["2000-01-24 12:00", "2000-01-25 01:00"]
     np.testing.assert_array_equal(data.time[:3], [0, 1, 2])
     options = ReadOptions(variables=("U",), select={"bottom_top": "0"})
@@ -198,5 +198,5 @@ def test_a_table_whose_points_fill_a_grid_is_read_as_a_grid(tmp_path, places):
         np.testing.assert_allclose(values, geometry.coords[:, 0] + geometry.coords[:, 1] / 10)
     else:
         assert geometry.grid_shape == (2, 3)
-        first, second = geometry.true_degrees().T
+        first, second = geometry.geographic_degrees().T
         np.testing.assert_allclose(values, first + second / 10, rtol=1e-5)

@@ -82,7 +82,7 @@ def test_a_mesh_of_degrees_lies_on_the_sphere(tmp_path):
     dataset["px"].attrs["units"], dataset["py"].attrs["units"] = "degrees_east", "degrees_north"
     geometry = read(save(tmp_path / "a.nc", dataset), "at_face").geometry()
     assert geometry.domain.is_sphere
-    np.testing.assert_allclose(geometry.true_degrees()[0], [0.5, 0.5], atol=1e-3)
+    np.testing.assert_allclose(geometry.geographic_degrees()[0], [0.5, 0.5], atol=1e-3)
     np.testing.assert_allclose(geometry.weights, np.array([1, 2, 0.5]) / 3.5, atol=1e-3)
 
 
@@ -152,7 +152,7 @@ def test_a_region_of_mpas_is_in_radians_without_units(tmp_path):
     field = {"q": (("Time", "nCells"), np.zeros((2, 7)))}
     dataset = xr.Dataset({**field, **columns}, {"Time": [0.0, 1.0]})
     dataset["Time"].attrs["units"] = "hours since 2000-01-01"
-    degrees = read(save(tmp_path / "a.nc", dataset), "q").geometry().true_degrees()
+    degrees = read(save(tmp_path / "a.nc", dataset), "q").geometry().geographic_degrees()
     np.testing.assert_allclose(degrees[4], np.rad2deg([0.3, 0.8]))
 
 

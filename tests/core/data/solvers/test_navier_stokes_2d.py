@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.solvers.base import BlownUpError
+from gpo.data.solvers.base import BlowUpError
 from gpo.data.solvers.navier_stokes_2d import Flow, NavierStokes2D, advance, fno_forcing
 from gpo.numerics.spectral import energy_spectrum, random_field
 
@@ -133,7 +133,7 @@ def test_a_flow_that_blows_up_is_reported_not_stored(monkeypatch):
         return args[0] * math.nan
 
     monkeypatch.setattr("gpo.data.solvers.navier_stokes_2d.advance", explode)
-    with pytest.raises(BlownUpError, match="Trajectories 0 to 1 blew up even with courant="):
+    with pytest.raises(BlowUpError, match="Trajectories 0 to 1 blew up even with courant="):
         NavierStokes2D(size=16, num_frames=1).solve(range(2))
 
 

@@ -36,7 +36,7 @@ def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
     return np.concatenate([column.reshape(len(column), -1) for column in columns], 1)
 
 
-def maps_of_numbers(path: Path, names: Sequence[str], like: StaticMaps) -> StaticMaps | None:
+def maps_from_parameters(path: Path, names: Sequence[str], like: StaticMaps) -> StaticMaps | None:
     """Returns static maps with parameters from a file and unknown outputs (NaN).
 
     Args:

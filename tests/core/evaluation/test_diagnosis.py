@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpo.data.splits import Split, TimeSlice, split_time_slices
-from gpo.evaluation.reasons import SplitDiagnostics, TrainingCurve, change_correlation, explain
+from gpo.evaluation.diagnosis import SplitDiagnostics, TrainingCurve, change_correlation, explain
 from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.evaluation.verdict import Comparison
