@@ -13,6 +13,7 @@ share need no copies then. Values and coordinates come as users have them, sampl
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -51,17 +52,12 @@ class LatticeField:
     """A field on the nodes of the lattice, which particles sample."""
 
     nearby: RowTable
-    """Complete where the sites of this process sample it; everywhere if it is the only process."""
-    own: Float[Tensor, "points batch channels"] | None = None
-    """At the sites of this process, where others hold the rest of a grid."""
-    shard: SpatialShard = SINGLE_PROCESS
-
-    def everywhere(self) -> RowTable:
-        """Returns the field on all nodes, for points that may lie anywhere."""
-        if self.own is None:
-            return self.nearby
-        num_sites = self.shard.starts(len(self.own))[-1]
-        return RowTable.of(self.shard.with_neighbours(self.own, num_sites, is_periodic=False))
+    """Smoothed by the Gaussian of every particle. Complete where the sites of this process sample
+    it; everywhere if it is the only process."""
+    at_rest: RowTable | None = None
+    """Not smoothed; None where every active site is a node, which knows its own value."""
+    everywhere: Callable[[], RowTable] | None = None
+    """Smoothed on all nodes, for points that may lie anywhere, where others hold the rest of a grid."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +81,9 @@ class Points:
         assert self.geometry.weights is not None
         return self.geometry.weights
 
-    @property
-    def are_nodes(self) -> bool:
-        """Whether every active point is a node of the lattice."""
-        points = self.geometry.on_lattice
-        return self.are_sites and points is not None and points.lattice.has_nodes_at_sites
+    def know_own(self, field: LatticeField) -> bool:
+        """Returns whether every active point is a node of the lattice, or between nodes that are."""
+        return field.at_rest is None
 
     def synthesise(
         self, modes: Float[Tensor, "2 modes batch channels"]
@@ -112,7 +106,11 @@ class Points:
         """
         points = self.geometry.on_lattice
         assert points is not None
-        table = field.nearby if self.are_sites else field.everywhere()
+        table = field.nearby
+        if displacement is None and field.at_rest is not None:
+            table = field.at_rest
+        elif not self.are_sites and field.everywhere is not None:
+            table = field.everywhere()
         _, batch, channels = table.shape
         if displacement is None:
             shape = (self.values.shape[1], batch, 1, len(points.cells))
@@ -126,6 +124,29 @@ class Points:
         index, weights = index.view(-1, corners), weights.reshape(-1, corners)
         sampled = table.weighted(index, weights, channels // gaussians)
         return sampled.view(*nodes.shape[:2], channels)
+
+    def departures(
+        self,
+        displacement: Float[Tensor, "points batch gaussians axes"],
+        scales: Float[Tensor, "gaussians _"],
+        domain: Domain,
+        *,
+        is_fitted: bool,
+    ) -> tuple[
+        Float[Tensor, "batch points gaussians dim"], Float[Tensor, "batch points gaussians dim"]
+    ]:
+        """Returns centers and scales of particles, in coordinates of the domain.
+
+        Args:
+            displacement: That of `sample`.
+            scales: That of `Sites.lattice`.
+            domain: Where the points lie.
+            is_fitted: Whether they are the nodes of a body-fitted mesh.
+        """
+        points = self.geometry.on_lattice
+        assert points is not None
+        departures = points.mesh_departures if is_fitted else points.departures
+        return departures(displacement, scales, self.coords, domain)
 
     def blend(self, field: Tensor) -> Float[Tensor, "batch queries *rest"]:
         """Interpolates what sites hold to queries, from the sites next to each."""
@@ -233,12 +254,15 @@ class Sites:
     def lattice(
         self,
         field: ChunkedField,
+        scales: Float[Tensor, "gaussians axes"],
         displacements: Callable[[], Chunked[Float[Tensor, "_ batch gaussians axes"]]],
     ) -> LatticeField:
-        """Interpolates a field onto the lattice that particles sample.
+        """Interpolates a field onto the lattice that particles sample, and smooths it there.
 
         Args:
-            field: At the sites.
+            field: At the sites; its channels are divided among the particles.
+            scales: Standard deviations of the particles' Gaussians, in units of the axes; on a
+                sphere in radii.
             displacements: Returns those of all particles. Where several processes share a grid,
                 only the lines that are sampled are exchanged.
         """
@@ -247,7 +271,9 @@ class Sites:
         lattice, shard, content = points.lattice, self.shard, torch.cat(field)
         if shard.is_whole or lattice.stencil is not None:
             nodes = lattice.interpolate(content)
-            return LatticeField(RowTable.of(nodes if shard.is_whole else shard.sum(nodes)))
+            nodes = nodes if shard.is_whole else shard.sum(nodes)
+            at_rest = None if lattice.has_nodes_at_sites else RowTable.of(nodes)
+            return LatticeField(RowTable.of(lattice.smooth(nodes, scales)), at_rest)
         with torch.no_grad():
             lines = max(
                 chunk.geometry.on_lattice.lines_to(displacement)
@@ -255,9 +281,16 @@ class Sites:
                 if chunk.geometry.on_lattice is not None
             )
         lines = int(shard.gathered(torch.tensor([lines], device=content.device), 0).max())
-        reach, is_periodic = lines * lattice.nodes_per_line, lattice.axes[0].is_periodic
-        nodes = shard.with_neighbours(content, reach, is_periodic=is_periodic)
-        return LatticeField(RowTable.of(nodes), content, shard)
+        lines += lattice.smoothing.lines(lattice.smoothing.variance(scales))
+        is_periodic = lattice.axes[0].is_periodic
+
+        def within(reach: int) -> RowTable:
+            nodes = shard.with_neighbours(content, reach, is_periodic=is_periodic)
+            return RowTable.of(lattice.smooth(nodes, scales))
+
+        return LatticeField(
+            within(lines * lattice.nodes_per_line), everywhere=partial(within, lattice.num_nodes)
+        )
 
     def locate(
         self, queries: Float[Tensor, "*#batch queries dim"] | PointGeometry

@@ -43,7 +43,7 @@ class OperatorConfig:
     """Number of layers (0: lift and decoder only)."""
     num_gaussians: int = 4
     """Number of particles per point in a layer with transport."""
-    num_transports: int = 1
+    num_transports: int = 2
     """Number of final layers with transport (0: no particles)."""
     reach: float = 0.25
     """Maximum displacement as a fraction of each axis length."""

@@ -30,7 +30,7 @@ from gpo.model.problem import Problem
 from gpo.model.taps import tap
 from gpo.model.wave_layer import State, WaveLayer, WaveLift, WaveModes
 from gpo.numerics.products import add_product
-from gpo.transforms.waves import Waves, wave_limits
+from gpo.transforms.waves import Region, Waves, wave_limits
 
 INIT_SCALE = 0.1
 """Size of the parameters of displacements at the start, beside those of gates."""
@@ -78,10 +78,17 @@ class TransportLayer(AbstractLayer):
             self.filter.mix.mul_(INIT_SCALE)
         self.source = nn.Parameter(torch.empty(channels, carried).uniform_(-bound, bound))
         self.arrive = nn.Parameter(torch.empty(carried, channels).uniform_(-bound / 2, bound / 2))
+        start = initial_scales(problem, config, waves)
+        self.log_scale = nn.Parameter(start.log().expand(self.num_gaussians, -1).clone())
         self.waves = WaveLayer(config, waves)
         corners = 8 * 2**self.num_axes * self.num_gaussians
         kept = self.waves.sizes.kept + 4 * channels + corners
         self.sizes = replace(self.waves.sizes, kept=kept)
+
+    @property
+    def scales(self) -> Float[Tensor, "gaussians axes"]:
+        r"""Standard deviations $\sigma$, in units of the axes; on a sphere one each, in radii."""
+        return tap("scales", self.log_scale.exp())
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
@@ -89,7 +96,7 @@ class TransportLayer(AbstractLayer):
         modes = tap("modes", replace(modes, displacement=self.filter(modes.tokens)[0]))
         features = sites.map(self.source_features, state)
         displacements = partial(sites.map, self.displacement, state, modes)
-        return replace(modes, source=sites.lattice(features, displacements))
+        return replace(modes, source=sites.lattice(features, self.scales, displacements))
 
     def update(self, state: State, points: Points, modes: WaveModes) -> State:
         r"""Returns $h+\sum_i(s_i-\bar s_i)W_i+(\tanh p\odot r)W_{\mathrm{out}}$."""
@@ -116,8 +123,8 @@ class TransportLayer(AbstractLayer):
     ) -> Float[Tensor, "points batch carried"]:
         r"""Returns $s-\bar s$: the sample at the departure points, minus that at zero displacement."""
         assert modes.source is not None
-        at_rest = state @ self.source if points.are_nodes else points.sample(modes.source)
-        return points.sample(modes.source, displacement) - at_rest
+        own = state @ self.source if points.know_own(modes.source) else points.sample(modes.source)
+        return points.sample(modes.source, displacement) - own
 
     def particles(
         self,
@@ -125,10 +132,7 @@ class TransportLayer(AbstractLayer):
         contribution: Float[Tensor, "points batch carried"],
         points: Points,
     ) -> Particles:
-        """Returns the particles, with scales of the kernel (a cell's width over the root of six).
-
-        The weight is the fraction of the contribution that a particle makes.
-        """
+        """Returns the particles; the weight is the fraction of the contribution that each makes."""
         arrived = torch.einsum(
             "nbgc,gcd->nbgd",
             contribution.unflatten(-1, (self.num_gaussians, -1)),
@@ -137,13 +141,11 @@ class TransportLayer(AbstractLayer):
         sizes = arrived.norm(dim=-1).transpose(0, 1)
         total = sizes.sum(-1, keepdim=True)
         weights = torch.where(total > 0, sizes / total, 1 / self.num_gaussians)
-        on_lattice, domain = points.geometry.on_lattice, self.problem.domain
-        assert on_lattice is not None
-        if self.problem.is_fitted:
-            centers, cells = on_lattice.mesh_departures(displacement, points.coords, domain)
-        else:
-            centers, cells = on_lattice.departures(displacement, points.coords, domain)
-        return Particles(centers, cells / 6**0.5, weights)
+        problem, scales = self.problem, self.scales
+        centers, scales = points.departures(
+            displacement, scales, problem.domain, is_fitted=problem.is_fitted
+        )
+        return Particles(centers, scales, weights)
 
 
 def num_lattice_nodes(problem: Problem, config: OperatorConfig, limits: tuple[int, ...]) -> int:
@@ -153,3 +155,17 @@ def num_lattice_nodes(problem: Problem, config: OperatorConfig, limits: tuple[in
     if problem.num_points is not None and not problem.grid_shape:
         return NODES_PER_SITE * problem.num_points
     return math.prod(6 * limit for limit in limits)
+
+
+def initial_scales(
+    problem: Problem, config: OperatorConfig, waves: Waves
+) -> Float[Tensor, " axes"]:
+    """Returns half the distance of neighbouring sites: along every axis, or in radii on a sphere."""
+    shape = problem.grid_shape
+    if not shape:
+        num_nodes = num_lattice_nodes(problem, config, waves.limits)
+        shape = (round(num_nodes ** (1 / problem.num_axes)),) * problem.num_axes
+    if problem.domain.is_sphere and not problem.is_fitted:
+        region = Region.of(problem.domain)
+        return torch.tensor([0.5 * math.radians(region.north - region.south) / shape[0]])
+    return 0.5 / torch.tensor([float(count) for count in shape])

@@ -18,7 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
-from gpo.numerics.weighted_rows import RowTable
+from gpo.transforms.smoothing import AbstractSmoothing, smoothed
+from gpo.transforms.stencil import NodeStencil
 from gpo.transforms.waves import Region
 
 SPACING_TOLERANCE = 1e-4
@@ -128,66 +129,6 @@ class LatticeAxis:
 
 
 @dataclass(frozen=True)
-class NodeStencil:
-    """The linear map from sites to nodes of a lattice, all nodes or some."""
-
-    index: Int[Tensor, "sets made sites"]
-    """The sites that contribute to each of these nodes."""
-    coefficients: Float[Tensor, "sets made sites"]
-    """Their coefficients."""
-    nodes: Int[Tensor, " made"] | None = None
-    """Which nodes these are, where the others coincide with sites; None for all."""
-    own: Int[Tensor, " points"] | None = None
-    """The node of every site, `num_nodes` where it has none; None where numbers are equal."""
-
-    def interpolate(
-        self, content: Float[Tensor, "points batch channels"], num_nodes: int
-    ) -> Float[Tensor, "nodes batch channels"]:
-        """Interpolates a field from the sites onto all nodes."""
-        batch, channels = content.shape[1:]
-        num_sets, num_made, taps = self.index.shape
-        index, coefficients, width = self.index, self.coefficients.to(content), batch * channels
-        if num_sets > 1:
-            samples = torch.arange(batch, device=content.device).view(-1, 1, 1)
-            index, width = index * batch + samples, channels
-        index, coefficients = (
-            part.transpose(0, 1).reshape(-1, taps) for part in (index, coefficients)
-        )
-        made = None
-        if num_made > 0:
-            made = RowTable.of(content).weighted(index, coefficients, width)
-            made = made.view(num_made, batch, channels)
-        if self.nodes is None:
-            assert made is not None
-            return made
-        if self.own is not None:
-            nothing = content.new_zeros(num_nodes + 1, batch, channels)
-            content = nothing.index_copy(0, self.own, content)[:num_nodes]
-        return content if made is None else content.index_copy(0, self.nodes, made)
-
-    def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeStencil":
-        """Returns the stencil on a subset of the sites, which holds all that contribute."""
-        own = kept if self.own is None else self.own[kept]
-        return replace(self, index=torch.searchsorted(kept, self.index), own=own)
-
-    def of_all(self, num_nodes: int) -> "NodeStencil":
-        """Returns the stencil of all nodes, including those that coincide with sites."""
-        if self.nodes is None:
-            return self
-        site = torch.arange(num_nodes, device=self.index.device)
-        if self.own is not None:
-            numbers = torch.arange(len(self.own), device=site.device)
-            site = site.new_zeros(num_nodes + 1).index_copy(0, self.own, numbers)[:num_nodes]
-        index = site.view(1, -1, 1).expand(1, -1, self.index.shape[2])
-        coefficients = self.coefficients.new_zeros(index.shape)
-        coefficients[..., 0] = 1
-        return NodeStencil(
-            index.index_copy(1, self.nodes, self.index),
-            coefficients.index_copy(1, self.nodes, self.coefficients),
-        )
-
-
-@dataclass(frozen=True)
 class Lattice:
     """A tensor grid of nodes that can be sampled anywhere."""
 
@@ -196,8 +137,14 @@ class Lattice:
     """How nodes are interpolated from sites; None where nodes are the sites in their order."""
     has_nodes_at_sites: bool
     """Whether every active site is a node."""
+    smoothing: AbstractSmoothing
+    """Smooths fields on the nodes by Gaussians."""
     region: Region | None = None
     """On a sphere: its axes are latitude, from the north, and longitude."""
+    mask: Float[Tensor, "nodes #sets 1"] | None = None
+    """One at nodes with an active site, zero at others; None where all are active."""
+    gaps: NodeStencil | None = None
+    """How nodes without an active site are interpolated from other nodes."""
 
     @property
     def num_nodes(self) -> int:
@@ -225,6 +172,20 @@ class Lattice:
         return (
             content if self.stencil is None else self.stencil.interpolate(content, self.num_nodes)
         )
+
+    def smooth(
+        self,
+        field: Float[Tensor, "nodes batch channels"],
+        scales: Float[Tensor, "gaussians axes"],
+    ) -> Float[Tensor, "nodes batch channels"]:
+        """Smooths a field on the nodes, so that sampling it is by Gaussians of these scales.
+
+        Args:
+            field: Its channels are divided among the particles.
+            scales: Standard deviations, in units of the axes; on a sphere in radii.
+        """
+        result = smoothed(field, self.smoothing, scales, self.mask)
+        return result if self.gaps is None else self.gaps.interpolate(result, self.num_nodes)
 
     def part(self, points: slice) -> "Lattice":
         """Returns the lattice of a process that holds some of the sites.
@@ -314,19 +275,27 @@ class LatticePoints:
     def departures(
         self,
         displacement: Float[Tensor, "points batch gaussians axes"],
+        scales: Float[Tensor, "gaussians #axes"],
         coords: Float[Tensor, "#batch points dim"],
         domain: Domain,
     ) -> tuple[
         Float[Tensor, "batch points gaussians dim"], Float[Tensor, "batch points gaussians dim"]
     ]:
-        """Returns departure points and the widths of cells there, in coordinates of the domain."""
+        """Returns centers and scales of particles, in coordinates of the domain.
+
+        Args:
+            displacement: From a center to its point, in units of the axes.
+            scales: Likewise in units of the axes; on a sphere in radii.
+            coords: The points.
+            domain: Where they lie.
+        """
         displacement = displacement.transpose(0, 1)
         coords = coords.expand(len(displacement), -1, -1)
-        widths = torch.tensor(self.lattice.spacings, dtype=coords.dtype, device=coords.device)
+        scales = self.lattice.smoothing.effective(scales).to(coords)
         if not domain.is_sphere:
             lengths = domain.unit_lengths(coords)
             centers = coords.unsqueeze(-2) - displacement * lengths
-            return centers, (widths * lengths).expand_as(centers)
+            return centers, (scales * lengths).expand_as(centers)
         longitude, latitude = (part.unsqueeze(-1) for part in longitude_latitude(coords))
         north, east = great_circle(latitude.deg2rad(), *(-displacement).unbind(-1))
         centers = unit_vectors(longitude + east.rad2deg(), latitude + north.rad2deg())
@@ -336,12 +305,16 @@ class LatticePoints:
     def mesh_departures(
         self,
         displacement: Float[Tensor, "points batch gaussians axes"],
+        scales: Float[Tensor, "gaussians axes"],
         coords: Float[Tensor, "#batch points dim"],
         domain: Domain,
     ) -> tuple[
         Float[Tensor, "batch points gaussians dim"], Float[Tensor, "batch points gaussians dim"]
     ]:
-        """Returns the same on a body-fitted mesh, whose coordinates are interpolated as fields are."""
+        """Returns the same on a body-fitted mesh, whose coordinates are interpolated as fields are.
+
+        Scales are those along the axes of the mesh, as wide as its cells at the center.
+        """
         batch = displacement.shape[1]
         coords = coords.expand(batch, -1, -1)
         nodes, weights = self.corners(displacement)
@@ -352,6 +325,8 @@ class LatticePoints:
         widths = corners.amax(-2) - corners.amin(-2)
         # Beyond an end all corners are one.
         widths = widths.clamp_min(1e-3 * domain.unit_lengths(coords).min())
+        cells = self.lattice.smoothing.effective(scales) / scales.new_tensor(self.lattice.spacings)
+        widths = widths * cells.to(widths).mean(-1, keepdim=True)
         return centers.transpose(0, 1), widths.transpose(0, 1)
 
     def _offsets(self, displacement: Tensor) -> tuple[Tensor, ...]:

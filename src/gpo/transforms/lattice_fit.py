@@ -18,7 +18,11 @@ from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.axis_lines import RESOLUTION, ascending_lines
-from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints, NodeStencil
+from gpo.transforms.diffusion import AxisDiffusion, Flux
+from gpo.transforms.globe_smoothing import GlobeSmoothing
+from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints
+from gpo.transforms.smoothing import AbstractSmoothing, BoxSmoothing
+from gpo.transforms.stencil import NodeStencil
 from gpo.transforms.waves import Region, Waves
 
 MAX_NODES_PER_SITE = 4
@@ -68,7 +72,8 @@ def _fit_lattice(
     if is_sparse and not _is_whole_grid(exact):
         axes = _regular_axes(waves, num_nodes, exact)
         stencil, coefficients = _interpolation(waves, axes, exact, is_active)
-        lattice = Lattice(axes, NodeStencil(stencil, coefficients.to(positions)), False, region)
+        nodes = NodeStencil(stencil, coefficients.to(positions))
+        lattice = Lattice(axes, nodes, False, _smoothing(axes, region), region)
         return lattice.locate(positions, coords)
     axes = tuple(_axis(waves, number, nodes) for number, (_, nodes) in enumerate(found))
     number = torch.zeros_like(found[0][0])
@@ -78,7 +83,11 @@ def _fit_lattice(
     # Where two sites coincide, a node takes the value of one of them only.
     has_nodes_at_sites = bool(((sites >= 0).sum(1) == is_active.sum(1)).all())
     stencil = _stencil(waves, axes, sites, positions)
-    points = Lattice(axes, stencil, has_nodes_at_sites, region).locate(positions, coords)
+    lattice = Lattice(axes, stencil, has_nodes_at_sites, _smoothing(axes, region), region)
+    if bool((sites < 0).any()):
+        mask = (sites >= 0).to(positions).mT.unsqueeze(-1)
+        lattice = replace(lattice, mask=mask, gaps=_between_nodes(stencil, sites))
+    points = lattice.locate(positions, coords)
     # Active sites lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
         fractions.squeeze(-1).mT[is_active] = 0
@@ -138,6 +147,40 @@ def _stencil(
     return NodeStencil(index[:, missing], coefficients[:, missing], missing, own)
 
 
+def _between_nodes(stencil: NodeStencil | None, sites: Int[Tensor, "sets nodes"]) -> NodeStencil:
+    """Returns how nodes without an active site are interpolated from the nodes at sites.
+
+    Args:
+        stencil: How they are interpolated from sites.
+        sites: The active site at every node, -1 where there is none.
+    """
+    assert stencil is not None
+    num_sets, num_nodes = sites.shape
+    nodes = torch.arange(num_nodes, device=sites.device).expand(num_sets, -1)
+    node_of_site = nodes.new_zeros(num_sets, int(sites.max()) + 1)
+    for own, site, node in zip(node_of_site, sites, nodes, strict=True):
+        own[site[site >= 0]] = node[site >= 0]
+    rows = node_of_site.unsqueeze(1).expand(-1, stencil.index.shape[1], -1)
+    return NodeStencil(rows.gather(2, stencil.index), stencil.coefficients, stencil.nodes)
+
+
+def _smoothing(axes: tuple[LatticeAxis, ...], region: Region | None) -> AbstractSmoothing:
+    """Returns what smooths fields on the nodes."""
+    if region is None:
+        return BoxSmoothing(tuple(_diffusion(axis) for axis in axes))
+    rows, columns = (axis.nodes for axis in axes)
+    height, is_round = math.radians(region.north - region.south), region.is_round
+    return GlobeSmoothing.of(
+        math.radians(region.north) - height * rows, columns, math.radians(region.width),
+        is_round=is_round, poles=(region.has_pole(north=True), region.has_pole(north=False)),
+    )  # fmt: skip
+
+
+def _diffusion(axis: LatticeAxis) -> AxisDiffusion:
+    gap = 1 / axis.count if axis.is_periodic else float(axis.nodes.diff().mean())
+    return AxisDiffusion(Flux.along(axis.nodes, is_periodic=axis.is_periodic), gap)
+
+
 def _nearest_sites(
     waves: Waves, axes: tuple[LatticeAxis, ...], sites: Int[Tensor, " nodes"]
 ) -> tuple[Int[Tensor, "missing taps"], Float[Tensor, "missing taps"]]:
@@ -187,13 +230,9 @@ def _axis(waves: Waves, number: int, nodes: Tensor) -> LatticeAxis:
     poles = (False, False)
     if number == 0 and _is_spherical(waves):
         region = Region.of(waves.domain)
-        is_pole = (
-            region.is_round and region.north > 90 - 1e-3,
-            region.is_round and region.south < -90 + 1e-3,
-        )
         poles = (
-            is_pole[0] and float(nodes[0]) > RESOLUTION,
-            is_pole[1] and float(nodes[-1]) < 1 - RESOLUTION,
+            region.has_pole(north=True) and float(nodes[0]) > RESOLUTION,
+            region.has_pole(north=False) and float(nodes[-1]) < 1 - RESOLUTION,
         )
     return LatticeAxis.through(nodes, is_periodic=waves.periods[number] == 1, poles=poles)
 

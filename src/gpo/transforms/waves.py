@@ -179,6 +179,11 @@ class Region:
         """Whether it is a full circle of longitudes."""
         return self.width == 360
 
+    def has_pole(self, *, north: bool) -> bool:
+        """Returns whether it goes all the way round up to a pole."""
+        latitude = self.north if north else -self.south
+        return self.is_round and latitude > 90 - 1e-3
+
     @classmethod
     def of(cls, domain: Domain) -> "Region":
         """Returns the region of a spherical domain, from the box around its points."""

@@ -1,0 +1,246 @@
+r"""Diffusion along the axis of a lattice, $e^{vL/2}$: the Gaussian of variance $v$ on nodes.
+
+$L$ is the second difference, as fluxes between cells:
+$(Lc)_j=(\kappa_{j+1/2}(c_{j+1}-c_j)-\kappa_{j-1/2}(c_j-c_{j-1}))/V_j$. On evenly spaced nodes the
+rows of $e^{vL/2}$ are the discrete Gaussian kernel, whose variance is $v$ exactly. They are
+positive, and they keep constants and linear fields; at an open end a field is continued linearly,
+so that $L=0$ there.
+
+With the eigenvectors of $L$, found once per lattice, $e^{vL/2}=1+U(e^{v\Lambda/2}-1)W$ for every
+variance, and exactly the identity at $v=0$. A long axis is divided into windows that overlap by a
+few standard deviations, so that the cost is linear in the number of nodes.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+WINDOW = 64
+"""Nodes of a long axis that one matrix computes."""
+
+MAX_MATRIX = 192
+"""Longest axis that is one window (`benchmarks/smoothing.py`)."""
+
+HALO_SCALES, HALO_NODES = 7.0, 8
+"""Standard deviations, and nodes beyond them, that a window overlaps the next by: what is left out
+of a Gaussian there is below 1e-11."""
+
+
+@dataclass(frozen=True)
+class Flux:
+    """The fluxes between the nodes of an axis, which define $L$."""
+
+    conductance: Float[Tensor, "*sets nodes_and_one"]
+    r"""$\kappa$ of the face before every node, and of that after the last one."""
+    volume: Float[Tensor, "*sets nodes"]
+    """Of the cell around every node."""
+    is_periodic: bool = False
+    ends: tuple[bool, bool] = (True, True)
+    """Whether fields are continued linearly beyond the first and the last node, where $L=0$."""
+
+    @classmethod
+    def along(cls, nodes: Float[Tensor, " nodes"], *, is_periodic: bool) -> "Flux":
+        """Returns those of an axis of length one, evenly spaced or not."""
+        line = torch.cat([nodes[:1] - 1, nodes, nodes[-1:] + 1])
+        if is_periodic:
+            line[0], line[-1] = nodes[-1] - 1, nodes[0] + 1
+        gaps = line.diff()
+        return cls(1 / gaps, (gaps[1:] + gaps[:-1]) / 2, is_periodic, (not is_periodic,) * 2)
+
+    def part(self, index: Int[Tensor, "windows inputs"]) -> "Flux":
+        """Returns those of windows of consecutive nodes, at whose ends fields are continued linearly."""
+        after = self.conductance[1:][index]
+        before = self.conductance[index[:, :1]]
+        return Flux(torch.cat([before, after], 1), self.volume[index])
+
+    def matrix(self) -> Float[Tensor, "*sets nodes nodes"]:
+        """Returns $VL$, with the fluxes across the ends where fields are continued linearly."""
+        before, after = self.conductance[..., :-1], self.conductance[..., 1:]
+        flux = -torch.diag_embed(before + after)
+        flux = flux + torch.diag_embed(after[..., :-1], 1) + torch.diag_embed(after[..., :-1], -1)
+        if self.is_periodic:
+            corner = torch.zeros_like(flux)
+            corner[..., 0, -1] = before[..., 0]
+            flux = flux + corner + corner.mT
+        return flux
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    r"""The matrices $e^{vL/2}$ for any variance, restricted to some rows."""
+
+    identity: Float[Tensor, "*sets rows nodes"]
+    left: Float[Tensor, "*sets rows modes"]
+    """Eigenvectors of $L$."""
+    rates: Float[Tensor, "*sets modes"]
+    """Eigenvalues of $L$, none of them positive."""
+    right: Float[Tensor, "*sets modes nodes"]
+    """Coefficients of a field."""
+    generator: Float[Tensor, "*sets rows nodes"]
+    """$L$ itself."""
+
+    @classmethod
+    def of(cls, flux: Flux, decay: Float[Tensor, "*sets nodes"] | None = None) -> "Diffusion":
+        """Finds the eigenvectors.
+
+        Args:
+            flux: Between the nodes.
+            decay: Subtracted from $L$ at every node.
+        """
+        matrix, volume = flux.matrix(), flux.volume
+        if decay is not None:
+            matrix = matrix - torch.diag_embed(decay * volume)
+        count = matrix.shape[-1]
+        first, last = int(flux.ends[0]), max(count - int(flux.ends[1]), int(flux.ends[0]))
+        root = volume[..., first:last].sqrt()
+        symmetric = matrix[..., first:last, first:last]
+        symmetric = symmetric / (root.unsqueeze(-1) * root.unsqueeze(-2))
+        rates, vectors = torch.linalg.eigh(symmetric)
+        rates = rates.clamp_max(0)
+        left = matrix.new_zeros(*matrix.shape[:-1], last - first)
+        left[..., first:last, :] = vectors / root.unsqueeze(-1)
+        right = matrix.new_zeros(*matrix.shape[:-2], last - first, count)
+        right[..., first:last] = vectors.mT * root.unsqueeze(-2)
+        # The ends are constant; e^{vA/2}(u+A^{-1}Bu_0)-A^{-1}Bu_0 solves u'=(Au+Bu_0)/2.
+        for is_end, node in zip(flux.ends, (0, count - 1), strict=True):
+            if is_end and last > first:
+                source = vectors.mT @ (matrix[..., first:last, node] / root).unsqueeze(-1)
+                right[..., node] = source.squeeze(-1) / rates
+        generator = matrix / volume.unsqueeze(-1)
+        generator[..., :first, :] = 0
+        generator[..., last:, :] = 0
+        identity = torch.eye(count).to(matrix).expand_as(matrix)
+        return cls(identity, left, rates, right, generator)
+
+    def rows(self, index: Int[Tensor, "sets rows"]) -> "Diffusion":
+        """Returns some rows of every set."""
+
+        def of(matrix: Tensor) -> Tensor:
+            return matrix.gather(-2, index.unsqueeze(-1).expand(-1, -1, matrix.shape[-1]))
+
+        parts = of(self.identity), of(self.left), self.rates, self.right, of(self.generator)
+        return Diffusion(*parts)
+
+    def change(
+        self, variance: Float[Tensor, "*gaussians"]
+    ) -> Float[Tensor, "*gaussians_and_sets rows nodes"]:
+        r"""Returns $e^{vL/2}-1$ for every variance."""
+        variance = variance.reshape(*variance.shape, *(1,) * self.rates.ndim)
+        growth = torch.expm1(variance.to(self.rates) / 2 * self.rates)
+        return (self.left * growth.unsqueeze(-2)) @ self.right
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The parts of an axis that one matrix each computes."""
+
+    halo: float
+    """Nodes by which they overlap on either side at least."""
+    index: Int[Tensor, "windows inputs"]
+    """The nodes that each takes."""
+    diffusion: Diffusion
+    """Of every window, its own rows."""
+
+    def matrices(
+        self, variance: Float[Tensor, " gaussians"]
+    ) -> Float[Tensor, "gaussians windows rows inputs"]:
+        """Returns the matrices of every variance."""
+        return self.diffusion.identity + self.diffusion.change(variance)
+
+    def apply(
+        self,
+        matrices: Float[Tensor, "#gaussians windows rows inputs"],
+        lines: Float[Tensor, "gaussians before nodes after"],
+    ) -> Float[Tensor, "gaussians before nodes after"]:
+        """Returns the products along the axis."""
+        gaussians, before, nodes, after = lines.shape
+        windows, rows, inputs = matrices.shape[1:]
+        if windows == 1 and inputs <= 2 * after:
+            return matrices @ lines
+        moved = lines.transpose(1, 2).reshape(gaussians, nodes, -1)
+        if windows > 1:
+            moved = moved.index_select(1, self.index.flatten())
+        moved = matrices @ moved.view(gaussians, windows, inputs, -1)
+        moved = moved.view(gaussians, windows * rows, before, after)[:, :nodes]
+        return moved.transpose(1, 2)
+
+    def apply_transposed(
+        self,
+        matrices: Float[Tensor, "#gaussians windows rows inputs"],
+        lines: Float[Tensor, "gaussians before nodes after"],
+    ) -> Float[Tensor, "gaussians before nodes after"]:
+        """Returns the products with the transposed matrices."""
+        gaussians, before, nodes, after = lines.shape
+        windows, rows, inputs = matrices.shape[1:]
+        if windows == 1 and inputs <= 2 * after:
+            return matrices.mT @ lines
+        moved = lines.transpose(1, 2).reshape(gaussians, nodes, -1)
+        padded = moved.new_zeros(gaussians, windows * rows - nodes, moved.shape[-1])
+        moved = torch.cat([moved, padded], 1).view(gaussians, windows, rows, -1)
+        moved = (matrices.mT @ moved).view(gaussians, windows * inputs, -1)
+        if windows > 1:
+            whole = moved.new_zeros(gaussians, nodes, moved.shape[-1])
+            moved = whole.index_add_(1, self.index.flatten(), moved)
+        return moved.view(gaussians, nodes, before, after).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class AxisDiffusion:
+    """Diffusion along one axis of a lattice."""
+
+    flux: Flux
+    gap: float
+    """Mean distance of neighbouring nodes."""
+    found: list[Windows] = field(default_factory=list, repr=False, compare=False)
+    """The windows that were used last."""
+
+    @cached_property
+    def count(self) -> int:
+        """Number of nodes."""
+        return self.flux.volume.shape[-1]
+
+    def halo(self, variance: Tensor) -> float:
+        """Returns how many nodes beyond its window a kernel reaches."""
+        widest = float(variance.detach().max().clamp_min(0).sqrt())
+        return HALO_SCALES * widest / self.gap + HALO_NODES
+
+    def windows(self, variance: Float[Tensor, " gaussians"]) -> Windows:
+        """Returns windows that overlap by enough for some variances."""
+        if torch.compiler.is_compiling():
+            # A graph cannot depend on how wide kernels are: the last windows, or one.
+            return self.found[0] if self.found else self._divided(math.inf)
+        is_long = self.count > MAX_MATRIX
+        halo = self.halo(variance) if is_long else math.inf
+        if not self.found or self.found[0].halo < halo:
+            # Scales change little between steps: windows are found anew when they have doubled.
+            self.found[:] = [self._divided(1.5 * halo)]
+        return self.found[0]
+
+    def _divided(self, halo: float) -> Windows:
+        """Returns windows that overlap by some nodes."""
+        flux, count = self.flux, self.count
+        if 2 * halo + WINDOW >= count:
+            index = torch.arange(count, device=flux.volume.device).unsqueeze(0)
+            diffusion = Diffusion.of(flux)
+            return Windows(math.inf, index, _batched(diffusion))
+        inputs = WINDOW + 2 * math.ceil(halo)
+        begin = torch.arange(0, count, WINDOW, device=flux.volume.device)
+        first = begin - math.ceil(halo)
+        if not flux.is_periodic:
+            first = first.clamp(0, count - inputs)
+        along = torch.arange(inputs, device=begin.device)
+        index = (first.unsqueeze(1) + along).remainder(count)
+        # Rows beyond the last node are computed for nothing.
+        rows = (begin - first).unsqueeze(1) + along[:WINDOW]
+        diffusion = Diffusion.of(flux.part(index)).rows(rows.clamp_max(inputs - 1))
+        return Windows(halo, index, diffusion)
+
+
+def _batched(diffusion: Diffusion) -> Diffusion:
+    """Returns the same as one set."""
+    parts = (getattr(diffusion, name).unsqueeze(0) for name in Diffusion.__dataclass_fields__)
+    return Diffusion(*parts)

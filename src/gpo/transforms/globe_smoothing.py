@@ -1,0 +1,256 @@
+r"""Gaussian smoothing on a sphere, isotropic in its tangent planes: $c\leftarrow e^{v\Delta/2}c$.
+
+$\Delta=\cos^{-1}\varphi\,\partial_\varphi\cos\varphi\,\partial_\varphi+\cos^{-2}\varphi\,\partial_\lambda^2$,
+so that a scale is the same in kilometres at every latitude. In Fourier modes along circles of latitude
+this is a matrix for every wave number. Around the poles these matrices are used as they are, and a pole
+is an ordinary point. Elsewhere both parts act one after the other, which differs by a factor of
+$(\sigma/R)^2\tan^2\varphi$: a product per row, then one matrix along meridians for all wave numbers.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gpo.transforms.diffusion import MAX_MATRIX, AxisDiffusion, Diffusion, Flux
+from gpo.transforms.smoothing import AbstractSmoothing, Field
+
+MAX_COUPLED = 96
+"""Rows of a globe up to which all of them are smoothed by a matrix for every wave number."""
+
+CAP_ROWS = 48
+"""Rows around a pole that are smoothed so on larger globes."""
+
+Layer = Float[Tensor, "rows columns fields"]
+
+
+@dataclass(frozen=True)
+class Circles:
+    """Diffusion along circles of latitude, by its eigenvectors."""
+
+    rates: Float[Tensor, " modes"]
+    """Eigenvalues of the second derivative by longitude."""
+    left: Float[Tensor, "columns modes"] | None
+    """Eigenvectors; None where they are those of a fast Fourier transform."""
+    right: Float[Tensor, "modes columns"] | None
+    group: Int[Tensor, " modes"]
+    """Which of `wave_rates` every mode has."""
+    wave_rates: Float[Tensor, " waves"]
+    """The different rates."""
+    count: int
+    """Number of columns."""
+
+    @classmethod
+    def of(cls, nodes: Float[Tensor, " columns"], width: float, *, is_round: bool) -> "Circles":
+        """Returns those through nodes along an axis of length one.
+
+        Args:
+            nodes: Ascending.
+            width: Of the axis, in radians.
+            is_round: Whether it is a whole circle.
+        """
+        count, spacing = len(nodes), 1 / len(nodes)
+        is_even = float((nodes.diff() - spacing).abs().max()) < 1e-4 * spacing
+        if is_round and is_even and count > MAX_MATRIX:
+            waves = torch.arange(count // 2 + 1).to(nodes)
+            rates = -(((2 * count / width) * torch.sin(torch.pi * waves / count)) ** 2)
+            group = torch.arange(len(waves), device=nodes.device)
+            return cls(rates, None, None, group, rates, count)
+        found = Diffusion.of(Flux.along(nodes, is_periodic=is_round))
+        rates = found.rates / width**2
+        # Eigenvalues come in ascending order, and in pairs.
+        is_new = rates.diff().abs() > 1e-9 * rates.abs().max()
+        group = torch.cat([rates.new_zeros(1), is_new]).cumsum(0).long()
+        wave_rates = rates.new_zeros(int(group[-1]) + 1).index_copy(0, group, rates)
+        return cls(rates, found.left, found.right, group, wave_rates, count)
+
+    def modes(self, layer: Layer) -> Float[Tensor, "rows modes *fields"]:
+        """Returns the coefficients of all modes."""
+        if self.right is None:
+            return torch.view_as_real(torch.fft.rfft(layer, dim=1))
+        return self.right.to(layer.dtype) @ layer
+
+    def field(self, modes: Float[Tensor, "rows modes *fields"]) -> Layer:
+        """Returns the field of modes."""
+        if self.left is None:
+            return torch.fft.irfft(torch.view_as_complex(modes), n=self.count, dim=1)
+        return self.left.to(modes.dtype) @ modes
+
+
+@dataclass(frozen=True)
+class Cap:
+    """Rows around a pole, where every wave number has a matrix of its own."""
+
+    rows: slice
+    """Those that are computed."""
+    inputs: slice
+    """Those that they take."""
+    halo: float
+    left: Float[Tensor, "waves rows eigenvectors"]
+    rates: Float[Tensor, "waves eigenvectors"]
+    right: Float[Tensor, "waves eigenvectors inputs"]
+
+    def change(
+        self,
+        variance: Float[Tensor, ""],
+        modes: Float[Tensor, "inputs modes *fields"],
+        circles: Circles,
+    ) -> Float[Tensor, "rows modes *fields"]:
+        """Returns how the rows change by smoothing."""
+        growth = torch.expm1(variance.to(self.rates) / 2 * self.rates).unsqueeze(-2)
+        matrices = ((self.left * growth) @ self.right).to(modes.dtype)[circles.group]
+        lines = modes.transpose(0, 1).flatten(2)
+        return (matrices @ lines).transpose(0, 1).unflatten(2, modes.shape[2:])
+
+
+@dataclass(frozen=True)
+class GlobeSmoothing(AbstractSmoothing):
+    """Smooths on a grid of latitudes and longitudes, a globe or a region of it."""
+
+    keeps_result: ClassVar[bool] = False
+
+    meridian: AxisDiffusion
+    circles: Circles
+    cosines: Float[Tensor, " rows"]
+    """Squared cosines of latitude."""
+    poles: tuple[bool, bool]
+    """Whether the first and the last row are next to a pole."""
+    caps: list[Cap] = field(default_factory=list, repr=False, compare=False)
+    """Those that were used last."""
+
+    @classmethod
+    def of(
+        cls,
+        latitude: Float[Tensor, " rows"],
+        columns: Float[Tensor, " columns"],
+        width: float,
+        *,
+        is_round: bool,
+        poles: tuple[bool, bool],
+    ) -> "GlobeSmoothing":
+        """Returns that of a grid.
+
+        Args:
+            latitude: Of all rows, from the north, in radians.
+            columns: Longitudes, as fractions of `width`.
+            width: In radians.
+            is_round: Whether the columns go all the way round.
+            poles: Whether the domain ends at the north and at the south pole.
+        """
+        gaps = -latitude.diff()
+        gap = float(gaps.mean()) if len(gaps) else 1.0
+        edges = latitude.new_tensor([gap, gap]) / 2
+        faces = torch.cat(
+            [latitude[:1] + edges[:1], latitude[:-1] - gaps / 2, latitude[-1:] - edges[1:]]
+        )
+        conductance = torch.cat([1 / (2 * edges[:1]), 1 / gaps, 1 / (2 * edges[1:])])
+        for end, sign in ((0, 1), (-1, -1)):
+            if poles[end]:
+                faces[end] = sign * torch.pi / 2
+                conductance[end] = 0
+        conductance = conductance * faces.cos().clamp_min(0)
+        ends = (not poles[0], not poles[1])
+        flux = Flux(conductance, -faces.sin().diff(), False, ends)
+        # A row on a pole is a tiny circle, along which fields are constant once they are smoothed.
+        cosines = latitude.cos().square().clamp_min((1e-3 * gap) ** 2)
+        circles = Circles.of(columns, width, is_round=is_round)
+        return cls(AxisDiffusion(flux, gap), circles, cosines, poles)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.meridian.count, self.circles.count
+
+    @property
+    def gaps(self) -> tuple[float, ...]:
+        """The distance $h$ of rows in radians: particles have one scale."""
+        return (self.meridian.gap,)
+
+    def smooth(self, field: Field, variance: Float[Tensor, "gaussians axes"]) -> Field:
+        """Returns the smoothed field, particle by particle."""
+        caps = self._caps(variance)
+        windows = None
+        if sum(cap.rows.stop - cap.rows.start for cap in caps) < self.meridian.count:
+            windows = self.meridian.windows(variance.flatten())
+        layers = []
+        for layer, one in zip(field, variance.flatten(), strict=True):
+            modes, result = self.circles.modes(layer), layer
+            parts = {cap.rows.start: cap.change(one, modes[cap.inputs], self.circles) for cap in caps}
+            if windows is not None:
+                decay = torch.expm1(one.to(self.rates) / 2 * self.rates).to(modes.dtype)
+                decay = decay.view(*decay.shape, *(1,) * (modes.ndim - 2))
+                result = layer + self.circles.field(decay * modes)
+                matrices = windows.matrices(one.unsqueeze(0)).to(layer.dtype)
+                result = windows.apply(matrices, result[None, None].flatten(3)).reshape(layer.shape)
+            for cap in caps:
+                rows = layer[cap.rows] + self.circles.field(parts[cap.rows.start])
+                result = torch.cat([result[: cap.rows.start], rows, result[cap.rows.stop :]])
+            layers.append(result)
+        return torch.stack(layers)
+
+    @property
+    def rates(self) -> Float[Tensor, "rows modes"]:
+        """The eigenvalues of diffusion along every circle of latitude."""
+        return self.circles.rates / self.cosines.unsqueeze(-1)
+
+    def backward(
+        self, grad: Field, kept: Field, variance: Float[Tensor, "gaussians axes"]
+    ) -> tuple[Field, Float[Tensor, "gaussians axes"]]:
+        """Returns the gradients of the field and of the variances, particle by particle."""
+        by_field, by_variance = torch.empty_like(grad), torch.empty_like(variance)
+        for number in range(len(grad)):
+            own = slice(number, number + 1)
+            inputs = [part[own].detach().requires_grad_() for part in (kept, variance)]
+            with torch.enable_grad():
+                result = self.smooth(*inputs)
+            by_field[own], by_variance[own] = torch.autograd.grad(result, inputs, grad[own])
+        return by_field, by_variance
+
+    def lines(self, variance: Float[Tensor, "gaussians axes"]) -> int:
+        """Returns how many rows kernels reach."""
+        return int(self.meridian.halo(variance)) + 1
+
+    def _caps(self, variance: Tensor) -> list[Cap]:
+        """Returns the rows around poles, which take enough others for some variances."""
+        if not any(self.poles):
+            return []
+        count = self.meridian.count
+        is_whole = all(self.poles) and count <= MAX_COUPLED
+        is_known = bool(self.caps)
+        if not torch.compiler.is_compiling() and not is_whole:
+            is_known = is_known and self.caps[0].halo >= self.meridian.halo(variance)
+        if not is_known:
+            if is_whole:
+                self.caps[:] = [self._cap(slice(0, count), slice(0, count), torch.inf)]
+                return self.caps
+            halo = 1.5 * self.meridian.halo(variance) if not torch.compiler.is_compiling() else count
+            rows, inputs = min(CAP_ROWS, count // 2), min(CAP_ROWS + int(halo) + 1, count)
+            slices = (
+                (slice(0, rows), slice(0, inputs)),
+                (slice(count - rows, count), slice(count - inputs, count)),
+            )
+            self.caps[:] = [
+                self._cap(*ends, halo)
+                for ends, is_pole in zip(slices, self.poles, strict=True)
+                if is_pole
+            ]
+        return self.caps
+
+    def _cap(self, rows: slice, inputs: slice, halo: float) -> Cap:
+        """Returns the matrices of some rows, which take some others."""
+        flux, waves = self.meridian.flux, self.circles.wave_rates
+        conductance = flux.conductance[inputs.start : inputs.stop + 1].clone()
+        # Nothing flows across the last of the rows that are taken.
+        conductance[0] = conductance[-1] = 0
+        part = Flux(conductance, flux.volume[inputs], False, (False, False))
+        decay = -waves.unsqueeze(-1) / self.cosines[inputs]
+        part = replace(
+            part,
+            conductance=conductance.expand(len(waves), -1),
+            volume=part.volume.expand(len(waves), -1),
+        )
+        found = Diffusion.of(part, decay)
+        own = slice(rows.start - inputs.start, rows.stop - inputs.start)
+        return Cap(rows, inputs, halo, found.left[:, own].contiguous(), found.rates, found.right)

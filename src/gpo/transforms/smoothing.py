@@ -1,0 +1,202 @@
+r"""Gaussian smoothing of a field on a lattice: it makes the kernel of a particle a Gaussian.
+
+A particle of scale $\sigma$ samples through a kernel of variance $\sigma^2$ along every axis.
+Multilinear sampling supplies $h^2/6$ of it on a lattice of spacing $h$, as a mean over positions in a
+cell; the rest, $v=\max(\sigma^2-h^2/6,0)$, is diffused before: $c\leftarrow e^{vL/2}c$
+(`diffusion.py`, on the globe `globe_smoothing.py`). Where nodes are masked, both the masked field
+and the mask are smoothed, and their ratio is taken: nothing comes from masked nodes.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gpo.transforms.diffusion import AxisDiffusion
+
+Field = Float[Tensor, "gaussians *nodes fields"]
+"""A field on a lattice, of every particle; samples and channels in one axis."""
+
+
+class AbstractSmoothing(ABC):
+    """Smooths fields on a lattice by Gaussians of any variance along its axes."""
+
+    keeps_result: ClassVar[bool] = True
+    """Whether the backward pass needs the result, or else the field."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Nodes along every axis."""
+
+    @property
+    @abstractmethod
+    def gaps(self) -> tuple[float, ...]:
+        """Distances $h$ of neighbouring nodes, for every scale of a particle."""
+
+    def _floors(self, like: Tensor) -> Float[Tensor, " axes"]:
+        return like.new_tensor([gap**2 / 6 for gap in self.gaps])
+
+    def variance(self, scales: Float[Tensor, "gaussians axes"]) -> Float[Tensor, "gaussians axes"]:
+        r"""Returns $\max(\sigma^2-h^2/6,0)$, what multilinear sampling lacks of a Gaussian."""
+        return (scales.square() - self._floors(scales)).clamp_min(0)
+
+    def effective(self, scales: Float[Tensor, "gaussians axes"]) -> Float[Tensor, "gaussians axes"]:
+        r"""Returns $\max(\sigma,h/\sqrt6)$, the scales that particles have on this lattice."""
+        return scales.square().maximum(self._floors(scales)).sqrt()
+
+    @abstractmethod
+    def smooth(self, field: Field, variance: Float[Tensor, "gaussians axes"]) -> Field:
+        """Returns the smoothed field."""
+
+    @abstractmethod
+    def backward(
+        self, grad: Field, kept: Field, variance: Float[Tensor, "gaussians axes"]
+    ) -> tuple[Field, Float[Tensor, "gaussians axes"]]:
+        """Returns the gradients of the field and of the variances.
+
+        Args:
+            grad: Of the result.
+            kept: The result, or the field, as `keeps_result` says.
+            variance: Of every particle.
+        """
+
+    @abstractmethod
+    def lines(self, variance: Float[Tensor, "gaussians axes"]) -> int:
+        """Returns how many lines across the first axis kernels reach."""
+
+
+@dataclass(frozen=True)
+class BoxSmoothing(AbstractSmoothing):
+    """Smooths along one axis after the other."""
+
+    axes: tuple[AxisDiffusion, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Nodes along every axis."""
+        return tuple(axis.count for axis in self.axes)
+
+    @property
+    def gaps(self) -> tuple[float, ...]:
+        """Distances $h$ of neighbouring nodes along every axis."""
+        return tuple(axis.gap for axis in self.axes)
+
+    def smooth(self, field: Field, variance: Float[Tensor, "gaussians axes"]) -> Field:
+        """Returns the smoothed field."""
+        shape = field.shape
+        for number, axis in enumerate(self.axes):
+            windows = axis.windows(variance[:, number])
+            matrices = windows.matrices(variance[:, number]).to(field.dtype)
+            field = windows.apply(matrices, _lines(field, shape, number))
+        return field.reshape(shape)
+
+    def backward(
+        self, grad: Field, kept: Field, variance: Float[Tensor, "gaussians axes"]
+    ) -> tuple[Field, Float[Tensor, "gaussians axes"]]:
+        r"""Returns the gradients of the field and of the variances, since $\partial_vc=Lc/2$."""
+        shape, flat, rates = grad.shape, grad.flatten(1), []
+        for number, axis in enumerate(self.axes):
+            windows = axis.windows(variance[:, number])
+            generator = windows.diffusion.generator.to(kept.dtype).unsqueeze(0)
+            change = windows.apply(generator, _lines(kept, shape, number))
+            rates.append(torch.einsum("gn,gn->g", change.reshape(flat.shape), flat) / 2)
+        for number, axis in reversed([*enumerate(self.axes)]):
+            windows = axis.windows(variance[:, number])
+            matrices = windows.matrices(variance[:, number]).to(grad.dtype)
+            grad = windows.apply_transposed(matrices, _lines(grad, shape, number))
+        return grad.reshape(shape), torch.stack(rates, -1)
+
+    def lines(self, variance: Float[Tensor, "gaussians axes"]) -> int:
+        """Returns how many lines across the first axis kernels reach."""
+        return int(self.axes[0].halo(variance[:, 0])) + 1
+
+
+def _lines(
+    field: Tensor, shape: torch.Size, axis: int
+) -> Float[Tensor, "gaussians before nodes after"]:
+    """Returns a field as lines along an axis."""
+    before = shape[1 : 1 + axis].numel()
+    return field.reshape(shape[0], before, shape[1 + axis], -1)
+
+
+def smoothed(
+    content: Float[Tensor, "nodes batch channels"],
+    smoothing: AbstractSmoothing,
+    scales: Float[Tensor, "gaussians axes"],
+    mask: Float[Tensor, "nodes #batch 1"] | None = None,
+) -> Float[Tensor, "nodes batch channels"]:
+    """Returns a field whose channels are smoothed by the Gaussians of the particles they belong to.
+
+    Args:
+        content: The field on the nodes; its channels are divided among the particles.
+        smoothing: Of the lattice.
+        scales: Of all particles, in units of the axes; on a sphere in radii.
+        mask: One at active nodes, zero at others, whose values are not used; None without any.
+            The result is zero there.
+    """
+    variance = smoothing.variance(scales)
+    if mask is None:
+        return _apply(content, smoothing, variance)
+    total = _apply(mask.expand(-1, -1, len(scales)).to(content), smoothing, variance)
+    # Positive at every active node.
+    total = torch.where(mask > 0, total, 1.0).unsqueeze(-1)
+    parts = _apply(content * mask, smoothing, variance).unflatten(-1, (len(scales), -1))
+    return (parts / total).flatten(-2) * mask
+
+
+def _apply(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
+    if torch.compiler.is_compiling():
+        return _smoothed(content, smoothing, variance)
+    return _Smoothed.apply(content, variance, smoothing)  # pyright: ignore[reportReturnType]
+
+
+def _smoothed(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
+    field = _by_gaussian(content, smoothing, len(variance))
+    return _by_node(smoothing.smooth(field, variance), content.shape)
+
+
+def _by_gaussian(content: Tensor, smoothing: AbstractSmoothing, num_gaussians: int) -> Field:
+    """Returns a field on nodes with the particles first."""
+    nodes, batch, channels = content.shape
+    field = content.view(nodes, batch, num_gaussians, channels // num_gaussians)
+    field = field.permute(2, 0, 1, 3).reshape(num_gaussians, nodes, -1)
+    return field.view(num_gaussians, *smoothing.shape, -1)
+
+
+def _by_node(field: Field, shape: torch.Size) -> Float[Tensor, "nodes batch channels"]:
+    """Returns a field with nodes first again."""
+    nodes, batch, channels = shape
+    by_gaussian = field.reshape(len(field), nodes, batch, channels // len(field))
+    return by_gaussian.permute(1, 2, 0, 3).reshape(shape)
+
+
+class _Smoothed(torch.autograd.Function):
+    """Smoothing that keeps one field for the backward pass, whatever the number of axes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, content: Tensor, variance: Tensor, smoothing: AbstractSmoothing
+    ) -> Tensor:
+        """Returns the smoothed field."""
+        with torch.autocast(content.device.type, enabled=False):
+            result = _smoothed(content, smoothing, variance)
+        ctx.smoothing = smoothing
+        ctx.save_for_backward(result if smoothing.keeps_result else content, variance)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Returns the gradients of the field and of the variances."""
+        (kept, variance), smoothing = ctx.saved_tensors, ctx.smoothing
+        grad, kept = (
+            _by_gaussian(part.contiguous(), smoothing, len(variance)) for part in (grads[0], kept)
+        )
+        with torch.autocast(grad.device.type, enabled=False):
+            by_field, by_variance = smoothing.backward(grad, kept, variance)
+        return _by_node(by_field, grads[0].shape), by_variance.to(variance), None
