@@ -80,8 +80,6 @@ class Diffusion:
     """Eigenvalues of $L$, none of them positive."""
     right: Float[Tensor, "*sets modes nodes"]
     """Coefficients of a field."""
-    generator: Float[Tensor, "*sets rows nodes"]
-    """$L$ itself."""
 
     @classmethod
     def of(cls, flux: Flux, decay: Float[Tensor, "*sets nodes"] | None = None) -> "Diffusion":
@@ -110,11 +108,8 @@ class Diffusion:
             if is_end and last > first:
                 source = vectors.mT @ (matrix[..., first:last, node] / root).unsqueeze(-1)
                 right[..., node] = source.squeeze(-1) / rates
-        generator = matrix / volume.unsqueeze(-1)
-        generator[..., :first, :] = 0
-        generator[..., last:, :] = 0
         identity = torch.eye(count).to(matrix).expand_as(matrix)
-        return cls(identity, left, rates, right, generator)
+        return cls(identity, left, rates, right)
 
     def rows(self, index: Int[Tensor, "sets rows"]) -> "Diffusion":
         """Returns some rows of every set."""
@@ -122,8 +117,7 @@ class Diffusion:
         def of(matrix: Tensor) -> Tensor:
             return matrix.gather(-2, index.unsqueeze(-1).expand(-1, -1, matrix.shape[-1]))
 
-        parts = of(self.identity), of(self.left), self.rates, self.right, of(self.generator)
-        return Diffusion(*parts)
+        return Diffusion(of(self.identity), of(self.left), self.rates, self.right)
 
     def change(
         self, variance: Float[Tensor, "*gaussians"]
@@ -207,6 +201,33 @@ class AxisDiffusion:
         """Returns how many nodes beyond its window a kernel reaches."""
         widest = float(variance.detach().max().clamp_min(0).sqrt())
         return HALO_SCALES * widest / self.gap + HALO_NODES
+
+    def inner(
+        self,
+        left: Float[Tensor, "gaussians before nodes after"],
+        right: Float[Tensor, "gaussians before nodes after"],
+    ) -> Float[Tensor, " gaussians"]:
+        r"""Returns $\langle a,Lb\rangle$ of two fields."""
+        flux, last = self.flux, self.count - 1
+        weights = 1 / flux.volume
+        if flux.ends[0]:
+            weights = weights.index_fill(0, torch.tensor([0]).to(weights.device), 0.0)
+        if flux.ends[1]:
+            weights = weights.index_fill(0, torch.tensor([last]).to(weights.device), 0.0)
+        before, after = flux.conductance[:-1] * weights, flux.conductance[1:] * weights
+
+        def products(first: slice, second: slice) -> Tensor:
+            return (left[:, :, first] * right[:, :, second]).sum((1, 3))
+
+        everywhere, lower, upper = slice(None), slice(0, last), slice(1, None)
+        total = -products(everywhere, everywhere) @ (before + after).to(left.dtype)
+        total = total + products(upper, lower) @ before[1:].to(left.dtype)
+        total = total + products(lower, upper) @ after[:-1].to(left.dtype)
+        if flux.is_periodic:
+            first, end = slice(0, 1), slice(last, None)
+            total = total + products(first, end)[:, 0] * before[0].to(left.dtype)
+            total = total + products(end, first)[:, 0] * after[-1].to(left.dtype)
+        return total
 
     def windows(self, variance: Float[Tensor, " gaussians"]) -> Windows:
         """Returns windows that overlap by enough for some variances."""

@@ -99,12 +99,11 @@ class BoxSmoothing(AbstractSmoothing):
         self, grad: Field, kept: Field, variance: Float[Tensor, "gaussians axes"]
     ) -> tuple[Field, Float[Tensor, "gaussians axes"]]:
         r"""Returns the gradients of the field and of the variances, since $\partial_vc=Lc/2$."""
-        shape, flat, rates = grad.shape, grad.flatten(1), []
-        for number, axis in enumerate(self.axes):
-            windows = axis.windows(variance[:, number])
-            generator = windows.diffusion.generator.to(kept.dtype).unsqueeze(0)
-            change = windows.apply(generator, _lines(kept, shape, number))
-            rates.append(torch.einsum("gn,gn->g", change.reshape(flat.shape), flat) / 2)
+        shape = grad.shape
+        rates = [
+            axis.inner(_lines(grad, shape, number), _lines(kept, shape, number)) / 2
+            for number, axis in enumerate(self.axes)
+        ]
         for number, axis in reversed([*enumerate(self.axes)]):
             windows = axis.windows(variance[:, number])
             matrices = windows.matrices(variance[:, number]).to(grad.dtype)
