@@ -81,10 +81,6 @@ class Points:
         assert self.geometry.weights is not None
         return self.geometry.weights
 
-    def know_own(self, field: LatticeField) -> bool:
-        """Returns whether every active point is a node of the lattice, or between nodes that are."""
-        return field.at_rest is None
-
     def synthesise(
         self, modes: Float[Tensor, "2 modes batch channels"]
     ) -> Float[Tensor, "points batch channels"]:
@@ -97,12 +93,13 @@ class Points:
         field: LatticeField,
         displacement: Float[Tensor, "points batch gaussians axes"] | None = None,
     ) -> Float[Tensor, "points batch channels"]:
-        """Evaluates a field at departure points, by multilinear interpolation.
+        """Evaluates a smoothed field at departure points, by multilinear interpolation.
 
         Args:
             field: On the lattice; its channels are divided among the particles.
             displacement: From the departure point of every particle to the point, in units of the
-                axes; on a sphere east and north, in radii. Zero when not given.
+                axes; on a sphere east and north, in radii. When not given, the field itself is
+                evaluated at the points.
         """
         points = self.geometry.on_lattice
         assert points is not None

@@ -20,7 +20,7 @@ from safetensors.torch import save as pack_tensors
 from torch import Tensor, nn
 
 from gpo.atomic_files import atomic_file, file_problem
-from gpo.model.former import renamed, upgraded
+from gpo.model.former import completed, renamed, upgraded
 from gpo.model.problem import Problem
 from gpo.settings_files import CheckpointError, check_fields
 
@@ -49,6 +49,8 @@ class Stored:
     """None in folders of baselines of gpo 0.1, which had the default sizes only."""
     renames: Callable[[str], str] = str
     """Maps the names of stored tensors to those of today."""
+    has_scales: bool = True
+    """False where particles had no scales of their own."""
 
     def build_problem(self) -> Problem:
         """Returns the problem that the model was built for."""
@@ -94,7 +96,7 @@ def read(folder: str | Path) -> Stored:
         stored.pop(key, None)
     if not stored.keys() & {"problem", "config"}:
         if name in OUR_MODELS:
-            return Stored(path, name, *upgraded(name, stored), partial(renamed, stored))
+            return Stored(path, name, *upgraded(name, stored), partial(renamed, stored), False)
         return Stored(path, name, {"num_points": None, **stored}, None)
     for key in ("problem", "config"):
         if not isinstance(stored.get(key), dict):
@@ -105,7 +107,7 @@ def read(folder: str | Path) -> Stored:
     problem = dict(stored["problem"])
     if made_by.startswith(("0.1.", "0.3.", "0.4.", "0.5.", "0.6.")):
         problem.setdefault("num_points", None)
-    return Stored(path, name, problem, stored["config"])
+    return Stored(path, name, problem, stored["config"], has_scales=not made_by.startswith("0.7."))
 
 
 def sha256(content: bytes) -> str:
@@ -113,23 +115,22 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def load_weights(
-    module: nn.Module, folder: str | Path, renames: Callable[[str], str] = str
-) -> None:
+def load_weights(module: nn.Module, stored: Stored) -> None:
     """Loads the weights in a folder, which must have the module's names and shapes and be finite.
 
     Args:
         module: Takes them.
-        folder: Holds them.
-        renames: Maps the names of stored tensors to those of the module.
+        stored: The configuration beside them.
     """
+    folder = stored.path.parent
     path = Path(folder) / WEIGHTS_NAME
     packed, checksum = _read(path), _read_config(folder).get(CHECKSUM)
     try:
-        state = {renames(name): tensor for name, tensor in load_tensors(packed).items()}
+        state = {stored.renames(name): tensor for name, tensor in load_tensors(packed).items()}
     except SafetensorError as error:
         raise CheckpointError(f"{path}: must be a whole safetensors file, got {error}.") from error
     expected = module.state_dict()
+    state = state if stored.has_scales else completed(state, expected)
     for name in sorted(expected.keys() | state.keys()):
         if name not in state:
             raise CheckpointError(f"{path}: tensor `{name}` is missing.")

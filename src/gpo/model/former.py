@@ -1,12 +1,18 @@
-"""Model folders of gpo 0.3 to 0.6, in the form of this version.
+"""Model folders of gpo 0.3 to 0.7, in the form of this version.
 
-There the configuration of our models was flat and held the problem too, and a layer with transport
-kept the parameters of its particles one level deeper.
+Up to 0.6 the configuration of our models was flat and held the problem too, and a layer with transport
+kept the parameters of its particles one level deeper. Up to 0.7 particles had no scales: they sampled
+through the multilinear kernel.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpo.model.scales import MULTILINEAR
 
 PROBLEM = ("in_channels", "out_channels", "domain")
 
@@ -53,3 +59,18 @@ def renamed(stored: Mapping[str, Any], name: str) -> str:
         rest = rest.removeprefix("transport.")
         return f"layers.{number}.{'source' if rest == 'content' else rest}"
     return f"layers.{number}.waves.{rest}"
+
+
+def completed(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns stored tensors with the scales of particles that had none, below those of any lattice.
+
+    Args:
+        state: The tensors in the file, by their present names.
+        expected: Those of the model.
+    """
+    scales = {
+        name: torch.full(like.shape, MULTILINEAR, dtype=like.dtype)
+        for name, like in expected.items()
+        if name.endswith(".log_scale") and name not in state
+    }
+    return {**state, **scales}

@@ -166,7 +166,7 @@ def load_model(folder: str | Path) -> AbstractModel:
     with torch.device("meta" if stored.name in checkpoint.OUR_MODELS else "cpu"):
         model = build_model(stored.name, stored.build_problem(), config)
     try:
-        checkpoint.load_weights(model.stored_module, folder, stored.renames)
+        checkpoint.load_weights(model.stored_module, stored)
     except CheckpointError as error:
         if has_sizes:
             raise

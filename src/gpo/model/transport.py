@@ -1,18 +1,19 @@
 r"""Transport: each point samples the field at learned departure points, a semi-Lagrangian step.
 
-Every point has $G$ particles. The displacement $\delta$ of each is the sum of a field of waves and
-of a linear map of the state, bounded by the reach $R$; the departure point is its center
-$\mu_{ji}=x_j-\delta_{ji}$:
+Every point has $G$ Gaussian particles. The displacement $\delta$ of each is the sum of a field of
+waves and of a linear map of the state, bounded by the reach $R$. The departure point is its center
+$\mu_{ji}=x_j-\delta_{ji}$; its scale $\sigma_i$ along every axis is learned, in units of length:
 
 $\delta=R\tanh(\sum_k\psi_k\,\hat d_k\odot(T_kW)+hW_{\mathrm{loc}})$,
-$s_{ji}=\sum_lK(x_l-\mu_{ji})\,c_l^{(i)}$ with source features $c=hV$,
-$h_j\leftarrow h_j+\sum_i(s_{ji}-\bar s_{ji})\,W_i$,
+$s_{ji}=\int G(x-\mu_{ji};\sigma_i)\,c^{(i)}(x)\,dx$ with source features $c=hV$,
+$h_j\leftarrow h_j+\sum_i(s_{ji}-c_j^{(i)})\,W_i$.
 
-where $\bar s$ is the sample at zero displacement and $K$ the multilinear kernel of the lattice
-(`transforms/lattice.py`). A layer with transport wraps a layer of waves.
+Displacement is advection. The point's own value is subtracted, so that a particle without displacement
+diffuses, by $\sigma=\sqrt{2\nu\,\Delta t}$. On a lattice (`transforms/lattice.py`) the field is smoothed
+first (`transforms/smoothing.py`) and sampled by the multilinear kernel. A layer with transport wraps
+a layer of waves.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -27,16 +28,14 @@ from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.mode_filter import ModeFilter
 from gpo.model.particles import Particles
 from gpo.model.problem import Problem
+from gpo.model.scales import initial_scales, num_lattice_nodes
 from gpo.model.taps import tap
 from gpo.model.wave_layer import State, WaveLayer, WaveLift, WaveModes
 from gpo.numerics.products import add_product
-from gpo.transforms.waves import Region, Waves, wave_limits
+from gpo.transforms.waves import Waves, wave_limits
 
 INIT_SCALE = 0.1
 """Size of the parameters of displacements at the start, beside those of gates."""
-
-NODES_PER_SITE = 2
-"""Nodes of the lattice for every unstructured point."""
 
 Displacements = Float[Tensor, "points batch gaussians axes"]
 """From the departure point of every particle to its point, in units of the axes of the waves; on a
@@ -44,7 +43,7 @@ sphere in the tangent plane, east and north, in radii."""
 
 
 def build_parts(problem: Problem, config: OperatorConfig) -> Parts:
-    """Builds the default operator: layers of waves, the last of them with transport."""
+    """Builds the default operator: layers of waves, the last ones with transport."""
     limits = wave_limits(problem.domain, config.num_waves, problem.grid_shape, problem.mesh_shape)
     waves = Waves.on(problem.domain, limits, problem.mesh_shape)
     first = config.num_layers - config.num_transports
@@ -78,7 +77,7 @@ class TransportLayer(AbstractLayer):
             self.filter.mix.mul_(INIT_SCALE)
         self.source = nn.Parameter(torch.empty(channels, carried).uniform_(-bound, bound))
         self.arrive = nn.Parameter(torch.empty(carried, channels).uniform_(-bound / 2, bound / 2))
-        start = initial_scales(problem, config, waves)
+        start = initial_scales(problem, config, waves.limits)
         self.log_scale = nn.Parameter(start.log().expand(self.num_gaussians, -1).clone())
         self.waves = WaveLayer(config, waves)
         corners = 8 * 2**self.num_axes * self.num_gaussians
@@ -91,7 +90,7 @@ class TransportLayer(AbstractLayer):
         return tap("scales", self.log_scale.exp())
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
-        r"""Returns the modes of waves and displacements, and the source features $c=hV$ on the lattice."""
+        r"""Returns the modes of waves and displacements, and $c=hV$ on the lattice, smoothed."""
         modes = self.waves.modes(state, sites)
         modes = tap("modes", replace(modes, displacement=self.filter(modes.tokens)[0]))
         features = sites.map(self.source_features, state)
@@ -99,7 +98,7 @@ class TransportLayer(AbstractLayer):
         return replace(modes, source=sites.lattice(features, self.scales, displacements))
 
     def update(self, state: State, points: Points, modes: WaveModes) -> State:
-        r"""Returns $h+\sum_i(s_i-\bar s_i)W_i+(\tanh p\odot r)W_{\mathrm{out}}$."""
+        r"""Returns $h+\sum_i(s_i-c^{(i)})W_i+(\tanh p\odot r)W_{\mathrm{out}}$."""
         displacement = tap("displacement", self.displacement(state, points, modes))
         contribution = tap("transport", self.contribution(state, points, modes, displacement))
         return self.waves.update(
@@ -121,9 +120,9 @@ class TransportLayer(AbstractLayer):
     def contribution(
         self, state: State, points: Points, modes: WaveModes, displacement: Displacements
     ) -> Float[Tensor, "points batch carried"]:
-        r"""Returns $s-\bar s$: the sample at the departure points, minus that at zero displacement."""
+        r"""Returns $s-c$: the smoothed field at the departure points, minus the field at the point."""
         assert modes.source is not None
-        own = state @ self.source if points.know_own(modes.source) else points.sample(modes.source)
+        own = state @ self.source if modes.source.at_rest is None else points.sample(modes.source)
         return points.sample(modes.source, displacement) - own
 
     def particles(
@@ -146,26 +145,3 @@ class TransportLayer(AbstractLayer):
             displacement, scales, problem.domain, is_fitted=problem.is_fitted
         )
         return Particles(centers, scales, weights)
-
-
-def num_lattice_nodes(problem: Problem, config: OperatorConfig, limits: tuple[int, ...]) -> int:
-    """Returns the nodes of the lattice of unstructured points: two per point, or six per shortest wave."""
-    if config.num_nodes is not None:
-        return config.num_nodes
-    if problem.num_points is not None and not problem.grid_shape:
-        return NODES_PER_SITE * problem.num_points
-    return math.prod(6 * limit for limit in limits)
-
-
-def initial_scales(
-    problem: Problem, config: OperatorConfig, waves: Waves
-) -> Float[Tensor, " axes"]:
-    """Returns half the distance of neighbouring sites: along every axis, or in radii on a sphere."""
-    shape = problem.grid_shape
-    if not shape:
-        num_nodes = num_lattice_nodes(problem, config, waves.limits)
-        shape = (round(num_nodes ** (1 / problem.num_axes)),) * problem.num_axes
-    if problem.domain.is_sphere and not problem.is_fitted:
-        region = Region.of(problem.domain)
-        return torch.tensor([0.5 * math.radians(region.north - region.south) / shape[0]])
-    return 0.5 / torch.tensor([float(count) for count in shape])

@@ -316,9 +316,9 @@ class TrainingModule(lightning.LightningModule):
         """Restores the state of the last session."""
         if checkpoint["state_dict"].keys() != self.state_dict().keys():
             raise ValueError(
-                "The checkpoint of this run is of gpo 0.6 or before, whose parameters have other "
-                "names: gpo 0.6.0 resumes it. To go on with this version, start a new run from it: "
-                "--init RUN --out ANOTHER."
+                "The checkpoint of this run is of gpo 0.7 or before, whose particles have no scales: "
+                "the version that wrote it resumes it. To go on with this version, start a new run "
+                "from it: --init RUN --out ANOTHER."
             )
         stored = checkpoint["run"]
         self.budget.spent_before = float(checkpoint["cpu_seconds"])

@@ -49,7 +49,9 @@ class Flux:
         if is_periodic:
             line[0], line[-1] = nodes[-1] - 1, nodes[0] + 1
         gaps = line.diff()
-        return cls(1 / gaps, (gaps[1:] + gaps[:-1]) / 2, is_periodic, (not is_periodic,) * 2)
+        return cls(
+            1 / gaps, (gaps[1:] + gaps[:-1]) / 2, is_periodic, (not is_periodic, not is_periodic)
+        )
 
     def part(self, index: Int[Tensor, "windows inputs"]) -> "Flux":
         """Returns those of windows of consecutive nodes, at whose ends fields are continued linearly."""

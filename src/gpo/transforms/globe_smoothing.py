@@ -60,6 +60,8 @@ class Circles:
             return cls(rates, None, None, group, rates, count)
         found = Diffusion.of(Flux.along(nodes, is_periodic=is_round))
         rates = found.rates / width**2
+        # A constant has no rate at all: near a pole rounding would be multiplied.
+        rates = torch.where(rates < -1e-9 * rates.abs().max(), rates, 0.0)
         # Eigenvalues come in ascending order, and in pairs.
         is_new = rates.diff().abs() > 1e-9 * rates.abs().max()
         group = torch.cat([rates.new_zeros(1), is_new]).cumsum(0).long()
@@ -154,7 +156,7 @@ class GlobeSmoothing(AbstractSmoothing):
         ends = (not poles[0], not poles[1])
         flux = Flux(conductance, -faces.sin().diff(), False, ends)
         # A row on a pole is a tiny circle, along which fields are constant once they are smoothed.
-        cosines = latitude.cos().square().clamp_min((1e-3 * gap) ** 2)
+        cosines = latitude.cos().square().clamp_min((1e-2 * gap) ** 2)
         circles = Circles.of(columns, width, is_round=is_round)
         return cls(AxisDiffusion(flux, gap), circles, cosines, poles)
 
@@ -177,7 +179,9 @@ class GlobeSmoothing(AbstractSmoothing):
         layers = []
         for layer, one in zip(field, variance.flatten(), strict=True):
             modes, result = self.circles.modes(layer), layer
-            parts = {cap.rows.start: cap.change(one, modes[cap.inputs], self.circles) for cap in caps}
+            parts = {
+                cap.rows.start: cap.change(one, modes[cap.inputs], self.circles) for cap in caps
+            }
             if windows is not None:
                 decay = torch.expm1(one.to(self.rates) / 2 * self.rates).to(modes.dtype)
                 decay = decay.view(*decay.shape, *(1,) * (modes.ndim - 2))
@@ -225,7 +229,9 @@ class GlobeSmoothing(AbstractSmoothing):
             if is_whole:
                 self.caps[:] = [self._cap(slice(0, count), slice(0, count), torch.inf)]
                 return self.caps
-            halo = 1.5 * self.meridian.halo(variance) if not torch.compiler.is_compiling() else count
+            halo = (
+                1.5 * self.meridian.halo(variance) if not torch.compiler.is_compiling() else count
+            )
             rows, inputs = min(CAP_ROWS, count // 2), min(CAP_ROWS + int(halo) + 1, count)
             slices = (
                 (slice(0, rows), slice(0, inputs)),

@@ -2,9 +2,9 @@ r"""The lattice on which particles sample a field.
 
 A field is interpolated onto the nodes of a lattice: the grid of the sites where they form one, else
 a regular one; nodes without an active site take their values from the sites around
-(`lattice_fit.py`). A departure point lies in a cell of the lattice, and the field there is the
-multilinear interpolation between the corners of the cell: exact for linear fields, at the cost of
-one gather and without any search.
+(`lattice_fit.py`). There it is smoothed by the Gaussian of every particle (`smoothing.py`). A departure
+point lies in a cell of the lattice, and the field there is the multilinear interpolation between the
+corners of the cell: exact for linear fields, at the cost of one gather and without any search.
 
 Beyond an open end the field is that of the last node. Beyond a pole it is that of the opposite meridian.
 """
@@ -141,7 +141,7 @@ class Lattice:
     """Smooths fields on the nodes by Gaussians."""
     region: Region | None = None
     """On a sphere: its axes are latitude, from the north, and longitude."""
-    mask: Float[Tensor, "nodes #sets 1"] | None = None
+    mask: Float[Tensor, "nodes sets 1"] | None = None
     """One at nodes with an active site, zero at others; None where all are active."""
     gaps: NodeStencil | None = None
     """How nodes without an active site are interpolated from other nodes."""
@@ -275,7 +275,7 @@ class LatticePoints:
     def departures(
         self,
         displacement: Float[Tensor, "points batch gaussians axes"],
-        scales: Float[Tensor, "gaussians #axes"],
+        scales: Float[Tensor, "gaussians _"],
         coords: Float[Tensor, "#batch points dim"],
         domain: Domain,
     ) -> tuple[
@@ -300,7 +300,7 @@ class LatticePoints:
         north, east = great_circle(latitude.deg2rad(), *(-displacement).unbind(-1))
         centers = unit_vectors(longitude + east.rad2deg(), latitude + north.rad2deg())
         # In radii, along every axis of the space around.
-        return centers, widths.min().expand_as(centers)
+        return centers, scales.expand_as(centers)
 
     def mesh_departures(
         self,

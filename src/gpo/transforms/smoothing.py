@@ -127,7 +127,7 @@ def smoothed(
     content: Float[Tensor, "nodes batch channels"],
     smoothing: AbstractSmoothing,
     scales: Float[Tensor, "gaussians axes"],
-    mask: Float[Tensor, "nodes #batch 1"] | None = None,
+    mask: Float[Tensor, "nodes sets 1"] | None = None,
 ) -> Float[Tensor, "nodes batch channels"]:
     """Returns a field whose channels are smoothed by the Gaussians of the particles they belong to.
 

@@ -10,6 +10,7 @@ from scipy.interpolate import LinearNDInterpolator
 
 from gpo import Ablation, Domain
 from gpo.execution.points import Chunked
+from gpo.model.scales import MULTILINEAR
 from gpo.numerics.domain import longitude_latitude, unit_vectors
 from tests.conftest import make_model, random_points
 
@@ -100,18 +101,27 @@ class Case:
         torch.manual_seed(7)
         self.model = make_model(
             self.domain, variant="waves", num_waves=2, mesh_shape=mesh, hidden_dim=6,
-            num_gaussians=3, num_nodes=80, **changes,
+            num_gaussians=3, num_nodes=80, **{"num_transports": 1, **changes},
         )  # fmt: skip
         self.layer, num_sites = self.model.layers[-1], self.coords.shape[-2]
         self.values = torch.randn(batch, num_sites, 2, dtype=DOUBLE)
         self.sites = self.model.sites(self.values, self.coords, self.weights, is_whole=True)
         (self.points,) = self.sites.chunks
         self.lattice = self.points.geometry.on_lattice.lattice
+        gaps = torch.tensor(self.lattice.smoothing.gaps, dtype=DOUBLE)
+        # In cells; one is below the floor of the lattice.
+        cells = torch.tensor([0.2, 0.7, 1.3], dtype=DOUBLE)[:, None]
+        self.layer.log_scale.data = (cells * gaps * torch.linspace(1, 1.2, len(gaps))).log()
         self.is_active = self.sites.weights[0] > 0
         self.state = torch.randn(num_sites, batch, 6, dtype=DOUBLE)
         self.displacement = 0.2 * torch.randn(
             num_sites, batch, 3, self.layer.num_axes, dtype=DOUBLE
         )
+
+    def without_scales(self):
+        """The same with the multilinear kernel."""
+        self.layer.log_scale.data.fill_(MULTILINEAR)
+        return self
 
     def modes(self, state):
         """What a layer takes from sites in some state."""
@@ -191,6 +201,94 @@ def loop_weights(case, site, displacement):
     return weights.flatten()
 
 
+def second_difference(nodes, is_periodic):
+    """The second difference along an axis, node by node; zero at open ends."""
+    count = len(nodes)
+    matrix = torch.zeros(count, count, dtype=DOUBLE)
+    for j in range(count):
+        if not is_periodic and j in (0, count - 1):
+            continue
+        before = float(nodes[j] - nodes[j - 1]) % 1
+        after = float(nodes[(j + 1) % count] - nodes[j]) % 1
+        cell = (before + after) / 2
+        matrix[j, j - 1] += 1 / (before * cell)
+        matrix[j, (j + 1) % count] += 1 / (after * cell)
+        matrix[j, j] -= 1 / (before * cell) + 1 / (after * cell)
+    return matrix
+
+
+def sphere_operators(lattice):
+    """The Laplacian along meridians and along circles of latitude, cell by cell."""
+    region, (rows, columns) = lattice.region, lattice.axes
+    height, width = math.radians(region.north - region.south), math.radians(region.width)
+    latitude = math.radians(region.north) - height * rows.nodes
+    last, gap = rows.count - 1, float(-latitude.diff().mean())
+    along = torch.zeros(rows.count, rows.count, dtype=DOUBLE)
+    for j in range(rows.count):
+        ends = (j == 0, region.north, 1), (j == last, -region.south, -1)
+        if any(is_end and not (region.is_round and degrees > 89.99) for is_end, degrees, _ in ends):
+            continue
+        faces = []
+        for step, (is_end, _, sign) in zip((-1, 1), ends, strict=True):
+            if is_end:
+                faces.append((sign * math.pi / 2, 0.0))
+                continue
+            face = float(latitude[j] + latitude[j + step]) / 2
+            flow = math.cos(face) / abs(float(latitude[j + step] - latitude[j]))
+            faces.append((face, flow))
+            along[j, j + step] += flow
+            along[j, j] -= flow
+        along[j] /= math.sin(faces[0][0]) - math.sin(faces[1][0])
+    circles = second_difference(columns.nodes, columns.is_periodic) / width**2
+    cosines = latitude.cos().square().clamp_min((1e-2 * gap) ** 2)
+    return (
+        torch.kron(along, torch.eye(columns.count, dtype=DOUBLE)),
+        torch.kron(torch.diag(1 / cosines), circles),
+        not region.is_round,
+    )
+
+
+def smoothed_by_matrices(case, at_nodes):
+    """The field on the nodes, smoothed by matrix exponentials of all of them at once."""
+    lattice, scales = case.lattice, case.layer.scales
+    floors = torch.tensor(lattice.smoothing.gaps, dtype=DOUBLE) ** 2 / 6
+    variances = (scales**2 - floors).clamp_min(0)
+    parts = []
+    for particle, variance in enumerate(variances):
+        if lattice.region is not None:
+            along, around, is_split = sphere_operators(lattice)
+            parts_of = (around, along) if is_split else (along + around,)
+            kernel = torch.eye(lattice.num_nodes, dtype=DOUBLE)
+            for operator in parts_of:
+                kernel = torch.matrix_exp(variance[0] / 2 * operator) @ kernel
+        else:
+            kernel = torch.ones(1, 1, dtype=DOUBLE)
+            for axis, one in zip(lattice.axes, variance, strict=True):
+                operator = second_difference(axis.nodes, axis.is_periodic)
+                kernel = torch.kron(kernel, torch.matrix_exp(one / 2 * operator))
+        if lattice.mask is None:
+            parts.append(torch.einsum("mn,nbc->mbc", kernel, at_nodes[:, :, particle]))
+            continue
+        mask = lattice.mask[:, 0, 0] > 0
+        inside = kernel[mask][:, mask]
+        inside = inside / inside.sum(1, keepdim=True)
+        field = torch.einsum("mn,nbc->mbc", inside, at_nodes[mask, :, particle])
+        whole = torch.zeros_like(at_nodes[:, :, particle]).masked_scatter(
+            mask[:, None, None].expand_as(at_nodes[:, :, particle]), field
+        )
+        nodes = torch.arange(lattice.num_nodes)[mask]
+        # A masked node takes the mean of the active nodes next to it.
+        places = tensor_grid(*(axis.nodes for axis in lattice.axes))
+        places = places * torch.tensor([3.0, 2.0])
+        rows = []
+        for node in range(lattice.num_nodes):
+            distance = (places[nodes] - places[node]).norm(dim=1)
+            nearest = nodes[distance <= distance.min() * (1 + 1e-5)]
+            rows.append(whole[nearest].mean(0))
+        parts.append(torch.stack(rows))
+    return torch.stack(parts, 2)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("own sites",)])
 def test_samples_equal_the_plain_loop_forward_and_backward(kind):
@@ -200,6 +298,7 @@ def test_samples_equal_the_plain_loop_forward_and_backward(kind):
     rows = torch.arange(0, len(state), 5)
     contribution = case.contribution(state, displacement)[rows]
     at_nodes = case.lattice.interpolate(state @ case.layer.source).unflatten(-1, (3, -1))
+    smooth = smoothed_by_matrices(case, at_nodes)
     at_sites = case.source(state)
     expected = torch.zeros_like(contribution).unflatten(-1, (3, -1))
     for number, site in enumerate(rows.tolist()):
@@ -209,33 +308,33 @@ def test_samples_equal_the_plain_loop_forward_and_backward(kind):
             at_rest = at_sites[site]
         for sample, particle in itertools.product(range(2), range(3)):
             weights = loop_weights(case, site, displacement[site, sample, particle].detach())
-            there = weights @ at_nodes[:, sample, particle]
+            there = weights @ smooth[:, sample, particle]
             expected[number, sample, particle] = there - at_rest[sample, particle]
     active = slice(None) if case.weights is None else case.is_active[rows]
     expected, contribution = expected.flatten(-2)[active], contribution[active]
     torch.testing.assert_close(contribution, expected, rtol=1e-10, atol=1e-10)
     target = torch.randn_like(expected)
     by_loop, by_sample = (
-        torch.autograd.grad((part * target).sum(), state, retain_graph=True)[0]
+        torch.autograd.grad((part * target).sum(), (state, case.layer.log_scale), retain_graph=True)
         for part in (expected, contribution)
     )
-    torch.testing.assert_close(by_sample, by_loop, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(by_sample, by_loop, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_pass_gradcheck(kind):
     case = Case(kind, batch=2 if kind == "own sites" else 1)
-    inputs = case.state.requires_grad_(), case.displacement.requires_grad_()
+    inputs = case.state.requires_grad_(), case.displacement.requires_grad_(), case.layer.log_scale
     rows = torch.randperm(len(case.state))[:4]
     assert torch.autograd.gradcheck(
-        lambda *parts: case.contribution(*parts)[rows], inputs, nondet_tol=1e-12
+        lambda *parts: case.contribution(*parts[:2])[rows], inputs, nondet_tol=1e-12
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_displacement_the_contribution_is_exactly_zero(kind):
-    case = Case(kind)
+def test_without_displacement_and_scale_the_contribution_is_exactly_zero(kind):
+    case = Case(kind).without_scales()
     contribution = case.contribution(case.state, torch.zeros_like(case.displacement))
     active = case.is_active if case.weights is not None else slice(None)
     assert (contribution[active] == 0).all()
@@ -256,6 +355,7 @@ def test_linear_fields_are_sampled_exactly_on_grids(kind):
     positions = case.model.waves.positions(case.coords[None])[0]
     axis = 1 if kind == "uneven" else 0
     state = positions[:, axis, None, None].expand_as(case.state).contiguous()
+    assert case.layer.scales.max().item() > 1.2 * max(case.lattice.spacings)
     displacement = 0.3 * torch.tanh(case.displacement)
     inside = ((positions[:, None, None] - displacement)[..., axis] - 0.5).abs() <= 0.5
     source = case.layer.source.sum(0).unflatten(0, (3, -1))
