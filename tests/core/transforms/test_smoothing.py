@@ -45,11 +45,11 @@ def test_the_total_of_a_field_is_conserved_on_periodic_grids(shape):
 @pytest.mark.parametrize("cells", [0.5, 1.0, 3.0])
 def test_the_kernel_and_multilinear_sampling_have_the_variance_of_the_gaussian(cells):
     """The mean over all positions of a departure point within its cell."""
-    lattice = torus(40)
-    impulse = torch.zeros(40, 1, 2, dtype=DOUBLE)
-    impulse[20] = 1
+    lattice = torus(80)
+    impulse = torch.zeros(80, 1, 2, dtype=DOUBLE)
+    impulse[40] = 1
     kernel = lattice.smooth(impulse, scales_in_cells(lattice, cells, cells))[:, 0, 0]
-    distance = torch.arange(40, dtype=DOUBLE) - 20
+    distance = torch.arange(80, dtype=DOUBLE) - 40
     # A hat between nodes has a variance of a sixth of a cell.
     variance = (kernel * distance**2).sum() + 1 / 6
     torch.testing.assert_close(variance, torch.tensor(cells**2, dtype=DOUBLE), rtol=1e-9, atol=0)
