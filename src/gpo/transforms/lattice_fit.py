@@ -1,8 +1,7 @@
 """Fits a lattice to sites, once per geometry.
 
 Where sites are nodes of a tensor grid, some of which may be missing or masked, that grid is the
-lattice. A node without an active site takes the mean of the nearest active sites: sampling then
-does not reach across a coast, and a gap of one node is interpolated between its neighbours.
+lattice; what the other nodes take is in `gaps.py`.
 Unstructured points get a regular lattice, whose nodes interpolate linearly in the Delaunay
 triangulation of the points; outside of it the nearest point is used. Masked sites contribute nowhere.
 """
@@ -19,6 +18,7 @@ from torch import Tensor
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.axis_lines import RESOLUTION, ascending_lines
 from gpo.transforms.diffusion import AxisDiffusion, Flux
+from gpo.transforms.gaps import gap_weights
 from gpo.transforms.globe_smoothing import GlobeSmoothing
 from gpo.transforms.lattice import Lattice, LatticeAxis, LatticePoints
 from gpo.transforms.smoothing import AbstractSmoothing, BoxSmoothing
@@ -82,11 +82,8 @@ def _fit_lattice(
     sites = _site_of_node(number, is_active, math.prod(shape))
     # Where two sites coincide, a node takes the value of one of them only.
     has_nodes_at_sites = bool(((sites >= 0).sum(1) == is_active.sum(1)).all())
-    stencil = _stencil(waves, axes, sites, positions)
-    lattice = Lattice(axes, stencil, has_nodes_at_sites, _smoothing(axes, region), region)
-    if bool((sites < 0).any()):
-        mask = (sites >= 0).to(positions).mT.unsqueeze(-1)
-        lattice = replace(lattice, mask=mask, gaps=_between_nodes(stencil, sites))
+    lattice = Lattice(axes, None, has_nodes_at_sites, _smoothing(axes, region), region)
+    lattice = _with_gaps(waves, lattice, sites, positions, exact[~is_active])
     points = lattice.locate(positions, coords)
     # Active sites lie on their nodes, whatever the rounding.
     for cells, fractions, (line, _) in zip(points.cells, points.fractions, found, strict=True):
@@ -107,61 +104,102 @@ def _is_whole_grid(positions: Float[Tensor, "sets points axes"]) -> bool:
     return bool((number.sort(1).values == torch.arange(num_nodes, device=number.device)).all())
 
 
-def _stencil(
+def _with_gaps(
     waves: Waves,
-    axes: tuple[LatticeAxis, ...],
+    lattice: Lattice,
     sites: Int[Tensor, "sets nodes"],
     positions: Float[Tensor, "sets points axes"],
-) -> NodeStencil | None:
-    """Returns the stencil of a grid; None where nodes are the sites in their order.
+    masked: Float[Tensor, "masked axes"],
+) -> Lattice:
+    """Returns a grid with stencil and mask; unchanged where nodes are the sites in their order.
 
     Args:
         waves: Their axes are those of the grid.
-        axes: Of the grid.
+        lattice: The grid.
         sites: The active site at every node, -1 where there is none.
         positions: Of all sites.
+        masked: Positions of masked sites.
     """
     num_sets, num_nodes = sites.shape
-    is_site = sites >= 0
-    is_own = sites == torch.arange(num_nodes, device=sites.device)
+    is_site, device = sites >= 0, sites.device
+    is_own = sites == torch.arange(num_nodes, device=device)
     has_order = num_nodes == positions.shape[1] and bool((is_own | ~is_site).all())
     if has_order and bool(is_site.all()):
-        return None
-    nearest = [_nearest_sites(waves, axes, one) for one in sites]
-    taps = max(index.shape[1] for index, _ in nearest)
-    index = sites.new_zeros(num_sets, num_nodes, taps)
+        return lattice
+    nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in lattice.axes))
+    lengths, periodic = np.array(_lengths(waves)), np.array(waves.periods) == 1
+    places = _within(nodes.reshape(num_nodes, -1).numpy(), periodic) * lengths
+    is_masked = _at_nodes(lattice.axes, masked)
+    found = [
+        gap_weights(places, np.where(periodic, lengths, 0.0), one.cpu().numpy(), is_masked)
+        for one in sites
+    ]
+    # For every node, first its own site; `known` tells which nodes have a value before smoothing.
+    taps = max(one.sites.shape[1] for one in found)
+    index, known = sites.new_zeros(num_sets, num_nodes, taps), is_site.clone()
     coefficients = positions.new_zeros(num_sets, num_nodes, taps)
     index[..., 0], coefficients[..., 0] = sites, 1
-    for own, own_shares, has_site, (chosen, weights) in zip(
-        index, coefficients, is_site, nearest, strict=True
-    ):
-        own[~has_site, : chosen.shape[1]] = chosen
-        own_shares[~has_site, : chosen.shape[1]] = weights.to(coefficients)
-    if num_sets > 1:
-        return NodeStencil(index, coefficients)
-    missing, there = ((part[0]).nonzero().flatten() for part in (~is_site, is_site))
-    own = None
-    if not has_order:
-        own = sites.new_full(positions.shape[1:2], num_nodes)
-        own[sites[0, there]] = there
-    return NodeStencil(index[:, missing], coefficients[:, missing], missing, own)
+    for number, (has_site, one) in enumerate(zip(is_site, found, strict=True)):
+        missing, count = (~has_site).nonzero().flatten(), one.sites.shape[1]
+        index[number, missing, :count] = one.sites.to(device)
+        coefficients[number, missing, :count] = one.weights.to(coefficients)
+        known[number, missing] = one.is_gap.to(device)
+    whole = NodeStencil(index, coefficients)
+    stencil, mask, gaps = whole, None, None
+    if num_sets == 1:
+        missing, there = ((part[0]).nonzero().flatten() for part in (~is_site, is_site))
+        own = None
+        if not has_order:
+            own = sites.new_full(positions.shape[1:2], num_nodes)
+            own[sites[0, there]] = there
+        stencil = NodeStencil(index[:, missing], coefficients[:, missing], missing, own)
+    if not bool(known.all()):
+        mask = known.to(positions).mT.unsqueeze(-1)
+        gaps = _between_nodes(whole, sites, known)
+    return replace(lattice, stencil=stencil, mask=mask, gaps=gaps)
 
 
-def _between_nodes(stencil: NodeStencil | None, sites: Int[Tensor, "sets nodes"]) -> NodeStencil:
-    """Returns how nodes without an active site are interpolated from the nodes at sites.
+def _at_nodes(
+    axes: tuple[LatticeAxis, ...], positions: Float[Tensor, "masked axes"]
+) -> Bool[np.ndarray, " nodes"]:
+    """Returns which nodes of a grid some positions are at."""
+    number = torch.zeros_like(positions[:, 0], dtype=torch.long)
+    is_node = torch.ones_like(number, dtype=torch.bool)
+    for axis, along in zip(axes, positions.unbind(-1), strict=True):
+        cells, fractions = axis.locate(along)
+        nearest = axis.resolve(cells + fractions.round().to(cells))[0].long()
+        distance = (along - axis.nodes[nearest]).abs()
+        distance = torch.minimum(distance, 1 - distance) if axis.is_periodic else distance
+        number, is_node = number * axis.count + nearest, is_node & (distance < RESOLUTION)
+    found = np.zeros(math.prod(axis.count for axis in axes), dtype=bool)
+    found[number[is_node].cpu().numpy()] = True
+    return found
+
+
+def _between_nodes(
+    whole: NodeStencil, sites: Int[Tensor, "sets nodes"], known: Bool[Tensor, "sets nodes"]
+) -> NodeStencil:
+    """Returns how nodes without a value are interpolated from the nodes at sites.
 
     Args:
-        stencil: How they are interpolated from sites.
+        whole: How all nodes are interpolated from sites.
         sites: The active site at every node, -1 where there is none.
+        known: Which nodes have a value.
     """
-    assert stencil is not None
     num_sets, num_nodes = sites.shape
     nodes = torch.arange(num_nodes, device=sites.device).expand(num_sets, -1)
     node_of_site = nodes.new_zeros(num_sets, int(sites.max()) + 1)
     for own, site, node in zip(node_of_site, sites, nodes, strict=True):
         own[site[site >= 0]] = node[site >= 0]
-    rows = node_of_site.unsqueeze(1).expand(-1, stencil.index.shape[1], -1)
-    return NodeStencil(rows.gather(2, stencil.index), stencil.coefficients, stencil.nodes)
+    rows = node_of_site.unsqueeze(1).expand(-1, num_nodes, -1).gather(2, whole.index.clamp_min(0))
+    first = torch.zeros_like(whole.coefficients)
+    first[..., 0] = 1
+    rows = torch.where(known.unsqueeze(-1), nodes.unsqueeze(-1), rows)
+    coefficients = torch.where(known.unsqueeze(-1), first, whole.coefficients)
+    if num_sets > 1:
+        return NodeStencil(rows, coefficients)
+    made = (~known[0]).nonzero().flatten()
+    return NodeStencil(rows[:, made], coefficients[:, made], made)
 
 
 def _smoothing(axes: tuple[LatticeAxis, ...], region: Region | None) -> AbstractSmoothing:
@@ -179,36 +217,6 @@ def _smoothing(axes: tuple[LatticeAxis, ...], region: Region | None) -> Abstract
 def _diffusion(axis: LatticeAxis) -> AxisDiffusion:
     gap = 1 / axis.count if axis.is_periodic else float(axis.nodes.diff().mean())
     return AxisDiffusion(Flux.along(axis.nodes, is_periodic=axis.is_periodic), gap)
-
-
-def _nearest_sites(
-    waves: Waves, axes: tuple[LatticeAxis, ...], sites: Int[Tensor, " nodes"]
-) -> tuple[Int[Tensor, "missing taps"], Float[Tensor, "missing taps"]]:
-    """Returns the nearest sites of every node without an active site, and equal weights.
-
-    Args:
-        waves: Their axes are those of the grid.
-        axes: Of the grid.
-        sites: The site at every node, -1 where there is none.
-    """
-    nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in axes)).reshape(-1, len(axes))
-    lengths, periodic = (
-        np.array(_lengths(waves)),
-        np.array([period == 1 for period in waves.periods]),
-    )
-    places = _within(nodes.numpy(), periodic) * lengths
-    owners, is_site = sites.cpu().numpy(), (sites >= 0).cpu().numpy()
-    tree = KDTree(places[is_site], boxsize=np.where(periodic, lengths, 0.0))
-    # The neighbours of a node on a grid, in both directions along every axis.
-    count = min(2 * len(axes), int(is_site.sum()))
-    distances, rows = (
-        np.reshape(part, (-1, count)) for part in tree.query(places[~is_site], k=count)
-    )
-    is_nearest = distances <= distances[:, :1] * (1 + RESOLUTION)
-    taps = int(is_nearest.sum(1).max(initial=1))
-    weights = (is_nearest / is_nearest.sum(1, keepdims=True))[:, :taps]
-    chosen = owners[is_site][np.where(is_nearest, rows, rows[:, :1])[:, :taps]]
-    return torch.from_numpy(chosen).to(sites.device), torch.from_numpy(weights).to(sites.device)
 
 
 def _inside(waves: Waves, positions: Tensor) -> Tensor:
