@@ -1,3 +1,4 @@
+import math
 import os
 from collections import Counter
 from dataclasses import fields
@@ -159,6 +160,8 @@ def make_config(*, variant: str = "paper", **changes) -> AnyConfig:
         "num_heads": 2,
         "num_gaussians": 5,
         "num_frequencies": 4,
+        # One layer of waves alone, and one with transport.
+        "num_transports": 1,
     }
     sizes |= changes
     return config(**{name: value for name, value in sizes.items() if name in known})
@@ -183,9 +186,10 @@ def make_model(domain: Domain, *, variant: str = "paper", **changes) -> Gaussian
     config = make_config(variant=variant, **changes)
     model = GaussianParticleOperator(make_problem(domain, **changes), config).double()
     with torch.no_grad():
-        lifted = () if variant == "paper" else model.lift.parameters()
-        for parameter in (*lifted, *model.layers.parameters()):
-            parameter.mul_(2)
+        lifted = () if variant == "paper" else model.lift.named_parameters()
+        for name, parameter in (*lifted, *model.layers.named_parameters()):
+            # Scales are logarithms; half a cell of a fine lattice has no effect on a coarse one.
+            parameter.add_(math.log(4)) if name.endswith("log_scale") else parameter.mul_(2)
     return model
 
 

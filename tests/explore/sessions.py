@@ -56,7 +56,7 @@ def geometries():
 
 
 KINDS = tuple(geometries())
-SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 4, "seed": 0}
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 4, "num_transports": 1, "seed": 0}
 
 
 def lively(forecaster):
@@ -65,7 +65,8 @@ def lively(forecaster):
     factor = 6 if isinstance(config, PaperConfig) else 2
     with torch.no_grad():
         for name, parameter in forecaster.model.named_parameters():
-            parameter.mul_(factor if "layers." in name or "decoder" in name else 2)
+            if not name.endswith("log_scale"):
+                parameter.mul_(factor if "layers." in name or "decoder" in name else 2)
     return forecaster
 
 

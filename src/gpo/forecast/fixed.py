@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gpo.execution.geometry import PointGeometry
 from gpo.forecast.forecaster import Forecaster
+from gpo.model.taps import NO_TAPS, tapped
 from gpo.numerics.trees import tensors_of, with_tensors
 
 
@@ -46,6 +47,9 @@ class FixedForecaster(nn.Module):
             values = coords.new_zeros(shape, dtype=operator.dtype)
             sites = operator.sites(values, coords, weights, is_whole=True)
             points = [] if queries is None else list(sites.locate(queries))
+            # The matrices that smooth the lattice depend on how wide the particles are.
+            with tapped(NO_TAPS):
+                operator.run(sites)
         is_masked = bool((sites.weights == 0).any())
         fixed = replace(sites.geometry, active=None, is_masked=is_masked)
         self._geometries = fixed, *(part.geometry for part in points)

@@ -149,39 +149,46 @@ class Windows:
 
     def apply(
         self,
-        matrices: Float[Tensor, "#gaussians windows rows inputs"],
+        matrices: Float[Tensor, "gaussians windows rows inputs"],
         lines: Float[Tensor, "gaussians before nodes after"],
     ) -> Float[Tensor, "gaussians before nodes after"]:
         """Returns the products along the axis."""
         gaussians, before, nodes, after = lines.shape
         windows, rows, inputs = matrices.shape[1:]
-        if windows == 1 and inputs <= 2 * after:
+        if _is_short(windows, inputs, after):
             return matrices @ lines
         moved = lines.transpose(1, 2).reshape(gaussians, nodes, -1)
         if windows > 1:
             moved = moved.index_select(1, self.index.flatten())
-        moved = matrices @ moved.view(gaussians, windows, inputs, -1)
+        moved = moved.view(gaussians * windows, inputs, -1)
+        moved = torch.bmm(matrices.flatten(0, 1), moved)
         moved = moved.view(gaussians, windows * rows, before, after)[:, :nodes]
         return moved.transpose(1, 2)
 
     def apply_transposed(
         self,
-        matrices: Float[Tensor, "#gaussians windows rows inputs"],
+        matrices: Float[Tensor, "gaussians windows rows inputs"],
         lines: Float[Tensor, "gaussians before nodes after"],
     ) -> Float[Tensor, "gaussians before nodes after"]:
         """Returns the products with the transposed matrices."""
         gaussians, before, nodes, after = lines.shape
         windows, rows, inputs = matrices.shape[1:]
-        if windows == 1 and inputs <= 2 * after:
+        if _is_short(windows, inputs, after):
             return matrices.mT @ lines
         moved = lines.transpose(1, 2).reshape(gaussians, nodes, -1)
         padded = moved.new_zeros(gaussians, windows * rows - nodes, moved.shape[-1])
-        moved = torch.cat([moved, padded], 1).view(gaussians, windows, rows, -1)
-        moved = (matrices.mT @ moved).view(gaussians, windows * inputs, -1)
+        moved = torch.cat([moved, padded], 1).view(gaussians * windows, rows, -1)
+        moved = torch.bmm(matrices.flatten(0, 1).mT, moved).view(gaussians, windows * inputs, -1)
         if windows > 1:
             whole = moved.new_zeros(gaussians, nodes, moved.shape[-1])
             moved = whole.index_add_(1, self.index.flatten(), moved)
         return moved.view(gaussians, nodes, before, after).transpose(1, 2)
+
+
+def _is_short(windows: int, inputs: int, after: int) -> bool:
+    """Returns whether lines are multiplied where they lie: one matrix, smaller than what it meets."""
+    # A graph must hold for batches of any size.
+    return not torch.compiler.is_compiling() and windows == 1 and inputs <= 2 * after
 
 
 @dataclass(frozen=True)

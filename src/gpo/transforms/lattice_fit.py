@@ -79,7 +79,7 @@ def _fit_lattice(
     number = torch.zeros_like(found[0][0])
     for (line, _), count in zip(found, shape, strict=True):
         number = number * count + line
-    sites = _site_of_node(number, is_active, math.prod(shape))
+    sites = _site_of_node(number, is_active, exact, math.prod(shape))
     # Where two sites coincide, a node takes the value of one of them only.
     has_nodes_at_sites = bool(((sites >= 0).sum(1) == is_active.sum(1)).all())
     lattice = Lattice(axes, None, has_nodes_at_sites, _smoothing(axes, region), region)
@@ -271,20 +271,30 @@ def _lengths(waves: Waves) -> list[float]:
 
 
 def _site_of_node(
-    number: Int[Tensor, " counted"], is_active: Bool[Tensor, "sets points"], num_nodes: int
+    number: Int[Tensor, " counted"],
+    is_active: Bool[Tensor, "sets points"],
+    exact: Float[Tensor, "sets points axes"],
+    num_nodes: int,
 ) -> Int[Tensor, "sets nodes"]:
-    """Returns the first active site at every node, -1 where there is none.
+    """Returns the active site at every node, -1 where there is none.
 
     Args:
         number: The node of every active site, of all sets.
         is_active: Which these are.
+        exact: Positions of all sites: of several at a node the first by position is taken, whatever
+            their order.
         num_nodes: How many nodes there are.
     """
     num_sets, num_sites = is_active.shape
+    order = torch.arange(num_sites, device=number.device).expand(num_sets, -1)
+    for along in reversed(exact.unbind(-1)):
+        order = order.gather(1, along.gather(1, order).argsort(dim=1, stable=True))
     own, site = is_active.nonzero(as_tuple=True)
+    rank = order.argsort(1)[own, site]
     first = torch.full((num_sets * num_nodes,), num_sites, device=number.device)
-    first = first.scatter_reduce(0, own * num_nodes + number, site, "amin")
-    return torch.where(first == num_sites, -1, first).view(num_sets, num_nodes)
+    first = first.scatter_reduce(0, own * num_nodes + number, rank, "amin").view(num_sets, -1)
+    padded = torch.nn.functional.pad(order, (0, 1), value=-1)
+    return padded.gather(1, first)
 
 
 def _interpolation(

@@ -8,6 +8,7 @@ and the mask are smoothed, and their ratio is taken: nothing comes from masked n
 """
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -174,6 +175,14 @@ def _by_node(field: Field, shape: torch.Size) -> Float[Tensor, "nodes batch chan
     return by_gaussian.permute(1, 2, 0, 3).reshape(shape)
 
 
+def _full_precision(like: Tensor) -> AbstractContextManager[Any]:
+    """Returns a context in which products are not rounded to half precision."""
+    device = like.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)
+
+
 class _Smoothed(torch.autograd.Function):
     """Smoothing that keeps one field for the backward pass, whatever the number of axes."""
 
@@ -182,7 +191,7 @@ class _Smoothed(torch.autograd.Function):
         ctx: Any, content: Tensor, variance: Tensor, smoothing: AbstractSmoothing
     ) -> Tensor:
         """Returns the smoothed field."""
-        with torch.autocast(content.device.type, enabled=False):
+        with _full_precision(content):
             result = _smoothed(content, smoothing, variance)
         ctx.smoothing = smoothing
         ctx.save_for_backward(result if smoothing.keeps_result else content, variance)
@@ -196,6 +205,6 @@ class _Smoothed(torch.autograd.Function):
         grad, kept = (
             _by_gaussian(part.contiguous(), smoothing, len(variance)) for part in (grads[0], kept)
         )
-        with torch.autocast(grad.device.type, enabled=False):
+        with _full_precision(grad):
             by_field, by_variance = smoothing.backward(grad, kept, variance)
         return _by_node(by_field, grads[0].shape), by_variance.to(variance), None

@@ -43,8 +43,9 @@ def test_the_geometry_of_the_sites_moves_and_converts_with_the_module():
     case = make_case("waves", "masked", has_queries=True)
     fixed = case.fixed()
     # Coordinates, weights, queries, two of neighbours, two matrices at sites and at queries, two of
-    # the stencil, two axes of nodes, and two numbers along each axis for sites and for queries.
-    assert len(dict(fixed.named_buffers(recurse=False))) == 21
+    # the stencil, two axes of nodes, and two numbers along each axis for sites and for queries; for
+    # every axis two of the fluxes and five of the matrices that smooth along it.
+    assert len(dict(fixed.named_buffers(recurse=False))) == 21 + 14
     frames = case.frames(2)
     expected = case.predict(frames)
     doubled = fixed.double()(frames.double())

@@ -12,7 +12,7 @@ from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
 from tests.core.training.series import small_run
 
-SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 3}
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 3, "num_transports": 1}
 TORUS = Geometry.rectilinear([np.arange(16) / 16] * 2, periodic=True)
 
 
@@ -42,11 +42,12 @@ def untrained(data, **changes):
     config = RunConfig.of(data="x", **small_run(variant, **{**SIZES, **changes}))
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():
-        for parameter in [
-            *forecaster.model.lift.parameters(),
-            *forecaster.model.layers.parameters(),
+        for name, parameter in [
+            *forecaster.model.lift.named_parameters(),
+            *forecaster.model.layers.named_parameters(),
         ]:
-            parameter.mul_(2)
+            if not name.endswith("log_scale"):
+                parameter.mul_(2)
     return forecaster, split.test
 
 

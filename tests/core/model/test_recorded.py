@@ -16,6 +16,7 @@ from gpo import (
     Problem,
     operator_losses,
 )
+from gpo.model.scales import MULTILINEAR
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
 ALL_TERMS = LossWeights(input_reconstruction=0.3, target_reconstruction=0.2, basis=0.1)
@@ -105,8 +106,10 @@ def test_at_equal_seeds_the_default_operator_is_that_of_gpo_0_6():
     domain = Domain.unit_box(2, periodic=True)
     torch.manual_seed(1)
     model = GaussianParticleOperator(
-        Problem(2, 1, domain), OperatorConfig(num_waves=3, num_layers=2)
+        Problem(2, 1, domain), OperatorConfig(num_waves=3, num_layers=2, num_transports=1)
     )
+    # Before 0.8 particles had the multilinear kernel.
+    model.layers[1].log_scale.data.fill_(MULTILINEAR)
     state = model.state_dict()
     for name, norm in PARAMETER_NORMS.items():
         assert state[name].double().norm().item() == pytest.approx(norm, rel=1e-9), name
