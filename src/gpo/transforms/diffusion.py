@@ -157,13 +157,14 @@ class Windows:
         windows, rows, inputs = matrices.shape[1:]
         if _is_short(windows, inputs, after):
             return matrices @ lines
-        moved = lines.transpose(1, 2).reshape(gaussians, nodes, -1)
+        moved = lines.transpose(1, 2).contiguous().view(gaussians, nodes, before * after)
         if windows > 1:
             moved = moved.index_select(1, self.index.flatten())
-        moved = moved.view(gaussians * windows, inputs, -1)
+        moved = moved.view(gaussians * windows, inputs, before * after)
         moved = torch.bmm(matrices.flatten(0, 1), moved)
-        moved = moved.view(gaussians, windows * rows, before, after)[:, :nodes]
-        return moved.transpose(1, 2)
+        if windows > 1:
+            moved = moved.view(gaussians, windows * rows, before * after)[:, :nodes]
+        return moved.reshape(gaussians, nodes, before, after).transpose(1, 2)
 
     def apply_transposed(
         self,

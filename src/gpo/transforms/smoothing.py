@@ -7,6 +7,7 @@ cell; the rest, $v=\max(\sigma^2-h^2/6,0)$, is diffused before: $c\leftarrow e^{
 and the mask are smoothed, and their ratio is taken: nothing comes from masked nodes.
 """
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gpo.transforms.diffusion import AxisDiffusion
+
+TOGETHER = 2**22
+"""Numbers of a field up to which all particles are smoothed together; one by one they take less memory."""
 
 Field = Float[Tensor, "gaussians *nodes fields"]
 """A field on a lattice, of every particle; samples and channels in one axis."""
@@ -121,7 +125,9 @@ def _lines(
 ) -> Float[Tensor, "gaussians before nodes after"]:
     """Returns a field as lines along an axis."""
     before = shape[1 : 1 + axis].numel()
-    return field.reshape(shape[0], before, shape[1 + axis], -1)
+    # `numel` would make a graph hold for one size of the batch only.
+    after = math.prod(shape[2 + axis :])
+    return field.contiguous().view(shape[0], before, shape[1 + axis], after)
 
 
 def smoothed(
@@ -160,19 +166,30 @@ def _smoothed(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -
     return _by_node(smoothing.smooth(field, variance), content.shape)
 
 
+def _portions(
+    variance: Tensor, like: Float[Tensor, "nodes batch channels"]
+) -> list[tuple[slice, slice]]:
+    """Returns particles that are worked on together, and their channels: all, or one by one."""
+    count, channels = len(variance), like.shape[-1]
+    if like.numel() <= TOGETHER:
+        return [(slice(0, count), slice(0, channels))]
+    each = channels // count
+    return [(slice(n, n + 1), slice(n * each, (n + 1) * each)) for n in range(count)]
+
+
 def _by_gaussian(content: Tensor, smoothing: AbstractSmoothing, num_gaussians: int) -> Field:
     """Returns a field on nodes with the particles first."""
     nodes, batch, channels = content.shape
-    field = content.view(nodes, batch, num_gaussians, channels // num_gaussians)
-    field = field.permute(2, 0, 1, 3).reshape(num_gaussians, nodes, -1)
-    return field.view(num_gaussians, *smoothing.shape, -1)
+    each = channels // num_gaussians
+    field = content.reshape(nodes, batch, num_gaussians, each).permute(2, 0, 1, 3).contiguous()
+    return field.view(num_gaussians, *smoothing.shape, batch * each)
 
 
 def _by_node(field: Field, shape: torch.Size) -> Float[Tensor, "nodes batch channels"]:
     """Returns a field with nodes first again."""
     nodes, batch, channels = shape
     by_gaussian = field.reshape(len(field), nodes, batch, channels // len(field))
-    return by_gaussian.permute(1, 2, 0, 3).reshape(shape)
+    return by_gaussian.permute(1, 2, 0, 3).contiguous().view(shape)
 
 
 def _full_precision(like: Tensor) -> AbstractContextManager[Any]:
@@ -192,7 +209,11 @@ class _Smoothed(torch.autograd.Function):
     ) -> Tensor:
         """Returns the smoothed field."""
         with _full_precision(content):
-            result = _smoothed(content, smoothing, variance)
+            parts = [
+                _smoothed(content[..., channels], smoothing, variance[own])
+                for own, channels in _portions(variance, content)
+            ]
+        result = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         ctx.smoothing = smoothing
         ctx.save_for_backward(result if smoothing.keeps_result else content, variance)
         return result
@@ -202,9 +223,15 @@ class _Smoothed(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns the gradients of the field and of the variances."""
         (kept, variance), smoothing = ctx.saved_tensors, ctx.smoothing
-        grad, kept = (
-            _by_gaussian(part.contiguous(), smoothing, len(variance)) for part in (grads[0], kept)
-        )
-        with _full_precision(grad):
-            by_field, by_variance = smoothing.backward(grad, kept, variance)
-        return _by_node(by_field, grads[0].shape), by_variance.to(variance), None
+        by_content, by_variance = [], []
+        with _full_precision(grads[0]):
+            for own, channels in _portions(variance, kept):
+                grad, field = (
+                    _by_gaussian(part[..., channels], smoothing, len(variance[own]))
+                    for part in (grads[0], kept)
+                )
+                by_field, rates = smoothing.backward(grad, field, variance[own])
+                by_content.append(_by_node(by_field, kept[..., channels].shape))
+                by_variance.append(rates.to(variance))
+        whole = by_content[0] if len(by_content) == 1 else torch.cat(by_content, -1)
+        return whole, torch.cat(by_variance), None

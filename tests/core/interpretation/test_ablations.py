@@ -30,9 +30,10 @@ def only_wave(forecaster, number):
 
 @torch.no_grad()
 def hold(forecaster):
-    """Keeps all particles at their sites."""
+    """Keeps all particles at their sites, without diffusion."""
     for layer in forecaster.model.layers:
         if layer.has_particles:
+            layer.log_scale.data.fill_(MULTILINEAR)
             layer.local.zero_()
             layer.filter.packets.zero_()
     return forecaster

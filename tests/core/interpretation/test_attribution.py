@@ -190,6 +190,8 @@ def test_particles_that_do_not_move_are_told_in_a_word():
 
 def test_holding_all_particles_still_loses_what_ablating_them_loses():
     forecaster, batches = opened(num_gaussians=1)
+    # Without a scale a particle without displacement does nothing; with one it diffuses.
+    forecaster.model.layers[-1].log_scale.data.fill_(MULTILINEAR)
     intact = [batch.predicted(forecaster) for batch in batches]
     gone = importance(forecaster, batches, intact, Ablation(gaussians=frozenset({0})))
     assert described(forecaster, batches)["particles"][-1]["share"] == pytest.approx(gone, rel=1e-4)
