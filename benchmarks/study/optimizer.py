@@ -63,7 +63,7 @@ def main(widths: tuple[int, ...] = (32, 64)) -> None:
         model = build_model("gpo", problem, OperatorConfig(hidden_dim=width))
         for part in model.parameters():
             part.grad = torch.randn_like(part)
-        steps = {
+        steps: dict[str, Callable[[], Any]] = {
             name: make_optimizer(model, RunConfig.of(data="x", optimizer=name)).step
             for name in ("adamw", "muon")
         }

@@ -113,24 +113,20 @@ class Muon(Optimizer):
         return loss
 
     def _step_matrices(self, group: dict[str, Any]) -> None:
-        matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
-        if not matrices:
-            return
-        gradients = [matrix.grad for matrix in matrices]
-        momenta = [self._momentum(matrix) for matrix in matrices]
-        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
-        directions = torch._foreach_lerp(gradients, momenta, MOMENTUM)
-        by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for matrix, direction in zip(matrices, directions, strict=True):
-            rows, columns = matrix.shape
-            # Tall matrices are transposed, so that Q is the smaller of the two products.
-            pair = (matrix.mT, direction.mT) if rows > columns else (matrix, direction)
-            by_shape[pair[0].shape[0], pair[0].shape[1]].append(pair)
-        torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+        rate, decay = group["lr"], group["lr"] * group["weight_decay"]
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for matrix in group["params"]:
+            if matrix.grad is not None:
+                momentum = self._momentum(matrix).lerp_(matrix.grad, 1 - MOMENTUM)
+                direction = matrix.grad.lerp(momentum, MOMENTUM)
+                # Tall matrices are transposed, so that Q is the smaller of the two products.
+                is_tall = len(matrix) > matrix.shape[1]
+                pair = (matrix.mT, direction.mT) if is_tall else (matrix, direction)
+                by_shape[pair[0].shape].append(pair)
         for (_, columns), pairs in by_shape.items():
             updates = orthogonalised(torch.stack([direction for _, direction in pairs]))
-            rate = RMS * columns**0.5 * group["lr"]
-            torch._foreach_add_([matrix for matrix, _ in pairs], updates.unbind(0), alpha=-rate)
+            for (matrix, _), update in zip(pairs, updates, strict=True):
+                matrix.mul_(1 - decay).add_(update, alpha=-RMS * columns**0.5 * rate)
 
     def _momentum(self, matrix: Tensor) -> Tensor:
         """Returns the momentum of a matrix, zero at the start."""

@@ -96,7 +96,7 @@ class ModelConfig:
     """Model and its architecture."""
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
-    """gpo, gpo-paper or a baseline; each has its own --help."""
+    """gpo, gpo-paper or a baseline; each has a --help."""
     config: Annotated[Any, arg(name="")] = None
     """Configuration of this model (None: its defaults)."""
 
@@ -121,7 +121,7 @@ class OptimizerConfig:
         OptimizerName | None,
         arg(metavar="NAME", help_behavior_hint="(default: muon for gpo, adamw for others)"),
     ] = None
-    """Optimizer: muon (for matrices; AdamW for other parameters) or adamw."""
+    """Optimizer: muon or adamw."""
     learning_rate: Annotated[
         float | None, arg(metavar="X", help_behavior_hint="(default: found by a range test)")
     ] = None
