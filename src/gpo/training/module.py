@@ -107,7 +107,8 @@ class TrainingModule(lightning.LightningModule):
         means = self._losses.of_all(self.trainer.strategy)
         self.log_dict({f"train/{name}": mean for name, mean in means.items()})
         score, best = float(self.trainer.callback_metrics[SCORE]), self.checkpoints.best_score
-        problem = self.watch.after_epoch(score, best, float(means.get("total", torch.inf)))
+        # Without losses, the last batch has just returned to the best weights.
+        problem = self.watch.after_epoch(score, best, float(means["total"])) if means else ""
         if problem:
             self._recover(problem)
         self.checkpoints.is_lost = bool(problem)
