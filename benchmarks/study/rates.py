@@ -20,6 +20,7 @@ import scipy.sparse.linalg
 import torch
 import tyro
 
+from gpo.model.registry import OptimizerName
 from gpo.runs import read_data
 from gpo.training.config import RunConfig
 from gpo.training.divergence import DivergenceDetector
@@ -116,6 +117,7 @@ def main(
     rates: tuple[float, ...] = (6e-3, 1e-3),
     seeds: tuple[int, ...] = (0, 1, 2),
     budget_cpu: float = 30.0,
+    optimizer: OptimizerName = "muon",
     out: Path | None = None,
 ) -> None:
     """Trains with every rate and with that of the range test.
@@ -125,6 +127,7 @@ def main(
         rates: Learning rates to train with.
         seeds: One run each.
         budget_cpu: CPU seconds of every run.
+        optimizer: The optimizer.
         out: Where all losses and norms go, as JSON.
     """
     torch.set_num_threads(1)
@@ -134,7 +137,7 @@ def main(
         config = configuration(what, folder, budget_cpu)
         for seed in seeds:
             for rate in (None, *rates):
-                changed = config.changed(seed=seed, learning_rate=rate)
+                changed = config.changed(seed=seed, learning_rate=rate, optimizer=optimizer)
                 found.append(measure(changed, folder / f"{seed}-{rate}"))
                 row = found[-1]
                 asked = "range test" if rate is None else f"{rate:g}"

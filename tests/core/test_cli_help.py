@@ -47,6 +47,7 @@ def test_help_of_a_run_fits_two_screens_and_never_says_none(model):
     assert max(len(line) for line in lines) <= 100
     assert "None" not in printed
     assert "(default: found by a range test)" in printed
+    assert "--optimizer NAME" in printed
 
 
 @pytest.mark.thorough

@@ -26,6 +26,8 @@ class AbstractLayer(nn.Module, ABC):
     """Numbers per point, with which memory is planned."""
     has_particles = False
     """Whether points have Gaussian particles in this layer."""
+    adamw_parameters: tuple[str, ...] = ()
+    """Names of matrices that AdamW updates, also where the optimizer of a run is Muon."""
 
     @abstractmethod
     def couple(self, state: Any, sites: Sites, /) -> Any:

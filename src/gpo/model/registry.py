@@ -6,7 +6,7 @@ imports torch.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpo.registry import Registry, resolve
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpo.model.problem import Problem
+
+
+OptimizerName = Literal["muon", "adamw"]
+"""Muon updates matrices, and AdamW all other parameters; adamw is AdamW for all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,8 @@ class ModelEntry:
     configuration to build, with what depends on problem and seed filled in."""
     is_listed: bool = True
     """Whether `--model` offers it."""
+    optimizer: OptimizerName = "adamw"
+    """The optimizer where a run sets none."""
     is_operator: bool = False
     """Whether the network is a `GaussianParticleOperator`: its memory is planned before training, and
     `--preset paper` sets its sizes to those of the paper's table."""
@@ -63,7 +69,7 @@ MODELS: Registry[ModelEntry] = Registry(
     {
         "gpo": ModelEntry(
             "gpo.model.operator:GaussianParticleOperator", "gpo.model.config:OperatorConfig", 6e-3,
-            "gpo.model.presets:prepare", is_operator=True,
+            "gpo.model.presets:prepare", optimizer="muon", is_operator=True,
         ),
         "gpo-paper": ModelEntry(
             "gpo.model.operator:GaussianParticleOperator", "gpo.model.config:PaperConfig", 1e-3,
@@ -89,6 +95,7 @@ def register_model(
     config: type[Any] | str = NoConfig,
     *,
     learning_rate: float = 1e-3,
+    optimizer: OptimizerName = "adamw",
 ) -> None:
     """Makes a model known to every command, under a name that is not taken.
 
@@ -99,5 +106,7 @@ def register_model(
         config: A frozen data class with defaults and a docstring per field, which become flags;
             left out, the network is built as `network(problem)`.
         learning_rate: Peak learning rate where a run sets none.
+        optimizer: The optimizer where a run sets none; muon is Muon for matrices, except those that
+            a module names in its attribute `adamw_parameters`, and AdamW for the rest.
     """
-    MODELS.register(name, ModelEntry(network, config, learning_rate))
+    MODELS.register(name, ModelEntry(network, config, learning_rate, optimizer=optimizer))

@@ -61,6 +61,7 @@ class TransportLayer(AbstractLayer):
     """A layer of waves whose points also sample the field through particles."""
 
     has_particles = True
+    adamw_parameters = ("source", "arrive")  # With Muon, motion in radar images is never found.
 
     def __init__(self, problem: Problem, config: OperatorConfig, waves: Waves) -> None:
         super().__init__()

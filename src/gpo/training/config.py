@@ -12,7 +12,7 @@ from tyro.conf import arg
 
 from gpo.atomic_files import write_text
 from gpo.data.forcing_config import ForcingConfig
-from gpo.model.registry import MODELS
+from gpo.model.registry import MODELS, OptimizerName
 from gpo.settings_files import check_fields, read_yaml
 from gpo.training.parts import (
     BudgetConfig,
@@ -23,8 +23,11 @@ from gpo.training.parts import (
     check_setting,
 )
 
-ADDED = ("fourier_seed", "num_nodes")
-"""Fields of gpo and gpo-paper that version 0.7 added."""
+ADDED: dict[str, dict[str, Any]] = {
+    "model": {"fourier_seed": None, "num_nodes": None},
+    "optimizer": {"optimizer": "adamw"},
+}
+"""Fields that versions 0.7 and 0.8 added, by section, with their values in older run folders."""
 
 PART = arg(help="")
 """Groups of flags have no help besides the name of their section."""
@@ -101,21 +104,14 @@ class RunConfig:
     def load(cls, path: Path) -> "RunConfig":
         """Returns the configuration in a YAML file; unknown and missing fields are errors."""
         stored = read_parts(path)
-        for name in ADDED:
-            # Run folders of gpo 0.6 and before lack them.
-            stored.get("model", {}).setdefault(name, None)
         start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
         for part, known in start.names().items():
+            added = {name: ADDED[part][name] for name in known if name in ADDED.get(part, {})}
+            stored[part] = {**added, **stored.get(part, {})}
             for name in known:
                 # A default in its place could silently describe another run.
-                if name not in stored.get(part, {}):
+                if name not in stored[part]:
                     raise ValueError(f"{path}: field `{part}.{name}` is missing.")
-        known = start.names()["model"]
-        stored["model"] = {
-            name: value
-            for name, value in stored["model"].items()
-            if name in known or name not in ADDED
-        }
         return start._merged(stored, str(path))
 
     @property
@@ -137,6 +133,11 @@ class RunConfig:
             return self.optimizer.learning_rate
         default = MODELS[self.model.name].learning_rate
         return default if self.optimizer.init is None else default / 3
+
+    @property
+    def optimizer_name(self) -> OptimizerName:
+        """Optimizer; by default that of the model."""
+        return self.optimizer.optimizer or MODELS[self.model.name].optimizer
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
         """Returns both values of every setting that differs between two runs, by name."""
@@ -234,8 +235,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "quick": {"budget_cpu": 240.0},
     "default": {},
     # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
-    "paper": {"predict": "state", "schedule": "step", "batch_size": 16, "noise": 0.0},
-}
+    "paper": {
+        "predict": "state", "optimizer": "adamw", "schedule": "step", "batch_size": 16, "noise": 0.0,
+    },
+}  # fmt: skip
 """Settings of the presets, for all models."""
 
 

@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import process_time
 
@@ -38,6 +39,7 @@ from gpo.training.checkpoints import KEY, RunCheckpoints, best_checkpoint, newes
 from gpo.training.config import RunConfig
 from gpo.training.initial import initialise_from
 from gpo.training.module import TrainingModule
+from gpo.training.muon import make_optimizer
 from gpo.training.progress import ProgressLine
 from gpo.training.rates import FRACTION, MIN_BUDGET, find_rate
 from gpo.training.run_folder import Run, TrainingRecord
@@ -68,6 +70,7 @@ def train(
         logs_tensorboard: Whether to log to TensorBoard as well.
     """
     run = Run(Path(out))
+    config = run.with_optimizer(config)
     check_restarts()
     if global_rank() == 0:
         run.check(config)
@@ -160,6 +163,7 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
         module.forecaster,
         loader,
         module.loss_of,
+        partial(make_optimizer, config=config),
         usual=config.learning_rate,
         clip=config.optimizer.clip,
         seconds=FRACTION * seconds,

@@ -22,6 +22,7 @@ from gpo.training.budget import Budget
 from gpo.training.checkpoints import BEST, RunCheckpoints
 from gpo.training.config import RunConfig
 from gpo.training.divergence import MAX_RETURNS, DivergenceDetector
+from gpo.training.muon import make_optimizer
 from gpo.training.objective import draw_noise, training_losses
 from gpo.training.run_folder import SCORE, SPENT
 from gpo.visible_text import visible
@@ -106,7 +107,8 @@ class TrainingModule(lightning.LightningModule):
         means = self._losses.of_all(self.trainer.strategy)
         self.log_dict({f"train/{name}": mean for name, mean in means.items()})
         score, best = float(self.trainer.callback_metrics[SCORE]), self.checkpoints.best_score
-        problem = self.watch.after_epoch(score, best, float(means.get("total", torch.inf)))
+        # Without losses, the last batch has just returned to the best weights.
+        problem = self.watch.after_epoch(score, best, float(means["total"])) if means else ""
         if problem:
             self._recover(problem)
         self.checkpoints.is_lost = bool(problem)
@@ -240,15 +242,8 @@ class TrainingModule(lightning.LightningModule):
         self.log(SPENT, self._spent())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Returns AdamW; `on_train_batch_start` sets the learning rate."""
-        # The fused kernel supports neither complex weights nor our scaled gradients.
-        is_real = not any(weights.is_complex() for weights in self.parameters())
-        return torch.optim.AdamW(
-            self.parameters(),
-            lr=self.config.learning_rate,
-            weight_decay=self.config.optimizer.weight_decay,
-            fused=is_real and self.config.optimizer.precision == "32-true",
-        )
+        """Returns the optimizer; `on_train_batch_start` sets the learning rate."""
+        return make_optimizer(self, self.config)
 
     def on_train_start(self) -> None:
         """Starts the clock; continues a finished run if the budget has grown."""

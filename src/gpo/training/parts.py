@@ -8,7 +8,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from gpo.data.forcing_config import NAMES
 from gpo.model.config import NAME
-from gpo.model.registry import MODELS, listed_models
+from gpo.model.registry import MODELS, OptimizerName, listed_models
 
 Preset = Literal["quick", "default", "paper"]
 Phase = Literal["operator", "field"]
@@ -96,7 +96,7 @@ class ModelConfig:
     """Model and its architecture."""
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
-    """gpo, gpo-paper or a baseline; each has its own --help."""
+    """gpo, gpo-paper or a baseline; each has a --help."""
     config: Annotated[Any, arg(name="")] = None
     """Configuration of this model (None: its defaults)."""
 
@@ -115,8 +115,13 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Optimisation: learning rate, batches, noise, rollouts, precision, seed."""
+    """Optimisation: optimizer, learning rate, batches, noise, rollouts, precision, seed."""
 
+    optimizer: Annotated[
+        OptimizerName | None,
+        arg(metavar="NAME", help_behavior_hint="(default: muon for gpo, adamw for others)"),
+    ] = None
+    """Optimizer: muon or adamw."""
     learning_rate: Annotated[
         float | None, arg(metavar="X", help_behavior_hint="(default: found by a range test)")
     ] = None
@@ -124,7 +129,7 @@ class OptimizerConfig:
     init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Run to initialise weights from; divides the learning rate by 3."""
     weight_decay: float = 1e-4
-    """Weight decay of AdamW."""
+    """Weight decay of AdamW and Muon."""
     schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"
     """Rate schedule: cosine, one-cycle, step or constant."""
     batch_size: int = 8

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 NUM_STEPS = 32
 LOWEST, HIGHEST = 1 / 10, 3.0
@@ -37,6 +38,7 @@ def find_rate(
     model: nn.Module,
     batches: Iterable[Any],
     loss_of: Callable[[Any, Any], Tensor],
+    optimizer_of: Callable[[Any], Optimizer],
     *,
     usual: float,
     clip: float,
@@ -50,12 +52,13 @@ def find_rate(
         model: The model, which is not changed.
         batches: Training batches, at least one.
         loss_of: Returns the training loss of a model on a batch.
+        optimizer_of: Returns the optimizer of a model.
         usual: The default rate.
         clip: Maximum gradient norm.
         seconds: Maximum CPU seconds of the test.
     """
     model, repeated = copy.deepcopy(model), list(islice(batches, NUM_BATCHES))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=usual)
+    optimizer = optimizer_of(model)
     least, mean, rate = [math.inf] * len(repeated), 1.0, usual
     started = process_time()
     for step in range(NUM_STEPS):

@@ -136,13 +136,23 @@ class Run:
                     f"{self.folder} is not empty and not a run folder. Choose another --out."
                 )
         elif self.has_progress():
-            differing = _differences(self.config(), config)
+            differing = _differences(self.config(), self.with_optimizer(config))
             if differing:
                 raise ValueError(
                     f"{self.folder} has a run of another configuration: {'; '.join(differing)}. "
                     "Choose another --out, or delete it. Only --budget-cpu, --epochs, --steps and "
                     "--patience may grow."
                 )
+
+    def with_optimizer(self, config: RunConfig) -> RunConfig:
+        """Returns a configuration with the optimizer of this run, unless it sets one.
+
+        Runs of gpo 0.7 and before have AdamW, which is no longer the default.
+        """
+        is_run = self.config_file.exists() and self.has_progress()
+        if config.optimizer.optimizer is not None or not is_run:
+            return config
+        return config.changed(optimizer=self.config().optimizer.optimizer)
 
     def claim(self, config: RunConfig) -> None:
         """Checks the folder, creates it if missing and writes the configuration."""

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+import yaml
 from filelock import FileLock
 
 from gpo.forecast.forecaster import Forecaster
@@ -64,8 +65,13 @@ def test_the_last_checkpoint_is_the_last_epoch_on_a_plateau(tmp_path, monkeypatc
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"ema": 0.9, "noise": 0.05}, {"accumulate": 2}],
-    ids=["plain", "averaged", "accumulated"],
+    [
+        {"optimizer": "muon"},
+        {"optimizer": "adamw"},
+        {"ema": 0.9, "noise": 0.05},
+        {"accumulate": 2},
+    ],
+    ids=["muon", "adamw", "averaged", "accumulated"],
 )
 def test_a_run_killed_within_an_epoch_goes_on_at_its_batch(tmp_path, monkeypatch, settings):
     settings = {"epochs": 3, "batch_size": 4, **settings}
@@ -93,6 +99,25 @@ def test_a_run_killed_within_an_epoch_goes_on_at_its_batch(tmp_path, monkeypatch
     for one, other in zip(first, second, strict=True):
         assert one["train/total"] == pytest.approx(other["train/total"], rel=1e-6)
         assert one[SCORE] == other[SCORE]
+
+
+def test_a_run_of_gpo_0_7_goes_on_with_adamw(tmp_path):
+    whole = train_quietly(tmp_path / "whole", epochs=4, optimizer="adamw").state_dict()
+    num_steps = stored(Run(tmp_path / "whole"))["global_step"]
+    run = Run(tmp_path / "old")
+    with pytest.MonkeyPatch.context() as patch:
+        killed_after(num_steps // 2, patch)
+        with pytest.raises(KilledError):
+            train_quietly(run.folder, epochs=4, optimizer="adamw")
+    settings = yaml.safe_load(run.config_file.read_text())
+    del settings["optimizer"]["optimizer"]
+    run.config_file.write_text(yaml.safe_dump(settings))
+    assert run.config().optimizer_name == "adamw"
+    with pytest.raises(ValueError, match="`optimizer` is adamw there and muon here"):
+        train_quietly(run.folder, epochs=4, optimizer="muon")
+    again = train_quietly(run.folder, epochs=4).state_dict()
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert run.config().optimizer_name == "adamw"
 
 
 def test_a_run_folder_that_was_moved_keeps_its_best_score_and_its_names(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from gpo import Domain, LossWeights, OperatorConfig, Problem
 from gpo.model.config import PaperAblation
 from gpo.model.model import build_model
 from gpo.model.presets import ABLATIONS
-from gpo.model.registry import MODELS
+from gpo.model.registry import MODELS, listed_models
 from gpo.training.config import RunConfig, default_config
 from gpo.transforms.waves import wave_limits
 from tests.processes import finish
@@ -123,6 +123,32 @@ def test_flags_of_a_run_have_names_of_their_own():
         names = [name for part in parts.values() for name in vars(part)]
         names += vars(parts["model"].config)
         assert len(names) == len(set(names))
+
+
+def test_the_optimizer_is_that_of_the_model_unless_it_is_set():
+    names = {name: RunConfig.of(data="x", model=name).optimizer_name for name in listed_models()}
+    assert {name for name, optimizer in names.items() if optimizer == "muon"} == {"gpo"}
+    assert RunConfig.of(data="x", optimizer="adamw").optimizer_name == "adamw"
+    assert RunConfig.of(data="x", model="fno", optimizer="muon").optimizer_name == "muon"
+    assert default_config("paper", model="gpo").optimizer_name == "adamw"
+
+
+@pytest.mark.parametrize("model", OURS)
+def test_run_folders_of_gpo_0_6_and_0_7_have_adamw(tmp_path, model):
+    path = tmp_path / "config.yaml"
+    RunConfig.of(data="x", model=model).save(path)
+    stored = yaml.safe_load(path.read_text())
+    assert stored["optimizer"].pop("optimizer") is None
+    path.write_text(yaml.safe_dump(stored))
+    assert RunConfig.load(path) == RunConfig.of(data="x", model=model, optimizer="adamw")
+    for name in ("fourier_seed", "num_nodes"):
+        stored["model"].pop(name, None)
+    path.write_text(yaml.safe_dump(stored))
+    assert RunConfig.load(path) == RunConfig.of(data="x", model=model, optimizer="adamw")
+    del stored["optimizer"]["seed"]
+    path.write_text(yaml.safe_dump(stored))
+    with pytest.raises(ValueError, match=r"field `optimizer\.seed` is missing"):
+        RunConfig.load(path)
 
 
 def test_a_waves_setting_takes_the_place_of_what_the_grid_resolves():

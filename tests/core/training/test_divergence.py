@@ -78,27 +78,32 @@ def test_a_first_epoch_that_is_lost_is_not_the_best_of_all():
     assert "the loss rose to 1e+04, from 1 at the start" in watch.after_epoch(1e4, None, 1e4)
 
 
-@pytest.mark.parametrize("ema", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("optimizer", "ema", "batch"), [("muon", 0.0, 1), ("muon", 0.9, 1), ("adamw", 0.0, -1)]
+)
 def test_training_returns_to_its_best_weights_at_a_third_of_the_rate(
-    tmp_path, monkeypatch, capsys, ema
+    tmp_path, monkeypatch, capsys, optimizer, ema, batch
 ):
-    """One gradient of NaN in the third epoch stands for what goes wrong."""
+    """One gradient of NaN in the third epoch, at its last batch too, stands for what goes wrong."""
     original, before = TrainingModule.training_step, {}
 
-    def spoiled(self, batch, index):
-        loss = original(self, batch, index)
-        if self.current_epoch == 2 and index == 1 and not before:
+    def spoiled(self, examples, index):
+        loss = original(self, examples, index)
+        is_it = index == batch % self.trainer.num_training_batches
+        if self.current_epoch == 2 and is_it and not before:
             path = self.checkpoints.folder / "best.ckpt"
             before.update(torch.load(path, weights_only=True))
             return loss * math.nan
         if before and "after" not in before:
             before["after"] = {name: v.clone() for name, v in self.state_dict().items()}
+            before["moments"] = dict(self.trainer.optimizers[0].state)
         return loss
 
     monkeypatch.setattr(TrainingModule, "training_step", spoiled)
-    train_quietly(tmp_path, epochs=4, learning_rate=3e-3, ema=ema)
+    train_quietly(tmp_path, epochs=4, learning_rate=3e-3, ema=ema, optimizer=optimizer)
     best = before["current_model_state" if ema else "state_dict"]
     assert all(torch.equal(best[name], value) for name, value in before["after"].items())
+    assert before["moments"] == {}
     record = Run(tmp_path).record()
     assert record.learning_rate == pytest.approx(1e-3)
     (event,) = record.events
@@ -168,6 +173,13 @@ def test_the_learning_rate_warms_up_again_after_a_return():
     assert rates == pytest.approx([1e-3 / 50, 0.5e-3, 1e-3])
 
 
+SLOPE = {"usual": 1.0, "clip": 1e9, "seconds": 1e9}
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters())
+
+
 class Slope(torch.nn.Module):
     """A loss that steps beyond a certain rate lead away from."""
 
@@ -180,12 +192,12 @@ def test_a_range_test_chooses_a_rate_below_where_the_loss_is_left():
     def loss_of(curvature):
         return lambda model, batch: 1 + curvature * model.x.square()
 
-    chosen, told = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
+    chosen, told = find_rate(Slope(), [None], loss_of(1e4), adamw, **SLOPE)
     assert chosen < 1.0
     assert "the loss diverges at" in told
-    again, _ = find_rate(Slope(), [None], loss_of(1e4), usual=1.0, clip=1e9, seconds=1e9)
+    again, _ = find_rate(Slope(), [None], loss_of(1e4), adamw, **SLOPE)
     assert again == chosen
-    calm, told = find_rate(Slope(), [None], loss_of(1e-6), usual=1.0, clip=1e9, seconds=1e9)
+    calm, told = find_rate(Slope(), [None], loss_of(1e-6), adamw, **SLOPE)
     assert (calm, "(default)" in told) == (1.0, 1.0)
 
 
@@ -196,7 +208,7 @@ def test_a_range_test_needs_time_and_leaves_the_model_as_it_is():
         steps.append(1)
         return model.x.square()
 
-    rate, told = find_rate(model, [None], loss_of, usual=0.1, clip=1.0, seconds=-1.0)
+    rate, told = find_rate(model, [None], loss_of, adamw, usual=0.1, clip=1.0, seconds=-1.0)
     assert (rate, len(steps)) == (0.1, 3)
     assert "no time for a range test" in told
     assert model.x.item() == 1.0
