@@ -10,6 +10,7 @@ from gpo.interpretation.ablations import patches, run_ablations
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.effects import Effects
 from gpo.interpretation.modes import joint_ablation, make_components
+from gpo.model.scales import MULTILINEAR
 from tests.core.interpretation.readings import TORUS, only_mode, series, untrained
 
 

@@ -13,6 +13,7 @@ from gpo.interpretation.batches import make_batches
 from gpo.interpretation.displacements import Controls, importance, layer_displacements, replaced_by
 from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.results import Interpretation
+from gpo.model.scales import MULTILINEAR
 from tests.core.interpretation.readings import TORUS, series, untrained
 
 AXIS = np.arange(8) / 8
