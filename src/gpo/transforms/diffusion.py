@@ -22,7 +22,7 @@ from torch import Tensor
 WINDOW = 64
 """Nodes of a long axis that one matrix computes."""
 
-MAX_MATRIX = 192
+MAX_MATRIX = 128
 """Longest axis that is one window (`benchmarks/smoothing.py`)."""
 
 HALO_SCALES, HALO_NODES = 7.0, 8
