@@ -49,7 +49,7 @@ def kinds_of_sites():
         points = torch.randn(*shape, 3, generator=generator, dtype=torch.double)
         return normalize(points, dim=-1)
 
-    def box(dim, periodic=False):
+    def box(dim, periodic: bool | tuple[bool, bool] = False):
         return Domain.unit_box(dim, periodic=periodic)
 
     def grid(domain, *counts, masked=0.0):
