@@ -268,8 +268,8 @@ def test_every_key_of_interpret_json_is_explained():
     text = (DOCS / "interpret.md").read_text()
     data = series()
     for variant in ("geometric", "paper"):
-        forecaster, members = untrained(data, variant=variant, num_layers=1)
-        found = interpret(forecaster, data, members, num_examples=1)
+        forecaster, samples = untrained(data, variant=variant, num_layers=1)
+        found = interpret(forecaster, data, samples, num_examples=1)
         keys = {
             *found.structures,
             *found.windows,

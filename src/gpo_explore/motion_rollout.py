@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, owner
+from gpo.data.splits import evenly, trajectory_of
 from gpo.interpretation.displacements import (
     displacements,
     has_moving_particles,
@@ -96,7 +96,7 @@ class MotionRollout:
         start = rollout_start(
             session, RolloutRequest(example=request.example, ablation=request.ablation, steps=steps)
         )
-        last = session.members[request.example].last
+        last = session.samples[request.example].last
         self.example = replace(example, forcings=start.forcings)
         self.frames = np.concatenate([self.frames, start.truth])
         self.labels = [*data.time_labels([last]), *start.labels]
@@ -130,8 +130,8 @@ def _other_frames(session: Session, number: int) -> list[np.ndarray]:
     """Returns the last input frames of other examples on the same sites, of other trajectories first."""
     if len(session.data.geometries) > 1:
         return []
-    trajectory = owner(session.members[number])
-    numbers = [n for n in range(len(session.members)) if n != number]
-    others = [n for n in numbers if owner(session.members[n]) != trajectory] or numbers
+    trajectory = trajectory_of(session.samples[number])
+    numbers = [n for n in range(len(session.samples)) if n != number]
+    others = [n for n in numbers if trajectory_of(session.samples[n]) != trajectory] or numbers
     controls = evenly(others, NUM_CONTROLS) if others else []
     return [session.example(n).fields[0, -1].numpy() for n in controls]

@@ -13,7 +13,7 @@ from gpo.cli.console import PlainConsole, say
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner
+from gpo.data.splits import trajectory_of
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.interpretation import interpret
@@ -73,11 +73,11 @@ class InterpretCommand:
 
 
 def _last(
-    data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool
+    data: Trajectories | StaticMaps, samples: Sequence[Any], *, reconstructs: bool
 ) -> tuple[Example, Geometry]:
     """Returns the last example and its geometry."""
-    example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
-    return example, data.geometry(owner(members[-1]))
+    example = make_examples(data, samples[-1:], reconstructs=reconstructs)[0]
+    return example, data.geometry(trajectory_of(samples[-1]))
 
 
 def _trained(folder: Path) -> Forecaster:
