@@ -33,7 +33,6 @@ class ExploreCommand:
         for package in ("starlette", "uvicorn"):
             require(package, "explore", "gpo explore")
         from gpo_explore.comparison import compare
-        from gpo_explore.motion_rollout import flow_variables
         from gpo_explore.server import serve
         from gpo_explore.session import Session
 
@@ -43,7 +42,7 @@ class ExploreCommand:
             self.velocity,
         )  # fmt: skip
         if self.velocity:
-            flow_variables(session).on(session.data.geometry())
+            session.flow_variables.on(session.data.geometry())
         session.folder = self.folder
         if self.compare is not None:
             second = open_run(self.compare)

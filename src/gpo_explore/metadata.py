@@ -9,7 +9,6 @@ from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.displacements import has_moving_particles, transporting_layers
-from gpo_explore.motion_rollout import flow_variables
 from gpo_explore.session import Session
 
 NUM_RANGE_EXAMPLES = 8
@@ -97,7 +96,7 @@ def _operator(forecaster: Forecaster) -> dict[str, Any] | None:
 
 def _velocity(session: Session) -> str | None:
     """Returns how the true velocity is recognised in the data; None if it is not."""
-    flow = flow_variables(session).on(session.data.geometry())
+    flow = session.flow_variables.on(session.data.geometry())
     return None if flow is None else flow.known_by
 
 

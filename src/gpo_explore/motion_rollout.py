@@ -14,7 +14,6 @@ from gpo.interpretation.displacements import (
     has_moving_particles,
     transporting_layers,
 )
-from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.tracers import rollout_particles
 from gpo_explore.answers import rollout_start
 from gpo_explore.requests import FlowRequest, RolloutRequest
@@ -45,7 +44,7 @@ class MotionRollout:
             self.labels, self.times, self.num_steps = [""], np.zeros(1), 1
             if isinstance(session.data, Trajectories) and task.lead > 0:
                 self._read_series(session, session.data, request)
-            self.flow = flow_variables(session).on(self.plane.geometry)
+            self.flow = session.flow_variables.on(self.plane.geometry)
             self.other_frames = _other_frames(session, request.example)
         self._per_time = self._lengths_per_time(session.data)
         forecaster = session.rollout_forecaster
@@ -107,13 +106,6 @@ class MotionRollout:
         if self.flow is None or not isinstance(data, Trajectories) or len(self.times) < 2:
             return None
         return self.flow.lengths_per_time(data.time_units)
-
-
-def flow_variables(session: Session) -> FlowVariables:
-    """Returns the input variables, among which the velocity is recognised."""
-    data = session.data
-    inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
-    return FlowVariables(tuple(inputs), session.velocity)
 
 
 def num_particles(session: Session) -> int:

@@ -19,6 +19,7 @@ from gpo.data.splits import evenly, trajectory_of, used_frames
 from gpo.evaluation.references import Climatology
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.interpretation.flow import FlowVariables
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
@@ -109,6 +110,11 @@ class Session:
         self._recent_planes = RecentCache[Plane](4)
         self.recent_mixtures = RecentCache[Packet](16)
         self._climatology: Climatology | None = None
+
+    @property
+    def flow_variables(self) -> FlowVariables:
+        """The input variables, among which the velocity is identified."""
+        return FlowVariables.of(self.data, self.velocity)
 
     @property
     def reconstructs(self) -> bool:

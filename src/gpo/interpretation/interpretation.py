@@ -55,8 +55,7 @@ def interpret(
     selected = evenly(samples, num_examples)
     batches = make_batches(data, selected, reconstructs=reconstructs)
     generator = np.random.default_rng(seed)
-    inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
-    variables = FlowVariables(tuple(inputs), tuple(velocity))
+    variables = FlowVariables.of(data, velocity)
     stability: dict[str, Any] = {
         "half_resolution": half_resolution(forecaster, data, selected, reconstructs=reconstructs)
     }
