@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.progress import track
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from gpo.cli.console import PlainConsole, say
+from gpo.cli.query_flags import Velocity
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
@@ -30,17 +31,17 @@ class InterpretCommand:
     """Measures what particles, windows and modes of a trained gpo do; writes interpret.json."""
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
     examples: int = 8
     """Number of test examples, evenly chosen; the run time is proportional to it."""
-    other: Path | None = None
+    other: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """Other data of the same variables, such as another viscosity, to measure the drift of particles."""
-    same_as: tuple[Path, ...] = ()
+    same_as: Annotated[tuple[Path, ...], arg(metavar="RUN [...]", help_behavior_hint="")] = ()
     """Runs with the same configuration and other seeds, to compare what they depend on."""
-    velocity: tuple[str, ...] = ()
-    """Variables of the velocity along x, y, z, or eastward and northward (default: identified by name)."""
-    quiet: bool = False
-    """No progress bars, for logs."""
+    velocity: Velocity = ()
+    """Variables of the velocity along x, y, z, or eastward and northward."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Hide progress bars."""
 
     def run(self) -> None:
         """Interprets the run, writes the file and prints a summary."""
