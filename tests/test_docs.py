@@ -87,12 +87,16 @@ def test_every_guide_is_in_the_index():
     assert links == {path.name for path in DOCS.glob("*.md")} - {"index.md"}
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=named)
-def test_every_source_file_a_guide_names_exists(path):
+@pytest.mark.parametrize("path", [*GUIDES, ROOT / "SECURITY.md"], ids=named)
+def test_every_file_a_guide_names_exists(path):
     packages = "|".join(folder.name for folder in (ROOT / "src/gpo").iterdir() if folder.is_dir())
     text = path.read_text(encoding="utf-8")
-    for file in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text):
-        assert Path(file).stem == "NAME" or (ROOT / "src/gpo" / file).is_file(), file
+    files = [
+        ROOT / "src/gpo" / file for file in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text)
+    ]
+    files += [ROOT / file for file in re.findall(r"((?:src|tests|benchmarks)/[\w/]+\.py)", text)]
+    for file in files:
+        assert file.stem == "NAME" or file.is_file(), file
 
 
 # The glossary
