@@ -29,7 +29,7 @@ MAX_NUMBERS = 2**21
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Scales every variable to zero mean and unit variance, and back."""
+    """Scales every variable to zero mean and unit variance."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -50,10 +50,6 @@ class Normalizer:
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Returns normalised values, variables last."""
         return (values - self.mean) / self.std
-
-    def invert(self, values: np.ndarray) -> np.ndarray:
-        """Returns values in physical units."""
-        return values * self.std + self.mean
 
 
 class Moments:
