@@ -102,18 +102,21 @@ def numbers(*tensors):
 
 
 def outcome(model, terms, coords, weights, queries):
-    """Returns output at sites and queries, the gradient of the input, and losses of three steps."""
+    """Returns output at sites and queries with gradients, and gradients and losses of three steps."""
     generator = torch.Generator().manual_seed(9)
     size = (3, coords.shape[-2], 2)
     values = torch.randn(size, generator=generator, dtype=torch.double).requires_grad_()
     target = torch.randn(size, generator=generator, dtype=torch.double)
     output = model(values, coords, weights=weights)
     at_queries = model(values, coords, weights=weights, queries=queries)
-    (gradient,) = torch.autograd.grad(output.square().sum() + at_queries.square().sum(), values)
     results = {
-        "output": numbers(output), "queries": numbers(at_queries), "gradient": numbers(gradient),
-        "parameters": [], "steps": [],
-    }  # fmt: skip
+        "output": numbers(output),
+        "output gradient": numbers(*torch.autograd.grad(output.square().sum(), values)),
+        "queries": numbers(at_queries),
+        "queries gradient": numbers(*torch.autograd.grad(at_queries.square().sum(), values)),
+        "parameters": [],
+        "steps": [],
+    }
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(3):
         optimizer.zero_grad()
