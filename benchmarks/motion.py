@@ -32,14 +32,14 @@ REPLACED = ("own", "still", "constant", "site_mean", "other_example", "permuted"
 def motion_of(run: Path) -> dict[str, Any]:
     """Returns the key `motion` of a run, on its validation data."""
     opened = open_run(run)
-    forecaster, data, members = opened.forecaster().eval(), opened.data, opened.split.validation
+    forecaster, data, samples = opened.forecaster().eval(), opened.data, opened.split.validation
     given = data.inputs if isinstance(data, StaticMaps) else data.variables
     variables = FlowVariables(tuple(given))
-    batches = make_batches(data, evenly(members, MAX_EXAMPLES))
+    batches = make_batches(data, evenly(samples, MAX_EXAMPLES))
     found = describe_motion(forecaster, batches, variables, np.random.default_rng(0))
     found["num_examples"] = sum(len(batch.example.frames) for batch in batches)
     found["tracers"], _ = follow_tracers(
-        forecaster, data, members, variables, found["best"], num_examples=MAX_EXAMPLES
+        forecaster, data, samples, variables, found["best"], num_examples=MAX_EXAMPLES
     )
     return found
 

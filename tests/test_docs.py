@@ -87,12 +87,16 @@ def test_every_guide_is_in_the_index():
     assert links == {path.name for path in DOCS.glob("*.md")} - {"index.md"}
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=named)
-def test_every_source_file_a_guide_names_exists(path):
+@pytest.mark.parametrize("path", [*GUIDES, ROOT / "SECURITY.md"], ids=named)
+def test_every_file_a_guide_names_exists(path):
     packages = "|".join(folder.name for folder in (ROOT / "src/gpo").iterdir() if folder.is_dir())
     text = path.read_text(encoding="utf-8")
-    for file in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text):
-        assert Path(file).stem == "NAME" or (ROOT / "src/gpo" / file).is_file(), file
+    files = [
+        ROOT / "src/gpo" / file for file in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text)
+    ]
+    files += [ROOT / file for file in re.findall(r"((?:src|tests|benchmarks)/[\w/]+\.py)", text)]
+    for file in files:
+        assert file.stem == "NAME" or file.is_file(), file
 
 
 # The glossary
@@ -268,8 +272,8 @@ def test_every_key_of_interpret_json_is_explained():
     text = (DOCS / "interpret.md").read_text()
     data = series()
     for variant in ("geometric", "paper"):
-        forecaster, members = untrained(data, variant=variant, num_layers=1)
-        found = interpret(forecaster, data, members, num_examples=1)
+        forecaster, samples = untrained(data, variant=variant, num_layers=1)
+        found = interpret(forecaster, data, samples, num_examples=1)
         keys = {
             *found.structures,
             *found.windows,

@@ -1,6 +1,8 @@
 """Optional packages, imported where they are used."""
 
+import re
 from importlib import import_module
+from importlib.metadata import requires
 from types import ModuleType
 from typing import NoReturn
 
@@ -42,3 +44,12 @@ def raise_missing_package(
         f"Install it: pip install {install}.",
         name=package,
     ) from error
+
+
+def extra_of(package: str) -> str | None:
+    """Returns the extra of gpo that installs a package; None if there is none."""
+    for line in requires("gpo") or ():
+        found = re.match(r"([\w.-]+)\b(?!\[).*extra == ['\"](\w+)", line)
+        if found is not None and found[1].lower() == package.lower():
+            return found[2]
+    return None

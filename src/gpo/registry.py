@@ -17,17 +17,33 @@ Item = TypeVar("Item")
 
 
 _is_loaded = False
+_missing: list[str] = []
 
 
 def load_plugins() -> None:
-    """Imports the modules of installed plug-ins, once."""
+    """Imports the modules of installed plug-ins, once; those with a missing package are left out."""
     global _is_loaded
     if _is_loaded:
         return
     # Set first, because plug-ins read registries while they are imported.
     _is_loaded = True
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        point.load()
+        try:
+            point.load()
+        except ModuleNotFoundError as error:
+            package, name = str(error.name).partition(".")[0], point.dist and point.dist.name
+            if package == "gpo":
+                raise
+            _missing.append(
+                f"The plug-in {point.name} is left out, because the package {package} is not "
+                f"installed. Install it: pip install --force-reinstall {name or package}."
+            )
+
+
+def missing_plugins() -> list[str]:
+    """Returns a sentence for every plug-in that was left out, with what to install."""
+    load_plugins()
+    return _missing
 
 
 def resolve(item: Item | str) -> Item:

@@ -43,8 +43,13 @@ def read_yaml(path: Path) -> Any:
         raise ValueError(f"{path}: must be YAML, got {error}") from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file of limited size and depth."""
+def read_json(path: Path, *, advice: str = "") -> dict[str, Any]:
+    """Returns the JSON object in a file of limited size and depth.
+
+    Args:
+        path: The file.
+        advice: What an error adds where the file cannot be read.
+    """
     problem = file_problem(path)
     if problem is not None:
         raise CheckpointError(f"{path} {problem}")
@@ -55,7 +60,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: must be JSON, got {error}.") from error
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from error
+        message = f"{path}: cannot be read: {error.strerror}. {advice}".rstrip()
+        raise CheckpointError(message) from error
     if not isinstance(stored, dict):
         raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
     return stored

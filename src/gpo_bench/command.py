@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from matplotlib.figure import Figure
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from tyro.conf import subcommand
+from tyro.conf import FlagCreatePairsOff, arg, subcommand
 
 from gpo.atomic_files import write_text
 from gpo.cli.console import PlainConsole
@@ -55,8 +55,8 @@ class GridOptions:
     """Folder of the experiments; finished experiments are not repeated."""
     jobs: int = 1
     """Number of experiments at a time."""
-    finished: bool = False
-    """Uses finished experiments only and runs no others."""
+    finished: FlagCreatePairsOff[bool] = False
+    """Use finished experiments only; run no others."""
     out: Path = Path("benchmarks/results")
     """Folder for tables and figures."""
 
@@ -107,9 +107,8 @@ class BenchTable1:
     """Models that use all seeds; the others use the first."""
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Benchmarks and real data, the columns of the table; columns without data show the reason."""
-    earlier: Path | None = None
-    """An experiments.json of an earlier table, which provides missing entries; entries with another
-    protocol are marked."""
+    earlier: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
+    """An experiments.json of an earlier table, for missing entries; those of another protocol are marked."""
 
     def run(self) -> None:
         """Runs the experiments and writes the table."""

@@ -64,6 +64,13 @@ for name, benchmark in NEW_DATA_SETS.items():
     DATA_SETS.register(name, benchmark)
 
 COMMANDS.register(
+    "presets",
+    Command(
+        "gpo_bench.list_presets:Presets",
+        "Lists the paper's configurations and their parameter counts.",
+    ),
+)
+COMMANDS.register(
     "baselines",
     Command(
         "gpo_bench.list_baselines:Baselines",

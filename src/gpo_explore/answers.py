@@ -155,10 +155,10 @@ class RolloutStart:
 def rollout_start(session: Session, request: RolloutRequest) -> RolloutStart:
     """Returns the input of a rollout, and the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
-    sample, data, task = session.members[request.example], session.data, session.forecaster.task
+    sample, data, task = session.samples[request.example], session.data, session.forecaster.task
     if not isinstance(sample, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
         raise ValueError("A rollout needs a model that forecasts a time series.")
-    ends = [other.target for other in session.members if other.trajectory == sample.trajectory]
+    ends = [other.target for other in session.samples if other.trajectory == sample.trajectory]
     num_steps = min(request.steps, (max(ends) - sample.last) // task.lead)
     stop = sample.last + num_steps * task.lead + 1
     values = data.frames(sample.trajectory, slice(sample.first, stop, task.lead))

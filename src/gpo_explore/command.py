@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from gpo.cli.console import say
+from gpo.cli.query_flags import Velocity
 from gpo.optional import require
 from gpo.runs import open_run
 
@@ -16,16 +18,18 @@ class ExploreCommand:
     """Opens a trained run as a local web page: fields, particles, windows, modes and their effects."""
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
     port: int = 8760
     """Port to listen on (0: any free port)."""
     host: str = "127.0.0.1"
     """Address to listen on. Unless it is the loopback address, the printed URL contains an access token."""
-    velocity: tuple[str, ...] = ()
-    """Velocity variables, one per axis; by default recognised by their names."""
-    browser: bool = True
-    """Open the page in a browser."""
-    compare: Path | None = None
+    velocity: Velocity = ()
+    """Variables of the velocity along x, y, z, or eastward and northward."""
+    browser: FlagCreatePairsOff[
+        Annotated[bool, arg(help="Print the address only.", help_behavior_hint="")]
+    ] = True
+    """Whether to open the page in a browser."""
+    compare: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """A second run of the same task, to compare with the first."""
 
     def run(self) -> None:
@@ -33,7 +37,6 @@ class ExploreCommand:
         for package in ("starlette", "uvicorn"):
             require(package, "explore", "gpo explore")
         from gpo_explore.comparison import compare
-        from gpo_explore.motion_rollout import flow_variables
         from gpo_explore.server import serve
         from gpo_explore.session import Session
 
@@ -43,7 +46,7 @@ class ExploreCommand:
             self.velocity,
         )  # fmt: skip
         if self.velocity:
-            flow_variables(session).on(session.data.geometry())
+            session.flow_variables.on(session.data.geometry())
         session.folder = self.folder
         if self.compare is not None:
             second = open_run(self.compare)

@@ -32,10 +32,10 @@ def compare(session: Session, other: Session) -> None:
                 f"{other.name} has {second}. Train the other model with the data flags of "
                 f"{session.name}."
             )
-    other_numbers = {_key(sample): number for number, sample in enumerate(other.members)}
+    other_numbers = {_key(sample): number for number, sample in enumerate(other.samples)}
     numbers = {
         number: other_numbers[_key(sample)]
-        for number, sample in enumerate(session.members)
+        for number, sample in enumerate(session.samples)
         if _key(sample) in other_numbers
     }
     if not numbers or not _is_same_data(session, other, numbers):

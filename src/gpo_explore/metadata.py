@@ -9,7 +9,6 @@ from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.displacements import has_moving_particles, transporting_layers
-from gpo_explore.motion_rollout import flow_variables
 from gpo_explore.session import Session
 
 NUM_RANGE_EXAMPLES = 8
@@ -40,7 +39,7 @@ def run_metadata(session: Session) -> dict[str, Any]:
             for name, units, limits in zip(task.outputs, task.units, output_ranges, strict=True)
         ],
         "time_units": data.time_units if is_series else "",
-        "examples": [_example(session, sample) for sample in session.members],
+        "examples": [_example(session, sample) for sample in session.samples],
         "operator": _operator(session.forecaster),
         "sites_vary": len(data.geometries) > 1,
         # A sphere with dates is taken for the Earth; a simulated one may be any planet.
@@ -97,7 +96,7 @@ def _operator(forecaster: Forecaster) -> dict[str, Any] | None:
 
 def _velocity(session: Session) -> str | None:
     """Returns how the true velocity is recognised in the data; None if it is not."""
-    flow = flow_variables(session).on(session.data.geometry())
+    flow = session.flow_variables.on(session.data.geometry())
     return None if flow is None else flow.known_by
 
 
@@ -127,7 +126,7 @@ def _reasons(session: Session) -> dict[str, str]:
 def _ranges(session: Session) -> tuple[list[list[float]], list[list[float]]]:
     """Returns the smallest and the largest value of every input and output."""
     inputs, targets = [], []
-    for number in evenly(range(len(session.members)), NUM_RANGE_EXAMPLES):
+    for number in evenly(range(len(session.samples)), NUM_RANGE_EXAMPLES):
         example = session.example(number)
         is_active = example.weights[0] > 0
         inputs.append(example.fields[0][:, is_active].flatten(0, 1).numpy())

@@ -26,7 +26,7 @@ from gpo.interpretation.tracers import (
     to_cartesian,
 )
 from gpo_explore.arrays import Packet
-from gpo_explore.motion_rollout import MotionRollout, flow_variables, num_particles
+from gpo_explore.motion_rollout import MotionRollout, num_particles
 from gpo_explore.plane import Plane
 from gpo_explore.requests import ExampleRequest, FlowRequest, TracerRequest
 from gpo_explore.session import AbandonedError, Session
@@ -56,7 +56,7 @@ def motion(
         with session.lock:
             sites = session.example(request.example).coords.shape[1]
         count = max(2, min(MAX_EXAMPLES, MAX_SITES // sites))
-        samples, variables = evenly(session.members, count), flow_variables(session)
+        samples, variables = evenly(session.samples, count), session.flow_variables
         batches = make_batches(session.data, samples, reconstructs=session.reconstructs)
         generator = np.random.default_rng(0)
         rows, null = particle_rows(session.rollout_forecaster, batches, variables, generator)
@@ -218,7 +218,7 @@ def _displacements(
 
 def _other_example(session: Session, number: int, num_steps: int) -> int | None:
     """Returns an example on the same sites with as many steps: half the split away, or the next one."""
-    samples, count = session.members, len(session.members)
+    samples, count = session.samples, len(session.samples)
     if len(session.data.geometries) > 1:
         return None
     for offset in range(count):

@@ -8,13 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, owner
+from gpo.data.splits import evenly, trajectory_of
 from gpo.interpretation.displacements import (
     displacements,
     has_moving_particles,
     transporting_layers,
 )
-from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.tracers import rollout_particles
 from gpo_explore.answers import rollout_start
 from gpo_explore.requests import FlowRequest, RolloutRequest
@@ -45,7 +44,7 @@ class MotionRollout:
             self.labels, self.times, self.num_steps = [""], np.zeros(1), 1
             if isinstance(session.data, Trajectories) and task.lead > 0:
                 self._read_series(session, session.data, request)
-            self.flow = flow_variables(session).on(self.plane.geometry)
+            self.flow = session.flow_variables.on(self.plane.geometry)
             self.other_frames = _other_frames(session, request.example)
         self._per_time = self._lengths_per_time(session.data)
         forecaster = session.rollout_forecaster
@@ -96,7 +95,7 @@ class MotionRollout:
         start = rollout_start(
             session, RolloutRequest(example=request.example, ablation=request.ablation, steps=steps)
         )
-        last = session.members[request.example].last
+        last = session.samples[request.example].last
         self.example = replace(example, forcings=start.forcings)
         self.frames = np.concatenate([self.frames, start.truth])
         self.labels = [*data.time_labels([last]), *start.labels]
@@ -107,13 +106,6 @@ class MotionRollout:
         if self.flow is None or not isinstance(data, Trajectories) or len(self.times) < 2:
             return None
         return self.flow.lengths_per_time(data.time_units)
-
-
-def flow_variables(session: Session) -> FlowVariables:
-    """Returns the input variables, among which the velocity is recognised."""
-    data = session.data
-    inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
-    return FlowVariables(tuple(inputs), session.velocity)
 
 
 def num_particles(session: Session) -> int:
@@ -130,8 +122,8 @@ def _other_frames(session: Session, number: int) -> list[np.ndarray]:
     """Returns the last input frames of other examples on the same sites, of other trajectories first."""
     if len(session.data.geometries) > 1:
         return []
-    trajectory = owner(session.members[number])
-    numbers = [n for n in range(len(session.members)) if n != number]
-    others = [n for n in numbers if owner(session.members[n]) != trajectory] or numbers
+    trajectory = trajectory_of(session.samples[number])
+    numbers = [n for n in range(len(session.samples)) if n != number]
+    others = [n for n in numbers if trajectory_of(session.samples[n]) != trajectory] or numbers
     controls = evenly(others, NUM_CONTROLS) if others else []
     return [session.example(n).fields[0, -1].numpy() for n in controls]

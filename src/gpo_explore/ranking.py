@@ -127,7 +127,7 @@ def _process(session: Session, is_whole: bool, is_abandoned: Callable[[], bool])
 def _new_ranking(session: Session) -> PartialRanking:
     with session.lock:
         forecaster = copy.deepcopy(session.forecaster)
-    order = bit_reversed_order(len(session.members))
+    order = bit_reversed_order(len(session.samples))
     components = make_components(forecaster, _batches(session, order[:NUM_SCORED]))
     return PartialRanking(forecaster, components, order)
 
@@ -135,7 +135,7 @@ def _new_ranking(session: Session) -> PartialRanking:
 def _batches(session: Session, numbers: Sequence[int]) -> list[Batch]:
     """Returns test examples by index; fewer if they are large, but at least one."""
     count = max(1, MAX_SITES // session.data.geometry().num_points)
-    samples = [session.members[number] for number in numbers[:count]]
+    samples = [session.samples[number] for number in numbers[:count]]
     with session.lock:
         return make_batches(session.data, samples, reconstructs=session.reconstructs)
 
@@ -154,7 +154,7 @@ def _packet(session: Session, rows: list[Row], error: float, num_read: int, sour
         ),
         "error": error,
         "num_read": num_read,
-        "num_examples": len(session.members),
+        "num_examples": len(session.samples),
         "source": source,
     }
     return Packet({}, metadata)

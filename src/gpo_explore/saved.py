@@ -50,7 +50,7 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
     geometry = session.plane(request.example).geometry
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "view.nc"
-        sample = session.members[request.example]
+        sample = session.samples[request.example]
         if isinstance(sample, TimeSlice) and isinstance(data, Trajectories):
             number = sample.last if session.reconstructs else sample.target
             times = data.time[number : number + 1]

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, owner, used_frames
+from gpo.data.splits import evenly, trajectory_of, used_frames
 from gpo.evaluation.references import Climatology
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.interpretation.flow import FlowVariables
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
@@ -72,7 +73,7 @@ class Session:
     name: str
     forecaster: Forecaster
     data: Trajectories | StaticMaps
-    members: Sequence[Any]
+    samples: Sequence[Any]
     """The test split: time slices of trajectories, or indices of static maps."""
     training: Sequence[Any] = ()
     """The training split, whose mean is the climatology; without it there is none."""
@@ -99,9 +100,9 @@ class Session:
     def __post_init__(self) -> None:
         """Subsamples the examples and creates the caches."""
         self.forecaster.eval()
-        self.members = evenly(self.members, MAX_EXAMPLES)
+        self.samples = evenly(self.samples, MAX_EXAMPLES)
         self.rollout_forecaster = copy.deepcopy(self.forecaster)
-        self._examples = make_examples(self.data, self.members, reconstructs=self.reconstructs)
+        self._examples = make_examples(self.data, self.samples, reconstructs=self.reconstructs)
         self._recent_examples = RecentCache[Example](8)
         self._recent_traces = RecentCache[tuple[Trace, float]](2)
         self._recent_predictions = RecentCache[tuple[Tensor, float]](4)
@@ -109,6 +110,11 @@ class Session:
         self._recent_planes = RecentCache[Plane](4)
         self.recent_mixtures = RecentCache[Packet](16)
         self._climatology: Climatology | None = None
+
+    @property
+    def flow_variables(self) -> FlowVariables:
+        """The input variables, among which the velocity is identified."""
+        return FlowVariables.of(self.data, self.velocity)
 
     @property
     def reconstructs(self) -> bool:
@@ -146,13 +152,13 @@ class Session:
 
     def check_example(self, number: int) -> None:
         """Raises a `ValueError` if there is no such example."""
-        if number >= len(self.members):
-            raise ValueError(f"`example` must be from 0 to {len(self.members) - 1}, got {number}.")
+        if number >= len(self.samples):
+            raise ValueError(f"`example` must be from 0 to {len(self.samples) - 1}, got {number}.")
 
     def plane(self, number: int) -> Plane:
         """Returns the drawn coordinates of an example's sites."""
         self.check_example(number)
-        index = owner(self.members[number]) if len(self.data.geometries) > 1 else 0
+        index = trajectory_of(self.samples[number]) if len(self.data.geometries) > 1 else 0
         return self._recent_planes.get(index, lambda: Plane(self.data.geometry(index)))
 
     def climatology(self) -> Climatology | None:

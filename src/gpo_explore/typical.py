@@ -29,7 +29,7 @@ def typical(
         request: Any example: the answer is the same for all.
         is_abandoned: Checked before every example; the computation is aborted if it returns True.
     """
-    numbers = evenly(range(len(session.members)), MAX_SCORED)
+    numbers = evenly(range(len(session.samples)), MAX_SCORED)
     arrays = {"numbers": np.array(numbers, dtype=np.int32)}
     arrays["model"] = _model_errors(session, dict(zip(numbers, numbers, strict=True)), is_abandoned)
     other = session.other
@@ -40,7 +40,7 @@ def typical(
         arrays["other"] = rows
     if isinstance(session.data, Trajectories) and session.forecaster.task.lead > 0:
         arrays["persistence"] = _persistence_errors(session, numbers, is_abandoned)
-    return Packet(arrays, {"num_examples": len(session.members)})
+    return Packet(arrays, {"num_examples": len(session.samples)})
 
 
 def _model_errors(

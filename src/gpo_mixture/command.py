@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from gpo.cli.console import PlainConsole, say
-from gpo.cli.data import Reading, open_file
+from gpo.cli.data import Files, Reading, open_file
 
 if TYPE_CHECKING:
     from gpo.data.dataset import StaticMaps, Trajectories, Variable
@@ -24,7 +24,7 @@ SAVED, EXPORTED, DRAWN = (".nc", ".zarr"), (".vtp", ".ply"), (".png", ".pdf", ".
 class RepresentCommand:
     """Fits Gaussians with full covariance to fields of a file, saves and draws them."""
 
-    file: Positional[tuple[Path, ...]]
+    file: Files
     """File or folder in any supported layout, a pattern, or several files."""
     particles: int = 100
     """Number of Gaussians in every frame."""
@@ -35,7 +35,9 @@ class RepresentCommand:
     """Files to write: .nc or .zarr to load again, .vtp or .ply to export, .png, .pdf or .svg for a figure."""
     trajectory: int = 0
     """Index of the trajectory or sample in the file, from 0."""
-    frame: Annotated[int | None, arg(help_behavior_hint="(default: ends at the last frame)")] = None
+    frame: Annotated[
+        int | None, arg(metavar="INT", help_behavior_hint="(default: ends at the last frame)")
+    ] = None
     """Index of the first frame, from 0; negative counts from the end."""
     frames: int = 1
     """Number of consecutive frames; each fit starts from the previous one, so Gaussians keep their labels."""
@@ -50,8 +52,9 @@ class RepresentCommand:
         from gpo.atomic_files import new_file
         from gpo_mixture.structure import RepresentedField
 
+        names = [path.stem for path in self.file[:1]]
         paths = self.out or tuple(
-            Path(f"{self.file[0].stem}-gaussians{suffix}") for suffix in (".nc", ".png")
+            Path(f"{name}-gaussians{suffix}") for name in names for suffix in (".nc", ".png")
         )
         for path in paths:
             new_file(path, (*SAVED, *EXPORTED, *DRAWN))

@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gpo.data.writers.well import write_well
+from gpo_bench.solvers.well_files import write_well
 from tests.contracts.samples import SAMPLES
 from tests.core.data.readers.containers import SAVERS
 from tests.core.data.readers.gridded_files import flat, grid, save, write_grib

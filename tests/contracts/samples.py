@@ -9,7 +9,7 @@ import scipy.io
 from gpo.data.readers.airfoil import write_airfoil
 from gpo.data.readers.fno import write_fno
 from gpo.data.readers.pdebench import write_pdebench
-from gpo.data.writers.well import write_well
+from gpo_bench.solvers.well_files import write_well
 from tests.core.data.readers.synthetic_weather import write_carra, write_era5, write_weatherbench
 
 random = np.random.default_rng(0)

@@ -33,6 +33,12 @@ def test_an_unknown_command_lists_the_known(capsys):
     assert "presets" in message
 
 
+@pytest.mark.parametrize("words", ["represent", "data info", "data plot"])
+def test_a_command_without_a_file_names_what_is_missing(words, capsys):
+    code, message = failure(capsys, *words.split())
+    assert (code, message) == (1, "error: PATH must name a file or a folder, got none.\n")
+
+
 def test_data_is_made_described_and_drawn(tmp_path, capsys):
     path, picture = tmp_path / "ns.mat", tmp_path / "ns.png"
     make = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path)]

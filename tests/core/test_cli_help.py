@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from gpo.cli import main
+from gpo.cli.registry import COMMANDS
+
 HEAVY = ("torch", "lightning", "xarray", "scipy", "matplotlib")
 SCREENS = 100
 """Lines of 100 columns: two screens."""
@@ -73,3 +76,16 @@ def test_importing_the_package_imports_nothing_heavy():
     script = f"import sys, gpo; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "data info", "data plot", "bench table1"])
+def test_help_shows_no_types_of_python_and_no_empty_default(command, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    printed = capsys.readouterr().out
+    plain = " ".join(re.sub(r"[│\s]+", " ", printed).split())
+    assert "None" not in plain
+    assert "(default: )" not in plain
+    # What tyro prints first may be longer: it lists all commands.
+    assert max(map(len, printed.splitlines()[1:])) <= 100

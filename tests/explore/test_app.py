@@ -232,7 +232,7 @@ def test_a_rollout_comes_with_the_errors_of_persistence_and_climatology():
     truth, example = answer.arrays["truth"], session.example(0)
     weights = example.weights[0, :, None].numpy()
     climatology = Climatology.of(session.data, session.training)
-    last = session.members[0].last
+    last = session.samples[0].last
     guesses = {
         "persistence": example.fields[0, -1].expand(3, -1, -1).numpy(),
         "climatology": climatology.at(range(last + 1, last + 4)).numpy(),

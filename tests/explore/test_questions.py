@@ -195,12 +195,12 @@ def test_errors_of_all_test_examples_are_those_that_each_example_shows(make):
     session = make()
     client = client_of(session)
     found = ask(client, "typical").arrays
-    assert found["numbers"].tolist() == list(range(len(session.members)))
-    for number in (0, len(session.members) - 1):
+    assert found["numbers"].tolist() == list(range(len(session.samples)))
+    for number in (0, len(session.samples) - 1):
         errors = ask(client, "frames", example=number).metadata["errors"]["rms"]
         np.testing.assert_allclose(found["model"][number], errors, rtol=1e-4)
     assert ("persistence" in found) == (make is make_session)
-    assert client.get("/api/progress").json()["typical"][1] == len(session.members)
+    assert client.get("/api/progress").json()["typical"][1] == len(session.samples)
 
 
 def test_errors_of_examples_are_given_up_when_nobody_waits():
@@ -217,7 +217,7 @@ def test_a_ranking_is_computed_on_request_and_names_what_can_be_switched_off(var
     assert ask(client, "ranking").metadata == {"reason": "Not computed yet.", "can_compute": True}
     found = ask(client, "ranking", computes=True).metadata
     assert found["source"] == "computed here"
-    assert found["num_read"] == found["num_examples"] == len(session.members)
+    assert found["num_read"] == found["num_examples"] == len(session.samples)
     rows = found["rows"]
     assert [row["change"] for row in rows] == sorted((r["change"] for r in rows), reverse=True)
     kinds = {"layer", "particle", "mode", "head" if variant == "paper" else "ring"}
@@ -226,7 +226,7 @@ def test_a_ranking_is_computed_on_request_and_names_what_can_be_switched_off(var
     for kind in kinds - {"particle"}:
         row = next(row for row in rows if row["kind"] == kind)
         changes = []
-        for number in range(len(session.members)):
+        for number in range(len(session.samples)):
             whole = session.prediction(number)
             off = Ablation(
                 frozenset(map(tuple, row["off"].get("modes", []))),
@@ -242,11 +242,11 @@ def test_a_ranking_is_computed_on_request_and_names_what_can_be_switched_off(var
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_gpo_interpret_wrote_is_shown_and_equals_what_the_page_computes(variant, tmp_path):
     session = make_session("grid", variant)
-    batches = make_batches(session.data, session.members)
+    batches = make_batches(session.data, session.samples)
     components = make_components(session.forecaster, batches)
     effects = Effects.of(session.forecaster, batches)
     parts = component_effects(effects, components, lambda items, _: items)
-    Interpretation(variant, len(session.members), {}, {}, parts).save(tmp_path)
+    Interpretation(variant, len(session.samples), {}, {}, parts).save(tmp_path)
     stored = ranking(replace(session, folder=tmp_path), RankingRequest()).metadata
     computed = ranking(session, RankingRequest(computes=True)).metadata
     assert stored["source"] == "interpret.json"
@@ -260,14 +260,14 @@ def test_a_ranking_is_given_up_between_two_ablations():
     session = make_session("grid")
     with pytest.raises(AbandonedError):
         ranking(session, RankingRequest(computes=True), lambda: "ranking" in session.progress)
-    total = len(session.members)
+    total = len(session.samples)
     assert session.progress["ranking"] == (0, total, "ablating particles, 1 of 5; test examples")
     assert ranking(session, RankingRequest()).metadata["reason"] == "Not computed yet."
 
 
 def test_a_ranking_of_a_part_says_so_and_goes_on_to_the_whole_split(monkeypatch):
     session, at_once = make_session("grid"), make_session("grid")
-    total = len(session.members)
+    total = len(session.samples)
     assert total > 3
     whole = ranking(at_once, RankingRequest(computes=True)).metadata
     assert whole["num_read"] == whole["num_examples"] == total
@@ -326,7 +326,7 @@ def test_two_runs_answer_about_the_same_example():
 def test_examples_that_only_one_run_tests_are_told():
     session, other = make_session("grid", history=1), make_session("grid", history=3)
     compare(session, other)
-    missing = sorted(set(range(len(session.members))) - set(session.other_numbers))
+    missing = sorted(set(range(len(session.samples))) - set(session.other_numbers))
     client = client_of(session)
     assert "not in the test split of waves" in complaint(client, "other", example=missing[0])
     assert np.isnan(ask(client, "typical").arrays["other"][missing]).all()

@@ -6,15 +6,15 @@ Only the module of the requested command is imported, so that `--help` is fast.
 import os
 import sys
 from dataclasses import make_dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from gpo.cli.console import PlainConsole
 from gpo.cli.registry import COMMANDS
-from gpo.optional import MissingPackageError
-from gpo.registry import resolve
+from gpo.optional import MissingPackageError, extra_of
+from gpo.registry import missing_plugins, resolve
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,23 +23,40 @@ def main(arguments: list[str] | None = None) -> None:
     Exit codes: 0 success, 1 invalid input or data (with a message), 2 invalid arguments,
     130 interrupted.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        parse(sys.argv[1:] if arguments is None else arguments).run()
+        parse(arguments).run()
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output (such as `head`) has closed the pipe: discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, MissingPackageError) as error:
-        PlainConsole(stderr=True).print(f"error: {error}")
-        sys.exit(1)
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        extra = extra_of(str(error.name).partition(".")[0])
+        if extra is None:
+            raise
+        _fail(
+            f"gpo {arguments[0]} needs the package {error.name}, which is not installed. Install it: pip install 'gpo[{extra}]'."
+        )
     except KeyboardInterrupt:
         PlainConsole(stderr=True).print("interrupted: run the same command again to resume.")
         sys.exit(130)
 
 
+def _fail(message: str) -> NoReturn:
+    """Prints an error, and which plug-ins are missing, and exits."""
+    notes = [note for note in missing_plugins() if note not in message]
+    for text in (f"error: {message}", *notes):
+        PlainConsole(stderr=True).print(text)
+    sys.exit(1)
+
+
 def parse(arguments: list[str]) -> Any:
     """Returns the parsed command; defaults depend on the model, the preset and --config."""
     name = arguments[0] if arguments else ""
+    if not name.startswith("-") and name not in COMMANDS and missing_plugins():
+        raise ValueError(f"The command must be one of {', '.join(COMMANDS)}, got {name!r}.")
     if name not in ("run", "train"):
         return _parse_onto(None, arguments)
     from gpo.cli.run import defaults, settings_of

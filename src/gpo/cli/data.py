@@ -98,6 +98,8 @@ def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | Stat
         paths: Files, folders or patterns, in any supported layout.
         reading: What to read from them.
     """
+    if not paths:
+        raise ValueError("PATH must name a file or a folder, got none.")
     from gpo.data.readers.base import ReadOptions
     from gpo.data.readers.registry import open_data
 

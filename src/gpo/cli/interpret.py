@@ -3,17 +3,18 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.progress import track
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from gpo.cli.console import PlainConsole, say
+from gpo.cli.query_flags import Velocity
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner
+from gpo.data.splits import trajectory_of
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.interpretation import interpret
@@ -30,17 +31,17 @@ class InterpretCommand:
     """Measures what particles, windows and modes of a trained gpo do; writes interpret.json."""
 
     folder: Positional[Path]
-    """A run folder."""
+    """Run folder."""
     examples: int = 8
     """Number of test examples, evenly chosen; the run time is proportional to it."""
-    other: Path | None = None
+    other: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """Other data of the same variables, such as another viscosity, to measure the drift of particles."""
-    same_as: tuple[Path, ...] = ()
+    same_as: Annotated[tuple[Path, ...], arg(metavar="RUN [...]", help_behavior_hint="")] = ()
     """Runs with the same configuration and other seeds, to compare what they depend on."""
-    velocity: tuple[str, ...] = ()
-    """Variables of the velocity along x, y, z, or eastward and northward (default: identified by name)."""
-    quiet: bool = False
-    """No progress bars, for logs."""
+    velocity: Velocity = ()
+    """Variables of the velocity along x, y, z, or eastward and northward."""
+    quiet: FlagCreatePairsOff[bool] = False
+    """Hide progress bars."""
 
     def run(self) -> None:
         """Interprets the run, writes the file and prints a summary."""
@@ -73,11 +74,11 @@ class InterpretCommand:
 
 
 def _last(
-    data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool
+    data: Trajectories | StaticMaps, samples: Sequence[Any], *, reconstructs: bool
 ) -> tuple[Example, Geometry]:
     """Returns the last example and its geometry."""
-    example = make_examples(data, members[-1:], reconstructs=reconstructs)[0]
-    return example, data.geometry(owner(members[-1]))
+    example = make_examples(data, samples[-1:], reconstructs=reconstructs)[0]
+    return example, data.geometry(trajectory_of(samples[-1]))
 
 
 def _trained(folder: Path) -> Forecaster:

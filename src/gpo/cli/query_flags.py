@@ -1,4 +1,4 @@
-"""Flags `--queries` and `--grid`: points at which a model is evaluated."""
+"""Flags of several commands: points at which a model is evaluated, and names of velocities."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 QueryFile = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
 QueryGrid = Annotated[tuple[int, ...], arg(metavar="N [...]", help_behavior_hint="")]
+Velocity = Annotated[
+    tuple[str, ...], arg(metavar="VAR [...]", help_behavior_hint="(default: identified by name)")
+]
 
 
 def check_query_flags(file: QueryFile, grid: QueryGrid) -> None:

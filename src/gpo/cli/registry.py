@@ -22,6 +22,5 @@ COMMANDS: Registry[Command] = Registry("command", {
     "export": Command("gpo.cli.export:ExportCommand", "Exports a trained model on fixed points to .pt2 or .onnx."),
     "interpret": Command("gpo.cli.interpret:InterpretCommand", "Measures the effect of particles and modes of a trained run."),
     "data": Command("gpo.cli.data:Data", "Generates, describes and plots data files."),
-    "presets": Command("gpo.cli.presets:Presets", "Lists the paper's configurations and their parameter counts."),
 })  # fmt: skip
 """In the order of `gpo --help`."""

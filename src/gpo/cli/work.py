@@ -169,10 +169,10 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
         say(note)
     _check_kind(data, run.data)
     if isinstance(data, StaticMaps):
-        members = tuple(range(data.num_samples))
+        samples = tuple(range(data.num_samples))
     else:
-        members = all_time_slices(data, history=task.history, lead=max(task.lead, 1))
-    split = replace(run.split, test=members)
+        samples = all_time_slices(data, history=task.history, lead=max(task.lead, 1))
+    split = replace(run.split, test=samples)
     results = evaluate(forecaster, data, split, trained_on=run.data, is_quiet=False)
     folder = run.folder.folder / f"on-{path.stem}"
     folder.mkdir(exist_ok=True)
@@ -272,12 +272,12 @@ def report_run(run: OpenRun) -> None:
     path, results = run.folder.folder, run.folder.results_file
     if not results.exists():
         raise ValueError(f"{path} has no results yet. Evaluate it: gpo evaluate {path}")
-    forecaster, members = run.forecaster().eval(), run.split.test
+    forecaster, samples = run.forecaster().eval(), run.split.test
     if (path / FILE_NAME).exists():
         shown = ReportExample.load(path)
     else:
         # Evaluations of one step, or by several processes, store no example.
-        shown = ReportExample.of(forecaster, last_example(forecaster, run.data, members))
+        shown = ReportExample.of(forecaster, last_example(forecaster, run.data, samples))
     inputs = ReportInputs(
         name=path.resolve().name,
         settings=read_yaml(run.folder.config_file),
@@ -286,7 +286,7 @@ def report_run(run: OpenRun) -> None:
         choice=_trials(run),
         results=Results.load(results),
         data=run.data,
-        members=members,
+        samples=samples,
         shown=shown,
     )
     say(f"report: {write_report(path, inputs, forecaster)}")

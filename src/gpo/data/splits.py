@@ -50,7 +50,7 @@ class Split(Generic[Example]):
     """How the data are split: by trajectory, time, date, file or sample."""
 
 
-def owner(example: TimeSlice | int) -> int:
+def trajectory_of(example: TimeSlice | int) -> int:
     """Returns the trajectory of a time slice, or the sample index of a static map."""
     return example.trajectory if isinstance(example, TimeSlice) else example
 

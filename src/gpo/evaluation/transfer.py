@@ -12,7 +12,7 @@ from torch import Tensor
 from gpo.data.coarsen import coarsen, sampled
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import evenly, owner
+from gpo.data.splits import evenly, trajectory_of
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
@@ -110,7 +110,7 @@ def between_sites(
     examples = make_examples(data, scored, reconstructs=forecaster.reconstructs)
     errors: dict[str, list[float]] = {}
     for number, sample in enumerate(scored):
-        example, geometry = examples[number], data.geometry(owner(sample))
+        example, geometry = examples[number], data.geometry(trajectory_of(sample))
         inputs, weights = _input_sites(geometry)
         is_queried = np.ones(geometry.num_points, dtype=bool)
         is_queried[inputs] = False

@@ -164,7 +164,7 @@ class MapExamples(Dataset[Example]):
 
 def make_examples(
     data: Trajectories | StaticMaps,
-    members: Sequence[Any],
+    samples: Sequence[Any],
     *,
     num_steps: int = 1,
     reconstructs: bool = False,
@@ -174,19 +174,19 @@ def make_examples(
 
     Args:
         data: The data set.
-        members: Time slices of series, or indices of static maps.
+        samples: Time slices of series, or indices of static maps.
         num_steps: Number of targets per example.
         reconstructs: Whether the target is the last input frame.
         partition: The points to read; weights remain those of the whole geometry.
     """
     if not isinstance(data, StaticMaps):
         return TimeSliceExamples(
-            data, members, num_steps=num_steps, reconstructs=reconstructs, partition=partition
+            data, samples, num_steps=num_steps, reconstructs=reconstructs, partition=partition
         )
     if num_steps > 1 or reconstructs:
         what = "rollout" if num_steps > 1 else "phase field"
         raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
-    return MapExamples(data, members, partition)
+    return MapExamples(data, samples, partition)
 
 
 def prefetch_settings(examples: TimeSliceExamples | MapExamples) -> dict[str, Any]:

@@ -29,7 +29,7 @@ MAX_NUMBERS = 2**21
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Scales every variable to zero mean and unit variance, and back."""
+    """Scales every variable to zero mean and unit variance."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -50,10 +50,6 @@ class Normalizer:
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Returns normalised values, variables last."""
         return (values - self.mean) / self.std
-
-    def invert(self, values: np.ndarray) -> np.ndarray:
-        """Returns values in physical units."""
-        return values * self.std + self.mean
 
 
 class Moments:
@@ -264,7 +260,7 @@ MIN_CHUNKS_SHOWN = 8
 
 def training_statistics(
     data: Trajectories | StaticMaps,
-    members: Sequence[Any],
+    samples: Sequence[Any],
     means: SiteMeans | None = None,
     *,
     is_quiet: bool = True,
@@ -273,14 +269,14 @@ def training_statistics(
 
     Args:
         data: The data set.
-        members: Its training split; other data are not read.
+        samples: Its training split; other data are not read.
         means: Pointwise means of static maps, subtracted before the statistics.
         is_quiet: Whether to hide the progress bar.
     """
     if isinstance(data, StaticMaps):
-        inputs, outputs = _of_maps(data, members, means)
+        inputs, outputs = _of_maps(data, samples, means)
         return inputs, outputs, Changes.none(len(data.outputs))
-    states, changes = _of_series(data, members, is_quiet)
+    states, changes = _of_series(data, samples, is_quiet)
     return states, states, changes.in_units_of(states.std)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner
+from gpo.data.splits import trajectory_of
 from gpo.forecast.examples import Example, collate, make_examples
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
@@ -78,11 +78,11 @@ def distances(first: Tensor, second: Tensor, weights: Tensor) -> list[float]:
 
 
 def make_batches(
-    data: Trajectories | StaticMaps, members: Sequence[Any], *, reconstructs: bool = False
+    data: Trajectories | StaticMaps, samples: Sequence[Any], *, reconstructs: bool = False
 ) -> list[Batch]:
     """Returns the examples of some samples of a split, batched where their sites are the same."""
-    examples = make_examples(data, members, reconstructs=reconstructs)
-    return grouped([(data.geometry(owner(m)), examples[n]) for n, m in enumerate(members)])
+    examples = make_examples(data, samples, reconstructs=reconstructs)
+    return grouped([(data.geometry(trajectory_of(m)), examples[n]) for n, m in enumerate(samples)])
 
 
 def grouped(examples: Sequence[tuple[Geometry, Example]]) -> list[Batch]:

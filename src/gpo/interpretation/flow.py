@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from gpo.data.forcings import Variable
+from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import UPWARDS, Geometry
 from gpo.data.units import canonical, conversion
 from gpo.interpretation.derivatives import LocalFits
@@ -94,8 +94,14 @@ class FlowVariables:
     """The variables of an input, which may include a velocity or a vorticity."""
 
     variables: tuple[Variable, ...]
-    chosen: tuple[str, ...] = ()
+    velocity: tuple[str, ...] = ()
     """Names of the components along x, y, z, or eastward and northward; identified if empty."""
+
+    @classmethod
+    def of(cls, data: Trajectories | StaticMaps, velocity: Sequence[str] = ()) -> "FlowVariables":
+        """Returns the input variables of data, with the names of the velocity if they are known."""
+        inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
+        return cls(tuple(inputs), tuple(velocity))
 
     @classmethod
     def named(cls, names: Sequence[str]) -> "FlowVariables":
@@ -108,13 +114,13 @@ class FlowVariables:
         variables = self.variables
         names = [variable.name for variable in variables]
         lower = [name.lower() for name in names]
-        if self.chosen:
-            if len(self.chosen) != num_axes or not {*self.chosen} <= {*names}:
+        if self.velocity:
+            if len(self.velocity) != num_axes or not {*self.velocity} <= {*names}:
                 raise ValueError(
                     f"--velocity must name {num_axes} of the input variables, one along every axis, "
-                    f"got {' '.join(self.chosen)}. There are {', '.join(names)}."
+                    f"got {' '.join(self.velocity)}. There are {', '.join(names)}."
                 )
-            return self._along_axes(geometry, [names.index(n) for n in self.chosen], "--velocity")
+            return self._along_axes(geometry, [names.index(n) for n in self.velocity], "--velocity")
         if num_axes > 1:
             components = _by_name(lower, num_axes)
             if components is not None:

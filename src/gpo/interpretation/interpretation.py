@@ -25,7 +25,7 @@ NUM_COMPARED = 32
 def interpret(
     forecaster: Forecaster,
     data: Trajectories | StaticMaps,
-    members: Sequence[Any],
+    samples: Sequence[Any],
     *,
     num_examples: int = 8,
     other: tuple[Trajectories | StaticMaps, Sequence[Any]] | None = None,
@@ -39,8 +39,8 @@ def interpret(
     Args:
         forecaster: The trained model.
         data: The data set it was trained on.
-        members: Samples of its test split.
-        num_examples: Number of examples of the split that are used, evenly chosen.
+        samples: Samples of its test split.
+        num_examples: Number of examples of the split that are used, evenly selected.
         other: Another data set of the same variables, with samples of it.
         same: Runs with the same configuration and another seed, by name.
         velocity: Variables that are the velocity along x, y, z, or eastward and northward; by
@@ -52,19 +52,18 @@ def interpret(
         raise ValueError(f"`num_examples` must be at least 1, got {num_examples}.")
     forecaster.eval()
     reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
-    chosen = evenly(members, num_examples)
-    batches = make_batches(data, chosen, reconstructs=reconstructs)
+    selected = evenly(samples, num_examples)
+    batches = make_batches(data, selected, reconstructs=reconstructs)
     generator = np.random.default_rng(seed)
-    inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
-    variables = FlowVariables(tuple(inputs), tuple(velocity))
+    variables = FlowVariables.of(data, velocity)
     stability: dict[str, Any] = {
-        "half_resolution": half_resolution(forecaster, data, chosen, reconstructs=reconstructs)
+        "half_resolution": half_resolution(forecaster, data, selected, reconstructs=reconstructs)
     }
     if other is not None:
         count = max(num_examples, NUM_COMPARED)
         pair = (
-            make_batches(source, evenly(samples, count), reconstructs=reconstructs)
-            for source, samples in ((data, members), other)
+            make_batches(source, evenly(examples, count), reconstructs=reconstructs)
+            for source, examples in ((data, samples), other)
         )
         stability["other_data"] = other_data(forecaster, *pair)
     if same:
@@ -75,13 +74,13 @@ def interpret(
     tracers = None
     if "best" in motion:
         motion["tracers"], tracers = follow_tracers(
-            forecaster, data, members, variables, motion["best"], num_examples=num_examples
+            forecaster, data, samples, variables, motion["best"], num_examples=num_examples
         )
     operator = forecaster.model.operator
     variant = "" if operator is None else "paper" if operator.waves is None else "geometric"
     return Interpretation(
         variant,
-        len(chosen),
+        len(selected),
         describe_structures(forecaster, batches, generator, variables),
         describe_modes(forecaster, batches),
         run_ablations(forecaster, batches, generator, track),

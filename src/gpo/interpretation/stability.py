@@ -9,7 +9,7 @@ import torch
 
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.data.splits import owner
+from gpo.data.splits import trajectory_of
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances, make_batches, mean_error
 from gpo.interpretation.correlations import rank_test
@@ -52,7 +52,7 @@ def other_data(
 def half_resolution(
     forecaster: Forecaster,
     data: Trajectories | StaticMaps,
-    members: Sequence[Any],
+    samples: Sequence[Any],
     *,
     reconstructs: bool,
 ) -> dict[str, Any]:
@@ -66,18 +66,18 @@ def half_resolution(
     Args:
         forecaster: A trained gpo.
         data: The data set it was trained on.
-        members: Samples of the test split.
+        samples: Samples of the test split.
         reconstructs: Whether it was trained to reconstruct its input.
     """  # fmt: skip
     rows: list[dict[str, float]] = []
     try:
         coarse = coarsen(data, 2)
-        for member in members:
+        for sample in samples:
             (full,), (half,) = (
-                make_batches(source, [member], reconstructs=reconstructs)
+                make_batches(source, [sample], reconstructs=reconstructs)
                 for source in (data, coarse)
             )
-            kept = data.geometry(owner(member)).coarsen(2)[1]
+            kept = data.geometry(trajectory_of(sample)).coarsen(2)[1]
             rows.append(_change(forecaster, full, half, torch.from_numpy(kept)))
     except DataError as error:
         return {"reason": error.problem.rstrip(".")}

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import TimeSlice, evenly, owner
+from gpo.data.splits import TimeSlice, evenly, trajectory_of
 from gpo.execution.points import Sites
 from gpo.forecast.examples import Example, TimeSliceExamples, followed
 from gpo.forecast.forecaster import Forecaster
@@ -148,7 +148,7 @@ class Advector:
 def follow_tracers(
     forecaster: Forecaster,
     data: Trajectories | StaticMaps,
-    members: Sequence[Any],
+    samples: Sequence[Any],
     variables: FlowVariables,
     best: Mapping[str, int],
     *,
@@ -159,7 +159,7 @@ def follow_tracers(
     Args:
         forecaster: A trained gpo whose particles move.
         data: The data set.
-        members: Samples of its split.
+        samples: Samples of its split.
         variables: The variables, which may include a velocity.
         best: Layer and number of the particle whose displacements advect tracers.
         num_examples: Number of examples, evenly chosen.
@@ -173,12 +173,12 @@ def follow_tracers(
     if per_time is None:
         units = f"velocity {flow.units or 'none'}, time {data.time_units or 'none'}"
         return {"reason": f"units do not tell how far the flow goes in a step: {units}"}, None
-    num_steps = _max_steps(members)
-    examples = TimeSliceExamples(data, members, num_steps=num_steps)
+    num_steps = _max_steps(samples)
+    examples = TimeSliceExamples(data, samples, num_steps=num_steps)
     chosen = evenly(range(len(examples)), num_examples)
     slices = [examples.windows[number] for number in chosen]
     pairs = zip(chosen, slices, strict=True)
-    batches = grouped([(data.geometry(owner(part)), examples[n]) for n, part in pairs])
+    batches = grouped([(data.geometry(trajectory_of(part)), examples[n]) for n, part in pairs])
     kinds = KINDS if all(len(batch.example.frames) > 1 for batch in batches) else KINDS[:2]
     parts, first = [], 0
     for batch in batches:
@@ -198,11 +198,11 @@ def follow_tracers(
     return {**best, **_compared(tracers), "num_examples": len(chosen)}, tracers
 
 
-def _max_steps(members: Sequence[TimeSlice]) -> int:
+def _max_steps(samples: Sequence[TimeSlice]) -> int:
     """Returns the largest number of steps, up to `MAX_STEPS`, that a series of the split has."""
     for num_steps in range(MAX_STEPS, 1, -1):
         try:
-            followed(members, num_steps)
+            followed(samples, num_steps)
         except ValueError:
             continue
         return num_steps

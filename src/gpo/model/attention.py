@@ -54,7 +54,7 @@ class Basis:
 class BasisDecoder(Decoder):
     """Decodes the basis."""
 
-    def decode(self, state: Basis, points: Points) -> Float[Tensor, "points batch out_channels"]:
+    def decode(self, state: Basis, points: object) -> Float[Tensor, "points batch out_channels"]:
         """Returns the values of the field at points, from their basis."""
         return self.layers(state.values)
 

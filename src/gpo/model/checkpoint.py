@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from gpo.atomic_files import atomic_file, file_problem
 from gpo.model.former import completed, renamed, upgraded
 from gpo.model.problem import Problem
-from gpo.settings_files import CheckpointError, check_fields
+from gpo.settings_files import CheckpointError, check_fields, read_json
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+CONTENT = f"A model folder holds {CONFIG_NAME} and {WEIGHTS_NAME}."
 CHECKSUM = "weights_sha256"
 """Field of `config.json`: the SHA-256 of the weights, which have no checksum of their own."""
 ABOUT = ("model_type", "gpo_version", CHECKSUM)
@@ -172,15 +173,7 @@ def check_numbers(values: Tensor, like: torch.dtype, path: Path, name: str) -> N
 
 
 def _read_config(folder: str | Path) -> dict[str, Any]:
-    path = Path(folder) / CONFIG_NAME
-    content = _read(path)
-    try:
-        stored = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: must be JSON, got {error}.") from error
-    if not isinstance(stored, dict):
-        raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
-    return stored
+    return read_json(Path(folder) / CONFIG_NAME, advice=CONTENT)
 
 
 def build(cls: type, stored: dict[str, Any], where: str) -> Any:
@@ -213,7 +206,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error.strerror}). "
-            f"A model folder holds {CONFIG_NAME} and {WEIGHTS_NAME}."
-        ) from error
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}. {CONTENT}") from error

@@ -130,16 +130,28 @@ class PaperConfig:
     sigma_max: float = 1.0
     """Largest scale without penalty, in domain lengths."""
     has_gaussian_field: FlagCreatePairsOff[
-        Annotated[bool, arg(help_behavior_hint="(default: True)")]
+        Annotated[
+            bool,
+            arg(
+                help="Replace particles by an MLP: the paper's ablation.",
+                help_behavior_hint="(default: False)",
+            ),
+        ]
     ] = True
-    """Whether the encoder returns particles (else MLP features, the paper's ablation)."""
+    """Whether the encoder returns particles, not the features of an MLP."""
     mixing: float = 0.5
     """(Initial) coefficient lambda of the convex residual."""
     learns_mixing: FlagCreatePairsOff[bool] = False
     """Learn lambda, one per layer."""
-    renormalises: FlagCreatePairsOff[Annotated[bool, arg(help_behavior_hint="(default: True)")]] = (
-        True
-    )
+    renormalises: FlagCreatePairsOff[
+        Annotated[
+            bool,
+            arg(
+                help="Do not conserve the sum of each point's basis.",
+                help_behavior_hint="(default: False)",
+            ),
+        ]
+    ] = True
     """Whether layers conserve the sum of each point's basis."""
     signed_readout: FlagCreatePairsOff[bool] = False
     """Use the paper's linear readout, not a softplus."""

@@ -5,8 +5,6 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.execution.points import Points
-
 
 class Decoder(nn.Module):
     """Two linear maps with a ReLU between them, the same at every point."""
@@ -17,6 +15,6 @@ class Decoder(nn.Module):
             nn.Linear(channels, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, out_channels)
         )
 
-    def decode(self, state: Any, points: Points) -> Float[Tensor, "points batch out_channels"]:
-        """Returns the values of the field at points, from their state (points batch channels)."""
+    def decode(self, state: Any, points: object) -> Float[Tensor, "points batch out_channels"]:
+        """Returns the values of the field at points, from their state alone."""
         return self.layers(state)

@@ -2,9 +2,9 @@ r"""Coupling of modes with geometry: $Y_k=\hat d_k\odot(T_kW)$, a filter per cha
 
 A channel's numbers $\hat d_k$ over all wave vectors are the transfer function of a convolution:
 velocity from vorticity, a derivative and a smoothing are all of this form. Its kernel is a sum of
-wave packets, $d(x)=e^{-(2\pi\kappa|x|)^2/2}\sum_kr_k\psi_k(x)$, since what is near matters more
-than what is far: so $\hat d$ is $r$ seen through a Gaussian of width $\kappa$ in wave numbers, and
-neighbouring modes learn from each other. All modes share the mixing $W$ of channels, so there are
+wave packets, $d(x)=e^{-(2\pi\kappa|x|)^2/2}\sum_kr_k\psi_k(x)$, which decays with distance: so
+$\hat d$ is $r$ convolved with a Gaussian of width $\kappa$ in wave numbers, and neighbouring modes
+share what they learn. All modes share the mixing $W$ of channels, so there are
 few parameters, and each channel's filter can be drawn.
 """
 
@@ -29,10 +29,10 @@ class ModeFilter(nn.Module):
 
         Args:
             shape: Wave numbers along every axis.
-            channels: Numbers of a token.
-            out_channels: Numbers of a filtered token.
-            widths: How many wave numbers packets are wide, one channel after the other; none
-                leaves every mode on its own.
+            channels: Channels of a token.
+            out_channels: Channels of a filtered token.
+            widths: Widths of the Gaussians in wave numbers, cycled over channels; where empty, every
+                mode has a factor of its own.
         """
         super().__init__()
         self.shape, self.widths = shape, widths
@@ -61,7 +61,7 @@ class ModeFilter(nn.Module):
         return filtered, transfer
 
     def _filtered_packets(self) -> Float[Tensor, "out_channels 2 modes"]:
-        """Returns the packets seen through their Gaussians, which factor into those along the axes."""
+        """Returns the packets convolved with their Gaussians, which factor into those along the axes."""
         numbers, before = self.packets, 2
         for count in self.shape[:-1]:
             lines = numbers.reshape(len(numbers), before, count, -1)
@@ -74,9 +74,9 @@ class ModeFilter(nn.Module):
     def _gaussians(self, count: int) -> Float[Tensor, "out_channels count count"]:
         """Returns, for every channel, a Gaussian around every wave number along an axis.
 
-        They have length one: what is seen through them varies as before.
+        Their Euclidean norm is one, so that convolved packets keep their variance.
         """
         numbers = torch.arange(count).to(self.packets)
         widths = torch.tensor(self.widths).to(self.packets).reshape(-1, 1, 1)
-        seen = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * widths**2))
-        return normalize(seen, dim=-1)[torch.arange(len(self.packets)) % len(widths)]
+        gaussians = torch.exp(-((numbers.unsqueeze(-1) - numbers) ** 2) / (2 * widths**2))
+        return normalize(gaussians, dim=-1)[torch.arange(len(self.packets)) % len(widths)]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gpo.model import checkpoint
 from gpo.model.problem import Problem, UnsupportedGeometryError
 from gpo.model.registry import MODELS, listed_models
+from gpo.registry import missing_plugins
 from gpo.settings_files import CheckpointError
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def build_model(name: str, problem: Problem, config: Any = None) -> AbstractMode
         config: Its configuration.
     """
     if name not in MODELS:
-        raise ValueError(f"`model` must be one of {', '.join(listed_models())}, got {name!r}.")
+        message = f"`model` must be one of {', '.join(listed_models())}, got {name!r}."
+        raise ValueError(" ".join([message, *missing_plugins()]))
     config = MODELS[name].config() if config is None else config
     try:
         network = MODELS[name].build(problem, config)
@@ -157,6 +159,7 @@ def load_model(folder: str | Path) -> AbstractModel:
         raise CheckpointError(
             f"{stored.path}: field `model_type` must be one of {', '.join(MODELS)}, got "
             f"{stored.name!r}. A model of your own must be registered before it is loaded."
+            + "".join(f" {note}" for note in missing_plugins())
         )
     config, has_sizes = None, stored.config is not None
     if stored.config is not None:

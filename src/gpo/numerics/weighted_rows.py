@@ -61,8 +61,8 @@ class RowTable:
         """
         rows = self.store.content.view(-1, channels)
         if torch.compiler.is_compiling():
-            seen = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
-            return (seen * weights.unsqueeze(-1)).sum(1)
+            gathered = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+            return (gathered * weights.unsqueeze(-1)).sum(1)
         if len(rows) <= LARGEST_INT32:
             # Sums of rows that 32 bits can number take a fifth of the time.
             index = index.to(torch.int32)
@@ -142,6 +142,6 @@ class _Weighted(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             # Sums of one row each are gathered faster than rows by an index.
             columns = (column.unsqueeze(-1).contiguous() for column in index.unbind(1))
-            seen = (embedding_bag(column, rows, mode="sum") for column in columns)
-            by_weights = torch.stack([(row * grad).sum(-1) for row in seen], dim=-1).to(weights)
+            gathered = (embedding_bag(column, rows, mode="sum") for column in columns)
+            by_weights = torch.stack([(row * grad).sum(-1) for row in gathered], dim=-1).to(weights)
         return by_link, None, None, by_weights, None

@@ -39,7 +39,7 @@ class SpatialShard(ABC):
 
         Args:
             part: What the sites of this process hold, sites first.
-            reach: How many sites before its first and after its last one are wanted.
+            reach: Number of sites before its first and after its last one that are exchanged.
             is_periodic: Whether the first site of all follows the last one.
         """
 
@@ -185,15 +185,15 @@ class Halo:
     reach: int
     is_periodic: bool
 
-    def wanted(self, rank: int, owner: int) -> Tensor:
-        """Returns the sites of one process that another needs, counted from the owner's first."""
-        begin, end = self.starts[rank : rank + 2]
-        wanted = torch.arange(begin - self.reach, end + self.reach)
-        wanted = wanted[: self.starts[-1] + 2 * self.reach]
+    def rows(self, receiver: int, sender: int) -> Tensor:
+        """Returns the sites of one process that another needs, as indices into those of the sender."""
+        begin, end = self.starts[receiver : receiver + 2]
+        sites = torch.arange(begin - self.reach, end + self.reach)
+        sites = sites[: self.starts[-1] + 2 * self.reach]
         if self.is_periodic:
-            wanted = wanted.remainder(self.starts[-1])
-        first, last = self.starts[owner : owner + 2]
-        return wanted[(wanted >= first) & (wanted < last)].unique() - first
+            sites = sites.remainder(self.starts[-1])
+        first, last = self.starts[sender : sender + 2]
+        return sites[(sites >= first) & (sites < last)].unique() - first
 
 
 class WithNeighbours(torch.autograd.Function):
@@ -202,33 +202,35 @@ class WithNeighbours(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, shard: DistributedShard, halo: Halo) -> Tensor:
         """Returns all sites; those that are out of reach are zero."""
-        ctx.shard, ctx.halo, mine = shard, halo, shard.rank
-        others = [rank for rank in range(shard.count) if rank != mine]
-        sent = {rank: part[halo.wanted(rank, mine).to(part.device)].contiguous() for rank in others}
-        wanted = {rank: halo.wanted(mine, rank).to(part.device) for rank in others}
+        ctx.shard, ctx.halo, own_rank = shard, halo, shard.rank
+        others = [rank for rank in range(shard.count) if rank != own_rank]
+        sent = {
+            rank: part[halo.rows(rank, own_rank).to(part.device)].contiguous() for rank in others
+        }
+        needed = {rank: halo.rows(own_rank, rank).to(part.device) for rank in others}
         received = {
-            rank: part.new_empty(len(rows), *part.shape[1:]) for rank, rows in wanted.items()
+            rank: part.new_empty(len(rows), *part.shape[1:]) for rank, rows in needed.items()
         }
         shard.swapped(*(_filled(parts) for parts in (sent, received)))
         whole = part.new_zeros(halo.starts[-1], *part.shape[1:])
-        whole[halo.starts[mine] : halo.starts[mine + 1]] = part
-        for rank, rows in wanted.items():
+        whole[halo.starts[own_rank] : halo.starts[own_rank + 1]] = part
+        for rank, rows in needed.items():
             whole[halo.starts[rank] + rows] = received[rank]
         return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Returns the gradients of all processes at the sites of this one."""
-        (grad,), shard, halo, mine = grads, ctx.shard, ctx.halo, ctx.shard.rank
-        others = [rank for rank in range(shard.count) if rank != mine]
+        (grad,), shard, halo, own_rank = grads, ctx.shard, ctx.halo, ctx.shard.rank
+        others = [rank for rank in range(shard.count) if rank != own_rank]
         sent = {
-            rank: grad[halo.starts[rank] + halo.wanted(mine, rank).to(grad.device)].contiguous()
+            rank: grad[halo.starts[rank] + halo.rows(own_rank, rank).to(grad.device)].contiguous()
             for rank in others
         }
-        rows = {rank: halo.wanted(rank, mine).to(grad.device) for rank in others}
+        rows = {rank: halo.rows(rank, own_rank).to(grad.device) for rank in others}
         received = {rank: grad.new_empty(len(one), *grad.shape[1:]) for rank, one in rows.items()}
         shard.swapped(*(_filled(parts) for parts in (sent, received)))
-        own = grad[halo.starts[mine] : halo.starts[mine + 1]].clone()
+        own = grad[halo.starts[own_rank] : halo.starts[own_rank + 1]].clone()
         for rank, one in rows.items():
             own[one] += received[rank]
         return own, None, None

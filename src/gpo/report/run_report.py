@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
-from gpo.data.splits import owner, used_frames
+from gpo.data.splits import trajectory_of, used_frames
 from gpo.evaluation.example import ReportExample, last_example
 from gpo.evaluation.results import Results, format_score
 from gpo.forecast.examples import Example
@@ -49,7 +49,7 @@ class ReportInputs:
     """The numbers of the evaluation."""
     data: Trajectories | StaticMaps
     """The data that were evaluated."""
-    members: Sequence[Any]
+    samples: Sequence[Any]
     """Their test split; the last example is shown."""
     shown: ReportExample
     """The prediction of that example."""
@@ -69,12 +69,12 @@ class Report:
     @cached_property
     def example(self) -> Example:
         """The last test example."""
-        return last_example(self.forecaster, self.run.data, self.run.members)
+        return last_example(self.forecaster, self.run.data, self.run.samples)
 
     @property
     def geometry(self) -> Geometry:
         """The sites of the last test example."""
-        return self.run.data.geometry(owner(self.run.members[-1]))
+        return self.run.data.geometry(trajectory_of(self.run.samples[-1]))
 
     @cached_property
     def interpretation(self) -> Interpretation | None:
@@ -174,6 +174,6 @@ def _dates(run: ReportInputs) -> str:
     """Returns the first and last date of the test split, where frames have dates."""
     if not isinstance(run.data, Trajectories) or run.data.origin is None:
         return ""
-    frames = [frame for frames in used_frames(run.members).values() for frame in frames]
+    frames = [frame for frames in used_frames(run.samples).values() for frame in frames]
     first, last = run.data.time_labels([min(frames), max(frames)])
     return f", scored from {first} to {last} ({run.data.origin.calendar} calendar)"

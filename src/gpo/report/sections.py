@@ -3,7 +3,7 @@
 from PIL import Image
 
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, owner
+from gpo.data.splits import evenly, trajectory_of
 from gpo.data.steps import format_step
 from gpo.evaluation.results import COLUMNS, divergence_message, format_score
 from gpo.evaluation.rollout import last_rollout
@@ -60,7 +60,7 @@ def rollout(report: Report) -> str:
     if not results.rollout or not isinstance(data, Trajectories):
         return ""
     num_steps = len(results.rollout["model"])
-    last = last_rollout(report.forecaster, data, report.run.members, num_steps)
+    last = last_rollout(report.forecaster, data, report.run.samples, num_steps)
     player = ""
     if last is not None:
         errors, persistence = last.errors(last.forecast), last.errors(last.persistence)
@@ -94,7 +94,7 @@ def forecast(report: Report) -> str:
     """Returns input, truth, prediction and error of the last test example."""
     run, task, times = report.run, report.forecaster.task, None
     if isinstance(run.data, Trajectories):
-        sample = run.members[-1]
+        sample = run.samples[-1]
         target = sample.last if task.lead == 0 else sample.target
         before, after = run.data.time_labels([sample.last, target])
         times = before, after
@@ -152,7 +152,7 @@ def interpretability(report: Report) -> str:
     results = report.interpretation
     if results is None:
         return ""
-    geometry = report.run.data.geometry(owner(report.run.members[0]))
+    geometry = report.run.data.geometry(trajectory_of(report.run.samples[0]))
     texts = interpretation_captions(results)
     rows = {
         quantity: {"number": number, "compare with": other}
@@ -210,9 +210,9 @@ def _control_examples(run: ReportInputs, lead: int) -> list[Example]:
     """Returns test examples at the same sites, from other trajectories where there are any."""
     if not isinstance(run.data, Trajectories) or len(run.data.geometries) > 1:
         return []
-    shown = run.members[-1]
-    samples = [sample for sample in run.members if owner(sample) != owner(shown)]
-    samples = samples or list(run.members[:-1])
+    shown = run.samples[-1]
+    samples = [sample for sample in run.samples if trajectory_of(sample) != trajectory_of(shown)]
+    samples = samples or list(run.samples[:-1])
     controls = evenly(samples, MAX_CONTROLS) if samples else []
     return [make_examples(run.data, [sample], reconstructs=lead == 0)[0] for sample in controls]
 

@@ -58,9 +58,7 @@ def gap_weights(
     count = min(NEIGHBOURS[num_axes], len(known))
     distances, rows = KDTree(known, boxsize=periods).query(missing, k=count)
     distances, rows = (np.reshape(part, (-1, count)) for part in (distances, rows))
-    # The neighbours of a node on a grid, in both directions along every axis.
     is_nearest = distances <= distances[:, :1] * (1 + RESOLUTION)
-    is_nearest[:, 2 * num_axes :] = False
     weights = is_nearest / is_nearest.sum(1, keepdims=True)
     is_gap = ~is_masked[~is_site] & (count == NEIGHBOURS[num_axes])
     for part in np.array_split(np.flatnonzero(is_gap), max(1, int(is_gap.sum()) // PORTION)):

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
-from gpo.data.writers.well import write_well
 from gpo_bench.solvers.finite_volume import AbstractCooling, Flow
 from gpo_bench.solvers.runge_kutta import check_recording, record_frames, solve_with_retries
+from gpo_bench.solvers.well_files import write_well
 
 GAMMA = 5 / 3
 """Ratio of specific heats of a monatomic gas."""

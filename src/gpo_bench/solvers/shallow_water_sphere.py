@@ -24,7 +24,6 @@ import numpy as np
 import torch
 
 from gpo.data.solvers.base import AbstractSolver, BlowUpError, Portion
-from gpo.data.writers.well import write_well
 from gpo_bench.solvers.rotating_shallow_water import (
     RotatingShallowWater,
     Source,
@@ -33,6 +32,7 @@ from gpo_bench.solvers.rotating_shallow_water import (
     coriolis_parameter,
 )
 from gpo_bench.solvers.spherical_harmonics import Coefficients, Field, SphericalHarmonics
+from gpo_bench.solvers.well_files import write_well
 
 HOUR = 3600.0
 INITIAL_DEGREE = 42

@@ -22,7 +22,7 @@ IMPORTED_BY = {
         "gpo.data.readers.well",
         "gpo.data.readers.pdebench",
         "gpo.data.readers.mesh_series",
-        "gpo.data.writers.well",
+        "gpo_bench.solvers.well_files",
         "gpo_bench.solvers.radiative_layer",
     ),
     "xarray": ("gpo.data.readers.gridded", "gpo.data.readers.cf"),

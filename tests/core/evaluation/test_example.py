@@ -14,8 +14,8 @@ from tests.core.interpretation.readings import series, untrained
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 def test_a_stored_example_is_the_prediction_and_the_states_of_the_layers(variant, tmp_path):
     data = series()
-    forecaster, members = untrained(data, variant=variant)
-    example = last_example(forecaster, data, members)
+    forecaster, samples = untrained(data, variant=variant)
+    example = last_example(forecaster, data, samples)
     ReportExample.of(forecaster, example).save(tmp_path)
     stored = ReportExample.load(tmp_path)
     with torch.no_grad():
@@ -33,8 +33,8 @@ def test_a_stored_example_is_the_prediction_and_the_states_of_the_layers(variant
 
 def test_a_baseline_has_a_prediction_and_no_layers(tmp_path):
     data = series()
-    forecaster, members = untrained_baseline(data)
-    ReportExample.of(forecaster, last_example(forecaster, data, members)).save(tmp_path)
+    forecaster, samples = untrained_baseline(data)
+    ReportExample.of(forecaster, last_example(forecaster, data, samples)).save(tmp_path)
     stored = ReportExample.load(tmp_path)
     assert stored.predicted.shape == (256, 1)
     assert stored.activations.shape == stored.windows.shape == (0, 256)

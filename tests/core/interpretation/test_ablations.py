@@ -14,8 +14,8 @@ from gpo.model.scales import MULTILINEAR
 from tests.core.interpretation.readings import TORUS, only_mode, series, untrained
 
 
-def read(forecaster, data, members):
-    return run_ablations(forecaster, make_batches(data, members[:2]), np.random.default_rng(0))
+def read(forecaster, data, samples):
+    return run_ablations(forecaster, make_batches(data, samples[:2]), np.random.default_rng(0))
 
 
 def only_wave(forecaster, number):
@@ -43,8 +43,8 @@ def hold(forecaster):
 @pytest.mark.thorough
 def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
     data = series()
-    forecaster, members = untrained(data)
-    result = read(only_wave(forecaster, [2.0, 1.0]), data, members)
+    forecaster, samples = untrained(data)
+    result = read(only_wave(forecaster, [2.0, 1.0]), data, samples)
     first, *others = result["modes"]
     assert first["vector"] == [2.0, 1.0]
     assert first["relative_l2"] > 1e-3
@@ -58,8 +58,8 @@ def test_the_one_wave_that_matters_comes_first_and_the_others_cause_nothing():
 
 def test_opposite_vectors_are_one_wave():
     data = series()
-    forecaster, members = untrained(data)
-    components = make_components(forecaster, make_batches(data, members[:1]))
+    forecaster, samples = untrained(data)
+    components = make_components(forecaster, make_batches(data, samples[:1]))
     parts = {component.name: component for component in components}
     num_modes, limit = forecaster.model.num_modes, forecaster.model.waves.limits[0]
     assert len(parts) == num_modes - limit
@@ -73,13 +73,13 @@ def test_opposite_vectors_are_one_wave():
 @pytest.mark.thorough
 def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, samples = untrained(data)
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.filter.packets.zero_()
             if stage.has_particles:
                 stage.waves.filter.packets.zero_()
-    rows = read(hold(forecaster), data, members)["regions"]["effects"]
+    rows = read(hold(forecaster), data, samples)["regions"]["effects"]
     assert len(rows) == 64
     for row in rows:
         assert row["fraction_inside"] == pytest.approx(1)
@@ -90,8 +90,8 @@ def test_a_model_that_couples_no_sites_keeps_every_effect_inside_its_region():
 
 def test_effects_are_those_of_the_ablated_model():
     data = series()
-    forecaster, members = untrained(data)
-    (batch,) = make_batches(data, members[:2])
+    forecaster, samples = untrained(data)
+    (batch,) = make_batches(data, samples[:2])
     effects = Effects.of(forecaster, [batch])
     ablation = Ablation(layers=frozenset({1}))
     result = effects.without(ablation)
@@ -107,8 +107,8 @@ def test_effects_are_those_of_the_ablated_model():
 
 def test_a_change_of_long_waves_shows_in_the_low_band_alone():
     data = series()
-    forecaster, members = untrained(data)
-    (batch,) = make_batches(data, members[:1])
+    forecaster, samples = untrained(data)
+    (batch,) = make_batches(data, samples[:1])
     effects = Effects.of(forecaster, [batch])
     wave = 0.1 * torch.sin(2 * torch.pi * batch.example.coords[..., :1])
     shifted = Effects(forecaster, [batch], [effects.intact[0] + wave])
@@ -118,8 +118,8 @@ def test_a_change_of_long_waves_shows_in_the_low_band_alone():
 
 def test_content_windows_tell_where_their_effect_should_be():
     data = series(Geometry.scattered(np.random.default_rng(0).random((90, 2))))
-    forecaster, members = untrained(data, variant="paper")
-    result = read(forecaster, data, members)
+    forecaster, samples = untrained(data, variant="paper")
+    result = read(forecaster, data, samples)
     assert len(result["modes"]) == result["num_modes"] == 2 * 2 * 3
     assert {"layer", "head", "mode", "fraction_inside", "fraction_expected"} <= set(
         result["modes"][0]
@@ -131,11 +131,11 @@ def test_content_windows_tell_where_their_effect_should_be():
 
 def test_the_one_head_that_is_read_out_comes_first():
     data = series()
-    forecaster, members = untrained(data, variant="paper")
+    forecaster, samples = untrained(data, variant="paper")
     with torch.no_grad():
         for stage in forecaster.model.layers:
             stage.readout[0] = 0
-    result = read(forecaster, data, members)
+    result = read(forecaster, data, samples)
     changes = {(row["layer"], row["head"]): row["relative_l2"] for row in result["heads"]}
     assert max(changes[0, 0], changes[1, 0]) < 1e-9
     assert min(changes[0, 1], changes[1, 1]) > 1e-6
@@ -144,48 +144,48 @@ def test_the_one_head_that_is_read_out_comes_first():
 
 def test_particles_that_no_site_sees_cause_nothing():
     data = series()
-    forecaster, members = untrained(data, variant="paper", centers="absolute")
+    forecaster, samples = untrained(data, variant="paper", centers="absolute")
     encoder = forecaster.model.lift.encoder
     with torch.no_grad():
         # All in one place, between the sites.
         encoder.centers.out.weight.zero_()
         encoder.centers.out.bias.fill_(0.53)
         encoder.scales.out.bias.fill_(-7.0)
-    result = read(forecaster, data, members)["particles"]
+    result = read(forecaster, data, samples)["particles"]
     assert result["all"]["relative_l2"] < 1e-6
     assert len(result["each"]) == 3
 
 
-def without_particles(forecaster, data, members, *numbers):
+def without_particles(forecaster, data, samples, *numbers):
     """How much predictions change when particles of some numbers bring nothing."""
-    effects = Effects.of(forecaster, make_batches(data, members[:2]))
+    effects = Effects.of(forecaster, make_batches(data, samples[:2]))
     return effects.without(Ablation(gaussians=frozenset(numbers)))["relative_l2"]
 
 
 def test_particles_at_rest_cause_nothing_and_moving_ones_do():
     data = series()
-    forecaster, members = untrained(data)
-    assert without_particles(forecaster, data, members, 0, 1, 2) > 1e-3
-    assert without_particles(hold(forecaster), data, members, 0, 1, 2) < 1e-6
+    forecaster, samples = untrained(data)
+    assert without_particles(forecaster, data, samples, 0, 1, 2) > 1e-3
+    assert without_particles(hold(forecaster), data, samples, 0, 1, 2) < 1e-6
 
 
 def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, samples = untrained(data)
     transport = forecaster.model.layers[-1]
     with torch.no_grad():
         transport.arrive.unflatten(0, (transport.num_gaussians, -1))[1] = 0
-    assert without_particles(forecaster, data, members, 1) < 1e-9
-    assert without_particles(forecaster, data, members, 0) > 1e-3
-    assert without_particles(forecaster, data, members, 2) > 1e-3
+    assert without_particles(forecaster, data, samples, 1) < 1e-9
+    assert without_particles(forecaster, data, samples, 0) > 1e-3
+    assert without_particles(forecaster, data, samples, 2) > 1e-3
 
 
 def test_particles_are_ablated_all_and_each():
     data = series()
-    forecaster, members = untrained(data, num_layers=1, num_waves=1)
-    result = read(forecaster, data, members)["particles"]
-    assert result["all"]["relative_l2"] == without_particles(forecaster, data, members, 0, 1, 2)
-    each = [without_particles(forecaster, data, members, number) for number in range(3)]
+    forecaster, samples = untrained(data, num_layers=1, num_waves=1)
+    result = read(forecaster, data, samples)["particles"]
+    assert result["all"]["relative_l2"] == without_particles(forecaster, data, samples, 0, 1, 2)
+    each = [without_particles(forecaster, data, samples, number) for number in range(3)]
     assert [row["relative_l2"] for row in result["each"]] == each
 
 
@@ -196,8 +196,8 @@ def test_particles_are_ablated_all_and_each():
 )
 def test_a_model_without_particles_has_none_to_ablate(changes):
     data = series()
-    forecaster, members = untrained(data, num_layers=1, **changes)
-    assert read(forecaster, data, members)["particles"] == {"reason": "the model has no particles"}
+    forecaster, samples = untrained(data, num_layers=1, **changes)
+    assert read(forecaster, data, samples)["particles"] == {"reason": "the model has no particles"}
 
 
 PLACES = {
@@ -228,5 +228,5 @@ def test_patches_of_a_grid_are_blocks():
 
 def test_a_model_without_layers_has_no_modes():
     data = series()
-    forecaster, members = untrained(data, num_layers=0)
-    assert "no layers" in read(forecaster, data, members)["reason"]
+    forecaster, samples = untrained(data, num_layers=0)
+    assert "no layers" in read(forecaster, data, samples)["reason"]

@@ -31,8 +31,8 @@ CONTROLS = {"own", "still", "constant", "site_mean", "other_example", "permuted"
 def opened(place="torus", **changes):
     """A model with examples of a velocity and a third variable, and its batches."""
     data = series(*PLACES[place], names=("u", "v", "a"), num_trajectories=20)
-    forecaster, members = untrained(data, num_waves=2, **changes)
-    return forecaster, make_batches(data, members[:5])
+    forecaster, samples = untrained(data, num_waves=2, **changes)
+    return forecaster, make_batches(data, samples[:5])
 
 
 def described(forecaster, batches):
@@ -94,8 +94,8 @@ def test_a_motion_that_is_the_same_everywhere_is_its_own_control():
 
 def test_a_control_that_needs_other_examples_says_where_there_are_none():
     data = series(names=("a",))
-    forecaster, members = untrained(data, num_waves=2)
-    result = Controls.of(forecaster, make_batches(data, members[:1])).describe()
+    forecaster, samples = untrained(data, num_waves=2)
+    result = Controls.of(forecaster, make_batches(data, samples[:1])).describe()
     assert result["site_mean"] == result["other_example"] == {"reason": "there is one example only"}
 
 
@@ -174,8 +174,8 @@ def test_a_displacement_that_is_the_velocity_has_correlation_one():
 
 def test_without_a_known_velocity_the_rest_is_told():
     data = series(names=("a", "b"))
-    forecaster, members = untrained(data, num_waves=2)
-    result = described(forecaster, make_batches(data, members[:2]))
+    forecaster, samples = untrained(data, num_waves=2)
+    result = described(forecaster, make_batches(data, samples[:2]))
     assert "--velocity U V" in result["velocity"]["reason"]
     assert result["particles"][0]["velocity_correlation"] is None
     assert result["particles"][0]["share"] > 0
@@ -183,8 +183,8 @@ def test_without_a_known_velocity_the_rest_is_told():
 
 def test_particles_that_do_not_move_are_told_in_a_word():
     data = series(names=("a",))
-    forecaster, members = untrained(data, variant="paper")
-    assert described(forecaster, make_batches(data, members[:1])) == {
+    forecaster, samples = untrained(data, variant="paper")
+    assert described(forecaster, make_batches(data, samples[:1])) == {
         "reason": "particles of this model do not move"
     }
 

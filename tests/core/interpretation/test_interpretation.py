@@ -58,8 +58,8 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
     changes = {"variant": variant, "num_layers": 1}
     if variant == "geometric":
         changes["num_waves"] = 2
-    forecaster, members = untrained(data, **changes)
-    result, figures = finished(interpret(forecaster, data, members, num_examples=2), geometry, tmp_path)  # fmt: skip
+    forecaster, samples = untrained(data, **changes)
+    result, figures = finished(interpret(forecaster, data, samples, num_examples=2), geometry, tmp_path)  # fmt: skip
     assert set(figures) == set(TITLES)
     assert result.num_examples == 2
     assert result.variant == variant
@@ -82,8 +82,8 @@ def test_static_maps_are_read_too(make, tmp_path):
 
 def test_a_field_alone_is_read_as_far_as_it_goes(tmp_path):
     data = series()
-    forecaster, members = untrained_field(data)
-    result = interpret(forecaster, data, members, num_examples=2, same={"itself": forecaster})
+    forecaster, samples = untrained_field(data)
+    result = interpret(forecaster, data, samples, num_examples=2, same={"itself": forecaster})
     result, figures = finished(result, data.geometry(), tmp_path)
     assert result.stability["other_seeds"]["itself"]["density"]["value"] == pytest.approx(1)
     assert "no layers" in result.windows["reason"]
@@ -100,21 +100,21 @@ def untrained_field(data):
 @pytest.mark.thorough
 def test_the_same_seed_gives_the_same_numbers():
     data = series(PLACES["torus"][0])
-    forecaster, members = untrained(data, num_layers=1, num_waves=2)
-    first, again = (interpret(forecaster, data, members, num_examples=1) for _ in range(2))
+    forecaster, samples = untrained(data, num_layers=1, num_waves=2)
+    first, again = (interpret(forecaster, data, samples, num_examples=1) for _ in range(2))
     assert first == again
-    other = interpret(forecaster, data, members, num_examples=1, seed=1)
+    other = interpret(forecaster, data, samples, num_examples=1, seed=1)
     assert other.structures != first.structures
 
 
 @pytest.mark.thorough
 def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
     data = series(PLACES["torus"][0])
-    forecaster, members = untrained(data, num_layers=1, num_waves=2)
+    forecaster, samples = untrained(data, num_layers=1, num_waves=2)
     twin, _ = untrained(data, num_layers=1, num_waves=2)
     larger = replace(data, fetch=lambda number, times: 3 * data.frames(number, times))
     result = interpret(
-        forecaster, data, members, num_examples=1, other=(larger, members), same={"twin": twin}
+        forecaster, data, samples, num_examples=1, other=(larger, samples), same={"twin": twin}
     )
     loaded, _ = finished(result, data.geometry(), tmp_path)
     assert loaded.stability["other_seeds"]["twin"]["effects"]["shells"] == pytest.approx(1)
@@ -124,9 +124,9 @@ def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
 
 def test_no_examples_are_refused():
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, samples = untrained(data)
     with pytest.raises(ValueError, match="`num_examples` must be at least 1, got 0"):
-        interpret(forecaster, data, members, num_examples=0)
+        interpret(forecaster, data, samples, num_examples=0)
 
 
 def test_a_file_that_is_something_else_says_how_to_make_it_again(tmp_path):

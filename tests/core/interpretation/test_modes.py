@@ -98,8 +98,8 @@ def test_waves_on_an_open_axis_nearly_depend_on_each_other_but_what_is_measured_
 
 def test_energy_is_shared_out_among_waves():
     data = series()
-    forecaster, members = untrained(data)
-    result = describe_modes(forecaster, make_batches(data, members[:2]))
+    forecaster, samples = untrained(data)
+    result = describe_modes(forecaster, make_batches(data, samples[:2]))
     assert result["kind"] == "waves"
     assert "whole domain" in result["extent"]
     for layer in result["layers"]:
@@ -110,9 +110,9 @@ def test_energy_is_shared_out_among_waves():
 
 def test_a_single_wave_in_the_response_is_all_that_is_scattered():
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, samples = untrained(data)
     only_mode(forecaster.model.layers[0].filter, 9)
-    layer = describe_modes(forecaster, make_batches(data, members[:2]))["layers"][0]
+    layer = describe_modes(forecaster, make_batches(data, samples[:2]))["layers"][0]
     assert layer["energy_scattered"][9] == pytest.approx(1)
     assert layer["effective_modes"] == pytest.approx(1)
     assert sum(value > 0 for value in layer["response_by_shell"]) == 1
@@ -120,8 +120,8 @@ def test_a_single_wave_in_the_response_is_all_that_is_scattered():
 
 def test_content_windows_of_a_model_cover_the_field_once_per_head():
     data = series(Geometry.scattered(np.random.default_rng(0).random((80, 2))))
-    forecaster, members = untrained(data, variant="paper")
-    result = describe_modes(forecaster, make_batches(data, members[:3]))
+    forecaster, samples = untrained(data, variant="paper")
+    result = describe_modes(forecaster, make_batches(data, samples[:3]))
     assert result["kind"] == "content"
     assert len(result["layers"]) == 2
     for layer in result["layers"]:
@@ -131,5 +131,5 @@ def test_content_windows_of_a_model_cover_the_field_once_per_head():
 
 def test_a_model_without_layers_has_no_windows():
     data = series()
-    forecaster, members = untrained(data, num_layers=0)
-    assert "no layers" in describe_modes(forecaster, make_batches(data, members[:1]))["reason"]
+    forecaster, samples = untrained(data, num_layers=0)
+    assert "no layers" in describe_modes(forecaster, make_batches(data, samples[:1]))["reason"]

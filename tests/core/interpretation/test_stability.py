@@ -22,8 +22,8 @@ QUANTITIES = {
 @pytest.mark.parametrize("variant", QUANTITIES)
 def test_the_same_data_is_no_drift_and_no_degradation(variant):
     data = series()
-    forecaster, members = untrained(data, variant=variant)
-    batches = make_batches(data, members)
+    forecaster, samples = untrained(data, variant=variant)
+    batches = make_batches(data, samples)
     result = other_data(forecaster, batches, batches)
     assert result["degradation"] == pytest.approx(1)
     assert set(result["drift"]) == QUANTITIES[variant]
@@ -38,8 +38,8 @@ def test_the_same_data_is_no_drift_and_no_degradation(variant):
 def test_data_of_another_size_drifts_farther_than_halves_of_the_usual_are_apart(variant, names):
     data = series()
     larger = replace(data, fetch=lambda number, times: 8 * data.frames(number, times))
-    forecaster, members = untrained(data, variant=variant)
-    result = other_data(forecaster, make_batches(data, members), make_batches(larger, members))
+    forecaster, samples = untrained(data, variant=variant)
+    result = other_data(forecaster, make_batches(data, samples), make_batches(larger, samples))
     for name in names:
         assert result["drift"][name]["ratio"] > 3
     assert result["usual"]["last_frame"] == pytest.approx(result["other"]["last_frame"], rel=1e-5)
@@ -64,8 +64,8 @@ def test_what_differs_between_places_alone_is_not_due_to_the_field():
 def test_quantities_of_particles_are_in_unit_lengths():
     axis = np.arange(12) / 6
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
-    forecaster, members = untrained(data, variant="paper")
-    (batch,) = make_batches(data, members[:1])
+    forecaster, samples = untrained(data, variant="paper")
+    (batch,) = make_batches(data, samples[:1])
     result = particle_quantities(forecaster, [batch])
     particles = batch.particles(forecaster)
     expected = particles.scales.log().mean(-1).exp().flatten() / 2
@@ -76,10 +76,10 @@ def test_quantities_of_particles_are_in_unit_lengths():
 def test_displacements_are_in_unit_lengths_and_never_beyond_the_reach():
     axis = np.arange(12) / 6
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
-    forecaster, members = untrained(data)
+    forecaster, samples = untrained(data)
     with torch.no_grad():
         forecaster.model.layers[-1].local.mul_(1e3)
-    (batch,) = make_batches(data, members[:1])
+    (batch,) = make_batches(data, samples[:1])
     result = particle_quantities(forecaster, [batch])
     assert 0.2 < np.abs(result["displacement"][0]).max() < 0.25 * (1 + 1e-5)
     np.testing.assert_allclose(result["weight"][0].reshape(-1, 3).sum(1), 1, rtol=1e-5)
@@ -88,8 +88,8 @@ def test_displacements_are_in_unit_lengths_and_never_beyond_the_reach():
 def test_encoded_particles_at_common_sites_do_not_depend_on_the_resolution():
     """The encoder reads one site at a time, so this must be exact; predictions may differ."""
     data = series()
-    forecaster, members = untrained(data, variant="paper")
-    result = half_resolution(forecaster, data, members[:2], reconstructs=False)
+    forecaster, samples = untrained(data, variant="paper")
+    result = half_resolution(forecaster, data, samples[:2], reconstructs=False)
     assert result["centers"] < 1e-5
     assert result["scales"] < 1e-5
     assert result["weights"] < 1e-6
@@ -102,8 +102,8 @@ def displacements_at_half(wave, side):
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
     frames = np.broadcast_to(wave(data.geometry().coords)[:, None], (4, side**2, 1))
     data = replace(data, fetch=lambda number, times: (1 + 0.1 * number) * frames[times])
-    forecaster, members = untrained(data, num_layers=1, num_waves=2, features="none")
-    result = half_resolution(forecaster, data, members[:2], reconstructs=False)
+    forecaster, samples = untrained(data, num_layers=1, num_waves=2, features="none")
+    result = half_resolution(forecaster, data, samples[:2], reconstructs=False)
     assert set(result) == {"prediction", "displacements", "weights"}
     return result["displacements"]
 
@@ -124,8 +124,8 @@ def test_displacements_in_a_smooth_field_converge_with_the_resolution():
 def test_a_resolution_that_cannot_be_had_gives_the_reason():
     axis = np.arange(9) / 9
     data = series(Geometry.rectilinear([axis, axis], periodic=True))
-    forecaster, members = untrained(data)
-    result = half_resolution(forecaster, data, members[:1], reconstructs=False)
+    forecaster, samples = untrained(data)
+    result = half_resolution(forecaster, data, samples[:1], reconstructs=False)
     assert "an axis of 9 sites" in result["reason"]
 
 
@@ -133,9 +133,9 @@ def test_a_resolution_that_cannot_be_had_gives_the_reason():
 @pytest.mark.parametrize("variant", ["geometric", "paper"])
 def test_a_run_ranks_its_components_as_itself(variant):
     data = series()
-    forecaster, members = untrained(data, variant=variant)
+    forecaster, samples = untrained(data, variant=variant)
     twin, _ = untrained(data, variant=variant)
-    batches = make_batches(data, members[:2])
+    batches = make_batches(data, samples[:2])
     result = compare_runs(forecaster, twin, batches)
     assert result["density"]["value"] == pytest.approx(1)
     assert result["errors"][0] == result["errors"][1]
@@ -147,9 +147,9 @@ def test_a_run_ranks_its_components_as_itself(variant):
 @pytest.mark.thorough
 def test_runs_of_other_weights_do_not():
     data = series()
-    forecaster, members = untrained(data)
+    forecaster, samples = untrained(data)
     stranger, _ = untrained(data, seed=3)
     with torch.no_grad():
-        result = compare_runs(forecaster, stranger, make_batches(data, members[:2]))
+        result = compare_runs(forecaster, stranger, make_batches(data, samples[:2]))
     assert result["density"]["value"] < 0.9
     assert result["effects"]["modes"] < 0.95

@@ -200,9 +200,9 @@ def test_diagnosis_stand_where_nothing_can_be_said():
     line = Geometry.rectilinear([np.arange(24) / 24], periodic=True)
     data = series(line)
     for variant in ("geometric", "paper"):
-        forecaster, members = untrained(data, variant=variant)
+        forecaster, samples = untrained(data, variant=variant)
         result = describe_structures(
-            forecaster, make_batches(data, members[:2]), np.random.default_rng(0)
+            forecaster, make_batches(data, samples[:2]), np.random.default_rng(0)
         )
         assert "on a line" in result["alignment"]["reason"]
         assert (
@@ -218,17 +218,17 @@ def test_diagnosis_stand_where_nothing_can_be_said():
     "changes", [{"num_transports": 0}, {"variant": "paper", "has_gaussian_field": False}]
 )
 def test_a_model_without_particles_says_so(changes):
-    plain, members = untrained(series(), **changes)
+    plain, samples = untrained(series(), **changes)
     result = describe_structures(
-        plain, make_batches(series(), members[:1]), np.random.default_rng(0)
+        plain, make_batches(series(), samples[:1]), np.random.default_rng(0)
     )
     assert "has no particles" in result["reason"]
 
 
 def test_chance_is_the_same_chance_again():
     data = series()
-    forecaster, members = untrained(data)
-    batches = make_batches(data, members[:2])
+    forecaster, samples = untrained(data)
+    batches = make_batches(data, samples[:2])
     rows = [describe_structures(forecaster, batches, np.random.default_rng(7)) for _ in range(2)]
     assert rows[0] == rows[1]
 

@@ -64,7 +64,7 @@ def steady(geometry, flow, names=("u", "v"), units="", signs=(1,) * 20):
 
 def followed(data, centers=None):
     """Tracers of a model whose second particle looks at given centers."""
-    forecaster, members = untrained(data, num_layers=1, num_waves=2)
+    forecaster, samples = untrained(data, num_layers=1, num_waves=2)
     if centers is not None:
         domain, coords = data.geometry().domain, torch.from_numpy(data.geometry().coords)[None]
         held = torch.from_numpy(np.asarray(centers))[None, :, None]
@@ -76,7 +76,7 @@ def followed(data, centers=None):
         moved[:, 0, 1] = way / lengths
         transport.displacement = lambda state, *_: moved.expand(-1, state.shape[1], -1, -1)
     variables = FlowVariables(data.variables)
-    return follow_tracers(forecaster, data, members, variables, BEST, num_examples=3)
+    return follow_tracers(forecaster, data, samples, variables, BEST, num_examples=3)
 
 
 @pytest.mark.parametrize(

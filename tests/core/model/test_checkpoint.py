@@ -192,7 +192,7 @@ def test_a_folder_of_gpo_0_6_gives_the_same_model(tmp_path, changes):
 
 
 def test_missing_files_and_folders_are_named(folder, tmp_path):
-    with pytest.raises(CheckpointError, match=r"nowhere.config.json: cannot be read .*A model folder holds"):  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"nowhere.config.json: cannot be read: .*A model folder holds"):  # fmt: skip
         GaussianParticleOperator.from_pretrained(tmp_path / "nowhere")
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model.safetensors: cannot be read"):

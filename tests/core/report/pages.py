@@ -60,7 +60,7 @@ class Page(HTMLParser):
 
 def reported(session, folder, scope="all"):
     """Writes the report of a session and returns its path."""
-    forecaster, data, members = session.forecaster.eval(), session.data, session.members
+    forecaster, data, samples = session.forecaster.eval(), session.data, session.samples
     task = forecaster.task
     split = split_time_slices(data, history=task.history, lead=task.lead)
     inputs = ReportInputs(
@@ -69,8 +69,8 @@ def reported(session, folder, scope="all"):
         log=[{"epoch": 0.0, "train/total": 0.5, "validation/relative_l2": 1.0}],
         results=evaluate(forecaster, data, split, scope=scope, is_quiet=True),
         data=data,
-        members=members,
-        shown=ReportExample.of(forecaster, last_example(forecaster, data, members)),
+        samples=samples,
+        shown=ReportExample.of(forecaster, last_example(forecaster, data, samples)),
     )
     return write_report(folder, inputs, forecaster), inputs.results
 

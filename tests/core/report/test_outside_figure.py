@@ -35,8 +35,8 @@ def _registered():
 @pytest.mark.usefixtures("_registered", "small_pictures")
 def test_a_registered_figure_is_in_the_report(tmp_path):
     data = series()
-    forecaster, members = untrained(data)
-    inputs = inputs_of(forecaster, data, members)
+    forecaster, samples = untrained(data)
+    inputs = inputs_of(forecaster, data, samples)
     scores = {
         "model": {"relative_l2": 0.5, "bias": 0.25},
         "zero": {"relative_l2": 1.0, "bias": 2.0},

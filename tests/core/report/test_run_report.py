@@ -28,15 +28,15 @@ LOG = [
 ]
 
 
-def inputs_of(forecaster, data, members):
+def inputs_of(forecaster, data, samples):
     return ReportInputs(
         name="waves",
         settings={"model": "gpo", "lead": 1},
         log=LOG,
         results=evaluate(forecaster, data, split_time_slices(data), scope="one-step"),
         data=data,
-        members=members,
-        shown=ReportExample.of(forecaster, last_example(forecaster, data, members)),
+        samples=samples,
+        shown=ReportExample.of(forecaster, last_example(forecaster, data, samples)),
     )
 
 
@@ -50,8 +50,8 @@ PICTURES = {
 @pytest.mark.parametrize("variant", PICTURES)
 def test_a_report_of_one_step_needs_the_model_for_particles_only(variant, tmp_path, monkeypatch):
     data = series()
-    forecaster, members = untrained(data, variant=variant)
-    inputs, example = inputs_of(forecaster, data, members), last_example(forecaster, data, members)
+    forecaster, samples = untrained(data, variant=variant)
+    inputs, example = inputs_of(forecaster, data, samples), last_example(forecaster, data, samples)
     values = forecaster.normalised_input(example.frames)
     with torch.no_grad():
         particles = forecaster.model.particles(values, example.coords, weights=example.weights)
@@ -84,8 +84,8 @@ def test_a_report_says_why_the_figure_of_particles_is_missing(
     geometry, changes, sentence, tmp_path
 ):
     data = series(geometry)
-    forecaster, members = untrained(data, **changes)
-    page = write_report(tmp_path, inputs_of(forecaster, data, members), forecaster).read_text()
+    forecaster, samples = untrained(data, **changes)
+    page = write_report(tmp_path, inputs_of(forecaster, data, samples), forecaster).read_text()
     assert f"<h2>Particles</h2>\n<p>{sentence}</p>" in page
     assert not {"motion", "particles"} & {path.stem for path in (tmp_path / "figures").iterdir()}
 
@@ -95,8 +95,8 @@ def test_a_report_says_why_the_figure_of_particles_is_missing(
 def test_a_report_starts_with_the_verdict_and_dates(tmp_path):
     origin = TimeOrigin("1987-02-28 00:00:00", "360_day")
     data = replace(series(num_frames=6), time=24.0 * np.arange(6), time_units="h", origin=origin)
-    forecaster, members = untrained(data)
-    inputs = inputs_of(forecaster, data, members)
+    forecaster, samples = untrained(data)
+    inputs = inputs_of(forecaster, data, samples)
     page = write_report(tmp_path, inputs, forecaster).read_text()
     head, _, rest = page.partition("<h2>")
     assert f'<p class="verdict">{inputs.results.verdict}</p>' in re.sub(" (good|bad)", "", head)
@@ -109,8 +109,8 @@ def test_a_report_starts_with_the_verdict_and_dates(tmp_path):
 @pytest.mark.usefixtures("small_pictures")
 def test_a_score_that_is_not_finite_is_shown_as_not_finite(tmp_path):
     data = series()
-    forecaster, members = untrained(data)
-    inputs = inputs_of(forecaster, data, members)
+    forecaster, samples = untrained(data)
+    inputs = inputs_of(forecaster, data, samples)
     scores = {"a": {"model": {"rmse": float("nan")}}}
     results = replace(inputs.results, variables=scores)
     page = write_report(tmp_path, replace(inputs, results=results), forecaster).read_text()

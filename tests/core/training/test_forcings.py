@@ -113,11 +113,11 @@ def test_rollouts_have_the_forcing_of_every_time_they_predict(file, history, lea
     data = opened(file, forcing=("inflow", "flux"))
     config = RunConfig.of(data="driven", history=history, lead=lead)
     forecaster = telling(data, config)
-    members = split_of(data, config).test
+    samples = split_of(data, config).test
     inflow = xr.load_dataset(file)["inflow"].values
-    found = make_rollouts(forecaster, data, members[:1] + members[-1:], 3, None)
+    found = make_rollouts(forecaster, data, samples[:1] + samples[-1:], 3, None)
     number = found.errors["model"].shape[1]
-    last = members[0].last + number * lead
+    last = samples[0].last + number * lead
     np.testing.assert_allclose(found.forecast[0][:, 0], inflow[last], rtol=1e-5)
 
 

@@ -159,13 +159,13 @@ def test_a_saved_model_knows_its_clock(tmp_path):
 
 def test_what_is_shown_of_a_frame_is_its_field():
     data, forecaster = untrained(history=2)
-    members = split_time_slices(data, history=2).test
-    session = Session("days", forecaster, data, members)
+    samples = split_time_slices(data, history=2).test
+    session = Session("days", forecaster, data, samples)
     metadata = run_metadata(session)
     assert [given["name"] for given in metadata["inputs"]] == ["t2m"]
     assert metadata["inputs"][0]["range"][0] > 260
     given = answers.frames(session, ExampleRequest()).arrays["given"]
-    frames = data.frames(0, slice(members[0].first, members[0].target))
+    frames = data.frames(0, slice(samples[0].first, samples[0].target))
     np.testing.assert_allclose(given, frames, rtol=1e-6)
     regions = answers.dependence(session, PointRequest(point=(0.5,))).arrays["regions"]
     assert regions.shape == (16,)

@@ -7,7 +7,7 @@ import pytest
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.well import WellReader
-from gpo.data.writers.well import write_well
+from gpo_bench.solvers.well_files import write_well
 
 READER = WellReader()
 NUM_SAMPLES, NUM_TIMES = 3, 4

@@ -1,4 +1,4 @@
-"""Writes The Well's HDF5 layout, for `readers/well.py` and The Well's own loader."""
+"""Writes The Well's HDF5 layout, for the reader of it and The Well's own loader."""
 
 import itertools
 from collections.abc import Mapping, Sequence
