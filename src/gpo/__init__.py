@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpo.numerics.derivatives import Derivatives
     from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
     from gpo.numerics.footprints import Footprints
-    from gpo.numerics.norms import linf, nrmse, relative_l2, rmse, vrmse
+    from gpo.numerics.norms import linf, mae, nrmse, relative_l2, rmse, vrmse
     from gpo.report.overview import draw_prediction
     from gpo.runs import open_run
     from gpo.settings_files import CheckpointError
@@ -66,7 +66,7 @@ _HOMES = {
     "numerics.derivatives": ("Derivatives",),
     "numerics.domain": ("Domain", "longitude_latitude", "unit_vectors"),
     "numerics.footprints": ("Footprints",),
-    "numerics.norms": ("linf", "nrmse", "relative_l2", "rmse", "vrmse"),
+    "numerics.norms": ("linf", "mae", "nrmse", "relative_l2", "rmse", "vrmse"),
     "report.overview": ("draw_prediction",),
     "runs": ("open_run",),
     "training.config": ("RunConfig",),
@@ -110,6 +110,7 @@ __all__ = [
     "interpret",
     "linf",
     "longitude_latitude",
+    "mae",
     "nrmse",
     "open_data",
     "open_run",

@@ -87,6 +87,12 @@ COLUMNS: dict[str, Column] = {
         quick={"coarsen": 2},
         file="cylinder_channel",
     ),
+    "radar": Column(
+        "rain rate over the Netherlands by radar, 5 minutes ahead, 75 % outside the radar image",
+        {"validation_from": "2010-08-26T04:30", "test_from": "2010-08-26T05:40"},
+        {"batch_size": 4},
+        "radar_knmi/knmi_radar_20100826_8km.nc",
+    ),
     "med-wind": Column(
         "daily wind at 10 m and sea surface temperature of the Mediterranean, land masked",
         {"var": ("u10", "v10", "sst")},

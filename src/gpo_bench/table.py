@@ -49,7 +49,7 @@ class Table:
     """Entries by row name."""
     unranked: frozenset[str] = frozenset()
     """Rows and columns without markup, such as reference forecasts and the paper's numbers."""
-    best: Literal["smallest", "none"] = "smallest"
+    best: Literal["smallest", "largest", "none"] = "smallest"
     """Which entry of a column is the best."""
     notes: list[str] = field(default_factory=list)
     """Lines below the table."""
@@ -72,7 +72,8 @@ class Table:
             for name, entries in self.rows.items()
             if name not in self.unranked and (entry := entries[column]).value is not None
         }
-        ordered = sorted(values, key=lambda name: float(values[name] or 0.0))
+        sign = -1 if self.best == "largest" else 1
+        ordered = sorted(values, key=lambda name: sign * float(values[name] or 0.0))
         return {name: rank for rank, name in enumerate(ordered[:2], start=1)}
 
     def markdown(self) -> str:

@@ -62,7 +62,9 @@ def is_month(steps: np.ndarray) -> np.ndarray:
 
 
 def format_step(step: float, units: str) -> str:
-    """Returns a time step as text."""
+    """Returns a time step as text; less than an hour in minutes."""
+    if units == "h" and step < 1 - TOLERANCE:
+        step, units = 60 * step, "min"
     return "1 month" if step == MONTH else f"{step:g} {units or '(no units)'}"
 
 

@@ -23,7 +23,7 @@ METRICS: "Registry[Callable[[Tensor, Tensor, Tensor], Tensor]]" = Registry(
     "metric",
     {
         name: f"gpo.numerics.norms:{name}"
-        for name in ("relative_l2", "rmse", "nrmse", "vrmse", "linf")
+        for name in ("relative_l2", "rmse", "mae", "nrmse", "vrmse", "linf")
     },
 )
 """Each takes prediction, target and quadrature weights, and returns the mean over the batch."""

@@ -63,15 +63,56 @@ def compare(
     ratio = _ratio(model.sum(), reference.sum())
     if len(model) < MIN_BLOCKS:
         return Comparison(ratio, None)
-    blocks = _blocks(series, _block_length(model - reference, series))
-    sums = np.array([(model[block].sum(), reference[block].sum()) for block in blocks])
-    num_drawn = round(len(model) / np.mean([len(block) for block in blocks]))
-    drawn = np.random.default_rng(seed).integers(len(blocks), size=(NUM_RESAMPLES, num_drawn))
-    ratios = [_ratio(*sums[numbers].sum(0)) for numbers in drawn]
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail], method="nearest").tolist()
-    factor = _widening(num_drawn)
+    resamples = Resamples.of(np.stack([model, reference], 1), model - reference, series, seed)
+    low, high = resamples.interval([_ratio(*sums) for sums in resamples.sums])
+    factor = resamples.widening
     return Comparison(ratio, (_widened(low, ratio, factor), _widened(high, ratio, factor)))
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """Sums over examples that a circular block bootstrap draws."""
+
+    sums: Float[np.ndarray, "resamples columns"]
+    num_blocks: int
+    """Number of blocks in each resample."""
+
+    @classmethod
+    def of(
+        cls,
+        columns: Float[np.ndarray, "examples columns"],
+        values: Float[np.ndarray, " examples"],
+        series: Sequence[np.ndarray],
+        seed: int = 0,
+    ) -> "Resamples":
+        """Draws the blocks.
+
+        Args:
+            columns: Numbers of each example, which are summed.
+            values: Numbers whose autocorrelation sets the length of the blocks.
+            series: Indices of the examples of each series, in order of time.
+            seed: Seed of the bootstrap.
+        """
+        blocks = _blocks(series, _block_length(values, series))
+        sums = np.array([columns[block].sum(0) for block in blocks])
+        num_drawn = round(len(columns) / np.mean([len(block) for block in blocks]))
+        drawn = np.random.default_rng(seed).integers(len(blocks), size=(NUM_RESAMPLES, num_drawn))
+        return cls(np.array([sums[numbers].sum(0) for numbers in drawn]), num_drawn)
+
+    @property
+    def widening(self) -> float:
+        """The factor by which an interval from few blocks is widened, from Student's t."""
+        tail = (1 + CONFIDENCE) / 2
+        return float(stdtrit(self.num_blocks - 1, tail) / ndtri(tail)) * math.sqrt(
+            self.num_blocks / (self.num_blocks - 1)
+        )
+
+    @staticmethod
+    def interval(statistics: Sequence[float] | np.ndarray) -> tuple[float, float]:
+        """Returns the confidence interval of a statistic, given that of each resample."""
+        tail = (1 - CONFIDENCE) / 2
+        low, high = np.quantile(statistics, [tail, 1 - tail], method="nearest").tolist()
+        return low, high
 
 
 def series_of(samples: Sequence[TimeSlice | int]) -> list[np.ndarray]:
@@ -172,14 +213,6 @@ def _ratio(model: float, reference: float) -> float:
     if reference > 0:
         return float(model / reference)
     return math.inf if model > 0 else 1.0
-
-
-def _widening(num_blocks: int) -> float:
-    """Returns the factor by which an interval from few blocks is widened, from Student's t."""
-    tail = (1 + CONFIDENCE) / 2
-    return float(stdtrit(num_blocks - 1, tail) / ndtri(tail)) * math.sqrt(
-        num_blocks / (num_blocks - 1)
-    )
 
 
 def _widened(end: float, ratio: float, factor: float) -> float:

@@ -52,6 +52,16 @@ def rmse(
     return (q * (prediction - target).square()).sum(1).clamp_min(_tiny(q)).sqrt().mean()
 
 
+def mae(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Returns $\langle|\hat u-u|\rangle$ per sample and channel, then the mean."""
+    prediction, target, q = _counted(prediction, target, weights)
+    return (q * (prediction - target).abs()).sum(1).mean()
+
+
 def channel_errors(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],

@@ -10,7 +10,7 @@ from gpo.data.dates import TimeOrigin
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import split_time_slices
-from gpo.data.steps import MONTH, even_steps, usual_step
+from gpo.data.steps import MONTH, even_steps, format_step, usual_step
 from gpo.evaluation.references import Climatology
 from gpo.forecast.compatibility import TrainedOn, check_time
 from tests.core.test_cli import failure
@@ -19,6 +19,12 @@ from tests.core.training.series import decaying_waves
 
 ORIGIN = TimeOrigin("1999-01-01 00:00:00", "noleap")
 LENGTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+def test_steps_shorter_than_an_hour_are_written_in_minutes():
+    assert format_step(5 / 60, "h") == "5 min"
+    assert [format_step(step, "h") for step in (1.0, 6.0, MONTH)] == ["1 h", "6 h", "1 month"]
+    assert format_step(0.1, "s") == "0.1 s"
 
 
 def starts(num_years=4):

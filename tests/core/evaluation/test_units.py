@@ -110,12 +110,13 @@ def test_scores_do_not_depend_on_units_and_origins(kind, change, plain):
     for forecast, errors in results.one_step.items():
         plain_errors = expected.one_step[forecast]
         assert errors["vrmse"] == pytest.approx(plain_errors["vrmse"], rel=1e-4)
+        assert errors["mae"] == pytest.approx(factor * plain_errors["mae"], rel=1e-4)
         assert errors["linf"] == pytest.approx(factor * plain_errors["linf"], rel=1e-4)
     if "shift" not in settings:
         # Errors relative to the size of a field know where its zero is.
         for part in ("one_step", "per_variable", "rollout", "resolution", "between_sites"):
             errors, plain_errors = (numbers(getattr(r, part)) for r in (results, expected))
-            errors = {key: n for key, n in errors.items() if key[-1] not in ("rmse", "linf")}
+            errors = {key: n for key, n in errors.items() if key[-1] not in ("rmse", "mae", "linf")}
             assert errors == pytest.approx({key: plain_errors[key] for key in errors}, rel=1e-3)
     assert results.comparisons.keys() == expected.comparisons.keys()
     for name, entry in results.comparisons.items():

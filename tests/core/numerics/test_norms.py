@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from gpo import linf, nrmse, relative_l2, rmse, vrmse
+from gpo import linf, mae, nrmse, relative_l2, rmse, vrmse
 
-NORMS = [relative_l2, rmse, nrmse, vrmse, linf]
+NORMS = [relative_l2, rmse, mae, nrmse, vrmse, linf]
 
 
 def fields(batch=3, points=20, channels=2):
@@ -16,7 +16,7 @@ def fields(batch=3, points=20, channels=2):
 
 def test_norms_are_their_formulas():
     prediction, target, weights = fields()
-    expected = dict.fromkeys(("relative_l2", "rmse", "nrmse", "vrmse", "linf"), 0.0)
+    expected = dict.fromkeys(("relative_l2", "rmse", "mae", "nrmse", "vrmse", "linf"), 0.0)
     for p, u, q in zip(prediction, target, weights, strict=True):
         q = q / q.sum()
         ratio = sum((q[:, None] * (p - u) ** 2).flatten()) / sum((q[:, None] * u**2).flatten())
@@ -25,6 +25,7 @@ def test_norms_are_their_formulas():
         for c in range(2):
             error = sum(q * (p[:, c] - u[:, c]) ** 2)
             mean = sum(q * u[:, c])
+            expected["mae"] += sum(q * (p[:, c] - u[:, c]).abs()).item() / 6
             expected["rmse"] += math.sqrt(error) / 6
             expected["nrmse"] += math.sqrt(error / sum(q * u[:, c] ** 2)) / 6
             expected["vrmse"] += math.sqrt(error / sum(q * (u[:, c] - mean) ** 2)) / 6
