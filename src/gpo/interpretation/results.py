@@ -23,9 +23,13 @@ CONTROLS = {
     "site_mean": "mean displacement of every site",
     "other_example": "displacements of another example",
     "permuted": "displacements exchanged within a site",
+    "at_floor": "scales at the floor of the lattice",
+    "initial_scales": "scales before training",
+    "one_scale": "one scale for all particles of a layer",
+    "other_scales": "scales of the other model",
     "no_change": "no change",
 }
-"""What replaces the model's own displacements."""
+"""What replaces the model's own displacements or scales."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,8 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
     own = part["controls"]["own"]["error"]
     for name, row in part["controls"].items():
         if name != "own" and "error" in row:
-            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"own displacements {own:.3g}"
+            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"as it is {own:.3g}"
+    yield from _diffusion_rows(part)
     tracers = part.get("tracers", {"reason": ""})
     if "reason" not in tracers:
         first, last = tracers["separation"][0], tracers["separation"][-1]
@@ -147,6 +152,32 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         if tracers["other_example"] is not None:
             first, last = tracers["other_example"][0], tracers["other_example"][-1]
             yield "… advected by another example", f"{first:.2f}, {last:.2f}", ""
+
+
+def _diffusion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    """Yields the viscosity that the most important particle implies, beside the true one."""
+    diffusion = part.get("diffusion", {"reason": ""})
+    if "reason" in diffusion:
+        return
+    best = next(
+        row for row in part["particles"] if part["best"] == {key: row[key] for key in part["best"]}
+    )
+    length = ", ".join(f"{number:.3g}" for number in best["diffusion_length"])
+    start = ", ".join(f"{number:.3g}" for number in best["initial_diffusion_length"])
+    name = f"particle {best['particle'] + 1} of layer {best['layer'] + 1}"
+    yield (
+        f"diffusion length of {name}",
+        f"{length} {part['displacement_units']}".rstrip(),
+        f"before training {start}",
+    )
+    bound = "at most " if diffusion["is_at_floor"] else ""
+    value = f"{bound}{diffusion['best']:.3g} {diffusion['units']}"
+    if diffusion["true"] is None:
+        yield "implied viscosity", value, f"before training {diffusion['initial']:.3g}"
+        return
+    ratios = diffusion["ratio"]
+    yield "implied viscosity", value, f"true {diffusion['true']:.3g}, by {diffusion['known_by']}"
+    yield "… over the true one", f"{ratios['best']:.2f}", f"before training {ratios['initial']:.2f}"
 
 
 def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:
