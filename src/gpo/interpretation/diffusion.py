@@ -157,8 +157,9 @@ def describe_diffusion(
     units = viscosity_units(batches[0], data)
 
     def viscosity(length: np.ndarray) -> float | None:
-        known = time_step is not None and units is not None
-        return implied_viscosity(length, time_step) if known else None
+        if time_step is None or units is None:
+            return None
+        return implied_viscosity(length, time_step)
 
     described = []
     for row in rows:
