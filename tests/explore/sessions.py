@@ -56,7 +56,7 @@ def geometries():
 
 
 KINDS = tuple(geometries())
-SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 4, "num_transports": 1, "seed": 0}
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 4, "seed": 0}
 
 
 def lively(forecaster):
@@ -92,8 +92,8 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
     )  # fmt: skip
     torch.manual_seed(0)
     # A page ablates every wave; eight along an axis are 145 on a plane.
-    waves = {"num_waves": 4} if variant == "geometric" else {}
-    given = small_run(variant, **SIZES, **waves) if "model" not in changes else {}
+    waves = {"num_waves": 4, "num_transports": 1} if variant == "geometric" else {}
+    given = small_run(variant, **{**SIZES, **waves}) if "model" not in changes else {}
     config = RunConfig.of(**{"data": "waves.nc", "history": 2, **given, **changes})
     split = split_time_slices(data, history=config.task.history, lead=config.task.lead)
     forecaster = lively(new_forecaster(data, split, config))

@@ -23,10 +23,10 @@ CONTROLS = {
     "site_mean": "mean displacement of every site",
     "other_example": "displacements of another example",
     "permuted": "displacements exchanged within a site",
-    "at_floor": "scales at the floor of the lattice",
+    "at_floor": "scales at their floor",
     "initial_scales": "scales before training",
-    "one_scale": "one scale for all particles of a layer",
-    "other_scales": "scales of the other model",
+    "one_scale": "one scale per layer",
+    "other_scales": "other model's scales",
     "no_change": "no change",
 }
 """What replaces the model's own displacements or scales."""
@@ -133,6 +133,7 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
             if row["other_examples"] is not None:
                 control = f"{row['other_examples']:+.3f}"
                 yield "… velocity of other examples", control, ""
+    yield from _diffusion_rows(part)
     for name, row in part["budget"]["parts"].items():
         value = "" if row["shapley"] is None else f"Shapley value {row['shapley']:.1%}"
         yield f"importance of {name}", f"{row['share']:.1%}", value
@@ -140,7 +141,6 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
     for name, row in part["controls"].items():
         if name != "own" and "error" in row:
             yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"as it is {own:.3g}"
-    yield from _diffusion_rows(part)
     tracers = part.get("tracers", {"reason": ""})
     if "reason" not in tracers:
         first, last = tracers["separation"][0], tracers["separation"][-1]
@@ -155,29 +155,28 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _diffusion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
-    """Yields the viscosity that the most important particle implies, beside the true one."""
+    """Yields the viscosity that the most important particle implies, over the true one if known."""
     diffusion = part.get("diffusion", {"reason": ""})
     if "reason" in diffusion:
         return
     best = next(
         row for row in part["particles"] if part["best"] == {key: row[key] for key in part["best"]}
     )
-    length = ", ".join(f"{number:.3g}" for number in best["diffusion_length"])
-    start = ", ".join(f"{number:.3g}" for number in best["initial_diffusion_length"])
-    name = f"particle {best['particle'] + 1} of layer {best['layer'] + 1}"
-    yield (
-        f"diffusion length of {name}",
-        f"{length} {part['displacement_units']}".rstrip(),
-        f"before training {start}",
+    length, start = (
+        ", ".join(f"{number:.3g}" for number in best[name])
+        for name in ("diffusion_length", "initial_diffusion_length")
     )
-    bound = "at most " if diffusion["is_at_floor"] else ""
-    value = f"{bound}{diffusion['best']:.3g} {diffusion['units']}"
-    if diffusion["true"] is None:
-        yield "implied viscosity", value, f"before training {diffusion['initial']:.3g}"
-        return
-    ratios = diffusion["ratio"]
-    yield "implied viscosity", value, f"true {diffusion['true']:.3g}, by {diffusion['known_by']}"
-    yield "… over the true one", f"{ratios['best']:.2f}", f"before training {ratios['initial']:.2f}"
+    units = part["displacement_units"]
+    yield f"diffusion length, {units}".rstrip(", "), length, f"at start {start}"
+    value = f"{'≤ ' if diffusion['is_at_floor'] else ''}{diffusion['best']:.3g}"
+    yield f"implied viscosity, {diffusion['units']}", value, f"at start {diffusion['initial']:.3g}"
+    if diffusion["true"] is not None:
+        ratios = {name: f"{ratio:.2f}" for name, ratio in diffusion["ratio"].items()}
+        yield (
+            f"… over the true {diffusion['true']:.3g}",
+            ratios["best"],
+            f"at start {ratios['initial']}",
+        )
 
 
 def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:

@@ -60,7 +60,7 @@ WINDOW_LAYERS = (
 WAVE_LAYERS = (
     "From input to target: the squared norm Σ h² of the state at each site, in normalised units, before "
     "the first layer and after each layer. Outlines show where some of the sites sample the field, each "
-    "through its particle of largest weight; they are as wide as the multilinear kernel of the lattice. "
+    "through its particle of largest weight; half axes are its scale. "
     "They are drawn after layers with transport only."
 )
 """Caption of the layers of the geometric variant."""

@@ -12,7 +12,7 @@ from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
 from tests.core.training.series import small_run
 
-SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 3, "num_transports": 1}
+SIZES = {"hidden_dim": 8, "num_layers": 2, "num_gaussians": 3}
 TORUS = Geometry.rectilinear([np.arange(16) / 16] * 2, periodic=True)
 
 
@@ -38,7 +38,7 @@ def untrained(data, **changes):
     variant = changes.pop("variant", "geometric")
     if variant == "geometric":
         # Every wave is switched off in turn; eight along an axis are 145 on a plane.
-        changes = {"num_waves": 4, **changes}
+        changes = {"num_waves": 4, "num_transports": 1, **changes}
     config = RunConfig.of(data="x", **small_run(variant, **{**SIZES, **changes}))
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():
