@@ -36,7 +36,7 @@ def motion_of(run: Path) -> dict[str, Any]:
     given = data.inputs if isinstance(data, StaticMaps) else data.variables
     variables = FlowVariables(tuple(given))
     batches = make_batches(data, evenly(samples, MAX_EXAMPLES))
-    found = describe_motion(forecaster, batches, variables, np.random.default_rng(0))
+    found = describe_motion(forecaster, data, batches, variables, np.random.default_rng(0))
     found["num_examples"] = sum(len(batch.example.frames) for batch in batches)
     found["tracers"], _ = follow_tracers(
         forecaster, data, samples, variables, found["best"], num_examples=MAX_EXAMPLES

@@ -9,9 +9,7 @@ from gpo_explore.arrays import Packet
 from gpo_explore.requests import PointRequest
 from gpo_explore.session import Session
 
-NO_SCALE = (
-    "This variant has no learned scales: a particle samples the field at its center, for its site."
-)
+NO_SCALE = "Scales of this variant are the same at every site: gpo interpret lists them."
 
 
 def nearby(session: Session, request: PointRequest) -> Packet:

@@ -42,14 +42,18 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     main(["evaluate", run])
     main(["report", run])
     assert "Do particles follow structures?" not in (runs / "run" / "report.html").read_text()
-    main(["interpret", run, "--examples", "2", "--other", other, "--same-as", seed])
+    flags = ["--viscosity", "1e-3", "--scales-of", seed]
+    main(["interpret", run, "--examples", "2", "--other", other, "--same-as", seed, *flags])
     printed = capsys.readouterr().out
-    for text in ("2 test examples", "density – gradient", "change without any particle", "interpret.json"):  # fmt: skip
+    for text in ("2 test examples", "density – gradient", "change without any particle", "over the true 0.001", "other model's scales", "interpret.json"):  # fmt: skip
         assert text in printed
     found = json.loads((runs / "run" / "interpret.json").read_text())
     assert found["num_examples"] == 2
     assert list(found["stability"]["other_seeds"]) == [seed]
     assert found["stability"]["other_data"]["degradation"] > 0
+    diffusion = found["motion"]["diffusion"]
+    assert diffusion["ratio"]["best"] == pytest.approx(diffusion["best"] / 1e-3)
+    assert diffusion["known_by"] == "--viscosity"
     main(["report", run])
     page = (runs / "run" / "report.html").read_text()
     for title in ("Particles on other data", "Do particles follow structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
@@ -63,6 +67,9 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
         (("nowhere",), "nowhere is not a run folder: it has no config.yaml. Create one with gpo run."),
         (("fno",), "is a run of fno, which has no particles, windows or modes to interpret. Train gpo"),
         (("run", "--examples", "0"), "--examples must be at least 1, got 0"),
+        (("run", "--viscosity", "0"), "--viscosity must be a positive number, got 0"),
+        (("run", "--scales-of", "fno"), "is a run of fno, which has no particles"),
+        (("run", "--scales-of", "wide"), "must have as many layers with transport, particles and axes"),
         (("run", "--other", "nowhere.mat"), "nowhere.mat: `file` does not exist"),
         (("run", "--same-as", "nowhere"), "nowhere is not a run folder: it has no config.yaml"),
         (("run", "--same-as", "wide"), "must differ in its seed only, got other settings of num_gaussians"),

@@ -159,7 +159,7 @@ def test_the_particles_of_a_point_are_those_that_are_drawn_at_its_site(kind, var
         assert found.metadata["no_scale"] is None
         assert (found.arrays["scales"] > 0).all()
     else:
-        assert "no learned scales" in found.metadata["no_scale"]
+        assert "the same at every site" in found.metadata["no_scale"]
         assert found.metadata["layers"] == [1]
 
 

@@ -1,5 +1,6 @@
 """`gpo interpret`: measures what the particles, windows and modes of a trained run do."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,14 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from gpo.cli.console import PlainConsole, say
 from gpo.cli.query_flags import Velocity
+from gpo.data.benchmarks import DATA_SETS
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import trajectory_of
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
+from gpo.interpretation.diffusion import Viscosity
 from gpo.interpretation.interpretation import interpret
 from gpo.interpretation.results import Interpretation
 from gpo.report.particles import save_other_data
@@ -40,6 +43,10 @@ class InterpretCommand:
     """Runs with the same configuration and other seeds, to compare what they depend on."""
     velocity: Velocity = ()
     """Variables of the velocity along x, y, z, or eastward and northward."""
+    viscosity: float | None = None
+    """True viscosity, in squared units of the domain per unit of time (default: that of the benchmark's solver)."""
+    scales_of: Path | None = None
+    """Run of the same sizes on other data, such as another viscosity, whose scales are a control."""
     quiet: FlagCreatePairsOff[bool] = False
     """Hide progress bars."""
 
@@ -47,6 +54,8 @@ class InterpretCommand:
         """Interprets the run, writes the file and prints a summary."""
         if self.examples < 1:
             raise ValueError(f"--examples must be at least 1, got {self.examples}.")
+        if self.viscosity is not None and not 0 < self.viscosity < math.inf:
+            raise ValueError(f"--viscosity must be a positive number, got {self.viscosity:g}.")
         run = open_run(self.folder)
         forecaster = _trained(self.folder)
         same = {str(path): _same_but_seed(path, run.config) for path in self.same_as}
@@ -61,7 +70,8 @@ class InterpretCommand:
 
         result = interpret(
             forecaster, run.data, run.split.test, num_examples=self.examples, other=other,
-            same=same, velocity=self.velocity, track=tracked,
+            same=same, velocity=self.velocity, viscosity=self._true_viscosity(run.config),
+            scales_of=None if self.scales_of is None else _trained(self.scales_of), track=tracked,
         )  # fmt: skip
         path = result.save(self.folder)
         if other is not None:
@@ -71,6 +81,15 @@ class InterpretCommand:
             save_other_data(forecaster, rows, self.folder / "figures")
         PlainConsole(wraps=True).print(_table(result))
         say(f"numbers: {path}; gpo report {self.folder} draws them")
+
+    def _true_viscosity(self, config: RunConfig) -> Viscosity | None:
+        """Returns the viscosity of the flag, or of the solver that made the data of a benchmark."""
+        if self.viscosity is not None:
+            return Viscosity(self.viscosity, "--viscosity")
+        name = config.data.benchmark
+        solver = DATA_SETS[name].solvers.get(config.data.preset) if name is not None else None
+        value = getattr(solver, "viscosity", None)
+        return Viscosity(float(value), f"the solver of {name}") if value else None
 
 
 def _last(

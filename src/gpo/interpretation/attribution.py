@@ -1,7 +1,7 @@
 r"""Attribution of the predicted change to particles, transports, gates and decoder: `motion` in `interpret.json`.
 
-For every transport layer and particle number: the displacement, the importance, and the correlation
-with the velocity beside its null. Then the attribution to parts. With $\hat u_S$ the prediction with the
+For every transport layer and particle number: the displacement, the importance, the correlation with
+the velocity beside its null, and the diffusion (`diffusion.py`). Then the attribution to parts. With $\hat u_S$ the prediction with the
 parts $S$ only and $u$ the last frame, the change is
 $\hat u-u=(\hat u_\emptyset-u)+(\hat u-\hat u_\emptyset)$: the first term is due to the decoder, the second
 to transports and gates. Their contributions depend on the order in which they are added, so the Shapley
@@ -19,9 +19,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.correlations import VelocityMatch
+from gpo.interpretation.diffusion import (
+    Scales,
+    Viscosity,
+    describe_diffusion,
+    learned_scales,
+    replaced_scales,
+    scales_at_floor,
+)
 from gpo.interpretation.displacements import (
     Controls,
     Displacements,
@@ -42,29 +51,36 @@ NO_MOTION = "particles of this model do not move"
 UNKNOWN = (
     "no velocity with a component along every axis is known: --velocity U V names its variables"
 )
-NO_SPREADING = "particles of this variant have no learned scale: there is no spreading"
 MAX_PARTS = 6
 """Parts up to which Shapley values are computed: a prediction for each of 64 subsets."""
 
 
 def describe_motion(
     forecaster: Forecaster,
+    data: Trajectories | StaticMaps,
     batches: Sequence[Batch],
     variables: FlowVariables,
     generator: np.random.Generator,
+    *,
+    viscosity: Viscosity | None = None,
+    other_scales: Scales | None = None,
 ) -> dict[str, Any]:
     """Returns how moving particles contribute to the prediction, for `interpret.json`.
 
     Args:
         forecaster: A trained gpo.
+        data: The data set.
         batches: The examples.
         variables: The input variables, which may include a velocity.
         generator: Draws the null distributions.
+        viscosity: The true one, where it is known.
+        other_scales: Those of another model, as a control.
     """
     if not has_moving_particles(forecaster.model):
         return {"reason": NO_MOTION}
-    controls = Controls.of(forecaster, batches)
+    controls = Controls.of(forecaster, batches, other_scales)
     rows, null = particle_rows(forecaster, batches, variables, generator)
+    rows, diffusion = describe_diffusion(forecaster, data, batches, rows, viscosity)
     best = max(rows, key=lambda row: row["share"])
     geometry = batches[0].geometry
     flow = variables.on(geometry)
@@ -75,6 +91,7 @@ def describe_motion(
         **null,
         "particles": rows,
         "best": {"layer": best["layer"], "particle": best["particle"]},
+        "diffusion": diffusion,
         "budget": attribute_change(forecaster, batches, controls.displacements),
         "controls": controls.describe(),
     }
@@ -160,8 +177,7 @@ def attribute_change(
         by_batch: The displacements of the intact model in every batch.
     """
     layers = sorted(by_batch[0])
-    names = ["transport"] if len(layers) == 1 else [f"transport {n + 1}" for n in layers]
-    names += ["gate", "decoder"]
+    names = [*_transport_names(layers), "gate", "decoder"]
     importances: dict[str, list[float]] = {name: [] for name in names}
     values: dict[str, list[float]] = {name: [] for name in names}
     for batch, by_layer in zip(batches, by_batch, strict=True):
@@ -170,7 +186,29 @@ def attribute_change(
             importances[name] += fraction
             values[name] += value
     rows = {n: {"share": _mean(importances[n]), "shapley": _mean(values[n])} for n in names}
-    return {"parts": rows, "spreading": {"reason": NO_SPREADING}}
+    return {"parts": rows, "spreading": attribute_spreading(forecaster, batches)}
+
+
+def attribute_spreading(
+    forecaster: Forecaster, batches: Sequence[Batch]
+) -> dict[str, dict[str, float]]:
+    """Returns what is lost where the scales of a transport are at the floor of the lattice.
+
+    Args:
+        forecaster: A trained gpo whose particles move.
+        batches: The examples.
+    """
+    intact = [batch.predicted(forecaster) for batch in batches]
+    floor = scales_at_floor(learned_scales(forecaster))
+    rows = {}
+    for name, layer in zip(_transport_names([*floor]), floor, strict=True):
+        ablation = Ablation(scaling=replaced_scales({layer: floor[layer]}))
+        rows[name] = {"share": importance(forecaster, batches, intact, ablation)}
+    return rows
+
+
+def _transport_names(layers: Sequence[int]) -> list[str]:
+    return ["transport"] if len(layers) == 1 else [f"transport {n + 1}" for n in layers]
 
 
 def _attribute_batch(

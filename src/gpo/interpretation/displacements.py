@@ -1,4 +1,4 @@
-r"""Displacements of particles, and predictions with other displacements as controls.
+r"""Displacements of particles, and predictions with other displacements or scales as controls.
 
 The displacement $\delta=x-\mu$ points from the center of a particle to the site that owns it. In the
 geometric variant the center is the departure point that the site samples, so $\delta$ is a motion that
@@ -16,6 +16,14 @@ from torch import Tensor
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch, distances, mean_error
+from gpo.interpretation.diffusion import (
+    Scales,
+    learned_scales,
+    one_scale,
+    replaced_scales,
+    scales_at_floor,
+    scales_at_start,
+)
 from gpo.model.ablation import Ablation, Displacing
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
@@ -124,20 +132,25 @@ def importance(
 
 @dataclass(frozen=True)
 class Controls:
-    """A model with its displacements in every batch, to compare with other displacements."""
+    """A model with its displacements in every batch, to compare with other displacements and scales."""
 
     forecaster: Forecaster
     batches: Sequence[Batch]
     displacements: Sequence[Displacements]
     """Those of the intact model in every batch."""
+    other_scales: Scales | None = None
+    """Those of another model, in the order of its own."""
 
     @classmethod
-    def of(cls, forecaster: Forecaster, batches: Sequence[Batch]) -> "Controls":
+    def of(
+        cls, forecaster: Forecaster, batches: Sequence[Batch], other_scales: Scales | None = None
+    ) -> "Controls":
         """Computes the displacements of the intact model."""
-        return cls(forecaster, batches, [layer_displacements(forecaster, b) for b in batches])
+        by_batch = [layer_displacements(forecaster, batch) for batch in batches]
+        return cls(forecaster, batches, by_batch, other_scales)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the error with the model's own displacements and with those of each control."""
+        """Returns the error of the model, and with displacements or scales of each control."""
         starts = [initial_state(self.forecaster, batch) for batch in self.batches]
         return {
             "own": {"error": self.error(self.displacements)},
@@ -150,6 +163,7 @@ class Controls:
                 lambda part: part.roll(part.shape[1] // 2, dims=1)
             ),
             "permuted": self._permuted(),
+            **self._scaled(),
             "no_change": {"error": mean_error(self.batches, starts)},
         }
 
@@ -158,6 +172,25 @@ class Controls:
         changes = [Ablation(displacing=replaced_by(by_layer)) for by_layer in displacements]
         pairs = zip(self.batches, changes, strict=True)
         return mean_error(self.batches, [b.predicted(self.forecaster, a) for b, a in pairs])
+
+    def _scaled(self) -> dict[str, Any]:
+        """Returns the errors with other scales, and the model's own displacements."""
+        own = learned_scales(self.forecaster)
+        controls = {
+            "at_floor": scales_at_floor(own),
+            "initial_scales": scales_at_start(self.forecaster),
+            "one_scale": one_scale(own),
+        }
+        if self.other_scales is not None:
+            controls["other_scales"] = self.other_scales
+        return {name: {"error": self.error_with(scales)} for name, scales in controls.items()}
+
+    def error_with(self, scales: Scales) -> float:
+        """Returns the relative L2 error with these scales, the mean over examples."""
+        ablation = Ablation(scaling=replaced_scales(scales))
+        return mean_error(
+            self.batches, [batch.predicted(self.forecaster, ablation) for batch in self.batches]
+        )
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> list[Displacements]:
         return [{n: change(part) for n, part in row.items()} for row in self.displacements]

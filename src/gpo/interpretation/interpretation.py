@@ -11,6 +11,7 @@ from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
 from gpo.interpretation.attribution import describe_motion
 from gpo.interpretation.batches import Batch, make_batches
+from gpo.interpretation.diffusion import Viscosity, learned_scales, matched
 from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.modes import describe_modes
 from gpo.interpretation.results import Interpretation
@@ -31,6 +32,8 @@ def interpret(
     other: tuple[Trajectories | StaticMaps, Sequence[Any]] | None = None,
     same: Mapping[str, Forecaster] | None = None,
     velocity: Sequence[str] = (),
+    viscosity: Viscosity | None = None,
+    scales_of: Forecaster | None = None,
     seed: int = 0,
     track: Track = lambda items, _: items,
 ) -> Interpretation:
@@ -45,12 +48,17 @@ def interpret(
         same: Runs with the same configuration and another seed, by name.
         velocity: Variables that are the velocity along x, y, z, or eastward and northward; by
             default they are identified by their names.
+        viscosity: The true viscosity of the data, where it is known.
+        scales_of: A model of the same sizes, trained on other data; its scales are a control.
         seed: Of all random draws; the same seed gives the same numbers.
         track: Shows progress.
     """
     if num_examples < 1:
         raise ValueError(f"`num_examples` must be at least 1, got {num_examples}.")
     forecaster.eval()
+    other_scales = None
+    if scales_of is not None:
+        other_scales = matched(learned_scales(forecaster), learned_scales(scales_of))
     reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
     selected = evenly(samples, num_examples)
     batches = make_batches(data, selected, reconstructs=reconstructs)
@@ -70,7 +78,10 @@ def interpret(
         stability["other_seeds"] = {
             name: compare_runs(forecaster, run.eval(), batches, track) for name, run in same.items()
         }
-    motion = describe_motion(forecaster, batches, variables, np.random.default_rng(seed))
+    motion = describe_motion(
+        forecaster, data, batches, variables, np.random.default_rng(seed),
+        viscosity=viscosity, other_scales=other_scales,
+    )  # fmt: skip
     tracers = None
     if "best" in motion:
         motion["tracers"], tracers = follow_tracers(

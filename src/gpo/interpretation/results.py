@@ -23,9 +23,13 @@ CONTROLS = {
     "site_mean": "mean displacement of every site",
     "other_example": "displacements of another example",
     "permuted": "displacements exchanged within a site",
+    "at_floor": "scales at their floor",
+    "initial_scales": "scales before training",
+    "one_scale": "one scale per layer",
+    "other_scales": "other model's scales",
     "no_change": "no change",
 }
-"""What replaces the model's own displacements."""
+"""What replaces the model's own displacements or scales."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +133,14 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
             if row["other_examples"] is not None:
                 control = f"{row['other_examples']:+.3f}"
                 yield "… velocity of other examples", control, ""
+    yield from _diffusion_rows(part)
     for name, row in part["budget"]["parts"].items():
         value = "" if row["shapley"] is None else f"Shapley value {row['shapley']:.1%}"
         yield f"importance of {name}", f"{row['share']:.1%}", value
     own = part["controls"]["own"]["error"]
     for name, row in part["controls"].items():
         if name != "own" and "error" in row:
-            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"own displacements {own:.3g}"
+            yield f"error, {CONTROLS[name]}", f"{row['error']:.3g}", f"as it is {own:.3g}"
     tracers = part.get("tracers", {"reason": ""})
     if "reason" not in tracers:
         first, last = tracers["separation"][0], tracers["separation"][-1]
@@ -147,6 +152,31 @@ def _motion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         if tracers["other_example"] is not None:
             first, last = tracers["other_example"][0], tracers["other_example"][-1]
             yield "… advected by another example", f"{first:.2f}, {last:.2f}", ""
+
+
+def _diffusion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
+    """Yields the viscosity that the most important particle implies, over the true one if known."""
+    diffusion = part.get("diffusion", {"reason": ""})
+    if "reason" in diffusion:
+        return
+    best = next(
+        row for row in part["particles"] if part["best"] == {key: row[key] for key in part["best"]}
+    )
+    length, start = (
+        ", ".join(f"{number:.3g}" for number in best[name])
+        for name in ("diffusion_length", "initial_diffusion_length")
+    )
+    units = part["displacement_units"]
+    yield f"diffusion length, {units}".rstrip(", "), length, f"at start {start}"
+    value = f"{'≤ ' if diffusion['is_at_floor'] else ''}{diffusion['best']:.3g}"
+    yield f"implied viscosity, {diffusion['units']}", value, f"at start {diffusion['initial']:.3g}"
+    if diffusion["true"] is not None:
+        ratios = {name: f"{ratio:.2f}" for name, ratio in diffusion["ratio"].items()}
+        yield (
+            f"… over the true {diffusion['true']:.3g}",
+            ratios["best"],
+            f"at start {ratios['initial']}",
+        )
 
 
 def _window_rows(part: Mapping[str, Any]) -> Iterator[Row]:

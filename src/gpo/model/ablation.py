@@ -17,6 +17,9 @@ from gpo.numerics.products import without
 Displacing = Callable[[int, Tensor], Tensor]
 """Takes the number of a layer and its displacements, points by samples by particles by axes of the
 waves; returns those that are used. Of all sites at once."""
+Scaling = Callable[[int, Tensor], Tensor]
+"""Takes the number of a layer and the scales of its particles, particles by axes; returns those that
+are used."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Ablation:
     """Layers whose gated product is zero; transport stays."""
     displacing: Displacing | None = None
     """Changes the displacements of particles before they are used."""
+    scaling: Scaling | None = None
+    """Changes the scales of particles before they are used."""
 
     @contextmanager
     def applied(self, model: GaussianParticleOperator | None) -> Iterator[None]:
@@ -67,6 +72,8 @@ class Ablation:
             )
         if self.displacing is not None:
             yield Tap("displacement", self.displacing)
+        if self.scaling is not None:
+            yield Tap("scales", self.scaling)
         if gaussians:
             yield Tap("transport", partial(_without_gaussians, num_gaussians, gaussians))
         if sites:
@@ -83,10 +90,10 @@ class Ablation:
         """Refuses parts that the model does not have."""
         num_layers = len(model.applied_layers)
         has_waves = model.waves is not None
-        if not has_waves and (self.gates or self.displacing is not None):
+        if not has_waves and (self.gates or self.displacing or self.scaling):
             raise ValueError(
-                "`ablation.gates` and `ablation.displacing` must be left out in the paper's "
-                "operator: its layers have no gate, and its particles do not move."
+                "`ablation.gates`, `ablation.displacing` and `ablation.scaling` must be left out in "
+                "the paper's operator: its layers have no gate, and its particles do not move."
             )
         named = {
             "layers": ({*self.layers, *(layer for layer, _ in self.modes)}, num_layers),

@@ -60,7 +60,7 @@ WINDOW_LAYERS = (
 WAVE_LAYERS = (
     "From input to target: the squared norm Σ h² of the state at each site, in normalised units, before "
     "the first layer and after each layer. Outlines show where some of the sites sample the field, each "
-    "through its particle of largest weight; they are as wide as the multilinear kernel of the lattice. "
+    "through its particle of largest weight; half axes are its scale. "
     "They are drawn after layers with transport only."
 )
 """Caption of the layers of the geometric variant."""
@@ -86,16 +86,31 @@ def rollout_caption(results: Results, last: float) -> str:
 def motion_caption(interpretation: Interpretation | None) -> str:
     """Returns the caption of displacements, with the numbers of `gpo interpret` where available."""
     best = best_of(interpretation.motion) if interpretation is not None else None
+    if interpretation is None or best is None:
+        return f"{MOTION} {MOTION_NOTE}"
     numbers = ""
-    if best is not None and best["velocity_correlation"] is not None:
-        assert interpretation is not None
+    if best["velocity_correlation"] is not None:
         numbers = (
             f" Over {interpretation.num_examples} test examples (gpo interpret), the most important "
             f"particle, number {best['particle'] + 1}, has a correlation of "
             f"{best['velocity_correlation']:+.2f} with the velocity; 95 % of the null distribution are "
             f"between {best['low']:+.2f} and {best['high']:+.2f}."
         )
-    return f"{MOTION}{numbers} {MOTION_NOTE}"
+    return f"{MOTION}{numbers}{viscosity_sentence(interpretation)} {MOTION_NOTE}"
+
+
+def viscosity_sentence(interpretation: Interpretation) -> str:
+    """Returns the viscosity that the most important particle implies, where a time step is known."""
+    diffusion = interpretation.motion.get("diffusion", {"reason": ""})
+    if "reason" in diffusion:
+        return ""
+    bound = "at most " if diffusion["is_at_floor"] else ""
+    true = "" if diffusion["true"] is None else f"; the true one is {diffusion['true']:.2g}"
+    return (
+        f" The scale of the most important particle implies a viscosity of {bound}"
+        f"{diffusion['best']:.2g} {diffusion['units']}, its scale before training "
+        f"{diffusion['initial']:.2g}{true}."
+    )
 
 
 def spectrum_caption(results: Results) -> str:

@@ -73,7 +73,7 @@ def draw_layers(
         if panel.particles is not None:
             parts = (panel.particles.centers, panel.particles.scales, panel.particles.weights)
             active = Particles(*(part[:1, torch.from_numpy(is_known)] for part in parts))
-            draw_footprints(axes, active, geometry, is_multilinear=len(shown.windows) == 0)
+            draw_footprints(axes, active, geometry, is_one_sigma=len(shown.windows) == 0)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     return figure
@@ -105,7 +105,7 @@ def _panels(
 
 
 def draw_footprints(
-    axes: Axes, particles: Particles, geometry: Geometry, *, is_multilinear: bool = True
+    axes: Axes, particles: Particles, geometry: Geometry, *, is_one_sigma: bool = True
 ) -> None:
     """Outlines the particle of largest weight at some of the sites.
 
@@ -113,11 +113,11 @@ def draw_footprints(
         axes: The panel, with a field.
         particles: The particles of a batch; the first sample is drawn.
         geometry: Their sites.
-        is_multilinear: Whether half axes are those of the multilinear kernel; else a fraction of sigma.
+        is_one_sigma: Whether half axes are the scales; else a fraction of them that is readable.
     """
     domain = geometry.domain
     cloud = select_particles(particles, domain, NUM_FOOTPRINTS)
-    fraction = 1.0 if is_multilinear else readable_fraction(cloud)
+    fraction = 1.0 if is_one_sigma else readable_fraction(cloud)
     limits = axes.get_xlim(), axes.get_ylim()
     if domain.dim == 1:
         centers, scales = cloud.centers[:, 0].numpy(), fraction * cloud.scales[:, 0].numpy()

@@ -24,8 +24,19 @@ PLACES = {
     "sphere": (Geometry.latitude_longitude(np.linspace(-80, 80, 9), np.arange(0, 360, 30.0)), ()),
     "fitted": (Geometry.curvilinear(*np.meshgrid(AXIS**2, AXIS, indexing="ij")), ()),
 }
-KEYS = {"layer", "particle", "weight", "rms_displacement", "share", "velocity_correlation", "low", "high", "p", "other_examples"}  # fmt: skip
-CONTROLS = {"own", "still", "constant", "site_mean", "other_example", "permuted", "no_change"}
+KEYS = {"layer", "particle", "weight", "rms_displacement", "share", "velocity_correlation", "low", "high", "p", "other_examples", "diffusion_length", "initial_diffusion_length", "is_at_floor", "implied_viscosity"}  # fmt: skip
+CONTROLS = {
+    "own",
+    "still",
+    "constant",
+    "site_mean",
+    "other_example",
+    "permuted",
+    "at_floor",
+    "initial_scales",
+    "one_scale",
+    "no_change",
+}
 
 
 def opened(place="torus", **changes):
@@ -37,7 +48,8 @@ def opened(place="torus", **changes):
 
 def described(forecaster, batches):
     variables = FlowVariables.named(forecaster.task.fields)
-    return describe_motion(forecaster, batches, variables, np.random.default_rng(0))
+    data = series(*PLACES["torus"])
+    return describe_motion(forecaster, data, batches, variables, np.random.default_rng(0))
 
 
 def moves(forecaster, way):
@@ -46,6 +58,14 @@ def moves(forecaster, way):
         if layer.has_particles:
             shape = (layer.num_gaussians, layer.num_axes)
             layer.displacement = lambda state, *_, shape=shape: way(state, shape)
+
+
+@torch.no_grad()
+def spreads(forecaster):
+    """Gives every particle and axis a scale of its own, above those at the start."""
+    for layer in forecaster.model.layers:
+        if layer.has_particles:
+            layer.log_scale.add_(torch.linspace(0.5, 1.5, layer.log_scale.numel()).view_as(layer.log_scale))  # fmt: skip
 
 
 def flow_of(state, shape):
@@ -74,6 +94,7 @@ def test_motion_is_told_wherever_a_field_may_live(place, tmp_path):
 @pytest.mark.parametrize("place", PLACES)
 def test_controls_equal_the_plain_prediction_where_particles_are_its_own(place):
     forecaster, batches = opened(place)
+    spreads(forecaster)
     controls = Controls.of(forecaster, batches)
     plain = float(np.mean([e for one in batches for e in one.errors(one.predicted(forecaster))]))
     assert controls.error(controls.displacements) == pytest.approx(plain, rel=1e-5)
