@@ -34,7 +34,8 @@ PARTICLES = (
 MOTION = (
     "The last input frame, and over it the displacements of the particles, one panel per particle. An "
     "arrow points from the center of a particle, the departure point from which the site samples the "
-    "field, to the site. A factor in the title scales the arrows. On a map, lengths are in degrees of "
+    "field, to the site; an ellipse there is one standard deviation of its Gaussian. A factor in the title "
+    "scales the arrows. On a map, lengths are in degrees of "
     "longitude and latitude; in one dimension the displacement is a curve. Titles give the mean weight "
     "of a particle and its root mean square displacement, over the visible sites. Where the velocity is "
     "known it has its own panel, and titles give the vector correlation of displacement and velocity on "

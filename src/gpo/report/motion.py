@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
@@ -61,6 +62,8 @@ class Motion:
     """Quadrature weights; 0 at masked sites."""
     displacement: Float[np.ndarray, "points gaussians axes"]
     """Vectors from the center of a particle to its site: in domain units, in degrees on the sphere."""
+    scales: Float[np.ndarray, "points gaussians axes"]
+    """Standard deviations of particles, in the same units."""
     weights: Float[np.ndarray, "points gaussians"]
     """Fraction of the sampled contribution at the site that is due to a particle."""
 
@@ -76,15 +79,16 @@ class Motion:
         parts = (particles.centers, particles.scales, particles.weights)
         first = Particles(*(part[:1].detach().cpu().double() for part in parts))
         vectors = displacements(first, coords[:1].cpu().double(), geometry.domain)[0].numpy()
-        if geometry.domain.dim > 1 and not geometry.domain.is_sphere:
-            drawn = vectors[..., list(geometry.plot_axes)]
-            vectors = np.concatenate([drawn, vectors[..., 2:]], -1)
-        return cls(
-            geometry,
-            quadrature[0].cpu().double().numpy(),
-            np.rad2deg(vectors) if geometry.domain.is_sphere else vectors,
-            first.weights[0].numpy(),
-        )
+        scales = first.scales[0].numpy()
+        if geometry.domain.is_sphere:
+            vectors, scales = np.rad2deg(vectors), np.rad2deg(scales[..., :2])
+        elif geometry.domain.dim > 1:
+            drawn = list(geometry.plot_axes)
+            vectors, scales = (
+                np.concatenate([part[..., drawn], part[..., 2:]], -1) for part in (vectors, scales)
+            )
+        site_weights = quadrature[0].cpu().double().numpy()
+        return cls(geometry, site_weights, vectors, scales, first.weights[0].numpy())
 
     @cached_property
     def visible(self) -> Int[np.ndarray, " visible"]:
@@ -142,7 +146,7 @@ class Motion:
             weights = np.zeros_like(self.quadrature)
             weights[self.visible] = self.quadrature[self.visible]
             correlation = f"\n{flow.describe(self.displacement[:, number], weights)}"
-        start = f"particle {number + 1}: weight {weight:.0%}"
+        start = f"particle {number + 1}: weight {weight:.0%}, scale {self._scale(number)}"
         return f"{start}\nrms displacement {size}{scaling}{correlation}"
 
     def draw(self, axes: Axes, number: int) -> None:
@@ -158,6 +162,7 @@ class Motion:
             axes.set_ylim(-1.05 * largest, 1.05 * largest)
             return
         self._draw_arrows(axes, vectors)
+        self._draw_ellipses(axes, number)
 
     def draw_velocity(self, axes: Axes, flow: TrueFlow) -> None:
         """Draws the true velocity; its root mean square length is the distance between arrows."""
@@ -184,6 +189,22 @@ class Motion:
         arrows.set_path_effects([withStroke(linewidth=1.2, foreground="white")])
         axes.set(xlim=limits[0], ylim=limits[1])
 
+    def _draw_ellipses(self, axes: Axes, number: int) -> None:
+        """Draws particles at the tails of arrows: as many ellipses as have room, of one scale."""
+        room = self._side**2 / (16 * self.scales[self.sites, number, :2].prod(-1).mean())
+        sites = np.random.default_rng(0).permutation(self.sites)[: int(room)]
+        coords, offset = self._coords[sites], self.displacement[sites, number, :2] * self.factor
+        scales = self.scales[sites, number, :2]
+        if self.geometry.domain.is_sphere:
+            stretch = np.stack([longitude_stretch(coords[:, 1]), np.ones(len(coords))], -1)
+            offset, scales = offset * stretch, scales * stretch
+        angle = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+        circle = np.stack([np.cos(angle), np.sin(angle)], -1)
+        outlines = (coords - offset)[:, None] + scales[:, None] * circle
+        ellipses = PolyCollection(list(outlines), facecolors="none", edgecolors="0.1", lw=0.6)
+        ellipses.set_path_effects([withStroke(linewidth=1.2, foreground="white")])
+        axes.add_collection(ellipses, autolim=False)
+
     def label(self, axes: Axes) -> None:
         """Labels the axes with names and units."""
         geometry = self.geometry
@@ -198,6 +219,12 @@ class Motion:
             labels[1] += f", at {slice_label(geometry)}"
         if geometry.domain.dim > 1:
             axes.set_ylabel(labels[1], fontsize=8)
+
+    def _scale(self, number: int) -> str:
+        """Returns the scale of a particle along every axis with units; on a sphere one number."""
+        scales = [f"{scale:.2g}" for scale in self._mean(self.scales[:, number])]
+        is_sphere = self.geometry.domain.is_sphere
+        return f"{scales[0]}°" if is_sphere else f"{' × '.join(scales)} {self._units[0]}".rstrip()
 
     def _size(self, number: int) -> str:
         """Returns the root mean square displacement with units; for each axis where units differ."""
