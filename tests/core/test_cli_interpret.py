@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from gpo.cli import main
+from gpo.cli.interpret import known_viscosity
 from gpo.data.readers.fno import write_fno
+from gpo.interpretation.diffusion import Viscosity
+from gpo.training.config import RunConfig
 from tests.core.test_cli import failure
 
 SIZES = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2",
@@ -59,6 +62,12 @@ def test_numbers_are_written_printed_and_drawn_in_the_report(runs, capsys):
     for title in ("Particles on other data", "Do particles follow structures?", "Which modes are used?", "Do the strongest modes matter most?", "What depends on which region?"):  # fmt: skip
         assert title in page
     assert (runs / "run" / "figures" / "interpret-regions.png").stat().st_size > 5_000
+
+
+def test_the_viscosity_of_a_benchmark_is_that_of_its_solver():
+    config = RunConfig.of(benchmark="ns2d", preset="quick")
+    assert known_viscosity(config) == Viscosity(1e-4, "the solver of ns2d")
+    assert known_viscosity(RunConfig.of(data="other.mat")) is None
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ class InterpretCommand:
             raise ValueError(f"--viscosity must be a positive number, got {self.viscosity:g}.")
         run = open_run(self.folder)
         forecaster = _trained(self.folder)
+        flag = self.viscosity
+        true = known_viscosity(run.config) if flag is None else Viscosity(flag, "--viscosity")
         same = {str(path): _same_but_seed(path, run.config) for path in self.same_as}
         other = None
         if self.other is not None:
@@ -70,7 +72,7 @@ class InterpretCommand:
 
         result = interpret(
             forecaster, run.data, run.split.test, num_examples=self.examples, other=other,
-            same=same, velocity=self.velocity, viscosity=self._true_viscosity(run.config),
+            same=same, velocity=self.velocity, viscosity=true,
             scales_of=None if self.scales_of is None else _trained(self.scales_of), track=tracked,
         )  # fmt: skip
         path = result.save(self.folder)
@@ -82,14 +84,13 @@ class InterpretCommand:
         PlainConsole(wraps=True).print(_table(result))
         say(f"numbers: {path}; gpo report {self.folder} draws them")
 
-    def _true_viscosity(self, config: RunConfig) -> Viscosity | None:
-        """Returns the viscosity of the flag, or of the solver that made the data of a benchmark."""
-        if self.viscosity is not None:
-            return Viscosity(self.viscosity, "--viscosity")
-        name = config.data.benchmark
-        solver = DATA_SETS[name].solvers.get(config.data.preset) if name is not None else None
-        value = getattr(solver, "viscosity", None)
-        return Viscosity(float(value), f"the solver of {name}") if value else None
+
+def known_viscosity(config: RunConfig) -> Viscosity | None:
+    """Returns the viscosity of the solver that made the data of a benchmark, if it has one."""
+    name = config.data.benchmark
+    solver = None if name is None else DATA_SETS[name].solvers.get(config.data.preset)
+    value = getattr(solver, "viscosity", None)
+    return Viscosity(float(value), f"the solver of {name}") if value else None
 
 
 def _last(

@@ -166,8 +166,9 @@ def _diffusion_rows(part: Mapping[str, Any]) -> Iterator[Row]:
         ", ".join(f"{number:.3g}" for number in best[name])
         for name in ("diffusion_length", "initial_diffusion_length")
     )
+    name = f"particle {best['particle'] + 1} of layer {best['layer'] + 1}"
     units = part["displacement_units"]
-    yield f"diffusion length, {units}".rstrip(", "), length, f"at start {start}"
+    yield f"diffusion length of {name}", f"{length} {units}".rstrip(), f"at start {start}"
     value = f"{'≤ ' if diffusion['is_at_floor'] else ''}{diffusion['best']:.3g}"
     yield f"implied viscosity, {diffusion['units']}", value, f"at start {diffusion['initial']:.3g}"
     if diffusion["true"] is not None:
