@@ -149,7 +149,7 @@ def test_a_curvilinear_grid_stays_one(tmp_path):
 def test_a_mesh_is_written_with_its_cells(tmp_path):
     coords = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     triangles = np.array([[0, 1, 2], [1, 3, 2]])
-    geometry = Geometry.scattered(coords, triangles)
+    geometry = Geometry.unstructured(coords, triangles)
     values = np.arange(8.0).reshape(1, 2, 4, 1)
     origin = TimeOrigin("2000-01-01 00:00:00", "noleap")
     times = np.array([0.0, 1.0])

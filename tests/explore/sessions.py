@@ -24,7 +24,7 @@ def triangulated(side=7):
     first = np.flatnonzero(corner)
     lower = np.stack([first, first + side, first + side + 1], -1)
     upper = np.stack([first, first + side + 1, first + 1], -1)
-    return Geometry.scattered(points, np.concatenate([lower, upper]))
+    return Geometry.unstructured(points, np.concatenate([lower, upper]))
 
 
 def masked_square():
@@ -40,7 +40,7 @@ def geometries():
         "line": Geometry.rectilinear([np.arange(16) / 16], periodic=True),
         "grid": Geometry.rectilinear([np.arange(8) / 8, np.arange(10) / 10], periodic=True),
         "masked": masked_square(),
-        "scattered": Geometry.scattered(points[:, :2], domain=Domain.unit_box(2)),
+        "scattered": Geometry.unstructured(points[:, :2], domain=Domain.unit_box(2)),
         "mesh": triangulated(),
         "fitted": Geometry.curvilinear(
             *np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 2, 6), indexing="ij")
@@ -51,7 +51,7 @@ def geometries():
             360 * points[:, 0] - 180, np.rad2deg(np.arcsin(1.9 * points[:, 1] - 0.95))
         ),
         "cube": Geometry.rectilinear([np.linspace(0, 1, n) for n in (5, 4, 6)]),
-        "cloud": Geometry.scattered(points, domain=Domain.unit_box(3)),
+        "cloud": Geometry.unstructured(points, domain=Domain.unit_box(3)),
     }
 
 
@@ -104,7 +104,7 @@ def make_map_session(variant="geometric"):
     """Static maps whose sites differ from sample to sample."""
     generator = np.random.default_rng(2)
     sites = tuple(
-        Geometry.scattered(generator.random((20 + number % 3, 2)), domain=Domain.unit_box(2))
+        Geometry.unstructured(generator.random((20 + number % 3, 2)), domain=Domain.unit_box(2))
         for number in range(20)
     )
     fields = [np.sin(5 * where.coords[:, :1] + generator.normal()) for where in sites]

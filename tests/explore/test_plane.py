@@ -76,6 +76,6 @@ def test_a_mesh_that_reaches_far_is_shown_where_its_sites_crowd():
     np.testing.assert_allclose(everything["home"], [geometry.coords.min(0), geometry.coords.max(0)])
     far = np.concatenate([geometry.coords, [[60.0, 60.0], [-60.0, -60.0]]])
     domain = Domain.box([-60, -60], [60, 60])
-    wide = Geometry.scattered(far, np.concatenate([geometry.triangles, [[48, 49, 50]]]), domain=domain)  # fmt: skip
+    wide = Geometry.unstructured(far, np.concatenate([geometry.triangles, [[48, 49, 50]]]), domain=domain)  # fmt: skip
     home = np.array(Plane(wide).packet(np.ones(51, dtype=bool)).metadata["home"])
     assert np.ptp(home, axis=0).max() < 3

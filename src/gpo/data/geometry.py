@@ -270,7 +270,7 @@ class Geometry:
         return cls(coords, weights, domain, ("x", "y"), ("", ""), (), tuple(np.shape(x)))
 
     @classmethod
-    def scattered(
+    def unstructured(
         cls,
         coords: np.ndarray,
         triangles: np.ndarray | None = None,

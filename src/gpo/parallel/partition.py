@@ -20,7 +20,7 @@ class SitePartition:
 
         Args:
             num_points: All sites.
-            grid_shape: Sites along every axis of a grid; empty for scattered points.
+            grid_shape: Sites along every axis of a grid; empty for unstructured points.
             rank: Which part.
             count: How many parts.
         """

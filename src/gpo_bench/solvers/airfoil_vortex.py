@@ -93,7 +93,9 @@ class AirfoilVortex(AbstractAirfoils):
                 layout="mesh-series",
                 source=path,
                 variables=tuple(Variable(name) for name in FIELDS),
-                geometries=tuple(Geometry.scattered(nodes, triangles) for nodes in arrays["nodes"]),
+                geometries=tuple(
+                    Geometry.unstructured(nodes, triangles) for nodes in arrays["nodes"]
+                ),
                 time=np.arange(self.num_frames) * self.frame_step,
                 time_units="",
                 num_trajectories=self.num_trajectories,

@@ -200,7 +200,7 @@ def test_inserted_bytes_in_an_array_are_detected_by_its_length(tmp_path, name, p
 def test_query_points_with_inserted_bytes_are_refused(tmp_path):
     path, rows = tmp_path / "points.npy", np.random.default_rng(0).random((5, 2))
     np.save(path, rows)
-    geometry = Geometry.scattered(np.random.default_rng(1).random((9, 2)) * 2 - 0.5)
+    geometry = Geometry.unstructured(np.random.default_rng(1).random((9, 2)) * 2 - 0.5)
     assert read_query_points(path, geometry).shape == (5,)
     with path.open("ab") as file:
         np.save(file, rows)

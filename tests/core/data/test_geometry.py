@@ -54,14 +54,14 @@ def test_ascending_and_descending_latitudes_weigh_the_same():
 
 def test_triangles_give_their_corners_a_third_each():
     coords = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
-    geometry = Geometry.scattered(coords, np.array([[0, 1, 2], [0, 2, 3]]))
+    geometry = Geometry.unstructured(coords, np.array([[0, 1, 2], [0, 2, 3]]))
     np.testing.assert_allclose(geometry.weights, [1 / 3, 1 / 6, 1 / 3, 1 / 6])
 
 
 def test_tetrahedra_give_their_corners_a_quarter_each():
     coords = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, -2]])
     cells = np.array([[0, 1, 2, 3], [0, 1, 2, 4]])
-    weights = Geometry.scattered(coords, cells).weights
+    weights = Geometry.unstructured(coords, cells).weights
     np.testing.assert_allclose(weights, np.array([3, 3, 3, 1, 2]) / 12)
 
 

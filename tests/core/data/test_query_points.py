@@ -30,7 +30,7 @@ def geometries():
         "globe": Geometry.latitude_longitude(latitude, longitude),
         "patch": Geometry.curvilinear_sphere(up, along),
         "box": Geometry.rectilinear([np.arange(3.0), np.arange(4.0), np.arange(5.0)], periodic=True),
-        "points": Geometry.scattered(x),
+        "points": Geometry.unstructured(x),
         "mesh": Geometry.curvilinear(up, along),
         "rotated": Geometry.latitude_longitude(
             np.array([-2.0, 0, 1]), np.array([3.0, 4]), pole=RotatedPole(39.25, -162.0, 5.0)

@@ -196,7 +196,7 @@ def gaussian_latitudes():
 
 def mesh(triangles):
     points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
-    return Geometry.scattered(points, np.array([[0, 1, 2], [1, 2, 3]]) if triangles else None)
+    return Geometry.unstructured(points, np.array([[0, 1, 2], [1, 2, 3]]) if triangles else None)
 
 
 def curvilinear():

@@ -56,7 +56,7 @@ def test_a_sphere_is_thinned_with_the_areas_of_its_cells():
 def test_a_grid_that_cannot_be_thinned_gives_the_reason():
     with pytest.raises(ValueError, match="an axis of 9 sites cannot be coarsened by 2"):
         Geometry.rectilinear([np.arange(9) / 9], periodic=True).coarsen(2)
-    cloud = Geometry.scattered(np.random.default_rng(0).random((9, 2)))
+    cloud = Geometry.unstructured(np.random.default_rng(0).random((9, 2)))
     kept = cloud.coarsen(2)[1]
     with pytest.raises(ValueError, match="all 3 remaining sites are masked"):
         cloud.masked(np.isin(np.arange(9), kept)).coarsen(2)
@@ -65,7 +65,7 @@ def test_a_grid_that_cannot_be_thinned_gives_the_reason():
 def test_unstructured_points_are_thinned_evenly_and_keep_their_density_and_weight():
     random = np.random.default_rng(0)
     dense, sparse = random.random((1200, 2)), random.uniform((1, 0), (2, 1), (400, 2))
-    cloud = Geometry.scattered(np.concatenate([dense, sparse]))
+    cloud = Geometry.unstructured(np.concatenate([dense, sparse]))
     coarse, numbers = cloud.coarsen(2)
     assert coarse.num_points == 400
     np.testing.assert_array_equal(coarse.coords, cloud.coords[numbers])

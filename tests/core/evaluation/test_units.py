@@ -46,7 +46,7 @@ def sites(kind, *, size=1.0, move=0.0):
         return unit, Geometry.rectilinear([size * (axis + move) for axis in axes])
     unit = np.round(np.random.default_rng(3).random((90, 2)) * 2**20) / 2**20
     cells = Delaunay(unit).simplices if kind == "mesh" else None
-    return unit, Geometry.scattered(size * (unit + move), cells)
+    return unit, Geometry.unstructured(size * (unit + move), cells)
 
 
 def series(kind, *, factor=1.0, shift=0.0, **places):

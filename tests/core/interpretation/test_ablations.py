@@ -117,7 +117,7 @@ def test_a_change_of_long_waves_shows_in_the_low_band_alone():
 
 
 def test_content_windows_tell_where_their_effect_should_be():
-    data = series(Geometry.scattered(np.random.default_rng(0).random((90, 2))))
+    data = series(Geometry.unstructured(np.random.default_rng(0).random((90, 2))))
     forecaster, samples = untrained(data, variant="paper")
     result = read(forecaster, data, samples)
     assert len(result["modes"]) == result["num_modes"] == 2 * 2 * 3
@@ -203,8 +203,8 @@ def test_a_model_without_particles_has_none_to_ablate(changes):
 PLACES = {
     "torus": TORUS,
     "patch": Geometry.latitude_longitude(np.linspace(50, 58, 17), np.linspace(-10, 2, 25)),
-    "points": Geometry.scattered(np.random.default_rng(0).random((500, 3))),
-    "few": Geometry.scattered(np.random.default_rng(0).random((5, 1))),
+    "points": Geometry.unstructured(np.random.default_rng(0).random((500, 3))),
+    "few": Geometry.unstructured(np.random.default_rng(0).random((5, 1))),
     "masked": TORUS.masked(np.arange(256) < 60),
 }
 

@@ -20,7 +20,7 @@ AXIS = np.arange(8) / 8
 PLACES = {
     "torus": (TORUS, ()),
     "masked": (Geometry.rectilinear([AXIS, AXIS]), (3, 4, 11, 12)),
-    "points": (Geometry.scattered(np.random.default_rng(0).random((50, 2))), ()),
+    "points": (Geometry.unstructured(np.random.default_rng(0).random((50, 2))), ()),
     "sphere": (Geometry.latitude_longitude(np.linspace(-80, 80, 9), np.arange(0, 360, 30.0)), ()),
     "fitted": (Geometry.curvilinear(*np.meshgrid(AXIS**2, AXIS, indexing="ij")), ()),
 }

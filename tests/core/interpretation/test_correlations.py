@@ -11,7 +11,7 @@ from gpo.interpretation.correlations import Comparison, Null, rank_test, spearma
 AXIS = np.arange(24) / 24
 TORUS = Geometry.rectilinear([AXIS, AXIS], periodic=True)
 SQUARE = Geometry.rectilinear([AXIS, AXIS])
-CLOUD = Geometry.scattered(TORUS.coords)
+CLOUD = Geometry.unstructured(TORUS.coords)
 EVERYWHERE = np.ones(24 * 24, dtype=bool)
 
 

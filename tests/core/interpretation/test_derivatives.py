@@ -18,8 +18,8 @@ def everywhere(geometry):
 OPEN = {
     "uneven grid": Geometry.rectilinear([np.sort(random.random(9)), np.sort(random.random(7))]),
     "fitted mesh": Geometry.curvilinear(*np.meshgrid(np.linspace(0, 1, 8) ** 2, np.linspace(0, 3, 6))),
-    "points": Geometry.scattered(random.random((60, 2))),
-    "points in space": Geometry.scattered(random.random((150, 3))),
+    "points": Geometry.unstructured(random.random((60, 2))),
+    "points in space": Geometry.unstructured(random.random((150, 3))),
     "line": Geometry.rectilinear([np.sort(random.random(12))]),
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from gpo.data.geometry import Geometry
 from gpo.interpretation.flow import FlowVariables, velocity
 from tests.core.interpretation.readings import TORUS
 
-SQUARE = Geometry.scattered(np.random.default_rng(0).random((30, 2)))
+SQUARE = Geometry.unstructured(np.random.default_rng(0).random((30, 2)))
 LATITUDE, LONGITUDE = np.linspace(-87.5, 87.5, 36), np.arange(0.0, 360.0, 5.0)
 GLOBE = Geometry.latitude_longitude(LATITUDE, LONGITUDE)
 
@@ -109,6 +109,6 @@ def test_units_tell_how_far_a_flow_goes():
     assert find_flow(GLOBE, (Variable("u10"), Variable("v10"))).lengths_per_time("h") is None
     assert find_flow(SQUARE, (Variable("u"), Variable("v"))).lengths_per_time("") == 1
     assert find_flow(SQUARE, wind).lengths_per_time("h") is None
-    km = Geometry.scattered(SQUARE.coords, units=("km", "km"))
+    km = Geometry.unstructured(SQUARE.coords, units=("km", "km"))
     assert find_flow(km, wind).lengths_per_time("h") == pytest.approx(3.6)
     assert find_flow(TORUS, (Variable("vorticity", "1/s"),)).lengths_per_time("min") == 60

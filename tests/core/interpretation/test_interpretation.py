@@ -23,7 +23,7 @@ PLACES = {
     "torus": (Geometry.rectilinear([AXIS, AXIS], periodic=True), ()),
     "channel": (Geometry.rectilinear([AXIS, AXIS], periodic=[True, False]), ()),
     "masked": (Geometry.rectilinear([AXIS, AXIS]), (3, 4, 11, 12)),
-    "points": (Geometry.scattered(random.random((50, 2))), ()),
+    "points": (Geometry.unstructured(random.random((50, 2))), ()),
     "line": (Geometry.rectilinear([np.linspace(0, 2, 20)]), ()),
     "space": (Geometry.rectilinear([AXIS[:4], AXIS[:5], AXIS[:4]], periodic=True), ()),
     "patch": (Geometry.latitude_longitude(np.linspace(50, 58, 6), np.linspace(-10, 2, 8)), ()),

@@ -119,7 +119,7 @@ def test_a_single_wave_in_the_response_is_all_that_is_scattered():
 
 
 def test_content_windows_of_a_model_cover_the_field_once_per_head():
-    data = series(Geometry.scattered(np.random.default_rng(0).random((80, 2))))
+    data = series(Geometry.unstructured(np.random.default_rng(0).random((80, 2))))
     forecaster, samples = untrained(data, variant="paper")
     result = describe_modes(forecaster, make_batches(data, samples[:3]))
     assert result["kind"] == "content"

@@ -104,7 +104,7 @@ def test_scales_count_where_particles_sit_not_where_they_belong(monkeypatch):
 
 def test_footprints_are_the_sum_of_all_gaussians_on_a_grid_and_off_it():
     planted = particles(np.random.default_rng(0).random((SIDE**2, 2)), (0.03, 0.2))
-    cloud = Geometry.scattered(GRID.coords, domain=GRID.domain)
+    cloud = Geometry.unstructured(GRID.coords, domain=GRID.domain)
     rows = []
     for geometry in (GRID, cloud):
         fits = LocalFits.of(geometry, np.ones(SIDE**2, dtype=bool))

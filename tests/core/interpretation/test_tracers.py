@@ -22,7 +22,7 @@ SIDE = np.arange(32) / 32
 BEST = {"layer": 0, "particle": 1}
 TORUS = Geometry.rectilinear([SIDE, SIDE], periodic=True)
 GLOBE = Geometry.latitude_longitude(np.linspace(-87, 87, 30), np.arange(0, 360, 6.0))
-POINTS = Geometry.scattered(np.random.default_rng(0).random((600, 2)), domain=Domain.unit_box(2))
+POINTS = Geometry.unstructured(np.random.default_rng(0).random((600, 2)), domain=Domain.unit_box(2))
 TURN = torch.tensor([[0.0, -0.1, 0.04], [0.1, 0.0, -0.07], [-0.04, 0.07, 0.0]]).double()
 """A turn of the sphere around an oblique axis, per step."""
 

@@ -8,7 +8,7 @@ from gpo.interpretation.correlations import VelocityMatch, correlations
 from tests.core.interpretation.readings import TORUS
 
 GLOBE = Geometry.latitude_longitude(np.linspace(-80, 80, 9), np.arange(0.0, 360.0, 5.0))
-POINTS = Geometry.scattered(np.random.default_rng(0).random((80, 2)))
+POINTS = Geometry.unstructured(np.random.default_rng(0).random((80, 2)))
 SITES = {"torus": TORUS, "globe": GLOBE, "points": POINTS}
 
 

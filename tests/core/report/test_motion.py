@@ -137,7 +137,7 @@ def test_of_a_3d_grid_the_same_plane_is_shown_as_in_other_figures():
 
 
 def test_of_many_sites_one_per_cell_of_a_raster_gets_an_arrow():
-    geometry = Geometry.scattered(np.random.default_rng(0).random((5000, 2)))
+    geometry = Geometry.unstructured(np.random.default_rng(0).random((5000, 2)))
     motion = displaced(geometry, np.full((5000, 1, 2), 0.1))
     low, high = geometry.coords.min(0), geometry.coords.max(0)
     cells = np.floor(MAX_ARROWS * (geometry.coords[motion.sites] - low) / (high - low))

@@ -47,7 +47,7 @@ def squares(num_samples=60):
         values = generator.normal() * np.sin(6 * x) + generator.normal()
         outputs = np.stack([values**2, np.full_like(values, values.mean())], -1)
         samples.append((values[:, None], outputs))
-        sites.append(Geometry.scattered(x[:, None], domain=Domain.unit_box(1)))
+        sites.append(Geometry.unstructured(x[:, None], domain=Domain.unit_box(1)))
     return StaticMaps(
         "squares", Path("squares"), (Variable("a"),), (Variable("square"), Variable("mean")),
         tuple(sites), num_samples, lambda number: samples[number],
@@ -58,7 +58,7 @@ def equal_squares(num_samples=12):
     """Static maps from a field to its square, all on the same points."""
     x = np.arange(16) / 16
     fields = np.random.default_rng(2).normal(size=(num_samples, 1)) + np.sin(6 * x)
-    geometry = Geometry.scattered(x[:, None], domain=Domain.unit_box(1))
+    geometry = Geometry.unstructured(x[:, None], domain=Domain.unit_box(1))
     return StaticMaps(
         "squares", Path("squares"), (Variable("a"),), (Variable("s"),), (geometry,), num_samples,
         lambda number: (fields[number][:, None], fields[number][:, None] ** 2),

@@ -20,7 +20,7 @@ SIZES = ["--no-auto", "--hidden-dim", "8", "--num-layers", "1", "--epochs", "1",
 
 
 def npz(folder):
-    """Writes a short series on scattered points."""
+    """Writes a short series on unstructured points."""
     random, path = np.random.default_rng(0), folder / "points.npz"
     fields = {name: random.normal(size=(30, 20)) for name in "uv"}
     np.savez(path, coords=random.random((20, 2)), time=np.arange(30.0), **fields)

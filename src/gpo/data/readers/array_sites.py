@@ -20,7 +20,7 @@ from gpo.data.readers.coordinate_names import (
     words,
 )
 from gpo.data.readers.faces import face_areas
-from gpo.data.readers.sites import check_cells, check_points, scattered
+from gpo.data.readers.sites import check_cells, check_points, unstructured
 
 Arrays = Mapping[str, Stored]
 
@@ -128,9 +128,9 @@ def _sites(path: Path, arrays: Arrays, names: tuple[str, ...]) -> Sites:
         if geometry is None and corners.max() <= len(coords):
             corners = from_zero(path, cells[0], corners, len(coords))
             corners = check_cells(path, cells[0], corners, coords)
-            geometry = scattered(path, coords, corners, domain)
+            geometry = unstructured(path, coords, corners, domain)
     if geometry is None:
-        geometry = scattered(path, coords, None, domain)
+        geometry = unstructured(path, coords, None, domain)
     result = geometry
     others = tuple(name for group in _candidates(arrays) for name in group if name not in used)
     return Sites((("points",),), {"points": len(coords)}, (*used, *others), lambda counts: result)
@@ -147,7 +147,9 @@ def _in_elements(
         start = int(corners.min() >= 1 and corners.max() == _count(arrays, names))
         if not set(names) & set(used) and _count(arrays, names) > corners.max() - start:
             nodes, is_sphere = _coords(path, arrays, names)
-            geometry = scattered(path, coords, None, sphere_domain(coords) if is_sphere else None)
+            geometry = unstructured(
+                path, coords, None, sphere_domain(coords) if is_sphere else None
+            )
             areas = face_areas(corners.astype(np.int64) - start, nodes)
             return geometry.with_weights(areas) if areas.any() else geometry
     return None

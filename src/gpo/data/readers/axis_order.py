@@ -19,7 +19,7 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.array_files import Stored
 from gpo.data.readers.base import check_axis
-from gpo.data.readers.sites import check_cells, check_points, scattered
+from gpo.data.readers.sites import check_cells, check_points, unstructured
 
 Order = tuple[str, ...]
 SERIES = (
@@ -108,7 +108,7 @@ def _unstructured(
     if cells:
         corners = from_zero(path, cells, arrays[cells].values(), len(coords))
         corners = check_cells(path, cells, corners, coords)
-    geometry = scattered(path, coords, corners)
+    geometry = unstructured(path, coords, corners)
     used = (points, cells) if cells else (points,)
     return Sites((("points",),), {"points": len(coords)}, used, lambda counts: geometry)
 

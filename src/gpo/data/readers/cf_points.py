@@ -17,7 +17,7 @@ from gpo.data.readers.coordinate_names import (
     is_in_degrees,
     is_upwards,
 )
-from gpo.data.readers.sites import check_points, scattered
+from gpo.data.readers.sites import check_points, unstructured
 
 
 def find_columns(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def listed_points(
     is_stated = len(arrays) == 2 and is_longitude(arrays[0]) and is_latitude(arrays[1])
     coords = check_points(path, names[0], np.stack([array.values for array in arrays], -1))
     if not is_stated and not (len(names) == 2 and is_in_degrees(names)):
-        return scattered(path, coords, None)
+        return unstructured(path, coords, None)
     columns = list(coords.T)
     if not is_stated and is_upwards(names[0]):
         columns = columns[::-1]

@@ -72,4 +72,4 @@ def weighted_points(
         is_sphere: Whether `coords` are unit vectors.
     """
     domain = sphere_domain(coords) if is_sphere else None
-    return Geometry.scattered(coords, domain=domain).with_weights(areas)
+    return Geometry.unstructured(coords, domain=domain).with_weights(areas)

@@ -27,7 +27,7 @@ from gpo.data.readers.sites import (
     component_names,
     mask_missing,
     portions,
-    scattered,
+    unstructured,
 )
 from gpo.numerics.domain import Domain
 
@@ -246,7 +246,7 @@ def _geometries(
     geometries: list[Geometry] = []
     for trajectory, part in enumerate(series):
         names = [f"{part.group}/{column.variable}" for column in columns]
-        geometry = scattered(path, part.coords, part.cells, domain)
+        geometry = unstructured(path, part.coords, part.cells, domain)
         frames = portions(fetch, [trajectory], len(part.time))
         geometries.append(mask_missing(path, names, geometry, frames))
     is_shared = all(_is_same(geometries[0], geometry) for geometry in geometries[1:])

@@ -82,12 +82,12 @@ def check_cells(path: Path, name: str, cells: np.ndarray, coords: np.ndarray) ->
     return corners
 
 
-def scattered(
+def unstructured(
     path: Path, coords: np.ndarray, cells: np.ndarray | None, domain: Domain | None = None
 ) -> Geometry:
     """Returns unstructured points or a mesh, whose cells must have an area."""
     with np.errstate(invalid="ignore"):
-        geometry = Geometry.scattered(coords, cells, domain=domain)
+        geometry = Geometry.unstructured(coords, cells, domain=domain)
     if not np.isfinite(geometry.weights).all():
         raise DataError(path, "cells", "must have an area, but the corners of each lie on a line.")
     return geometry

@@ -35,7 +35,7 @@ from gpo.data.readers.coordinate_names import (
     words,
 )
 from gpo.data.readers.date_parsing import count_hours
-from gpo.data.readers.sites import check_points, mask_missing, scattered, weigh_by_areas
+from gpo.data.readers.sites import check_points, mask_missing, unstructured, weigh_by_areas
 from gpo.data.readers.size_checks import check_load
 
 DATES = ("date", "datetime", "timestamp")
@@ -256,4 +256,4 @@ def _geometry(
     if is_grid:
         bounds = [(float(axis.min()), float(axis.max())) for axis in axes]
         return Geometry.rectilinear(axes, names=places, units=units, bounds=bounds)
-    return scattered(path, check_points(path, places[0], coords), None)
+    return unstructured(path, check_points(path, places[0], coords), None)

@@ -23,7 +23,7 @@ from gpo.data.readers.faces import (
     face_middles,
     weighted_points,
 )
-from gpo.data.readers.sites import scattered
+from gpo.data.readers.sites import unstructured
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Topology:
         if cells is None:
             faces = self._corners("face", len(nodes))
             cells = None if faces is None else cut_into_triangles(faces)[0]
-        return scattered(self.path, nodes, cells, domain)
+        return unstructured(self.path, nodes, cells, domain)
 
     def _coords(self, kind: str) -> tuple[np.ndarray, bool]:
         """Returns coordinates of nodes, faces or edges, and whether they are unit vectors."""

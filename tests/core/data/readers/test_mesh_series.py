@@ -138,7 +138,7 @@ def test_single_numbers_are_parameters_of_their_trajectory(tmp_path):
 
 def test_what_is_written_is_read_exactly(tmp_path):
     names = ("density", "velocity_x", "velocity_y")
-    geometries = tuple(Geometry.scattered(*mesh(side)) for side in (3, 4))
+    geometries = tuple(Geometry.unstructured(*mesh(side)) for side in (3, 4))
     values = [np.random.default_rng(0).normal(size=(70, side**2, 3)) for side in (3, 4)]
     written = Trajectories(
         layout="test",
