@@ -67,7 +67,7 @@ def ablation_experiments(
     Args:
         model: The full model, gpo or gpo-paper.
         column: A name of `COLUMNS`.
-        protocol: Training budget and learning rates.
+        protocol: Training budget, optimizers and learning rates.
         files: Folder of real data.
         seeds: Random seeds.
     """
@@ -93,5 +93,5 @@ def ablation_table(grid: ExperimentGrid, model: str, column: str, protocol: Prot
         table.add(row, entries if model == "gpo" else [*entries, Entry(PAPER.get(row))])
     persistence = grid.reference("persistence", column)
     text = "not measured" if persistence is None else f"{persistence:.3g}"
-    table.notes.append(f"{protocol}. Persistence: {text}.")
+    table.notes.append(f"{protocol}. Persistence: {text}. {grid.optimizers()}")
     return table

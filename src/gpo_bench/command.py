@@ -44,7 +44,7 @@ class GridOptions:
     protocol: Literal["budget", "steps", "paper"] = "budget"
     """Equal CPU seconds, equal optimiser steps, or the paper's epochs for each experiment."""
     amount: float = 120.0
-    """CPU seconds or steps per experiment, without the selection of the learning rate."""
+    """CPU seconds or steps per experiment; selecting optimizer and learning rate takes as much again."""
     preset: Literal["quick", "default", "paper"] = "quick"
     """Size of generated data."""
     seeds: tuple[int, ...] = (0,)
@@ -168,8 +168,8 @@ class AbstractColumnBench(ABC):
 
     def run_experiments(
         self, repeated: tuple[str, ...] = (), **changes: Any
-    ) -> tuple[list[Experiment], Path]:
-        """Runs the experiments of the column and returns them with the folder of all experiments.
+    ) -> tuple[list[Experiment], ExperimentGrid]:
+        """Runs the experiments of the column and returns them with their grid.
 
         Args:
             repeated: Models that use all seeds; the others use the first.
@@ -187,8 +187,7 @@ class AbstractColumnBench(ABC):
             replace(experiment, settings={**experiment.settings, **changes})
             for experiment in experiments
         ]
-        options.run(experiments)
-        return experiments, options.runs
+        return experiments, options.run(experiments)
 
 
 @dataclass(frozen=True)
@@ -204,10 +203,12 @@ class BenchRollout(AbstractColumnBench):
     def run(self) -> None:
         """Runs the missing experiments and writes a table and a figure."""
         changes = {"noise": self.noise, "noise_fraction": 1.0}
-        curves = collect_rollouts(*self.run_experiments(self.repeated, **changes))
+        experiments, grid = self.run_experiments(self.repeated, **changes)
+        curves = collect_rollouts(experiments, grid.root)
         figure = draw_curves(curves, "steps ahead", "relative L2", f"Rollout on {self.benchmark}")
         table = rollout_table(curves, self.benchmark, self.grid.rules)
-        table.notes.append(f"Trained with noise of {self.noise:g} on the normalised input.")
+        noise = f"Trained with noise of {self.noise:g} on the normalised input."
+        table.notes += [noise, grid.optimizers()]
         _write(self.grid.out / "rollout", [table], {"rollout": figure})
 
 
@@ -217,11 +218,13 @@ class BenchConvergence(AbstractColumnBench):
 
     def run(self) -> None:
         """Runs the missing experiments and writes a table and a figure."""
-        curves = collect_convergence(*self.run_experiments())
+        experiments, grid = self.run_experiments()
+        curves = collect_convergence(experiments, grid.root)
         figure = draw_curves(
             curves, "CPU seconds of training", "relative L2, validation", f"Training on {self.benchmark}"
         )  # fmt: skip
         table = convergence_table(curves, self.benchmark, self.grid.rules)
+        table.notes.append(grid.optimizers())
         _write(self.grid.out / "convergence", [table], {"convergence": figure})
 
 
@@ -234,10 +237,11 @@ class BenchSpectrum(AbstractColumnBench):
 
     def run(self) -> None:
         """Runs the missing experiments and writes a table and a figure."""
-        experiments, root = self.run_experiments()
-        curves, about = collect_spectra(experiments, root)
+        experiments, grid = self.run_experiments()
+        curves, about = collect_spectra(experiments, grid.root)
         figure = draw_spectra(curves, about, f"{self.benchmark} after a rollout")
-        table = spectrum_table(experiments, root, self.benchmark, self.grid.rules)
+        table = spectrum_table(experiments, grid.root, self.benchmark, self.grid.rules)
+        table.notes.append(grid.optimizers())
         _write(self.grid.out / "spectrum", [table], {"spectrum": figure})
 
 
@@ -250,7 +254,9 @@ class BenchTransfer(AbstractColumnBench):
 
     def run(self) -> None:
         """Runs the missing experiments and writes a table."""
-        table = transfer_table(*self.run_experiments(), self.benchmark, self.grid.rules)
+        experiments, grid = self.run_experiments()
+        table = transfer_table(experiments, grid.root, self.benchmark, self.grid.rules)
+        table.notes.append(grid.optimizers())
         _write(self.grid.out / "transfer", [table])
 
 

@@ -1,8 +1,8 @@
 """One experiment of a table: a run folder that `gpo run` writes once.
 
 Each run is a separate `gpo` process with a file of settings, so that an experiment reproduces what
-a user gets. The learning rate of a model on a column is selected once on validation data, for all
-seeds.
+a user gets. Optimizer and learning rate of a model on a column are selected once on validation
+data, for all seeds.
 """
 
 import hashlib
@@ -19,9 +19,10 @@ from filelock import FileLock, Timeout
 
 from gpo.atomic_files import write_text
 from gpo.evaluation.results import Results
+from gpo.model.registry import OptimizerName
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import SCORE, Run, read_log
-from gpo_bench.protocol import Protocol
+from gpo_bench.protocol import Candidate, Protocol
 
 
 class ExperimentError(RuntimeError):
@@ -39,14 +40,14 @@ class Experiment:
     settings: dict[str, Any]
     """Settings of the run besides those of the protocol: data, model and seed."""
     protocol: Protocol
-    """Training budget and learning rates."""
+    """Training budget, optimizers and learning rates."""
 
     def folder(self, root: Path) -> Path:
         """Returns the folder of the experiment, whose name contains a hash of all settings."""
         return root / self.column / f"{self.row}-{_digest(self.settings, self.protocol)}"
 
     def tuning(self, root: Path) -> "Tuning":
-        """Returns the selection of the learning rate, which all seeds share."""
+        """Returns the selection of optimizer and learning rate, which all seeds share."""
         settings = {name: value for name, value in self.settings.items() if name != "seed"}
         folder = root / self.column / f"{self.row}-rates-{_digest(settings, self.protocol)}"
         return Tuning(folder, settings, self.protocol)
@@ -57,7 +58,7 @@ class Experiment:
         if not path.exists():
             return None
         outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
-        return outcome if outcome.learning_rate == self.tuning(root).best else None
+        return outcome if outcome.candidate == self.tuning(root).best else None
 
     def run_folder(self, root: Path) -> Run:
         """Returns the run folder."""
@@ -83,24 +84,26 @@ class Experiment:
         if outcome is not None:
             return outcome
         threads = self.protocol.threads(threads)
-        rate = self.tuning(root).select(threads)
+        candidate = self.tuning(root).select(threads)
         folder = self.folder(root)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             # The system releases the lock when the process ends, even if it is killed.
             with FileLock(folder / "experiment.lock", blocking=False):
-                return self.outcome(root) or self._train_and_score(folder, rate, threads)
+                return self.outcome(root) or self._train_and_score(folder, candidate, threads)
         except Timeout:
             raise ExperimentError(
                 "another gpo bench is running this experiment; run the command again afterwards"
             ) from None
 
-    def _train_and_score(self, folder: Path, rate: float, threads: int) -> "Outcome":
-        settings = {**self.protocol.settings(), **self.settings, "learning_rate": rate}
+    def _train_and_score(self, folder: Path, candidate: Candidate, threads: int) -> "Outcome":
+        settings = {**self.protocol.settings(), **self.settings, **asdict(candidate)}
         run = Run(folder / "run")
-        if run.config_file.exists() and run.config().learning_rate != rate:
-            # A learning rate that was added to the protocol is better.
-            shutil.rmtree(run.folder)
+        if run.config_file.exists():
+            config = run.config()
+            if Candidate(config.optimizer_name, config.learning_rate) != candidate:
+                # A candidate that was added to the protocol is better.
+                shutil.rmtree(run.folder)
         run_gpo("run", settings, run.folder, threads)
         results, log = Results.load(run.results_file), read_log(run)
         outcome = Outcome(
@@ -108,7 +111,7 @@ class Experiment:
             references={name: scores["relative_l2"] for name, scores in results.one_step.items() if name != "model"},
             steps=int(max(row["step"] for row in log)) + 1,
             epochs=len(log),
-            learning_rate=rate,
+            **asdict(candidate),
             parameters=results.model["parameters"],
             num_examples=results.num_examples,
         )  # fmt: skip
@@ -135,13 +138,20 @@ class Outcome:
     """Number of parameters."""
     num_examples: int
     """Number of test examples."""
+    optimizer: OptimizerName = "adamw"
+    """The selected optimizer; outcomes of version 0.7 and before have AdamW and do not say so."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """The selected pair."""
+        return Candidate(self.optimizer, self.learning_rate)
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """The selection of a learning rate by short runs, one per learning rate of the protocol.
+    """The selection of optimizer and learning rate by short runs, one per pair of the protocol.
 
-    If a learning rate is added to the protocol, only its run is missing.
+    If a pair is added to the protocol, only its run is missing.
     """
 
     folder: Path
@@ -149,44 +159,44 @@ class Tuning:
     settings: dict[str, Any]
     """Settings of the runs besides those of the protocol: data and model; the seed is 0."""
     protocol: Protocol
-    """Training budget and learning rates."""
+    """Training budget, optimizers and learning rates."""
 
     @property
-    def scores(self) -> dict[float, float]:
-        """Validation score of each finished learning rate."""
+    def scores(self) -> dict[Candidate, float]:
+        """Validation score of each finished candidate."""
         if not self._file.exists():
             return {}
         stored = json.loads(self._file.read_text(encoding="utf-8"))
-        return {float(rate): score for rate, score in stored.items()}
+        return {Candidate.parse(text): score for text, score in stored.items()}
 
     @property
-    def best(self) -> float | None:
-        """The learning rate with the best score; None while runs are missing."""
-        rates, scores = self.protocol.learning_rates, self.scores
-        if len(rates) == 1:
-            return rates[0]
-        if not scores.keys() >= set(rates):
+    def best(self) -> Candidate | None:
+        """The candidate with the best score; None while runs are missing."""
+        candidates, scores = self.protocol.candidates, self.scores
+        if len(candidates) == 1:
+            return candidates[0]
+        if not scores.keys() >= set(candidates):
             return None
-        return min(rates, key=lambda rate: scores[rate])
+        return min(candidates, key=lambda candidate: scores[candidate])
 
-    def select(self, threads: int) -> float:
-        """Returns the best learning rate after the missing runs; other seeds wait meanwhile."""
+    def select(self, threads: int) -> Candidate:
+        """Returns the best candidate after the missing runs; other seeds wait meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "tuning.lock"):
-            for rate in self.protocol.learning_rates:
-                if self.best is None and rate not in self.scores:
-                    self._run(rate, threads)
+            for candidate in self.protocol.candidates:
+                if self.best is None and candidate not in self.scores:
+                    self._run(candidate, threads)
         best = self.best
         assert best is not None
         return best
 
-    def _run(self, rate: float, threads: int) -> None:
-        run = Run(self.folder / f"{rate:g}")
-        settings = {**self.protocol.tuning(), **self.settings, "seed": 0, "learning_rate": rate}
+    def _run(self, candidate: Candidate, threads: int) -> None:
+        run = Run(self.folder / str(candidate).replace(" ", "-"))
+        settings = {**self.protocol.tuning(), **self.settings, "seed": 0, **asdict(candidate)}
         run_gpo("train", settings, run.folder, threads)
         score = min(row[SCORE] for row in read_log(run) if SCORE in row)
         shutil.rmtree(run.checkpoints, ignore_errors=True)
-        scores = {str(key): value for key, value in {**self.scores, rate: score}.items()}
+        scores = {str(key): value for key, value in {**self.scores, candidate: score}.items()}
         write_text(self._file, json.dumps(scores, indent=2) + "\n")
 
     @property

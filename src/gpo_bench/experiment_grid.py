@@ -86,6 +86,18 @@ class ExperimentGrid:
         outcomes = self.outcomes.get((row, column))
         return int(np.mean([outcome.steps for outcome in outcomes])) if outcomes else None
 
+    def optimizers(self) -> str:
+        """Returns a note on the optimizers that were selected."""
+        rows: dict[str, list[str]] = {}
+        for (row, column), outcomes in sorted(self.outcomes.items()):
+            # All seeds share the choice.
+            if outcomes[0].optimizer == "muon":
+                rows.setdefault(column, []).append(row)
+        if not rows:
+            return "All entries have AdamW."
+        muon = "; ".join(f"{column} {', '.join(names)}" for column, names in rows.items())
+        return f"Entries with Muon, which was better on validation data: {muon}. All others have AdamW."
+
     def in_column(self, column: str) -> list[Outcome]:
         """Returns the first outcome of each row in a column."""
         return [outcomes[0] for (_, name), outcomes in self.outcomes.items() if name == column]

@@ -1,4 +1,4 @@
-"""The protocol of all comparisons: models, training budget, learning rates and machine.
+"""The protocol of all comparisons: models, training budget, optimizers, learning rates and machine.
 
 It is the same for all models, including gpo.
 """
@@ -12,13 +12,33 @@ from typing import Any, Literal
 
 import torch
 
-from gpo.model.registry import listed_models
+from gpo.model.registry import OptimizerName, listed_models
 from gpo.training.config import RECIPES
 
+OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "muon")
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
-"""Learning rates from which the best on validation data is selected for each model."""
+"""Each model has the pair of optimizer and learning rate that is best on validation data."""
 MODELS = tuple(listed_models())
 """Names of all models, which are also the names of table rows."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pair of optimizer and learning rate; the fields are settings of a run."""
+
+    optimizer: OptimizerName
+    learning_rate: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Candidate":
+        """Returns the candidate of a text; the optimizer is AdamW if the text has none."""
+        optimizer, _, rate = text.rpartition(" ")
+        return cls("muon" if optimizer == "muon" else "adamw", float(rate))
+
+    def __str__(self) -> str:
+        """Returns the learning rate, after the name of the optimizer unless that is AdamW."""
+        name = "" if self.optimizer == "adamw" else f"{self.optimizer} "
+        return f"{name}{self.learning_rate:g}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +63,7 @@ class Protocol:
         return {"preset": self.preset, "noise": 0.0, **unlimited, **limit}
 
     def tuning(self) -> dict[str, Any]:
-        """Returns the settings of a run that tests a learning rate with a sixth of the budget."""
+        """Returns the settings of a run that tests a candidate with a sixth of the budget."""
         settings = self.settings()
         for name in ("budget_cpu", "steps"):
             if name in settings:
@@ -55,20 +75,24 @@ class Protocol:
         return 1 if self.name == "budget" else available
 
     @property
-    def learning_rates(self) -> tuple[float, ...]:
-        """The candidate learning rates; the paper's protocol has a single one."""
-        return (1e-3,) if self.name == "paper" else LEARNING_RATES
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The pairs of optimizer and learning rate, AdamW first; the paper's protocol has one."""
+        if self.name == "paper":
+            return (Candidate("adamw", 1e-3),)
+        return tuple(Candidate(name, rate) for name in OPTIMIZERS for rate in LEARNING_RATES)
 
     def __str__(self) -> str:
         """Returns a description for the notes of a table and for `experiments.json`."""
         if self.name == "paper":
             return "protocol paper: AdamW from 1e-3 with StepLR, up to 500 epochs, early stopping"
         unit = "CPU seconds of training" if self.name == "budget" else "steps"
-        rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
+        rates = ", ".join(f"{rate:g}" for rate in LEARNING_RATES)
+        trial = self.tuning().get("budget_cpu") or self.tuning().get("steps")
         return (
             f"protocol {self.name}: {self.amount:g} {unit} for every model, increments, "
-            f"cosine schedule; learning rate out of {rates}, the best on validation data after "
-            f"{self.tuning().get('budget_cpu') or self.tuning().get('steps'):g} {unit}"
+            f"cosine schedule; optimizer AdamW or Muon and learning rate out of {rates}: of these "
+            f"{len(self.candidates)} pairs the best on validation data after {trial:g} {unit} each, "
+            f"in addition to the {self.amount:g}"
         )
 
 

@@ -27,7 +27,7 @@ def table1_experiments(
     Args:
         models: Names of the rows.
         columns: Names of the columns.
-        protocol: Training budget and learning rates.
+        protocol: Training budget, optimizers and learning rates.
         files: Folder of real data.
         seeds: Random seeds.
         repeated: Rows that use all seeds; the others use the first.
@@ -93,6 +93,7 @@ def table1(
         table.notes.append(f"Protocol of entries marked other rules: {rules}.")
     table.notes += [
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
+        grid.optimizers(),
         "Numbers in parentheses are optimiser steps. Test examples: "
         + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
         *_settings(counts),

@@ -1,8 +1,9 @@
 """Experiments run once, resume after a kill and report failures; tested without training."""
 
 import json
+import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -32,13 +33,14 @@ from gpo_bench.curves import (
 )
 from gpo_bench.experiment import Experiment, ExperimentError
 from gpo_bench.experiment_grid import ExperimentGrid
-from gpo_bench.protocol import LEARNING_RATES, MODELS, Protocol
+from gpo_bench.protocol import LEARNING_RATES, MODELS, OPTIMIZERS, Candidate, Protocol
 from gpo_bench.table1 import table1, table1_experiments
 from tests.contracts.samples import ns2d
 from tests.processes import finish_forked
 
 PROTOCOL = Protocol("budget", 60.0)
 BETTER_RATE = 8e-3
+CHOSEN = ("model", "optimizer", "learning_rate")
 ERRORS = {"gpo": 0.02, "fno": 0.03, "lno": 0.5}
 
 
@@ -56,6 +58,8 @@ def calls(monkeypatch):
         log.mkdir(parents=True)
         RunConfig.of(**settings).save(out / "config.yaml")
         score = {LEARNING_RATES[1]: 0.1, BETTER_RATE: 0.05}.get(rate, 0.2)
+        # Muon is better for fno and worse for the others.
+        score *= {"adamw": 1.0, "muon": 0.9 if model == "fno" else 1.1}[settings["optimizer"]]
         lines = [
             "epoch,step,validation/relative_l2,cpu_seconds",
             f"0,20,{2 * score},7.5",
@@ -88,19 +92,44 @@ def test_every_model_has_the_same_protocol(tmp_path, calls):
     make(tmp_path)
     runs = [settings for command, settings in calls if command == "run"]
     assert {settings["model"] for settings in runs} == {"gpo", "fno"}
-    varying = {"model", "seed", "learning_rate"}
+    varying = {"model", "seed", "optimizer", "learning_rate"}
     rules = [{k: v for k, v in settings.items() if k not in varying} for settings in runs]
     assert all(rule == rules[0] for rule in rules)
     assert rules[0]["budget_cpu"] == 60
     tuning = [settings for command, settings in calls if command == "train"]
     assert {settings["budget_cpu"] for settings in tuning} == {10}
-    # All seeds of a model share one choice of the learning rate.
-    tried = [(settings["model"], settings["learning_rate"]) for settings in tuning]
-    assert sorted(pair for pair in tried if pair[0] != "cno") == sorted(
-        product(("gpo", "fno"), LEARNING_RATES)
-    )
-    # The rate with the better validation score is taken.
-    assert {settings["learning_rate"] for settings in runs} == {LEARNING_RATES[1]}
+    # All seeds of a model share one choice, and all models have the same candidates.
+    tried = [tuple(s[name] for name in CHOSEN) for s in tuning if s["model"] != "cno"]
+    assert sorted(tried) == sorted(product(("gpo", "fno"), OPTIMIZERS, LEARNING_RATES))
+
+
+def test_the_pair_of_optimizer_and_rate_with_the_best_validation_score_is_taken(tmp_path, calls):
+    _, _, grid = make(tmp_path)
+    best = {("gpo", "adamw", LEARNING_RATES[1]), ("fno", "muon", LEARNING_RATES[1])}
+    assert {
+        tuple(run[name] for name in CHOSEN) for command, run in calls if command == "run"
+    } == best
+    assert {(row, *asdict(each[0].candidate).values()) for (row, _), each in grid.outcomes.items()} == best  # fmt: skip
+
+
+def test_scores_and_outcomes_of_earlier_versions_are_those_of_adamw(tmp_path, calls, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(protocol, "OPTIMIZERS", ("adamw",))
+        experiments, _, grid = make(tmp_path, ["fno"])
+    grid.save(tmp_path / "experiments.json")
+    outcomes = [experiment.folder(grid.root) / "outcome.json" for experiment in experiments]
+    for path in (tmp_path / "experiments.json", *outcomes):
+        path.write_text(re.sub(r',\s*"optimizer": "adamw"', "", path.read_text()))
+    scores = experiments[0].tuning(grid.root).folder / "scores.json"
+    assert list(json.loads(scores.read_text())) == ["0.0005", "0.002", "0.006"]
+    again = ExperimentGrid(grid.root, str(PROTOCOL))
+    again.take_earlier(tmp_path / "experiments.json")
+    assert again.outcomes == grid.outcomes
+    # Only Muon is tried, and runs again because it is better.
+    calls.clear()
+    make(tmp_path, ["fno"])
+    assert Counter((command, settings["optimizer"]) for command, settings in calls) == {("train", "muon"): 3, ("run", "muon"): 2}  # fmt: skip
+    assert list(json.loads(scores.read_text()))[3:] == ["muon 0.0005", "muon 0.002", "muon 0.006"]
 
 
 def test_a_finished_experiment_is_not_repeated(tmp_path, calls):
@@ -119,7 +148,7 @@ def test_an_experiment_tries_what_was_added_to_the_learning_rates(
     monkeypatch.setattr(protocol, "LEARNING_RATES", (*LEARNING_RATES, added))
     _, _, grid = make(tmp_path, ["gpo"])
     # The new rate is tried once for both seeds; only where it is better they run again.
-    assert sorted(command for command, _ in calls[before:]) == [*then, "train"]
+    assert sorted(command for command, _ in calls[before:]) == [*then, "train", "train"]
     assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
     best = added if then else LEARNING_RATES[1]
     assert {outcome.learning_rate for outcome in grid.outcomes["gpo", "ns2d"]} == {best}
@@ -172,6 +201,7 @@ def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path
     assert rows["persistence"] == "| persistence | 0.3 | - | - | - |"
     assert "carra: - (no carra.* in the folder of --files)." in text
     assert "60 CPU seconds of training for every model" in text
+    assert "better on validation data: ns2d fno. All others have AdamW." in text
     assert "Test examples: ns2d 7" in text
 
 
@@ -333,10 +363,10 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
 
 
 def test_protocols_say_what_they_are():
-    assert "120 CPU seconds" in str(Protocol())
     assert Protocol("steps", 600.0).settings()["steps"] == 600
     assert Protocol("steps", 600.0).tuning()["steps"] == 100
-    assert Protocol("paper").learning_rates == (1e-3,)
+    assert "of these 6 pairs the best on validation data after 20 CPU" in str(Protocol())
+    assert Protocol("paper").candidates == (Candidate("adamw", 1e-3),)
     assert Protocol("paper").settings()["schedule"] == "step"
 
 
@@ -360,7 +390,7 @@ def test_a_real_table_of_two_small_experiments(tmp_path, capsys, monkeypatch):
          "--amount", "6", "--files", str(tmp_path), "--runs", str(tmp_path / "runs"), "--jobs", "2",
          "--out", str(tmp_path / "results")]
     )  # fmt: skip
-    assert Counter(calls) == {"train": 6, "run": 2}
+    assert Counter(calls) == {"train": 12, "run": 2}
     text = (tmp_path / "results" / "table1" / "table.md").read_text()
     assert "| fno |" in text
     assert "(6)" in text
