@@ -67,7 +67,8 @@ def flowing(place, *, is_planted=True):
         "s" if is_sphere else "", 20, lambda n, times: frames[n, times],
     )  # fmt: skip
     torch.manual_seed(0)
-    config = RunConfig.of(data="flow.nc", **small_run("geometric", **SIZES))
+    sizes = {**SIZES, "num_transports": 1}
+    config = RunConfig.of(data="flow.nc", **small_run("geometric", **sizes))
     split = split_time_slices(data)
     forecaster = new_forecaster(data, split, config)
     if is_planted:

@@ -191,7 +191,9 @@ class Motion:
 
     def _draw_ellipses(self, axes: Axes, number: int) -> None:
         """Draws particles at the tails of arrows: as many ellipses as have room, of one scale."""
-        room = self._side**2 / (16 * self.scales[self.sites, number, :2].prod(-1).mean())
+        room = self._side**2 / (
+            16 * self.scales[self.sites, number, :2].prod(-1).max(initial=1e-300)
+        )
         sites = np.random.default_rng(0).permutation(self.sites)[: int(room)]
         coords, offset = self._coords[sites], self.displacement[sites, number, :2] * self.factor
         scales = self.scales[sites, number, :2]

@@ -28,7 +28,7 @@ GLOBE = Geometry.latitude_longitude(np.linspace(-84, 84, 15), np.arange(0, 360, 
 BOX = Geometry.rectilinear([LENGTH * AXIS] * 2, periodic=True)
 PLACES = {
     "torus": BOX,
-    "points": Geometry.scattered(LENGTH * np.random.default_rng(0).random((60, 2))),
+    "points": Geometry.unstructured(LENGTH * np.random.default_rng(0).random((60, 2))),
     "sphere": GLOBE,
     "fitted": Geometry.curvilinear(
         *(LENGTH * c for c in np.meshgrid(AXIS**2, AXIS, indexing="ij"))

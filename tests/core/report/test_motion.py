@@ -82,7 +82,7 @@ def test_arrows_point_from_centers_to_sites_across_periodic_boundaries():
     np.testing.assert_allclose(motion.displacement, vectors, atol=1e-12)
     _, panel = plt.subplots()
     motion.draw(panel, 1)
-    (arrows,) = panel.collections
+    arrows, _ = panel.collections
     assert len(motion.sites) == 20 * 16, "every third of 60"
     np.testing.assert_array_equal(arrows.XY, geometry.coords[motion.sites])
     np.testing.assert_allclose(np.stack([arrows.U, arrows.V], -1), vectors[motion.sites, 1])
@@ -115,7 +115,7 @@ def test_on_a_map_arrows_start_at_the_longitude_of_their_centers():
     motion = Motion.of(particles, coords[None], torch.from_numpy(geometry.weights)[None], geometry)
     _, panel = plt.subplots()
     motion.draw(panel, 0)
-    (arrows,) = panel.collections
+    arrows, _ = panel.collections
     start, _ = longitude_latitude(centers[0, motion.sites, 0])
     eastward = (arrows.XY[:, 0] - start.numpy() + 180) % 360 - 180
     np.testing.assert_allclose(np.array(arrows.U), eastward, rtol=2e-3)
@@ -174,7 +174,8 @@ def test_titles_give_mean_weight_and_root_mean_square_with_quadrature_weights():
     motion = displaced(geometry, np.repeat(vectors, 2, 1), torch.stack([weight, 1 - weight], -1))
     mean, size = geometry.weights @ rows / 5, np.sqrt(geometry.weights @ (rows / 10) ** 2)
     np.testing.assert_allclose(motion.fractions, [mean, 1 - mean])
-    assert motion.title(0) == f"particle 1: weight {mean:.0%}\nrms displacement {size:.2g} m"
+    title = f"particle 1: weight {mean:.0%}, scale 1 × 1 m\nrms displacement {size:.2g} m"
+    assert motion.title(0) == title
 
 
 def test_axes_have_units_and_lengths_of_different_units_are_not_added():

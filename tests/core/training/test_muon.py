@@ -135,7 +135,7 @@ def test_a_matrix_without_gradient_and_one_of_zeros_give_finite_steps():
 
 
 def test_muon_takes_every_matrix_of_gpo_but_thin_ones_and_those_of_what_particles_sample():
-    model = operator(num_layers=2)
+    model = operator(num_layers=2, num_transports=1)
     layers = {"local", "out", "filter.mix"}
     assert names(model, muon_matrices(model)) == {
         "lift.linear.weight",
@@ -145,7 +145,7 @@ def test_muon_takes_every_matrix_of_gpo_but_thin_ones_and_those_of_what_particle
         "layers.1.local",
         "layers.1.filter.mix",
     }
-    thin = operator(num_layers=2, num_gaussians=2)
+    thin = operator(num_layers=2, num_transports=1, num_gaussians=2)
     assert "layers.1.local" not in names(thin, muon_matrices(thin))
 
 
