@@ -95,6 +95,7 @@ def test_a_run_killed_within_an_epoch_goes_on_at_its_batch(tmp_path, monkeypatch
         assert one[SCORE] == other[SCORE]
 
 
+@pytest.mark.thorough
 def test_a_run_folder_that_was_moved_keeps_its_best_score_and_its_names(tmp_path, monkeypatch):
     worsening(monkeypatch)
     whole = train_quietly(tmp_path / "whole", epochs=6).state_dict()
