@@ -39,6 +39,7 @@ def test_a_command_without_a_file_names_what_is_missing(words, capsys):
     assert (code, message) == (1, "error: PATH must name a file or a folder, got none.\n")
 
 
+@pytest.mark.thorough
 def test_data_is_made_described_and_drawn(tmp_path, capsys):
     path, picture = tmp_path / "ns.mat", tmp_path / "ns.png"
     make = ["data", "make", "ns2d", "--preset", "quick", "--out", str(path)]
@@ -169,6 +170,7 @@ def test_a_run_on_unreadable_data_leaves_no_folder(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_static_maps_run_too(tmp_path, capsys, small_pictures):
     folder = tmp_path / "run"
     main(["run", "--data", str(airfoil(tmp_path)), "--epochs", "2", "--hidden-dim", "16", "--num-layers", "1", "--quiet", "--out", str(folder)])  # fmt: skip

@@ -78,6 +78,7 @@ def test_importing_the_package_imports_nothing_heavy():
     assert done.stdout.split() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [*COMMANDS, "data info", "data plot", "bench table1"])
 def test_help_shows_no_types_of_python_and_no_empty_default(command, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "100")

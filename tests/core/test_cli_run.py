@@ -327,6 +327,7 @@ def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp
     assert "ended: 2 epochs are done" in report.read_text()
 
 
+@pytest.mark.thorough
 def test_a_run_is_scored_from_another_folder(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(trained)
     main(["train", "--data", "ns.mat", *SIZES, "--out", str(tmp_path / "run")])

@@ -129,6 +129,7 @@ def test_content_windows_tell_where_their_effect_should_be():
     assert "wave number" in result["shells"]["reason"]
 
 
+@pytest.mark.thorough
 def test_the_one_head_that_is_read_out_comes_first():
     data = series()
     forecaster, samples = untrained(data, variant="paper")
@@ -142,6 +143,7 @@ def test_the_one_head_that_is_read_out_comes_first():
     assert max(result["modes"], key=lambda mode: mode["relative_l2"])["head"] == 1
 
 
+@pytest.mark.thorough
 def test_particles_that_no_site_sees_cause_nothing():
     data = series()
     forecaster, samples = untrained(data, variant="paper", centers="absolute")
@@ -180,6 +182,7 @@ def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
     assert without_particles(forecaster, data, samples, 2) > 1e-3
 
 
+@pytest.mark.thorough
 def test_particles_are_ablated_all_and_each():
     data = series()
     forecaster, samples = untrained(data, num_layers=1, num_waves=1)

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from gpo import Domain
@@ -64,6 +65,7 @@ def test_the_same_field_at_32_and_64_gives_nearly_the_same_tokens():
     assert (coarse - fine).norm() < 1e-3 * fine.norm()
 
 
+@pytest.mark.thorough
 def test_tokens_on_random_points_converge_at_the_monte_carlo_rate():
     domain = Domain.unit_box(2, periodic=True)
     model = make_model(domain)

@@ -23,6 +23,7 @@ def test_an_operator_overfits_one_batch(make):
     assert fit_to_target(model, batch, batch.target, 5e-2, NUM_STEPS) < 5e-2
 
 
+@pytest.mark.thorough
 def test_a_fitted_field_interpolates_between_its_sites():
     """Fitted on a 16 x 16 grid, evaluated at other points."""
     domain = Domain.unit_box(2)

@@ -264,6 +264,7 @@ def test_values_hold_all_sites_where_a_tap_needs_them(variant, needs_all_sites):
     assert counts == [36] * 3 if needs_all_sites else counts == [12] * 9
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("untyped")
 @pytest.mark.parametrize("has_queries", [False, True], ids=["sites", "queries"])
 def test_an_exported_program_has_no_trace_of_taps(variant, has_queries):

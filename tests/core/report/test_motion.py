@@ -45,6 +45,7 @@ def _closed():
     plt.close("all")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [*KINDS, "body"])
 def test_displacements_are_drawn_on_all_kinds_of_sites(kind, tmp_path):
     session = make_session(kind, geometry=body() if kind == "body" else None)

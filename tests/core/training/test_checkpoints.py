@@ -120,6 +120,7 @@ def test_a_run_of_gpo_0_7_goes_on_with_adamw(tmp_path):
     assert run.config().optimizer_name == "adamw"
 
 
+@pytest.mark.thorough
 def test_a_run_folder_that_was_moved_keeps_its_best_score_and_its_names(tmp_path, monkeypatch):
     worsening(monkeypatch)
     whole = train_quietly(tmp_path / "whole", epochs=6).state_dict()

@@ -112,6 +112,7 @@ def test_training_returns_to_its_best_weights_at_a_third_of_the_rate(
     assert event in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_where_patience_ends_the_rate_falls_before_training_stops(tmp_path, monkeypatch):
     """Scores that grow from the first epoch on stand for a rate that improves nothing."""
     score, start, seen = TrainingModule.on_validation_epoch_end, TrainingModule.training_step, {}
@@ -158,6 +159,7 @@ def test_the_rate_has_come_down_by_its_schedule_or_by_returns():
     assert comes_down("one-cycle") > 0.75
 
 
+@pytest.mark.thorough
 def test_a_rate_that_is_far_too_high_is_survived(tmp_path):
     """Without going back, such a rate ends far above the start."""
     train_quietly(tmp_path, epochs=8, learning_rate=3.0, clip=1e9)
