@@ -5,20 +5,28 @@ $h$; where the sites do not determine a field, the smoother one is taken (`axis_
 periodic grid this is a truncated discrete Fourier transform; on any other sites it is the least-squares
 projection, so that tokens depend on the positions of the sites as little as possible. On a tensor
 grid it is one small matrix product per axis.
+
+Where the weights of the nodes of a grid are products of weights along the axes, so are the tokens.
+Behind a mask they are not, but fields still are products of functions: their moments are computed axis
+by axis, and one matrix, functions by modes, maps these to tokens. It is computed once per mask.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.transforms.gram import inverse_gram
-from gpo.transforms.grid_fit import find_tensor_grid, fit_grid, tokens_of_functions
+from gpo.transforms.axis_basis import AxisBasis
+from gpo.transforms.axis_lines import met_lines
+from gpo.transforms.gram import grid_gram, inverse_gram
 from gpo.transforms.transform import (
     AbstractGridTransform,
     AbstractWaveTransform,
+    GridTransform,
+    MaskedGridTransform,
     PointTransform,
     StreamedTransform,
     functions_at,
@@ -34,6 +42,9 @@ MAX_KEPT_NUMBERS = 2**26
 
 PORTION = 2**13
 """Number of points that are processed at a time while a transform is fitted."""
+
+SEPARABLE = 1e-3
+"""Relative tolerance within which weights are a product of weights along the axes."""
 
 
 def fit_transform(
@@ -118,3 +129,124 @@ def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) ->
     """Returns a transform for synthesis only, at query points."""
     synthesis = waves_at(waves, positions.double()).to(positions)
     return PointTransform(synthesis.new_zeros(()).expand(synthesis.mT.shape), synthesis)
+
+
+@dataclass(frozen=True)
+class TensorGrid:
+    """A tensor grid whose nodes are the sites."""
+
+    axes: tuple[Tensor, ...]
+    """Positions of the grid lines along every axis, in the order of the sites."""
+    weights: tuple[Tensor, ...]
+    """Quadrature weights of the grid lines along every axis; they sum to one."""
+    node_weights: Float[Tensor, "*nodes"] | None
+    """Weights of the nodes, where these are not products of the weights along the axes."""
+    order: Int[Tensor, " points"] | None
+    """Index of the site at every node; None where sites are in the order of the grid."""
+
+
+def find_tensor_grid(
+    positions: Float[Tensor, "points axes"], weights: Float[Tensor, " points"]
+) -> TensorGrid | None:
+    """Returns the tensor grid that the sites form, in any order; None where they form none."""
+    axes: list[Tensor] = []
+    coefficients: list[Tensor] = []
+    number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
+    expected = torch.ones_like(weights)
+    for along in positions.unbind(-1):
+        lines = met_lines(along)
+        nothing = along.new_zeros(int(lines.max()) + 1)
+        axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
+        coefficients.append(nothing.index_add(0, lines, weights))
+        expected = expected * coefficients[-1][lines]
+        number = number * len(nothing) + lines
+    shape = [len(axis) for axis in axes]
+    if math.prod(shape) != len(positions):
+        return None
+    order = torch.argsort(number)
+    straight = torch.arange(len(positions), device=positions.device)
+    if not bool((number[order] == straight).all()):
+        return None
+    factors = torch.allclose(expected, weights, rtol=SEPARABLE, atol=0)
+    is_straight = bool((order == straight).all())
+    return TensorGrid(
+        tuple(axes),
+        tuple(coefficients),
+        None if factors else weights[order].view(shape),
+        None if is_straight else order,
+    )
+
+
+def fit_grid(waves: Waves, grid: TensorGrid, like: Tensor) -> AbstractGridTransform:
+    """Returns analysis and synthesis on a tensor grid, in the type of a tensor."""
+    shape = tuple(len(axis) for axis in grid.axes)
+    syntheses = tuple(matrix.to(like) for matrix in _syntheses(waves, grid))
+    if grid.node_weights is None:
+        analyses = tuple(matrix.to(like) for matrix in _analyses(waves, grid))
+        return GridTransform(shape, grid.order, syntheses, analyses)
+    functions = [basis.at(axis) for basis, axis in zip(waves.bases, grid.axes, strict=True)]
+    gram = grid_gram(functions, grid.node_weights)
+    num_sites = (grid.node_weights > 0).sum().to(gram)
+    matrix = tokens_of_functions(waves, gram) @ inverse_gram(
+        gram, waves.roughness.to(gram), num_sites
+    )
+    return MaskedGridTransform(
+        shape, grid.order, syntheses,
+        tuple(along.mT.contiguous().to(like) for along in functions),
+        grid.node_weights.flatten().to(like), matrix.to(like),
+    )  # fmt: skip
+
+
+def tokens_of_functions(waves: Waves, like: Tensor) -> Float[Tensor, "rows functions"]:
+    """Returns the tokens of every orthonormal function, real parts first."""
+    tokens = torch.ones(1, 1, dtype=torch.cdouble)
+    for axis, basis in enumerate(waves.bases):
+        is_last = axis == len(waves.bases) - 1
+        tokens = torch.kron(tokens, basis.tokens[basis.limit if is_last else 0 :])
+    return torch.cat([tokens.real, tokens.imag]).to(like)
+
+
+def _analyses(waves: Waves, grid: TensorGrid) -> list[Tensor]:
+    """Returns the matrix along every axis that takes a field to tokens."""
+    analyses: list[Tensor] = []
+    for basis, along, weights in zip(waves.bases, grid.axes, grid.weights, strict=True):
+        fit = _least_squares(basis, along, weights).to(torch.cdouble)
+        analyses.append(basis.tokens.to(along.device) @ fit)
+    *others, last = analyses
+    last = last[waves.bases[-1].limit :]
+    blocks = [_complex_block(matrix, is_analysis=True) for matrix in others]
+    return [*blocks, torch.cat([last.real, last.imag])]
+
+
+def _syntheses(waves: Waves, grid: TensorGrid) -> list[Tensor]:
+    """Returns the matrix along every axis that takes tokens to a field."""
+    turns: list[Tensor] = []
+    for numbers, period, along in zip(waves.numbers, waves.periods, grid.axes, strict=True):
+        phase = along.unsqueeze(-1) * numbers.to(along) / period
+        turns.append(torch.exp(2j * math.pi * phase))
+    *others, last = turns
+    twice = torch.where(waves.numbers[-1] == 0, 1.0, 2.0).to(grid.axes[-1])
+    blocks = [_complex_block(matrix, is_analysis=False) for matrix in others]
+    return [*blocks, torch.cat([twice * last.real, -twice * last.imag], dim=1)]
+
+
+def _least_squares(basis: AxisBasis, along: Tensor, weights: Tensor) -> Tensor:
+    """Returns the matrix that takes values on an axis to coefficients of its functions."""
+    functions = basis.at(along)
+    measured = functions.mT * weights.unsqueeze(-2)
+    num_sites = (weights > 0).sum(-1).to(along)
+    return inverse_gram(measured @ functions, basis.roughness.to(along), num_sites) @ measured
+
+
+def _complex_block(matrix: Tensor, *, is_analysis: bool) -> Tensor:
+    """Returns a complex matrix as a real one.
+
+    Its columns are (positions, parts) and its rows (parts, waves) where a field is measured, the
+    other way round where it is made; the arrays between two axes then need no copies.
+    """
+    rows, columns = matrix.shape
+    parts = torch.stack(
+        [torch.stack([matrix.real, -matrix.imag]), torch.stack([matrix.imag, matrix.real])]
+    )
+    order = (0, 2, 3, 1) if is_analysis else (2, 0, 1, 3)
+    return parts.permute(order).reshape(2 * rows, 2 * columns)
