@@ -1,7 +1,7 @@
 """From the input of a model to sites that layers work on: checks, geometry, chunks, memory, shards."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -80,25 +80,34 @@ class Execution:
         domain = self.domain.local if is_local else self.domain
         checked = check_sites(self.in_channels, domain, dtype, values, coords, weights, self.shard)
         geometry = self.cache.at_sites(checked.shared_coords, checked.weights, self.shard)
-        sites = Sites(
-            checked.values, geometry, self.domain, self.cache, checked.coords_dtype, self.shard
+        plan: dict[str, Any] = {}
+        if not torch.compiler.is_compiling():
+            plan = self._plan(checked.values, geometry, is_whole=is_whole)
+        return Sites(
+            checked.values,
+            geometry,
+            self.domain,
+            self.cache,
+            checked.coords_dtype,
+            self.shard,
+            **plan,
         )
-        if torch.compiler.is_compiling():
-            return sites
-        size = chunk_points(self.sizes, len(values), self.chunk_size, None)
-        sites = replace(sites, query_size=size)
+
+    def _plan(self, values: Tensor, geometry: PointGeometry, *, is_whole: bool) -> dict[str, Any]:
+        """Returns the chunks of sites and queries, and what stays for the backward pass."""
+        query_size = chunk_points(self.sizes, len(values), self.chunk_size, None)
         if is_whole and not self.shard.is_whole:
             raise ValueError(
                 "Displacements and ablated sites must be left out where several processes share "
                 "the sites: they concern all of them. Run one process."
             )
         if is_whole:
-            return sites
+            return {"query_size": query_size}
+        has_active = geometry.active is not None
         active = geometry if geometry.active is None else geometry.active.geometry
         size = chunk_points(self.sizes, len(values), self.chunk_size, active.transform)
-        keeps = choose_kept(self.sizes, checked.values[:, : active.coords.shape[1]])
-        has_active = geometry.active is not None
-        return replace(sites, keeps=keeps, size=size, has_active=has_active)
+        keeps = choose_kept(self.sizes, values[:, : active.coords.shape[1]])
+        return {"keeps": keeps, "size": size, "query_size": query_size, "has_active": has_active}
 
     def needed_bytes(self, num_sites: int, num_samples: int, *, is_grid: bool, trains: bool) -> int:
         """Returns about how much memory a pass over sites takes at its peak, beside the fields.

@@ -25,7 +25,7 @@ from gpo.execution.inputs import check_queries
 from gpo.execution.recompute import Deferred, Keeps, evaluate, recomputed
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
-from gpo.numerics.weighted_rows import LARGEST_INT32, RowTable
+from gpo.numerics.weighted_rows import RowTable
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
 Part = TypeVar("Part")
@@ -108,19 +108,11 @@ class Points:
             table = field.at_rest
         elif not self.are_sites and field.everywhere is not None:
             table = field.everywhere()
-        _, batch, channels = table.shape
         if displacement is None:
-            shape = (self.values.shape[1], batch, 1, len(points.cells))
+            batch, num_points, _ = self.values.shape
+            shape = (num_points, batch, 1, len(points.cells))
             displacement = self.values.new_zeros(()).expand(shape)
-        nodes, weights = points.corners(displacement)
-        gaussians, corners = nodes.shape[2:]
-        if torch.compiler.is_compiling() or table.size > LARGEST_INT32:
-            nodes = nodes.long()
-        own = torch.arange(batch * gaussians, dtype=nodes.dtype, device=nodes.device)
-        index = nodes * (batch * gaussians) + own.view(batch, gaussians, 1)
-        index, weights = index.view(-1, corners), weights.reshape(-1, corners)
-        sampled = table.weighted(index, weights, channels // gaussians)
-        return sampled.view(*nodes.shape[:2], channels)
+        return table.sample(*points.corners(displacement))
 
     def departures(
         self,

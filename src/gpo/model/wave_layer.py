@@ -28,8 +28,7 @@ from gpo.model.layer import AbstractLayer
 from gpo.model.mode_filter import ModeFilter
 from gpo.model.problem import Problem
 from gpo.model.taps import tap
-from gpo.numerics.gate import BoundedUpdate
-from gpo.numerics.products import add_product, without
+from gpo.numerics.products import BoundedUpdate, add_product, without
 from gpo.transforms.waves import Waves
 
 State = Float[Tensor, "points batch channels"]

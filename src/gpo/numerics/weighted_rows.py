@@ -36,15 +36,26 @@ class RowTable:
         store = _Store(content.detach())
         return cls(_Shared.apply(content, store), store)
 
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the tensor that it was made of."""
-        return self.store.content.shape
+    def sample(
+        self,
+        nodes: Int[Tensor, "points batch gaussians corners"],
+        weights: Float[Tensor, "points batch gaussians corners"],
+    ) -> Float[Tensor, "points batch channels"]:
+        """Returns weighted sums of nodes of a field that has axes (nodes, batch, channels).
 
-    @property
-    def size(self) -> int:
-        """How many numbers it holds."""
-        return self.store.content.numel()
+        Args:
+            nodes: The nodes that every Gaussian sums; channels are divided among the Gaussians.
+            weights: The coefficient of each.
+        """
+        _, batch, channels = self.store.content.shape
+        gaussians, corners = nodes.shape[2:]
+        if torch.compiler.is_compiling() or self.store.content.numel() > LARGEST_INT32:
+            nodes = nodes.long()
+        own = torch.arange(batch * gaussians, dtype=nodes.dtype, device=nodes.device)
+        index = nodes * (batch * gaussians) + own.view(batch, gaussians, 1)
+        index, weights = index.view(-1, corners), weights.reshape(-1, corners)
+        sampled = self.weighted(index, weights, channels // gaussians)
+        return sampled.view(*nodes.shape[:2], channels)
 
     def weighted(
         self,

@@ -8,7 +8,7 @@ import torch
 from gpo import Domain, GaussianParticleOperator, OperatorConfig, Problem, unit_vectors
 from gpo.model.features import describe_points
 from gpo.model.mode_filter import LR_MULTIPLIER, ModeFilter
-from gpo.numerics.gate import BoundedUpdate
+from gpo.numerics.products import BoundedUpdate
 from gpo.transforms.transform import GridTransform
 from tests.conftest import DOMAINS, make_model, random_points
 
