@@ -14,8 +14,7 @@ import numpy as np
 
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import NO_LAYERS, component_effects, has_layers
-from gpo.interpretation.batches import MAX_SITES, Batch, make_batches
-from gpo.interpretation.effects import Effects
+from gpo.interpretation.batches import MAX_SITES, Batch, Effects, make_batches
 from gpo.interpretation.modes import Component, make_components, shells
 from gpo.interpretation.results import FILE_NAME, Interpretation
 from gpo_explore.arrays import Packet

@@ -12,8 +12,7 @@ from starlette.testclient import TestClient
 from gpo import Ablation
 from gpo.evaluation.spectrum import spectral_errors
 from gpo.interpretation.ablations import component_effects
-from gpo.interpretation.batches import make_batches
-from gpo.interpretation.effects import Effects
+from gpo.interpretation.batches import Effects, make_batches
 from gpo.interpretation.modes import make_components
 from gpo.interpretation.results import Interpretation
 from gpo_explore import mixtures, typical

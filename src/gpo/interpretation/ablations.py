@@ -15,9 +15,8 @@ from torch import Tensor
 
 from gpo.data.geometry import Geometry
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.batches import Batch
+from gpo.interpretation.batches import Batch, Effects
 from gpo.interpretation.correlations import spearman
-from gpo.interpretation.effects import Effects
 from gpo.interpretation.modes import Component, joint_ablation, make_components, shells
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator

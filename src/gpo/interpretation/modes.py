@@ -17,7 +17,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.batches import Batch
+from gpo.interpretation.batches import Batch, center_of_mass
 from gpo.model.ablation import Ablation
 from gpo.numerics.domain import Domain
 from gpo.numerics.norms import normalised_weights
@@ -331,23 +331,3 @@ def spread(
     center = center_of_mass(density, coords, domain)
     offset = domain.offset(coords.unsqueeze(1), center.unsqueeze(2))
     return torch.einsum("bwn,bwnd->bw", density, offset.square()).sqrt()
-
-
-def center_of_mass(
-    density: Float[Tensor, "batch windows points"],
-    coords: Float[Tensor, "batch points dim"],
-    domain: Domain,
-) -> Float[Tensor, "batch windows dim"]:
-    """Returns the mean position of mass: the circular mean along periodic axes.
-
-    Args:
-        density: Mass at the sites; it sums to one.
-        coords: The sites.
-        domain: Box or sphere; a mean on the sphere is projected back onto it.
-    """
-    if domain.is_sphere or not any(domain.periodic):
-        return domain.wrap(density @ coords)
-    angles = 2 * torch.pi * domain.to_unit(coords)
-    circular = torch.atan2(density @ angles.sin(), density @ angles.cos()) / (2 * torch.pi)
-    straight = density @ domain.to_unit(coords)
-    return domain.from_unit(torch.where(torch.tensor(domain.periodic), circular % 1, straight))

@@ -1,32 +1,41 @@
-"""Statistics of particles: as fields on the sites, and as distributions over all particles.
+r"""Statistics of particles as fields on the sites and over all particles, and the field they represent.
 
-In a field a particle contributes to the site nearest to its center, not to the site that owns it:
-structures are compared with the particles at the same location.
+In a field of statistics a particle contributes to the site nearest to its center, not to the site that
+owns it: structures are compared with the particles at the same location.
+
+Gaussians $z_i=w_iG_i$ with the values $a_i$ of their sites represent the field
+$\hat a(x)=\sum_i a_iz_i(x)\,/\,\sum_i z_i(x)$. A Gaussian field has a decoder of its own for that.
+Particles that move represent no field: they are the departure points that a site samples.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import wasserstein_distance
+from torch import Tensor
 
 from gpo.data.geometry import Geometry
+from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.correlations import Null
 from gpo.interpretation.derivatives import LocalFits, nearest_sites
 from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
+from gpo.numerics.domain import Domain
+from gpo.numerics.gaussian import gaussian
 
 MAX_PAIRS = 2**26
 """Pairs of site and particle up to which footprints are summed on unstructured points."""
 CHUNK = 2**22
 """Such pairs that are evaluated at a time."""
-MAX_VALUES = 2**18
-"""Particles of a data set that enter its distribution, evenly chosen."""
+MAX_RECONSTRUCTED = 2**28
+"""Pairs of a point and a particle in a reconstruction; larger sets use the particles of every n-th site."""
+MAX_OFFSETS = 2**20
+"""Offsets of a reconstruction in memory at a time."""
 
 Quantities = dict[str, list[np.ndarray]]
 """By name, one array per example: weight and displacement of all its particles, and their scale and
@@ -301,25 +310,78 @@ def fraction_from_field(quantities: Quantities) -> dict[str, float | None]:
     return fractions
 
 
-def drift(usual: Quantities, other: Quantities) -> dict[str, dict[str, Any]]:
-    """Returns the Wasserstein-1 distance of every quantity between two data sets.
+@dataclass(frozen=True)
+class ParticleReconstruction:
+    """Particles, and the field reconstructed from them alone."""
 
-    `spread` is the distance between the first and the second half of the usual examples, which
-    `ratio` is relative to: 1 is no drift. None if both halves are the same.
+    particles: Particles
+    field: Float[Tensor, "points variables"]
+    """The last input frame, which the particles encode, in the units of the data."""
+    reconstructed: Float[Tensor, "points variables"]
+    """Its reconstruction from the particles."""
+
+
+@torch.no_grad()
+def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruction | None:
+    """Returns the particle reconstruction of one example; None for a model without an encoder."""
+    operator = forecaster.model.operator
+    if operator is None or not operator.lift.has_particles:
+        return None
+    values = forecaster.normalised_input(example.frames)
+    (particles,) = operator.particles(values, example.coords, weights=example.site_weights)
+    field = example.fields[0, -1]
+    if forecaster.reconstructs:
+        reconstructed = forecaster(example.frames, example.coords, weights=example.site_weights)[0]
+        return ParticleReconstruction(particles, field, reconstructed)
+    amounts = values[0, :, -len(forecaster.task.inputs) :]
+    reconstructed = _reconstructed(particles, amounts, example, operator.problem.domain)
+    reconstructed = reconstructed * forecaster.input_std + forecaster.input_mean
+    return ParticleReconstruction(
+        particles, field, reconstructed[:, forecaster.task.num_forcings :]
+    )
+
+
+def _reconstructed(
+    particles: Particles, amounts: Tensor, example: Example, domain: Domain
+) -> Tensor:
+    coords, num_gaussians = example.coords[0], particles.weights.shape[-1]
+    sites = (example.weights[0] > 0).nonzero().flatten()
+    stride = 1 + len(coords) * len(sites) * num_gaussians // MAX_RECONSTRUCTED
+    sites = sites[::stride]
+    return superposition(
+        coords,
+        particles.centers[0, sites].flatten(0, 1).double(),
+        particles.scales[0, sites].flatten(0, 1).double(),
+        particles.weights[0, sites].flatten().double(),
+        amounts[sites].repeat_interleave(num_gaussians, dim=0).double(),
+        domain,
+    )
+
+
+def superposition(
+    points: Float[Tensor, "points dim"],
+    centers: Float[Tensor, "gaussians dim"],
+    scales: Float[Tensor, "gaussians dim"],
+    weights: Float[Tensor, " gaussians"],
+    amounts: Float[Tensor, "gaussians channels"],
+    domain: Domain,
+) -> Float[Tensor, "points channels"]:
+    """Returns the mean of the amounts, weighted by the Gaussians; NaN where all of them vanish.
+
+    Args:
+        points: Coordinates at which the mean is evaluated.
+        centers: Centers of the Gaussians.
+        scales: Their standard deviations along every axis.
+        weights: Their peak values.
+        amounts: The value of each.
+        domain: Defines offsets.
     """
-    rows = {}
-    for name, arrays in usual.items():
-        half = (len(arrays) + 1) // 2
-        distance = _distance(arrays, other[name])
-        spread = _distance(arrays[:half], arrays[half:]) if len(arrays) > 1 else 0.0
-        ratio = distance / spread if spread > 0 else None
-        rows[name] = {"distance": distance, "spread": spread, "ratio": ratio}
-    return rows
-
-
-def _distance(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
-    pair = []
-    for arrays in (first, second):
-        values = np.concatenate(arrays)
-        pair.append(values[:: max(1, -(-len(values) // MAX_VALUES))])
-    return float(wasserstein_distance(*pair))
+    columns = torch.cat([amounts, torch.ones_like(amounts[:, :1])], -1)
+    num_points = max(1, MAX_OFFSETS // max(1, centers.numel()))
+    sums = torch.cat(
+        [
+            (weights * gaussian(domain.offset(part.unsqueeze(1), centers), scales)) @ columns
+            for part in points.split(num_points)
+        ]
+    )
+    return sums[:, :-1] / sums[:, -1:]

@@ -20,7 +20,7 @@ from gpo.data.geometry import Geometry
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.cloud import ParticleCloud
-from gpo.interpretation.reconstruction import ParticleReconstruction, reconstruct
+from gpo.interpretation.particle_fields import ParticleReconstruction, reconstruct
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
 from gpo.report.appearance import add_bar, input_label

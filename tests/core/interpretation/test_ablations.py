@@ -7,8 +7,7 @@ import torch
 from gpo import Ablation
 from gpo.data.geometry import Geometry
 from gpo.interpretation.ablations import patches, run_ablations
-from gpo.interpretation.batches import make_batches
-from gpo.interpretation.effects import Effects
+from gpo.interpretation.batches import Effects, make_batches
 from gpo.interpretation.modes import joint_ablation, make_components
 from gpo.model.scales import MULTILINEAR
 from tests.core.interpretation.readings import TORUS, only_mode, series, untrained

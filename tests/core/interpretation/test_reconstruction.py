@@ -12,8 +12,8 @@ from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.forecast.examples import make_examples
-from gpo.interpretation import reconstruction as module
-from gpo.interpretation.reconstruction import reconstruct, superposition
+from gpo.interpretation import particle_fields as module
+from gpo.interpretation.particle_fields import reconstruct, superposition
 from gpo.report.particles import draw_particle_panels
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -60,7 +60,7 @@ def test_narrow_particles_reconstruct_the_field_without_masked_sites(monkeypatch
     torch.testing.assert_close(result.reconstructed[is_known], result.field[is_known], rtol=0.05, atol=0.05)  # fmt: skip
     assert result.reconstructed.isfinite().all()
     # Of very many particles some are evaluated.
-    monkeypatch.setattr(module, "MAX_PAIRS", 99 * 98 * 3 - 1)
+    monkeypatch.setattr(module, "MAX_RECONSTRUCTED", 99 * 98 * 3 - 1)
     fewer = reconstruct(forecaster, example)
     assert (fewer.reconstructed - result.reconstructed).abs().max() > 0
 

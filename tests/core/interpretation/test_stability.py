@@ -8,9 +8,8 @@ import torch
 
 from gpo.data.geometry import Geometry
 from gpo.interpretation.batches import make_batches
-from gpo.interpretation.interpretation import compare_runs
-from gpo.interpretation.particle_fields import drift, fraction_from_field, particle_quantities
-from gpo.interpretation.stability import half_resolution, other_data
+from gpo.interpretation.interpretation import compare_runs, drift, half_resolution, other_data
+from gpo.interpretation.particle_fields import fraction_from_field, particle_quantities
 from tests.core.interpretation.readings import series, untrained
 
 QUANTITIES = {
