@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import scipy.io
 
-from gpo.data.readers.airfoil import write_airfoil
 from gpo.data.readers.fno import write_fno
-from gpo.data.readers.pdebench import write_pdebench
+from gpo_bench.solvers.published_files import write_airfoil, write_pdebench
 from gpo_bench.solvers.well_files import write_well
 from tests.core.data.readers.synthetic_weather import write_carra, write_era5, write_weatherbench
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.readers.mesh_series import write_mesh_series
 from gpo.data.solvers.base import Portion, stacked
 from gpo_bench.solvers.airfoil_mesh import mesh_triangles
 from gpo_bench.solvers.airfoils import AbstractAirfoils
 from gpo_bench.solvers.body_fitted_flow import BodyFittedFlow, Cells
+from gpo_bench.solvers.published_files import write_mesh_series
 from gpo_bench.solvers.runge_kutta import check_recording, solve_with_retries
 
 FIELDS = ("velocity_x", "velocity_y", "density", "pressure")

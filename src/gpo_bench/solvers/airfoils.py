@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.readers.airfoil import write_airfoil
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
 from gpo_bench.solvers.airfoil_mesh import Section, c_mesh, deformed, named_section, num_wake
 from gpo_bench.solvers.body_fitted_flow import BodyFittedFlow, Cells
+from gpo_bench.solvers.published_files import write_airfoil
 from gpo_bench.solvers.runge_kutta import solve_with_retries
 from gpo_bench.solvers.steady_state import steady_state
 

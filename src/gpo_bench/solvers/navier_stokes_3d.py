@@ -18,9 +18,10 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from gpo.data.readers.pdebench import FLOW, write_pdebench
+from gpo.data.readers.pdebench import FLOW
 from gpo.data.solvers.base import AbstractSolver, Portion, stacked
 from gpo_bench.solvers.finite_volume import Flow, Viscosity
+from gpo_bench.solvers.published_files import write_pdebench
 from gpo_bench.solvers.runge_kutta import check_recording, record_frames, solve_with_retries
 
 GAMMA = 5 / 3

@@ -43,7 +43,7 @@ class AirfoilReader(AbstractReader):
         """Returns the mesh as input and the Mach number as output; arrays are memory-mapped."""
         choose_variables(path, options.variables, ["mach"])
         x, y, q = (_open(_folder(path) / name) for name in NAMES)
-        _check_shapes(_folder(path), x, y, q)
+        check_shapes(_folder(path), x, y, q)
         for name, coordinate in ((X, x), (Y, y)):
             if not np.isfinite(coordinate).all():
                 raise DataError(_folder(path) / name, name, "must be finite, got NaN or infinity.")
@@ -70,21 +70,6 @@ def _fetch(folder: Path, sample: int) -> tuple[np.ndarray, np.ndarray]:
     return mesh.reshape(-1, 2), np.array(q[sample, MACH]).reshape(-1, 1)
 
 
-def write_airfoil(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> None:
-    """Writes the three files.
-
-    Args:
-        folder: The folder, which is created if necessary.
-        x: Horizontal coordinates of shape (samples, rows, columns).
-        y: Vertical coordinates of the same shape.
-        q: Flow of shape (samples, channels, rows, columns); channel 4 is the Mach number.
-    """
-    _check_shapes(folder, x, y, q)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, values in zip(NAMES, (x, y, q), strict=True):
-        np.save(folder / name, values, allow_pickle=False)
-
-
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
@@ -100,7 +85,8 @@ def _open(path: Path) -> np.ndarray:
     return values
 
 
-def _check_shapes(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> None:
+def check_shapes(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> None:
+    """Raises a `DataError` unless the three arrays have shapes that match."""
     if x.ndim != 3 or x.shape[0] < 1 or min(x.shape[1:]) < 2:
         problem = f"must have shape (samples, rows, columns), not empty, got {x.shape}."
         raise DataError(folder / X, X, problem)

@@ -19,7 +19,6 @@ from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, text_attribute
 from gpo.data.readers.sites import (
-    FRAMES_AT_ONCE,
     Column,
     check_cells,
     check_points,
@@ -107,50 +106,6 @@ class _FrameReader:
             parts = {name: array(self.path, file, f"{prefix}/{name}", key) for name in names}
         parts = {name: part if part.ndim == 3 else part[..., None] for name, part in parts.items()}
         return np.stack([parts[col.array][..., col.component] for col in self.columns], -1)
-
-
-def write_mesh_series(path: Path, trajectories: Trajectories) -> None:
-    """Writes one group per trajectory; components such as velocity_x and velocity_y as one field.
-
-    Args:
-        path: The file.
-        trajectories: Time series on meshes; each geometry must have triangles.
-    """
-    names = [variable.name for variable in trajectories.variables]
-    with h5py.File(path, "w") as file:
-        for trajectory in range(trajectories.num_trajectories):
-            geometry = trajectories.geometry(trajectory)
-            if geometry.triangles is None:
-                raise ValueError("Every geometry must have triangles to be written as a mesh.")
-            group = file.create_group(f"{trajectory}")
-            group["mesh_pos"], group["cells"] = geometry.coords, geometry.triangles
-            group["time"] = trajectories.time
-            group["time"].attrs["units"] = trajectories.time_units
-            for name, values in trajectories.parameters.items():
-                group[name] = values[trajectory]
-            fields = _vectors(names, geometry.coords.shape[1])
-            for start in range(0, len(trajectories.time), FRAMES_AT_ONCE):
-                times = slice(start, start + FRAMES_AT_ONCE)
-                frames = trajectories.frames(trajectory, times)
-                for name, channels in fields.items():
-                    if start == 0:
-                        shape = (len(trajectories.time), len(geometry.coords), len(channels))
-                        field = group.create_dataset(name, shape, frames.dtype)
-                        field.attrs["units"] = trajectories.variables[channels[0]].units
-                    dataset(path, group, name)[times] = frames[..., channels]
-
-
-def _vectors(names: list[str], dim: int) -> dict[str, list[int]]:
-    """Returns the channels of each field: name_x, name_y (, name_z), or a single variable."""
-    fields: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        stem = name.removesuffix("_x").removesuffix("_y").removesuffix("_z")
-        parts = component_names(stem, dim, dim)
-        if dim > 1 and name in parts and all(part in names for part in parts):
-            fields[stem] = [names.index(part) for part in parts]
-        else:
-            fields[name] = [index]
-    return fields
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:

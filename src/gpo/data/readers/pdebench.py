@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import h5py
 import numpy as np
@@ -204,37 +203,3 @@ def _periodic(path: Path, content: _Content, axes: Sequence[np.ndarray]) -> list
     steps = [np.diff(axis) for axis in axes]
     is_even = [len(step) == 0 or bool(np.ptp(step) < 0.01 * step.mean()) for step in steps]
     return [may_be_periodic and even for even in is_even]
-
-
-def write_pdebench(
-    path: Path,
-    *,
-    axes: Sequence[np.ndarray],
-    time: np.ndarray,
-    fields: Mapping[str, np.ndarray],
-    parameters: Mapping[str, float] = MappingProxyType({}),
-) -> None:
-    """Writes a flow file with the published keys and shapes, in single precision.
-
-    Args:
-        path: The file.
-        axes: Centres of the cells along x, y and z, one to three axes.
-        time: Times of the frames; the end of the last step is appended.
-        fields: density, pressure, Vx and so on, of shape (samples, times, grid).
-        parameters: Parameters of the flow, such as the viscosities eta and zeta.
-    """
-    expected = FLOW[: 2 + len(axes)]
-    if set(fields) != set(expected):
-        raise ValueError(f"`fields` must be {', '.join(expected)}, got {', '.join(fields)}.")
-    shape = (len(fields["density"]), len(time), *(len(axis) for axis in axes))
-    step = time[-1] - time[-2] if len(time) > 1 else 1.0
-    with h5py.File(path, "w", libver=("earliest", "v108")) as file:
-        for name in expected:
-            if fields[name].shape != shape:
-                raise ValueError(f"`{name}` must have shape {shape}, got {fields[name].shape}.")
-            file.create_dataset(name, data=np.asarray(fields[name], np.float32))
-        for name, axis in zip(AXES, axes, strict=False):
-            file.create_dataset(f"{name}-coordinate", data=np.asarray(axis, np.float32))
-        times = np.append(time, time[-1] + step).astype(np.float32)
-        file.create_dataset("t-coordinate", data=times)
-        file.attrs.update({name: float(value) for name, value in parameters.items()})

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.airfoil import NAMES, AirfoilReader, write_airfoil
+from gpo.data.readers.airfoil import NAMES, AirfoilReader
 from gpo.data.readers.base import ReadOptions
+from gpo_bench.solvers.published_files import write_airfoil
 
 READER = AirfoilReader()
 

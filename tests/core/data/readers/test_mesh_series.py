@@ -8,8 +8,9 @@ import pytest
 from gpo.data.dataset import DataError, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.mesh_series import MeshSeriesReader, write_mesh_series
+from gpo.data.readers.mesh_series import MeshSeriesReader
 from gpo.numerics.domain import Domain
+from gpo_bench.solvers.published_files import write_mesh_series
 
 READER = MeshSeriesReader()
 TIMES, POINTS = 5, 9

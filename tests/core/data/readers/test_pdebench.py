@@ -6,7 +6,8 @@ import pytest
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.pdebench import PdebenchReader, write_pdebench
+from gpo.data.readers.pdebench import PdebenchReader
+from gpo_bench.solvers.published_files import write_pdebench
 
 READER = PdebenchReader()
 NUM_SAMPLES, NUM_TIMES = 3, 4
