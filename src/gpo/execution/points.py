@@ -13,7 +13,7 @@ share need no copies then. Values and coordinates come as users have them, sampl
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -273,12 +273,14 @@ class Sites:
         lines += lattice.smoothing.lines(lattice.smoothing.variance(scales))
         is_periodic = lattice.axes[0].is_periodic
 
-        def within(reach: int) -> RowTable:
+        @cache
+        def within(reach: int, has_gradients: bool) -> RowTable:
             nodes = shard.with_neighbours(content, reach, is_periodic=is_periodic)
             return RowTable.of(lattice.smooth(nodes, scales))
 
         return LatticeField(
-            within(lines * lattice.nodes_per_line), everywhere=partial(within, lattice.num_nodes)
+            within(lines * lattice.nodes_per_line, torch.is_grad_enabled()),
+            everywhere=lambda: within(lattice.num_nodes, torch.is_grad_enabled()),
         )
 
     def locate(

@@ -85,6 +85,7 @@ def main():
     grids()
     meshes()
     borders()
+    chunks_of_queries()
     counts_bytes()
     dist.destroy_process_group()
 
@@ -127,6 +128,29 @@ def borders():
             model(values, part).sum().backward()
         spent.append(shard.num_bytes - before)
     assert spent[1] < 1.1 * spent[0], spent
+
+
+class CountingShard(DistributedShard):
+    """Counts how often it fetches a lattice."""
+
+    num_fetched = 0
+
+    def with_neighbours(self, *arguments, **settings):
+        self.num_fetched += 1
+        return super().with_neighbours(*arguments, **settings)
+
+
+def chunks_of_queries():
+    """A lattice is fetched once for the sites, and once for all queries."""
+    lines = torch.arange(48, dtype=torch.double) / 48
+    coords = torch.cartesian_prod(lines, lines[::8])
+    part = cut(coords[None], dist.get_rank(), dist.get_world_size())
+    values, queries = torch.randn(1, part.shape[1], 2).double(), torch.rand(9, 2).double()
+    model = make_model(DOMAINS["torus"], variant="geometric", num_waves=2)
+    model.execution.chunk_size = 3
+    shard = model.execution.shard = CountingShard(dist.group.WORLD)
+    model(values, part, queries=queries).sum().backward()
+    assert shard.num_fetched == 2, shard.num_fetched
 
 
 def counts_bytes():
