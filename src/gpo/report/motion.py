@@ -191,10 +191,9 @@ class Motion:
 
     def _draw_ellipses(self, axes: Axes, number: int) -> None:
         """Draws particles at the tails of arrows: as many ellipses as have room, of one scale."""
-        room = self._side**2 / (
-            16 * self.scales[self.sites, number, :2].prod(-1).max(initial=1e-300)
-        )
-        sites = np.random.default_rng(0).permutation(self.sites)[: int(room)]
+        largest = self.scales[self.sites, number, :2].prod(-1).max(initial=1e-300)
+        room = int(self._side**2 / (16 * largest))
+        sites = np.random.default_rng(0).permutation(self.sites)[:room]
         coords, offset = self._coords[sites], self.displacement[sites, number, :2] * self.factor
         scales = self.scales[sites, number, :2]
         if self.geometry.domain.is_sphere:
@@ -314,9 +313,8 @@ def draw_motion(
         flow = TrueFlow.of(example, geometry, forecaster.task.fields, controls)
         with torch.no_grad():
             layers = model.particles(values, example.coords, weights=example.site_weights)
-        for layer, particles in enumerate(
-            layers, start=len(model.applied_layers) - len(layers) + 1
-        ):
+        first = len(model.applied_layers) - len(layers) + 1
+        for layer, particles in enumerate(layers, start=first):
             suffix = f", layer {layer}" if len(layers) > 1 else ""
             motion = Motion.of(particles, example.coords, example.weights, geometry)
             blocks.append((f"{name}: {variable}{suffix}", example, motion, flow))
