@@ -42,7 +42,7 @@ def required():
                 yield f"{path.name}:{node.lineno}", module, extra
 
 
-def test_an_optional_package_is_asked_for_with_the_extra_that_brings_it():
+def test_a_missing_optional_package_names_the_extra_that_installs_it():
     for place, module, extra in required():
         assert extra in EXTRAS, place
         if isinstance(module, str) and not module.startswith("gpo"):

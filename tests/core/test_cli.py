@@ -64,7 +64,7 @@ def test_made_data_goes_into_the_cache_folder(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "cache" / "ns2d-quick.mat").is_file()
 
 
-def test_missing_values_masks_and_selected_variables_are_told(tmp_path, capsys):
+def test_missing_values_masks_and_selected_variables_are_reported(tmp_path, capsys):
     values = np.random.default_rng(0).normal(size=(9, 8, 6))
     values[:, 2:4, :] = np.nan
     np.savez(tmp_path / "my.npz", x=np.arange(8.0), y=np.arange(6.0), t=np.arange(9.0), u=values, v=values + 1)  # fmt: skip

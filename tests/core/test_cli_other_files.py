@@ -220,7 +220,7 @@ def test_a_name_with_csv_gets_a_table_with_dates(sea, tmp_path, capsys):
     assert "--output must be NetCDF, a table or Zarr, named .nc" in message
 
 
-def test_a_forecast_starts_where_it_is_told(sea, tmp_path, capsys):
+def test_a_forecast_starts_at_the_requested_frame(sea, tmp_path, capsys):
     predict(sea, tmp_path / "a.nc", "--start", "1987-02-30T12:00")
     write_sea(tmp_path / "short.nc", num_frames=6)
     predict(sea, tmp_path / "b.nc", given=tmp_path / "short.nc")
@@ -238,7 +238,7 @@ def test_a_forecast_starts_where_it_is_told(sea, tmp_path, capsys):
         assert problem in message
 
 
-def test_other_units_are_converted_and_that_is_told(sea, tmp_path, capsys):
+def test_other_units_are_converted_and_that_is_reported(sea, tmp_path, capsys):
     write_sea(tmp_path / "celsius.nc", units="degrees_Celsius", offset=-273.15)
     predict(sea, tmp_path / "a.nc")
     capsys.readouterr()
@@ -272,7 +272,7 @@ def test_data_unlike_those_of_training_are_refused(sea, tmp_path, capsys, change
     assert not (tmp_path / "a.nc").exists()
 
 
-def test_another_level_is_refused_and_the_answer_tells_its_own(tmp_path, capsys):
+def test_another_level_is_refused_and_the_error_names_its_own(tmp_path, capsys):
     make_run(tmp_path, write_sea(tmp_path / "sea.nc", level=500.0))
     predict(tmp_path, tmp_path / "next.nc", "--steps", "3")
     assert open_data(tmp_path / "next.nc", ReadOptions()).levels == {"level": "500"}

@@ -284,12 +284,12 @@ def test_a_run_whose_training_has_not_ended_is_not_scored(trained, tmp_path, cap
     assert f"{tmp_path} has no trained model: train one with gpo train" in printed
 
 
-def test_tensorboard_gets_the_losses_when_asked(tmp_path):
+def test_tensorboard_gets_the_losses_with_its_flag(tmp_path):
     main(["train", "--data", str(ns2d(tmp_path)), *SIZES, "--tensorboard", "--out", str(tmp_path / "run")])  # fmt: skip
     assert list((tmp_path / "run" / "tensorboard").rglob("events.out.tfevents*"))
 
 
-def test_a_run_that_is_told_the_time_is_scored_and_predicts(tmp_path):
+def test_a_run_with_time_features_is_scored_and_predicts(tmp_path):
     path, run = tmp_path / "era5.nc", tmp_path / "run"
     write_era5(path, num_times=40)
     given = ["--data", str(path), "--var", "t2m", "--time-features", "day", "--history", "2"]

@@ -95,7 +95,7 @@ def test_a_run_and_its_forecasts_do_not_depend_on_units_and_origins(kind, change
     np.testing.assert_allclose(forecast, wanted, atol=2e-3)
 
 
-def test_a_file_that_rounds_its_signal_away_is_told(tmp_path, capsys):
+def test_a_file_that_rounds_its_signal_away_is_reported(tmp_path, capsys):
     path = write(tmp_path / "file", "grid", factor=0.05, offset=1e5)
     main(["data", "info", str(path)])
     assert "steps of" not in capsys.readouterr().out
@@ -115,7 +115,7 @@ def test_whole_numbers_are_no_rounded_ones(tmp_path, capsys):
     assert "steps of" not in capsys.readouterr().out
 
 
-def test_coordinates_that_a_file_rounds_are_told(tmp_path, capsys):
+def test_coordinates_that_a_file_rounds_are_reported(tmp_path, capsys):
     path = write(tmp_path / "file", "scattered", **UTM)
     with np.load(path) as stored:
         arrays = dict(stored)

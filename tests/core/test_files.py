@@ -61,7 +61,7 @@ def test_a_required_package_is_imported_where_it_is_installed():
     assert require("json", "data") is json
 
 
-def test_a_missing_package_names_the_extra_that_brings_it(monkeypatch):
+def test_a_missing_package_names_the_extra_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cfgrib", None)
     needs = "Reading GRIB needs the package cfgrib, which is not installed"
     with pytest.raises(MissingPackageError, match=rf"{needs}. Install it: .*'gpo\[data\]'"):

@@ -115,7 +115,7 @@ def test_a_change_of_long_waves_shows_in_the_low_band_alone():
     assert result["low"] > 1e3 * max(result["middle"], result["high"])
 
 
-def test_content_windows_tell_where_their_effect_should_be():
+def test_content_windows_show_where_their_effect_should_be():
     data = series(Geometry.unstructured(np.random.default_rng(0).random((90, 2))))
     forecaster, samples = untrained(data, variant="paper")
     result = read(forecaster, data, samples)
@@ -143,7 +143,7 @@ def test_the_one_head_that_is_read_out_comes_first():
 
 
 @pytest.mark.thorough
-def test_particles_that_no_site_sees_cause_nothing():
+def test_narrow_particles_between_all_sites_cause_nothing():
     data = series()
     forecaster, samples = untrained(data, variant="paper", centers="absolute")
     encoder = forecaster.model.lift.encoder
@@ -163,14 +163,14 @@ def without_particles(forecaster, data, samples, *numbers):
     return effects.without(Ablation(gaussians=frozenset(numbers)))["relative_l2"]
 
 
-def test_particles_at_rest_cause_nothing_and_moving_ones_do():
+def test_particles_without_displacement_cause_nothing_and_moving_ones_do():
     data = series()
     forecaster, samples = untrained(data)
     assert without_particles(forecaster, data, samples, 0, 1, 2) > 1e-3
     assert without_particles(hold(forecaster), data, samples, 0, 1, 2) < 1e-6
 
 
-def test_a_particle_whose_content_arrives_nowhere_causes_nothing():
+def test_a_particle_with_a_zero_output_matrix_causes_nothing():
     data = series()
     forecaster, samples = untrained(data)
     transport = forecaster.model.layers[-1]

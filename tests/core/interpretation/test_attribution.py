@@ -73,7 +73,7 @@ def flow_of(state, shape):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_motion_is_told_wherever_a_field_may_live(place, tmp_path):
+def test_motion_is_described_on_every_kind_of_sites(place, tmp_path):
     forecaster, batches = opened(place, num_transports=2)
     result = described(forecaster, batches)
     assert [(row["layer"], row["particle"]) for row in result["particles"]] == [
@@ -193,7 +193,7 @@ def test_a_displacement_that_is_the_velocity_has_correlation_one():
     assert result["particles"][0]["rms_displacement"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_without_a_known_velocity_the_rest_is_told():
+def test_without_a_known_velocity_all_other_results_are_there():
     data = series(names=("a", "b"))
     forecaster, samples = untrained(data, num_waves=2)
     result = described(forecaster, make_batches(data, samples[:2]))
@@ -202,7 +202,7 @@ def test_without_a_known_velocity_the_rest_is_told():
     assert result["particles"][0]["share"] > 0
 
 
-def test_particles_that_do_not_move_are_told_in_a_word():
+def test_particles_that_do_not_move_are_reported_in_a_word():
     data = series(names=("a",))
     forecaster, samples = untrained(data, variant="paper")
     assert described(forecaster, make_batches(data, samples[:1])) == {

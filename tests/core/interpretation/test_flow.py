@@ -96,12 +96,12 @@ def test_the_flow_of_a_vorticity_on_the_sphere_is_that_of_its_stream_function():
     np.testing.assert_allclose(again.reshape(-1, 2), result, atol=1e-9)
 
 
-def test_a_vorticity_on_a_part_of_the_globe_tells_no_velocity():
+def test_a_vorticity_on_a_part_of_the_globe_determines_no_velocity():
     band = Geometry.latitude_longitude(LATITUDE[8:-8], LONGITUDE)
     assert velocity(band, np.ones((band.num_points, 1)), ("vorticity",)) is None
 
 
-def test_units_tell_how_far_a_flow_goes():
+def test_units_determine_how_far_a_flow_goes():
     wind = (Variable("u10", "m s**-1"), Variable("v10", "m s**-1"))
     flow = find_flow(GLOBE, wind)
     assert flow.lengths_per_time("h") == pytest.approx(3600 / 6.371e6)

@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_numbers():
 
 
 @pytest.mark.thorough
-def test_other_data_and_other_seeds_are_told_by_name(tmp_path):
+def test_other_data_and_other_seeds_are_reported_by_name(tmp_path):
     data = series(PLACES["torus"][0])
     forecaster, samples = untrained(data, num_layers=1, num_waves=2)
     twin, _ = untrained(data, num_layers=1, num_waves=2)

@@ -74,7 +74,7 @@ def test_an_unused_mode_does_not_count():
     assert np.isfinite(result["extent"]).all()
 
 
-def test_a_periodic_grid_tells_all_its_waves_apart_and_a_masked_one_does_not():
+def test_a_periodic_grid_resolves_all_its_waves_and_a_masked_one_does_not():
     windows = make_model(TORUS, variant="geometric", num_waves=3).waves
     coords, weights = TORUS.grid(12, 12)
     whole = gram_numbers(windows, coords, weights)
@@ -108,7 +108,7 @@ def test_energy_is_shared_out_among_waves():
         assert 1 <= layer["effective_modes"] <= len(result["vectors"])
 
 
-def test_a_single_wave_in_the_response_is_all_that_is_scattered():
+def test_a_single_wave_in_the_response_is_all_that_is_synthesised():
     data = series()
     forecaster, samples = untrained(data)
     only_mode(forecaster.model.layers[0].filter, 9)

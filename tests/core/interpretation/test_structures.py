@@ -137,7 +137,7 @@ def test_on_the_sphere_a_footprint_is_cut_by_the_tangent_plane():
     np.testing.assert_allclose(fields.orientation, np.broadcast_to(np.diag([half, -half]), (40, 2, 2)), atol=0.03)  # fmt: skip
 
 
-def test_a_particle_far_from_its_site_is_hardly_seen_by_it():
+def test_a_particle_far_from_its_site_has_a_small_basis_there():
     fits = LocalFits.of(GRID, np.ones(SIDE**2, dtype=bool))
     near, far = (
         ParticleFields.of(particles((GRID.coords + shift) % 1), 0, GRID, fits).basis_at_site
@@ -163,7 +163,7 @@ def test_displacements_across_a_front_align_with_one_and_along_it_with_minus_one
     assert result["alignment"]["p"] == 1
 
 
-def test_sites_that_look_farther_where_the_field_is_steep_are_found_out(monkeypatch):
+def test_displacements_that_grow_with_the_gradient_are_correlated_with_it(monkeypatch):
     field, way = ring((0.3, 0.8))
     steep = np.stack([0.02 + 0.1 * np.exp(-((way / 0.1) ** 2)), 0 * way], -1)
     result = reading(moving(steep), field, monkeypatch, "geometric")["correlations"]
@@ -183,7 +183,7 @@ def whirl(middle):
 
 
 @pytest.mark.parametrize("names", [("u", "v"), ("vorticity",)])
-def test_particles_that_come_with_the_flow_are_told_from_others(names, monkeypatch):
+def test_particles_displaced_along_the_flow_are_distinguished_from_others(names, monkeypatch):
     flow, vorticity = whirl((0.3, 0.6))
     field = flow if len(names) == 2 else vorticity
     result = reading(moving(0.05 * flow), field, monkeypatch, "geometric", names)["along_flow"]

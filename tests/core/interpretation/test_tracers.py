@@ -82,9 +82,7 @@ def followed(data, centers=None):
 @pytest.mark.parametrize(
     ("geometry", "flow", "most"), [(TORUS, vortices, 0.01), (POINTS, wheel, 0.02)], ids=["torus", "points"]
 )  # fmt: skip
-def test_particles_that_look_where_things_came_from_carry_tracers_with_the_flow(
-    geometry, flow, most
-):
+def test_displacements_that_are_the_velocity_advect_tracers_with_the_flow(geometry, flow, most):
     data = steady(geometry, flow(geometry.coords))
     result, ways = followed(data, departed(flow, geometry.coords))
     assert max(result["separation"]) < most

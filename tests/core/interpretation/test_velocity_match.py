@@ -70,7 +70,7 @@ def test_sites_without_a_velocity_do_not_count():
     assert row["velocity_correlation"] == pytest.approx(1)
 
 
-def test_one_example_on_scattered_points_is_compared_with_shuffled_sites():
+def test_one_example_on_unstructured_points_is_compared_with_permuted_sites():
     random = np.random.default_rng(4)
     flow = smooth(POINTS, random)
     told, (row,) = matched(POINTS, [flow[:, None]], [flow]).describe(random)

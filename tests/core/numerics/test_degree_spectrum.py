@@ -110,7 +110,7 @@ def test_white_noise_has_the_power_of_its_number_of_orders():
     assert ratio[4:].mean() == pytest.approx(1, abs=0.03)
 
 
-def test_grids_are_told_by_their_latitudes():
+def test_grids_are_recognised_by_their_latitudes():
     assert latitude_rule(with_poles(9)) == latitude_rule(with_poles(9)[::-1]) == "CC"
     assert latitude_rule(cell_centres(8)) == latitude_rule(cell_centres(8)[::-1]) == "F1"
     gaussian = np.rad2deg(np.arcsin(np.polynomial.legendre.leggauss(64)[0]))

@@ -30,7 +30,7 @@ def test_weights_are_a_partition_of_unity(domain):
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 100, dtype=torch.float64))
 
 
-def test_a_query_on_a_site_sees_that_site_alone(domain):
+def test_a_query_on_a_site_interpolates_that_site_alone(domain):
     coords = random_points(domain, 1, 40)
     neighbours = NeighbourSearch(domain, 4)(coords, coords, all_active(coords))
     assert torch.equal(neighbours.index[..., 0], torch.arange(40).unsqueeze(0))
@@ -122,7 +122,7 @@ def test_a_geometry_is_searched_once(monkeypatch):
     assert len(calls) == 2
 
 
-def test_chunks_of_queries_share_one_tree_and_see_what_all_see(domain, monkeypatch):
+def test_chunks_of_queries_share_one_tree_and_find_the_same_neighbours(domain, monkeypatch):
     trees = []
 
     def counting(*arguments, **settings):

@@ -32,7 +32,7 @@ def test_resampling_to_a_coarser_grid_drops_what_it_cannot_hold():
     torch.testing.assert_close(coarse, wave(16, 1, 1))
 
 
-def test_a_random_field_has_the_variance_it_is_told():
+def test_a_random_field_has_the_given_variance():
     def variance(squared):
         return 3 * (squared + 40) ** -1.5
 

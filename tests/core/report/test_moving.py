@@ -32,7 +32,7 @@ def test_a_refined_field_is_the_same_function(moving):
     np.testing.assert_allclose(moving.refine(waves(16)[None])[0], waves(moving.FINE), atol=1e-12)
 
 
-def test_between_two_steps_a_field_is_where_it_is_carried(moving):
+def test_between_two_steps_a_field_is_where_it_is_advected(moving):
     shown = steady(moving).between(1.4)
     np.testing.assert_allclose(shown, waves(moving.FINE, (0.14, -0.07)), atol=1e-4)
 

@@ -159,7 +159,7 @@ def test_persistence_is_the_last_frame_on_validation_data():
     assert 0 < persistence_score(data, config) < 1
 
 
-def test_a_model_that_is_no_better_than_persistence_is_told():
+def test_a_model_that_is_no_better_than_persistence_is_reported():
     trial = Trial(settings={}, score=0.5, steps=1, cpu_seconds=1.0)
     choice = Choice(
         asked={}, settings={}, trials=[trial], cpu_seconds=0.0, reference="persistence",

@@ -169,7 +169,7 @@ def test_a_run_of_another_model_has_the_settings_of_that_model(tmp_path):
         RunConfig.of(data="x", model="fnn")
 
 
-def test_runs_that_differ_are_told_by_the_names_of_their_flags():
+def test_runs_that_differ_are_described_by_the_names_of_their_flags():
     one, other = RunConfig.of(data="x"), RunConfig.of(data="x", seed=1, num_gaussians=2)
     assert one.differences(other) == {"seed": (0, 1), "num_gaussians": (4, 2)}
     assert one.differences(one) == {}

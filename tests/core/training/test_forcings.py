@@ -217,7 +217,7 @@ def test_names_that_are_no_inputs_are_refused_with_those_that_are(file):
         ForcingConfig(static=("depth",), forcing=("depth",))
 
 
-def test_missing_values_of_inputs_become_their_mean_and_this_is_told(file, tmp_path):
+def test_missing_values_of_inputs_become_their_mean_and_this_is_reported(file, tmp_path):
     stored = xr.load_dataset(file, decode_times=False)
     stored["depth"][2] = np.nan
     stored["flux"][:, 3] = np.nan

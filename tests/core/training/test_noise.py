@@ -16,7 +16,7 @@ def batch_of(count, partition=SitePartition()):
     return collate([examples[number % len(examples)] for number in range(count)])
 
 
-def test_noise_is_normal_of_the_size_that_was_asked_for():
+def test_noise_is_normal_with_the_configured_standard_deviation():
     noise = draw_noise(batch_of(40), size=0.3, fraction=1.0, seeds=range(40))
     assert noise.shape == (40, DATA.geometry().num_points, 2)
     assert abs(noise.mean()) < 0.02

@@ -128,7 +128,7 @@ def test_noise_leaves_the_clock_alone():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("model", [name for name in listed_models() if name != "gpo-paper"])
-def test_every_model_may_be_told_the_time(model):
+def test_every_model_may_have_time_features(model):
     data, settings = days(num_days=6), {"data": "days", "model": model}
     try:
         forecaster = new_forecaster(

@@ -51,7 +51,7 @@ def test_a_forecast_is_made_in_normalised_units_and_returned_in_those_of_the_dat
     torch.testing.assert_close(forecaster(frames, torch.zeros(1, 1))[0, 0], expected)
 
 
-def test_history_is_seen_oldest_first():
+def test_history_is_given_oldest_first():
     forecaster = Forecaster(
         Doubling(), task(history=2, input_mean=(0.0, 0.0), input_std=(1.0, 1.0))
     )
