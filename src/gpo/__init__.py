@@ -130,7 +130,7 @@ _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name, or the version, when it is first asked for."""
+    """Imports a public name, or the version, when it is first used."""
     if name == "__version__":
         from importlib.metadata import version
 

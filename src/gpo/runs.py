@@ -49,11 +49,11 @@ def check_task(
     pairs = {"forcings": (", ".join(names) or "none", ", ".join(learned.forcings) or "none")}
     for name in ("history", "lead", "predict"):
         pairs[f"task.{name}"] = getattr(task, name), getattr(learned, name)
-    for name, (here, there) in pairs.items():
-        if here != there:
+    for name, (configured, expected) in pairs.items():
+        if configured != expected:
             raise ValueError(
-                f"{folder.config_file}: field `{name}` must be {there}, as in the trained model, got "
-                f"{here}. Correct it, or train another run."
+                f"{folder.config_file}: field `{name}` must be {expected}, as in the trained model, got "
+                f"{configured}. Correct it, or train another run."
             )
 
 

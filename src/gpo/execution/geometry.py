@@ -75,8 +75,8 @@ class ActiveSites:
                 return None
             lattice = replace(points.lattice, stencil=stencil.at_sites(index))
             points = replace(points[index], lattice=lattice)
-        chosen = geometry.coords[:, index], weights[:, index]
-        return cls(index, PointGeometry(*chosen, transform.at_nodes(index), points))
+        columns = geometry.coords[:, index], weights[:, index]
+        return cls(index, PointGeometry(*columns, transform.at_nodes(index), points))
 
 
 class GeometryCache:

@@ -55,7 +55,7 @@ def check_sites(
 ) -> SiteInput:
     """Returns fields on sites, or raises a `ValueError` that names argument, expected and received.
 
-    Shapes are always checked; contents (finite, inside the domain, not all masked) are not
+    Shapes are always checked; values (finite, inside the domain, not all masked) are not
     while a model is being compiled, because a graph cannot raise.
 
     Args:
@@ -76,17 +76,17 @@ def check_sites(
         raise ValueError(
             f"`coords` must have one row per site of `values` ({points}), got {coords.shape[1]}."
         )
-    checks_content = not torch.compiler.is_compiling()
+    checks_values = not torch.compiler.is_compiling()
     if weights is None:
         is_active = torch.ones_like(values[..., 0], dtype=torch.bool)
     else:
         weights = _batched_weights(weights, batch, points).to(values)
-        if checks_content:
+        if checks_values:
             check_weights("weights", weights, shard)
         is_active = weights > 0
-    if checks_content:
+    if checks_values:
         check_finite("values", values, is_active, MASK_ADVICE)
-        _check_place("coords", coords, is_active, domain)
+        _check_inside("coords", coords, is_active, domain)
     coords, coords_dtype = _local(coords, values, domain), coords.dtype
     normalised = normalised_weights(weights, values, shard)
     if weights is not None:
@@ -110,7 +110,7 @@ def check_queries(
     queries = _batched_coords("queries", queries, values, domain.dim)
     if not torch.compiler.is_compiling():
         everywhere = torch.ones_like(queries[..., 0], dtype=torch.bool)
-        _check_place("queries", queries, everywhere, domain)
+        _check_inside("queries", queries, everywhere, domain)
     return _shared(_local(queries, values, domain))
 
 
@@ -217,7 +217,7 @@ def check_finite(name: str, tensor: Tensor, is_active: Tensor, advice: str) -> N
         )
 
 
-def _check_place(name: str, coords: Tensor, is_active: Tensor, domain: Domain) -> None:
+def _check_inside(name: str, coords: Tensor, is_active: Tensor, domain: Domain) -> None:
     check_finite(name, coords, is_active, "Every point needs a position.")
     active = coords[is_active]
     if domain.is_sphere:

@@ -54,7 +54,7 @@ class LatticeField:
     nearby: RowTable
     """Smoothed by the Gaussian of every particle. Complete where the sites of this process sample
     it; everywhere if it is the only process."""
-    at_rest: RowTable | None = None
+    unsmoothed: RowTable | None = None
     """Not smoothed; None where every active site is a node, which knows its own value."""
     everywhere: Callable[[], RowTable] | None = None
     """Smoothed on all nodes, for points that may lie anywhere, where others hold the rest of a grid."""
@@ -104,8 +104,8 @@ class Points:
         points = self.geometry.on_lattice
         assert points is not None
         table = field.nearby
-        if displacement is None and field.at_rest is not None:
-            table = field.at_rest
+        if displacement is None and field.unsmoothed is not None:
+            table = field.unsmoothed
         elif not self.are_sites and field.everywhere is not None:
             table = field.everywhere()
         if displacement is None:
@@ -231,8 +231,8 @@ class Sites:
 
     def sum(self, function: Callable[..., Tensor], *arguments: object) -> Tensor:
         """Returns the sum over all chunks, and over processes, of what a function makes of each."""
-        here = total(self.map(function, *arguments))
-        return here if self.shard.is_whole else self.shard.sum(here)
+        part = total(self.map(function, *arguments))
+        return part if self.shard.is_whole else self.shard.sum(part)
 
     def analyse(self, state: ChunkedField) -> Float[Tensor, "2 modes batch channels"]:
         r"""Returns the tokens $T_k=\langle\psi_k,h\rangle$ of a field: its projection onto the waves."""
@@ -257,25 +257,25 @@ class Sites:
         """
         points = self.chunks[0].geometry.on_lattice
         assert points is not None
-        lattice, shard, content = points.lattice, self.shard, torch.cat(field)
+        lattice, shard, features = points.lattice, self.shard, torch.cat(field)
         if shard.is_whole or lattice.stencil is not None:
-            nodes = lattice.interpolate(content)
+            nodes = lattice.interpolate(features)
             nodes = nodes if shard.is_whole else shard.sum(nodes)
-            at_rest = None if lattice.has_nodes_at_sites else RowTable.of(nodes)
-            return LatticeField(RowTable.of(lattice.smooth(nodes, scales)), at_rest)
+            unsmoothed = None if lattice.has_nodes_at_sites else RowTable.of(nodes)
+            return LatticeField(RowTable.of(lattice.smooth(nodes, scales)), unsmoothed)
         with torch.no_grad():
             lines = max(
                 chunk.geometry.on_lattice.lines_to(displacement)
                 for chunk, displacement in zip(self.chunks, displacements(), strict=True)
                 if chunk.geometry.on_lattice is not None
             )
-        lines = int(shard.gathered(torch.tensor([lines], device=content.device), 0).max())
+        lines = int(shard.gathered(torch.tensor([lines], device=features.device), 0).max())
         lines += lattice.smoothing.lines(lattice.smoothing.variance(scales))
         is_periodic = lattice.axes[0].is_periodic
 
         @cache
         def within(reach: int, has_gradients: bool) -> RowTable:
-            nodes = shard.with_neighbours(content, reach, is_periodic=is_periodic)
+            nodes = shard.with_neighbours(features, reach, is_periodic=is_periodic)
             return RowTable.of(lattice.smooth(nodes, scales))
 
         return LatticeField(

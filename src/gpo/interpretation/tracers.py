@@ -347,7 +347,7 @@ def _is_inside(
 def _compared(tracers: Tracers) -> dict[str, Any]:
     """Returns the mean distance from the true tracers by step, over that of tracers at rest."""
     true = tracers.of_kind("true_flow")
-    at_rest = distance(true[:, :1].expand_as(true), true, tracers.domain)
+    unmoved = distance(true[:, :1].expand_as(true), true, tracers.domain)
     rows: dict[str, Any] = {"other_example": None}
     for name, kind in (("separation", "model"), ("other_example", "other_example")):
         paths = tracers.of_kind(kind)
@@ -355,10 +355,10 @@ def _compared(tracers: Tracers) -> dict[str, Any]:
             continue
         apart = distance(paths, true, tracers.domain)
         is_known = apart.isfinite()
-        sums = (torch.where(is_known, part, 0.0).sum(0)[1:] for part in (apart, at_rest))
+        sums = (torch.where(is_known, part, 0.0).sum(0)[1:] for part in (apart, unmoved))
         rows[name] = torch.div(*sums).tolist()
-    is_known = at_rest.isfinite()
-    spread = (torch.where(is_known, at_rest, 0.0).sum(0) / is_known.sum(0).clamp_min(1))[1:]
+    is_known = unmoved.isfinite()
+    spread = (torch.where(is_known, unmoved, 0.0).sum(0) / is_known.sum(0).clamp_min(1))[1:]
     return {
         **rows,
         "stay": [1.0] * len(spread),

@@ -1,4 +1,4 @@
-"""Parts of an operator that are switched off, to see what they cause; implemented as taps."""
+"""Parts of an operator that are switched off to measure their effect; implemented as taps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -88,8 +88,8 @@ class PointFeatures:
     def project(self, layer: nn.Linear) -> Float[Tensor, "batch points out"]:
         r"""Returns $W\eta_j+b$; the part of the position is computed once for all samples."""
         channels = self.values.shape[-1]
-        there = linear(self.position, layer.weight[:, channels:], layer.bias)
-        return linear(self.values, layer.weight[:, :channels]) + there
+        position = linear(self.position, layer.weight[:, channels:], layer.bias)
+        return linear(self.values, layer.weight[:, :channels]) + position
 
 
 def describe_points(

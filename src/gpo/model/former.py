@@ -45,20 +45,20 @@ def renamed(stored: Mapping[str, Any], name: str) -> str:
     """Returns the present name of a tensor.
 
     Args:
-        stored: The fields of `config.json`, which say which layers have transport.
+        stored: The fields of `config.json`, which define which layers have transport.
         name: The name in the file.
     """
     name = name.removeprefix("operator.")
     match = re.fullmatch(r"layers\.(\d+)\.(.+)", name)
     if match is None or "num_transports" not in stored:
         return name
-    number, rest = int(match[1]), match[2]
+    number, part = int(match[1]), match[2]
     if number < stored["num_layers"] - stored["num_transports"]:
         return name
-    if rest.startswith("transport."):
-        rest = rest.removeprefix("transport.")
-        return f"layers.{number}.{'source' if rest == 'content' else rest}"
-    return f"layers.{number}.waves.{rest}"
+    if part.startswith("transport."):
+        part = part.removeprefix("transport.")
+        return f"layers.{number}.{'source' if part == 'content' else part}"
+    return f"layers.{number}.waves.{part}"
 
 
 def completed(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

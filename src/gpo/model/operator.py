@@ -4,7 +4,7 @@ $\mathcal{G}_\Theta=f^{\mathrm{dec}}_\phi\circ(\mathcal{O}_\psi)^{\circ n}\circ\
 
 `run` is the method. What a layer is stands in `layer.py`; the layers of the default operator are in
 `wave_layer.py` and `transport.py`, those of the paper's in `attention.py`. `Sites` and `Points`
-(`execution/points.py`) carry out what layers ask for.
+(`execution/points.py`) have the verbs that layers call.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Taps: functions on named intermediates of a forward pass, registered from outside.
 
 A layer names its intermediates, `tap("gate", fields)`. Nothing happens there unless a tap of that
-name is active: it may look at the value, or return another one in its place. Ablations (`ablation.py`)
+name is active: it may read the value, or return another one in its place. Ablations (`ablation.py`)
 and traces (`trace.py`) are taps. Exported and compiled programs have none.
 """
 

@@ -51,7 +51,7 @@ WAVES: Table = {
 }
 """Variable, axes, attribute of `WaveModes` and meaning."""
 
-CONTENT: Table = {
+ATTENTION: Table = {
     "token": ((*HEADS, "mode", "head_channel"), "tokens", "mean of the basis over a window"),
     "coupling": ((*HEADS, "mode", "from_mode"), "coupling", "how much a mode takes of another"),
     "coupled": ((*HEADS, "mode", "head_channel"), "coupled", "tokens after coupling"),
@@ -64,7 +64,7 @@ CONTENT: Table = {
 """Variable, axes, attribute of `AttentionModes` and meaning."""
 
 WINDOW = (*HEADS, "site", "mode")
-GUIDE = ("transport", "part", "mode", "sample", "number")
+DISPLACEMENT_MODES = ("transport", "part", "mode", "sample", "number")
 
 
 def save_trace(
@@ -84,28 +84,30 @@ def save_trace(
     axes = STATES[waves is not None]
     meaning = "state of the sites, or basis, before and after every layer"
     shown = "predicted field, as the decoder gives it"
-    content = {
+    variables = {
         "state": variable(axes, torch.stack(states), meaning),
         "output": variable(OUTPUT, output, shown),
     }
-    places = coordinate_variables("site_", AT_SITES, coords, domain, "site", length_units)
-    owned = [one for one in particles if isinstance(one, Particles)]
-    if owned:
+    coordinates = coordinate_variables("site_", AT_SITES, coords, domain, "site", length_units)
+    moving_particles = [one for one in particles if isinstance(one, Particles)]
+    if moving_particles:
         centers, scales, weights = (
-            torch.stack([getattr(one, name) for one in owned])
+            torch.stack([getattr(one, name) for one in moving_particles])
             for name in ("centers", "scales", "weights")
         )
-        places |= coordinate_variables("center_", OWNED, centers, domain, "center", length_units)
-        content |= scale_variables(OWNED, scales, length_units)
-        content["weight"] = variable(OWNED, weights, WEIGHT_MEANING)
+        coordinates |= coordinate_variables(
+            "center_", OWNED, centers, domain, "center", length_units
+        )
+        variables |= scale_variables(OWNED, scales, length_units)
+        variables["weight"] = variable(OWNED, weights, WEIGHT_MEANING)
     for one in particles:
         if isinstance(one, MLPFeatures):
             meaning = "features of a site in place of particles"
-            content["feature"] = variable(OWNED[1:], one.features, meaning)
+            variables["feature"] = variable(OWNED[1:], one.features, meaning)
     attributes: dict[str, list[int] | list[float]] = {}
     if waves is not None:
         meaning = "wave vectors, in turns per length of the domain"
-        content["wave_vector"] = variable(("mode", "axis"), waves.vectors, meaning)
+        variables["wave_vector"] = variable(("mode", "axis"), waves.vectors, meaning)
         attributes = {
             # No file holds an empty list.
             "wave_mesh_shape": list(waves.mesh_shape) or [0],
@@ -113,16 +115,18 @@ def save_trace(
             "wave_periods": list(waves.periods),
         }
     if windows:
-        content["window"] = variable(WINDOW, torch.stack(windows), "fraction of a site in a mode")
+        variables["window"] = variable(WINDOW, torch.stack(windows), "fraction of a site in a mode")
     if modes:
-        for name, (dims, attribute, meaning) in (WAVES if waves else CONTENT).items():
+        for name, (dims, attribute, meaning) in (WAVES if waves else ATTENTION).items():
             parts = [getattr(layer, attribute) for layer in modes]
-            content[name] = variable(dims, torch.stack(parts), meaning)
+            variables[name] = variable(dims, torch.stack(parts), meaning)
     moving = [one.displacement for one in modes if getattr(one, "displacement", None) is not None]
     if moving:
-        content["guide"] = variable(GUIDE, torch.stack(moving), "modes of the displacements")
+        variables["guide"] = variable(
+            DISPLACEMENT_MODES, torch.stack(moving), "modes of the displacements"
+        )
     title = "Every intermediate of a forward pass of the Gaussian Particle Operator"
-    write_dataset(path, "Trace", title, domain, content, places, attributes)
+    write_dataset(path, "Trace", title, domain, variables, coordinates, attributes)
 
 
 def load_trace(path: str | Path) -> dict[str, Any]:
@@ -137,7 +141,7 @@ def load_trace(path: str | Path) -> dict[str, Any]:
         modes = tuple(_wave_modes(stored, num_layers))
     elif num_layers:
         windows = stored.tensor("window", WINDOW).unbind()
-        modes = tuple(AttentionModes(**parts) for parts in _layers(stored, CONTENT, num_layers))
+        modes = tuple(AttentionModes(**parts) for parts in _layers(stored, ATTENTION, num_layers))
     coords, output = stored.places("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
     return {
         "particles": tuple(_particles(stored, domain)),
@@ -173,10 +177,12 @@ def _waves(stored: Stored, domain: Domain) -> Waves | None:
 
 def _wave_modes(stored: Stored, num_layers: int) -> Iterator[WaveModes]:
     """Yields the modes of every layer; the last ones have displacements."""
-    guides = list(stored.tensor("guide", GUIDE)) if "guide" in stored else []
-    missing: list[Tensor | None] = [None] * (num_layers - len(guides))
-    for parts, guide in zip(_layers(stored, WAVES, num_layers), missing + guides, strict=True):
-        yield WaveModes(**parts, displacement=guide)
+    displacements = list(stored.tensor("guide", DISPLACEMENT_MODES)) if "guide" in stored else []
+    missing: list[Tensor | None] = [None] * (num_layers - len(displacements))
+    for parts, displacement in zip(
+        _layers(stored, WAVES, num_layers), missing + displacements, strict=True
+    ):
+        yield WaveModes(**parts, displacement=displacement)
 
 
 def _layers(stored: Stored, table: Table, num_layers: int) -> Iterator[dict[str, Any]]:

@@ -69,15 +69,17 @@ class TransportLayer(AbstractLayer):
         self.num_gaussians, self.num_axes = config.num_gaussians, problem.num_axes
         self.reach = config.reach * problem.reach_unit
         channels, displacements = config.hidden_dim, self.num_gaussians * self.num_axes
-        carried = self.num_gaussians * max(1, channels // self.num_gaussians)
+        source_channels = self.num_gaussians * max(1, channels // self.num_gaussians)
         bound = channels**-0.5
         self.filter = ModeFilter(waves.shape, channels, displacements, config.packet_widths)
         self.local = nn.Parameter(torch.empty(channels, displacements).uniform_(-bound, bound))
         with torch.no_grad():
             self.local.mul_(INIT_SCALE)
             self.filter.mix.mul_(INIT_SCALE)
-        self.source = nn.Parameter(torch.empty(channels, carried).uniform_(-bound, bound))
-        self.arrive = nn.Parameter(torch.empty(carried, channels).uniform_(-bound / 2, bound / 2))
+        self.source = nn.Parameter(torch.empty(channels, source_channels).uniform_(-bound, bound))
+        self.arrive = nn.Parameter(
+            torch.empty(source_channels, channels).uniform_(-bound / 2, bound / 2)
+        )
         start = initial_scales(problem, config, waves.limits)
         self.log_scale = nn.Parameter(start.log().expand(self.num_gaussians, -1).clone())
         self.waves = WaveLayer(config, waves)
@@ -108,7 +110,7 @@ class TransportLayer(AbstractLayer):
 
     def source_features(
         self, state: State, points: Points
-    ) -> Float[Tensor, "points batch carried"]:
+    ) -> Float[Tensor, "points batch source_channels"]:
         """Returns $c=hV$."""
         return state @ self.source
 
@@ -120,25 +122,27 @@ class TransportLayer(AbstractLayer):
 
     def contribution(
         self, state: State, points: Points, modes: WaveModes, displacement: Displacements
-    ) -> Float[Tensor, "points batch carried"]:
+    ) -> Float[Tensor, "points batch source_channels"]:
         r"""Returns $s-c$: the smoothed field at the departure points, minus the field at the point."""
         assert modes.source is not None
-        own = state @ self.source if modes.source.at_rest is None else points.sample(modes.source)
+        own = (
+            state @ self.source if modes.source.unsmoothed is None else points.sample(modes.source)
+        )
         return points.sample(modes.source, displacement) - own
 
     def particles(
         self,
         displacement: Displacements,
-        contribution: Float[Tensor, "points batch carried"],
+        contribution: Float[Tensor, "points batch source_channels"],
         points: Points,
     ) -> Particles:
         """Returns the particles; the weight is the fraction of the contribution that each makes."""
-        arrived = torch.einsum(
+        contributions = torch.einsum(
             "nbgc,gcd->nbgd",
             contribution.unflatten(-1, (self.num_gaussians, -1)),
             self.arrive.unflatten(0, (self.num_gaussians, -1)),
         )
-        sizes = arrived.norm(dim=-1).transpose(0, 1)
+        sizes = contributions.norm(dim=-1).transpose(0, 1)
         total = sizes.sum(-1, keepdim=True)
         weights = torch.where(total > 0, sizes / total, 1 / self.num_gaussians)
         problem, scales = self.problem, self.scales

@@ -20,7 +20,7 @@ from torch import Tensor
 from gpo.numerics.domain import Domain
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Neighbours:
             return site_values[batch, self.index]
         num_sites = site_values.shape[1]
         start = self.shard.starts(num_sites)[self.shard.rank]
-        is_here = (self.index >= start) & (self.index < start + num_sites)
+        is_local = (self.index >= start) & (self.index < start + num_sites)
         held = site_values[batch, (self.index - start).clamp(0, num_sites - 1)]
-        is_here = is_here.reshape(is_here.shape + (1,) * (held.ndim - is_here.ndim))
-        return self.shard.sum(torch.where(is_here, held, torch.zeros_like(held)))
+        is_local = is_local.reshape(is_local.shape + (1,) * (held.ndim - is_local.ndim))
+        return self.shard.sum(torch.where(is_local, held, torch.zeros_like(held)))
 
     def blend(self, neighbour_values: Float[Tensor, "batch queries neighbours *rest"]) -> Tensor:
         """Returns the weighted sum over neighbours."""
@@ -110,11 +110,13 @@ class NeighbourSearch:
         self, queries: np.ndarray, coords: np.ndarray, is_active: np.ndarray
     ) -> np.ndarray:
         """Returns the `num_neighbours + 1` nearest sites, fewer where there are not as many."""
-        place = _digest(coords, is_active)
-        key = place + _digest(queries)
+        sites_key = _digest(coords, is_active)
+        key = sites_key + _digest(queries)
 
         def search() -> np.ndarray:
-            tree, site = self._remembered(self._trees, place, lambda: self._tree(coords, is_active))
+            tree, site = self._remembered(
+                self._trees, sites_key, lambda: self._tree(coords, is_active)
+            )
             count = min(self.num_neighbours + 1, len(site))
             _, nearest = tree.query(queries - self._shift, k=count)
             return site[nearest.reshape(len(queries), count)]
@@ -122,8 +124,8 @@ class NeighbourSearch:
         return self._remembered(self._indices, key, search)
 
     def _remembered(
-        self, known: OrderedDict[bytes, Found], key: bytes, find: Callable[[], Found]
-    ) -> Found:
+        self, known: OrderedDict[bytes, Value], key: bytes, find: Callable[[], Value]
+    ) -> Value:
         if key not in known:
             known[key] = find()
             if len(known) > self._num_remembered:

@@ -32,7 +32,7 @@ def relative_l2(
         origin: $o$, what the size of the target is counted from; zero when not given. A target
             nearer to it than `NEAREST` of its own size counts as that far.
     """
-    prediction, target, q = _counted(prediction, target, weights, shard)
+    prediction, target, q = _masked(prediction, target, weights, shard)
     squares = [(prediction - target).square(), target.square()]
     if origin is not None:
         squares.append((torch.where(q > 0, origin, target) - target).square())
@@ -48,7 +48,7 @@ def rmse(
     weights: Float[Tensor, "#batch points"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}$ per sample and channel, then the mean."""
-    prediction, target, q = _counted(prediction, target, weights)
+    prediction, target, q = _masked(prediction, target, weights)
     return (q * (prediction - target).square()).sum(1).clamp_min(_tiny(q)).sqrt().mean()
 
 
@@ -58,7 +58,7 @@ def mae(
     weights: Float[Tensor, "#batch points"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Returns $\langle|\hat u-u|\rangle$ per sample and channel, then the mean."""
-    prediction, target, q = _counted(prediction, target, weights)
+    prediction, target, q = _masked(prediction, target, weights)
     return (q * (prediction - target).abs()).sum(1).mean()
 
 
@@ -69,7 +69,7 @@ def channel_errors(
 ) -> Float[Tensor, "batch channels"]:
     r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}$ of every sample and channel, in double precision."""
     pair = prediction.double(), target.double()
-    prediction, target, q = _counted(*pair, weights)
+    prediction, target, q = _masked(*pair, weights)
     return (q * (prediction - target).square()).sum(1).sqrt()
 
 
@@ -79,7 +79,7 @@ def nrmse(
     weights: Float[Tensor, "#batch points"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}/\langle u^2\rangle^{1/2}$ per sample and channel, then the mean."""
-    prediction, target, q = _counted(prediction, target, weights)
+    prediction, target, q = _masked(prediction, target, weights)
     error = (q * (prediction - target).square()).sum(1)
     return (error / _positive((q * target.square()).sum(1))).clamp_min(_tiny(q)).sqrt().mean()
 
@@ -90,7 +90,7 @@ def vrmse(
     weights: Float[Tensor, "#batch points"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Returns the root mean square error over the standard deviation of $u$ (The Well's score)."""
-    prediction, target, q = _counted(prediction, target, weights)
+    prediction, target, q = _masked(prediction, target, weights)
     mean = (q * target).sum(1, keepdim=True)
     error = (q * (prediction - target).square()).sum(1)
     variance = (q * (target - mean).square()).sum(1)
@@ -103,7 +103,7 @@ def linf(
     weights: Float[Tensor, "#batch points"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""Returns $\max|\hat u-u|$ over the active points of each sample, then the mean."""
-    prediction, target, _ = _counted(prediction, target, weights)
+    prediction, target, _ = _masked(prediction, target, weights)
     return (prediction - target).abs().amax((1, 2)).mean()
 
 
@@ -119,7 +119,7 @@ def normalised_weights(
     return weights / shard.sum(weights.sum(1, keepdim=True))
 
 
-def _counted(
+def _masked(
     prediction: Tensor, target: Tensor, weights: Tensor | None, shard: SpatialShard = SINGLE_PROCESS
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns both fields, zero where the weight is zero, and the weights."""

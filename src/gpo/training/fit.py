@@ -152,7 +152,7 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
     """Initialises weights from another run and runs the range test, if configured."""
     config = module.config
     if config.optimizer.init is not None:
-        module.tell(initialise_from(module.forecaster, Path(config.optimizer.init)))
+        module.announce(initialise_from(module.forecaster, Path(config.optimizer.init)))
         module.remember_start()
     seconds = config.budget.budget_cpu or 0.0
     # Processes would measure different times.
@@ -169,7 +169,7 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
         seconds=FRACTION * seconds,
     )
     module.budget.spent_before = process_time() - started
-    module.tell(message)
+    module.announce(message)
 
 
 def _newest_name(run: Run) -> str | None:

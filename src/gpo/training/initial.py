@@ -93,8 +93,8 @@ def _copy_part(
     layer = name.rpartition(".")[0]
     if name == "lift.linear.weight":
         old_keys, keys = _channels(origin.task), _channels(forecaster.task)
-        rest = value.shape[1] - len(keys)
-        if old.shape[1] - len(old_keys) != rest or len(old) != len(value):
+        num_others = value.shape[1] - len(keys)
+        if old.shape[1] - len(old_keys) != num_others or len(old) != len(value):
             return False
         # Position features follow the variables.
         value[:, len(keys) :] = old[:, len(old_keys) :]

@@ -67,7 +67,7 @@ class TrainingModule(lightning.LightningModule):
         assert isinstance(callback, RunCheckpoints)
         return callback
 
-    def tell(self, event: str) -> None:
+    def announce(self, event: str) -> None:
         """Prints an event and stores it for the report."""
         self.events.append(event)
         if global_rank() == 0:
@@ -126,7 +126,9 @@ class TrainingModule(lightning.LightningModule):
             message = f"no better validation score for {patience} epochs"
             if self.budget.has_come_down(self.progress):
                 self.reason = message
-                self.tell(f"stopped after epoch {self.current_epoch + 1}: {message} (--patience)")
+                self.announce(
+                    f"stopped after epoch {self.current_epoch + 1}: {message} (--patience)"
+                )
             else:
                 self._return_to_best(f"epoch {self.current_epoch + 1}: {message} (--patience)")
         self.trainer.should_stop = bool(self.reason)
@@ -136,7 +138,7 @@ class TrainingModule(lightning.LightningModule):
         self.reason, self._patience_from = "", self.current_epoch
         self.budget.warm_from = (self.global_step, self.progress)
         rate = self.budget.learning_rate(self.global_step + 10**9, self.progress)
-        self.tell(
+        self.announce(
             f"continues after epoch {self.current_epoch} from the last weights; the learning rate "
             f"rises to {rate:.3g}, its value on the schedule of the larger budget"
         )
@@ -175,7 +177,7 @@ class TrainingModule(lightning.LightningModule):
         self.budget.warm_from = (self.global_step, self.progress)
         self._patience_from = max(self._patience_from, self.current_epoch)
         weights = "the start" if best_epoch is None else f"epoch {best_epoch + 1}"
-        self.tell(
+        self.announce(
             f"{cause}; back to the weights of {weights}, learning rate {rate:.3g} -> "
             f"{self.budget.rate:.3g}"
         )
@@ -276,7 +278,7 @@ class TrainingModule(lightning.LightningModule):
         """Reports a budget that was exceeded."""
         message = self.budget.overshoot(self.global_step, self._spent())
         if message is not None:
-            self.tell(message)
+            self.announce(message)
 
     def _measure_progress(self) -> None:
         self.progress = self.budget.progress(self.global_step, self._spent())

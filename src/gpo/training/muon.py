@@ -2,7 +2,7 @@ r"""The optimizers of training: AdamW, and Muon, which orthogonalises the update
 
 The momentum of a matrix's gradient $G$ is $B\leftarrow B+(1-\mu)(G-B)$, and $X=G+\mu(B-G)$
 (Nesterov). Divided by its norm, $X$ goes through five Newton-Schulz iterations,
-$X\leftarrow aX+(bQ+cQ^2)X$ with $Q=XX^\top$, which bring all its singular values near one, so that
+$X\leftarrow aX+(bQ+cQ^2)X$ with $Q=XX^\top$, which move all its singular values near one, so that
 every direction of the matrix is learned at the same pace. The update of an $m\times n$ matrix has
 the root mean square that is usual for AdamW, so that one learning rate $\eta$ serves both:
 

@@ -19,7 +19,7 @@ def ascending_lines(
     return lines, sums / torch.bincount(lines)
 
 
-def met_lines(along: Float[Tensor, " points"]) -> Int[Tensor, " points"]:
+def lines_in_order(along: Float[Tensor, " points"]) -> Int[Tensor, " points"]:
     """Returns the line number of every position along an axis, in the order of first appearance.
 
     Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
 from gpo.transforms.axis_basis import AxisBasis
-from gpo.transforms.axis_lines import met_lines
+from gpo.transforms.axis_lines import lines_in_order
 from gpo.transforms.gram import grid_gram, inverse_gram
 from gpo.transforms.transform import (
     AbstractGridTransform,
@@ -101,28 +101,27 @@ def _token_matrix(
         functions = functions_at(waves, piece.double())
         gram = gram + functions.mT @ (functions * weight.double().unsqueeze(-1))
     roughness = waves.roughness.to(gram)
-    num_sites = _count_places(positions, weights, shard, len(roughness))
+    num_sites = _count_positions(positions, weights, shard, len(roughness))
     return tokens_of_functions(waves, gram) @ inverse_gram(shard.sum(gram), roughness, num_sites)
 
 
-def _count_places(
+def _count_positions(
     positions: Tensor, weights: Tensor, shard: SpatialShard, num_functions: int
 ) -> Float[Tensor, " sets"]:
     """Returns the number of distinct positions of active sites.
 
-    Sites at the same place are one. They are told apart only where that could matter: many times
-    more sites than functions are enough in any case.
+    Sites at the same position count once. Duplicates are searched only where they could matter: many
+    times more sites than functions are enough in any case.
     """
     is_active = weights > 0
     counts = shard.sum(is_active.sum(-1).double())
     if bool((counts > MIN_SITES_PER_MODE * num_functions).all()):
         return counts
     everywhere = shard.gathered(positions, 1), shard.gathered(is_active, 1)
-    different = [
-        len(torch.unique(places[counted], dim=0))
-        for places, counted in zip(*everywhere, strict=True)
+    numbers = [
+        len(torch.unique(coords[active], dim=0)) for coords, active in zip(*everywhere, strict=True)
     ]
-    return counts.new_tensor(different)
+    return counts.new_tensor(numbers)
 
 
 def synthesis_at(waves: Waves, positions: Float[Tensor, "batch points axes"]) -> PointTransform:
@@ -154,12 +153,12 @@ def find_tensor_grid(
     number = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
     expected = torch.ones_like(weights)
     for along in positions.unbind(-1):
-        lines = met_lines(along)
-        nothing = along.new_zeros(int(lines.max()) + 1)
-        axes.append(nothing.index_add(0, lines, along) / torch.bincount(lines))
-        coefficients.append(nothing.index_add(0, lines, weights))
+        lines = lines_in_order(along)
+        zeros = along.new_zeros(int(lines.max()) + 1)
+        axes.append(zeros.index_add(0, lines, along) / torch.bincount(lines))
+        coefficients.append(zeros.index_add(0, lines, weights))
         expected = expected * coefficients[-1][lines]
-        number = number * len(nothing) + lines
+        number = number * len(zeros) + lines
     shape = [len(axis) for axis in axes]
     if math.prod(shape) != len(positions):
         return None

@@ -42,9 +42,11 @@ def inverse_gram(
     if bool(are_few.any()):
         deficit = (1 - torch.linalg.eigvalsh(gram)[..., :1] / EIGENVALUE_FLOOR).clamp(0, 1)
         gram = gram + torch.diag_embed(are_few * deficit * ROUGHNESS_PENALTY * roughness**3)
-    seen, directions = torch.linalg.eigh(gram)
+    eigenvalues, directions = torch.linalg.eigh(gram)
     least = torch.where(are_few, EIGENVALUE_FLOOR_FEW, EIGENVALUE_FLOOR)
-    inverse = torch.where(seen > least, 1 / seen.clamp_min(least), seen / least**2)
+    inverse = torch.where(
+        eigenvalues > least, 1 / eigenvalues.clamp_min(least), eigenvalues / least**2
+    )
     return directions @ (inverse.unsqueeze(-1) * directions.mT)
 
 

@@ -13,39 +13,39 @@ from gpo.numerics.weighted_rows import RowTable
 class NodeStencil:
     """The linear map from sites to nodes of a lattice, all nodes or some."""
 
-    index: Int[Tensor, "sets made sites"]
+    index: Int[Tensor, "sets interpolated sites"]
     """The sites that contribute to each of these nodes."""
-    coefficients: Float[Tensor, "sets made sites"]
+    coefficients: Float[Tensor, "sets interpolated sites"]
     """Their coefficients."""
-    nodes: Int[Tensor, " made"] | None = None
+    nodes: Int[Tensor, " interpolated"] | None = None
     """Which nodes these are, where the others coincide with sites; None for all."""
     own: Int[Tensor, " points"] | None = None
     """The node of every site, `num_nodes` where it has none; None where numbers are equal."""
 
     def interpolate(
-        self, content: Float[Tensor, "points batch channels"], num_nodes: int
+        self, field: Float[Tensor, "points batch channels"], num_nodes: int
     ) -> Float[Tensor, "nodes batch channels"]:
         """Interpolates a field from the sites onto all nodes."""
-        batch, channels = content.shape[1:]
-        num_sets, num_made, taps = self.index.shape
-        index, coefficients, width = self.index, self.coefficients.to(content), batch * channels
+        batch, channels = field.shape[1:]
+        num_sets, num_nodes_here, taps = self.index.shape
+        index, coefficients, width = self.index, self.coefficients.to(field), batch * channels
         if num_sets > 1:
-            samples = torch.arange(batch, device=content.device).view(-1, 1, 1)
+            samples = torch.arange(batch, device=field.device).view(-1, 1, 1)
             index, width = index * batch + samples, channels
         index, coefficients = (
             part.transpose(0, 1).reshape(-1, taps) for part in (index, coefficients)
         )
-        made = None
-        if num_made > 0:
-            made = RowTable.of(content).weighted(index, coefficients, width)
-            made = made.view(num_made, batch, channels)
+        interpolated = None
+        if num_nodes_here > 0:
+            interpolated = RowTable.of(field).weighted(index, coefficients, width)
+            interpolated = interpolated.view(num_nodes_here, batch, channels)
         if self.nodes is None:
-            assert made is not None
-            return made
+            assert interpolated is not None
+            return interpolated
         if self.own is not None:
-            nothing = content.new_zeros(num_nodes + 1, batch, channels)
-            content = nothing.index_copy(0, self.own, content)[:num_nodes]
-        return content if made is None else content.index_copy(0, self.nodes, made)
+            zeros = field.new_zeros(num_nodes + 1, batch, channels)
+            field = zeros.index_copy(0, self.own, field)[:num_nodes]
+        return field if interpolated is None else field.index_copy(0, self.nodes, interpolated)
 
     def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeStencil":
         """Returns the stencil on a subset of the sites, which holds all that contribute."""

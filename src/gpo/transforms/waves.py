@@ -159,8 +159,8 @@ def wave_limits(
 
 
 def _periods(domain: Domain) -> tuple[float, ...]:
-    closes = (False, Region.of(domain).is_round) if domain.is_sphere else domain.periodic
-    return tuple(1.0 if is_periodic else OPEN_PERIOD for is_periodic in closes)
+    periodic = (False, Region.of(domain).is_round) if domain.is_sphere else domain.periodic
+    return tuple(1.0 if is_periodic else OPEN_PERIOD for is_periodic in periodic)
 
 
 @dataclass(frozen=True)
