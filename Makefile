@@ -19,8 +19,8 @@ test: $(READY)  ## All tests but the slow ones, and the checks: what continuous 
 all-tests: $(READY)
 	$(TESTS) -m "not slow"
 
-fast: $(READY)  ## The core in about a minute: no long tests, one geometry each.
-	$(TESTS) --fast tests/core tests/contracts
+fast: $(READY)  ## The method, data and training in about a minute: no long tests, one geometry each.
+	$(TESTS) --fast $(addprefix tests/core/,model transforms numerics data training) tests/contracts
 
 test-core: $(READY)  ## The tests of gpo.
 	$(TESTS) -m "not slow" tests/core tests/contracts

@@ -207,6 +207,7 @@ def test_other_files_are_refused(folder, name, content):
         GaussianParticleOperator.from_pretrained(folder)
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_truncated_or_mutated_file_never_loads_silently_or_crashes(folder, tmp_path, data):

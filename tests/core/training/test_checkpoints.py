@@ -101,6 +101,7 @@ def test_a_run_killed_within_an_epoch_goes_on_at_its_batch(tmp_path, monkeypatch
         assert one[SCORE] == other[SCORE]
 
 
+@pytest.mark.thorough
 def test_a_run_of_gpo_0_7_goes_on_with_adamw(tmp_path):
     whole = train_quietly(tmp_path / "whole", epochs=4, optimizer="adamw").state_dict()
     num_steps = stored(Run(tmp_path / "whole"))["global_step"]

@@ -127,6 +127,7 @@ def test_data_in_memory_needs_no_worker():
     assert prefetch_settings(make_examples(data, split_time_slices(data).training)) == {}
 
 
+@pytest.mark.thorough
 def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monkeypatch):
     config = RunConfig.of(**TINY, epochs=2)
     outcomes = []

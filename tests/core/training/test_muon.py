@@ -197,6 +197,7 @@ def test_a_stored_state_goes_on_to_the_last_bit_and_a_cleared_one_begins_anew():
     assert all(map(torch.equal, model.parameters(), new.parameters()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 @pytest.mark.parametrize("name", listed_models())
 def test_every_model_takes_a_step_with_every_optimizer(name, optimizer):

@@ -39,6 +39,7 @@ def test_real_files_of_matlab_itself_are_whole(parts):
     assert matlab_5_shapes(path) == expected
 
 
+@pytest.mark.thorough
 def test_every_truncation_is_detected_except_between_two_arrays(tmp_path):
     path = tmp_path / "my.mat"
     scipy.io.savemat(path, ARRAYS)
