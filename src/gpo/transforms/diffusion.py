@@ -129,9 +129,31 @@ class Diffusion:
         self, variance: Float[Tensor, "*gaussians"]
     ) -> Float[Tensor, "*gaussians_and_sets rows nodes"]:
         r"""Returns $e^{vL/2}-1$ for every variance."""
-        variance = variance.reshape(*variance.shape, *(1,) * self.rates.ndim)
-        growth = torch.expm1(variance.to(self.rates) / 2 * self.rates)
-        return (self.left * growth.unsqueeze(-2)) @ self.right
+        return self._function(variance, growth)
+
+    def slope(
+        self, variance: Float[Tensor, "*gaussians"]
+    ) -> Float[Tensor, "*gaussians_and_sets rows nodes"]:
+        r"""Returns the derivative of $e^{vL/2}$ by every variance."""
+        return self._function(variance, growth_slope)
+
+    def _function(self, variance: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        values = function(variance.reshape(*variance.shape, *(1,) * self.rates.ndim), self.rates)
+        return (self.left * values.unsqueeze(-2)) @ self.right
+
+
+def growth(
+    variance: Float[Tensor, "*#sets _"], rates: Float[Tensor, "*#sets modes"]
+) -> Float[Tensor, "*sets modes"]:
+    r"""Returns $e^{v\lambda/2}-1$, by which modes change."""
+    return torch.expm1(variance.to(rates) / 2 * rates)
+
+
+def growth_slope(
+    variance: Float[Tensor, "*#sets _"], rates: Float[Tensor, "*#sets modes"]
+) -> Float[Tensor, "*sets modes"]:
+    """Returns the derivative of the same by the variance."""
+    return rates / 2 * torch.exp(variance.to(rates) / 2 * rates)
 
 
 @dataclass(frozen=True)
