@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gpo.execution.geometry import GeometryCache, PointGeometry
 from gpo.execution.inputs import check_queries
-from gpo.execution.recompute import Deferred, Keeps, evaluate, recomputed
+from gpo.execution.recompute import Deferred, Keeps, Rows, evaluate, joined, recomputed
 from gpo.numerics.domain import Domain
 from gpo.numerics.neighbours import Neighbours
 from gpo.numerics.weighted_rows import RowTable
@@ -211,7 +211,13 @@ class Sites:
         parts = [self._arguments(number, arguments) for number in range(len(self.chunks))]
         if self.keeps == Keeps.ALL:
             return Chunked([function(*part) for part in parts])
-        return Chunked([recomputed(function, *part) for part in parts])
+        rows = Rows([chunk.values.shape[1] for chunk in self.chunks])
+        return Chunked(
+            [
+                recomputed(function, *part, keep=partial(rows.keep, number))
+                for number, part in enumerate(parts)
+            ]
+        )
 
     def defer(
         self, function: Callable[..., Part], *arguments: object, kept: Keeps = Keeps.ALL
@@ -257,7 +263,7 @@ class Sites:
         """
         points = self.chunks[0].geometry.on_lattice
         assert points is not None
-        lattice, shard, features = points.lattice, self.shard, torch.cat(field)
+        lattice, shard, features = points.lattice, self.shard, joined(field)
         if shard.is_whole or lattice.stencil is not None:
             nodes = lattice.interpolate(features)
             nodes = nodes if shard.is_whole else shard.sum(nodes)

@@ -4,9 +4,9 @@ Where all that a pass over the sites would keep takes too much memory, each step
 checkpoint: only its input stays, and the backward pass computes the rest again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -52,7 +52,7 @@ def evaluate(value: Any) -> Any:
 def _fields(value: Any) -> list[tuple[str, Any]]:
     if not is_dataclass(value) or isinstance(value, type):
         return []
-    return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    return [(one.name, getattr(value, one.name)) for one in fields(value)]
 
 
 def _functions(value: Any) -> Iterator[Callable[..., Any]]:
@@ -67,11 +67,74 @@ def _functions(value: Any) -> Iterator[Callable[..., Any]]:
                 yield from _functions(part)
 
 
-def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
+@dataclass(frozen=True)
+class Rows:
+    """Arrays of all points, into which the results for chunks of them are written.
+
+    By themselves, the results of chunks would lie between arrays that pass, and leave holes in the
+    heap that take as much memory again.
+    """
+
+    counts: Sequence[int]
+    """Points of every chunk."""
+    arrays: dict[int, Tensor] = field(default_factory=dict)
+    """By the number of the result."""
+
+    def keep(self, chunk: int, number: int, result: Tensor) -> Tensor:
+        """Returns a result of a chunk, in the array of all if it has a row for every point."""
+        count, first = self.counts[chunk], sum(self.counts[:chunk])
+        if result.ndim == 0 or len(result) != count or torch.compiler.is_compiling():
+            return result
+        if number not in self.arrays:
+            self.arrays[number] = result.new_empty(sum(self.counts), *result.shape[1:])
+        array = self.arrays[number]
+        if array.shape[1:] != result.shape[1:] or array.dtype != result.dtype:
+            return result
+        rows = array[first : first + count].copy_(result)
+        # Not a view for autograd: chunks are different results.
+        storage, place = rows.untyped_storage(), rows.storage_offset()
+        return result.new_empty(0).set_(storage, place, rows.shape, rows.stride())
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Returns the rows of all chunks; without a copy where they lie in one array already."""
+    if len(parts) == 1 or torch.compiler.is_compiling():
+        return torch.cat(list(parts))
+    starts = [part.data_ptr() for part in parts]
+    ends = [start + part.nbytes for start, part in zip(starts, parts, strict=True)]
+    is_one = all(part.is_contiguous() for part in parts) and starts[1:] == ends[:-1]
+    storages = {part.untyped_storage().data_ptr() for part in parts}
+    return _Joined.apply(*parts) if is_one and len(storages) == 1 else torch.cat(list(parts))  # pyright: ignore[reportReturnType]
+
+
+class _Joined(torch.autograd.Function):
+    """Rows that follow each other in one array, as one tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, *parts: Tensor) -> Tensor:
+        """Returns all rows."""
+        first, ctx.counts = parts[0], [len(part) for part in parts]
+        shape = sum(ctx.counts), *first.shape[1:]
+        return first.new_empty(0).set_(
+            first.untyped_storage(), first.storage_offset(), shape, first.stride()
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Returns the rows of every part."""
+        return grads[0].split(ctx.counts)
+
+
+def recomputed(
+    function: Callable[..., Result],
+    *arguments: object,
+    keep: Callable[[int, Tensor], Tensor] = lambda number, result: result,
+) -> Result:
     """Returns `function(*arguments)`, with nothing but the arguments kept for the backward pass.
 
     The function is a method of a module, or has no parameters; it depends on nothing else that is
-    differentiated. Its arguments may be deferred. Like `torch.utils.checkpoint`, but no graph is made in the forward pass: the nodes of one, small
+    differentiated. Its arguments may be deferred, and its results are stored by `keep`. Like `torch.utils.checkpoint`, but no graph is made in the forward pass: the nodes of one, small
     and lasting, would lie between large and passing arrays and leave the heap full of holes.
     """
     functions = [function, *(one for argument in arguments for one in _functions(argument))]
@@ -84,15 +147,17 @@ def recomputed(function: Callable[..., Result], *arguments: object) -> Result:
     # Autograd releases what it saves after the backward pass; what a closure holds would stay.
     template = with_tensors(arguments, lambda one: SAVED if one.requires_grad else one)
 
-    def compute(keep: Callable[[Result], object], *inputs: Tensor) -> tuple[Tensor, ...]:
+    def compute(receive: Callable[[Result], object], *inputs: Tensor) -> tuple[Tensor, ...]:
         saved = iter(inputs)
         parts = with_tensors(template, lambda one: next(saved) if one is SAVED else one)
         result = function(*(evaluate(part) for part in parts))
         passed_on = {id(one) for one in tensors_of(parts)}
-        keep(result)
+        receive(result)
         return tuple(one for one in tensors_of(result) if id(one) not in passed_on)
 
-    outputs = iter(_Recomputed.apply(compute, results.append, len(inputs), *inputs, *parameters))
+    outputs = iter(
+        _Recomputed.apply(compute, results.append, keep, len(inputs), *inputs, *parameters)
+    )
     passed_on = {id(one) for one in tensors_of(arguments)}
     return with_tensors(results.pop(), lambda one: one if id(one) in passed_on else next(outputs))
 
@@ -104,7 +169,8 @@ class _Recomputed(torch.autograd.Function):
     def forward(
         ctx: Any,
         compute: Callable[..., tuple[Tensor, ...]],
-        keep: Callable[..., object],
+        receive: Callable[..., object],
+        keep: Callable[[int, Tensor], Tensor],
         num_inputs: int,
         *inputs: Tensor,
     ) -> tuple[Tensor, ...]:
@@ -114,7 +180,8 @@ class _Recomputed(torch.autograd.Function):
         device = inputs[-1].device.type
         is_mixed = torch.is_autocast_enabled(device)
         ctx.precision = partial(torch.autocast, device, torch.get_autocast_dtype(device), is_mixed)
-        return compute(keep, *inputs[:num_inputs])
+        results = compute(receive, *inputs[:num_inputs])
+        return tuple(keep(number, result) for number, result in enumerate(results))
 
     @staticmethod
     @once_differentiable
@@ -138,4 +205,4 @@ class _Recomputed(torch.autograd.Function):
         by_inputs = (
             next(gradients) if one.requires_grad else None for one in (*inputs, *parameters)
         )
-        return None, None, None, *by_inputs
+        return None, None, None, None, *by_inputs

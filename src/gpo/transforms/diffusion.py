@@ -12,8 +12,9 @@ few standard deviations, so that the cost is linear in the number of nodes.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,9 @@ WINDOW = 64
 
 MAX_MATRIX = 128
 """Longest axis that is one window (`benchmarks/smoothing.py`)."""
+
+PORTION = {"cpu": 2**19, "other": 2**22}
+"""Numbers that are smoothed together: what the cache of a processor holds, and elsewhere."""
 
 HALO_SCALES, HALO_NODES = 7.0, 8
 """Standard deviations, and nodes beyond them, that a window overlaps the next by: what is left out
@@ -125,9 +129,31 @@ class Diffusion:
         self, variance: Float[Tensor, "*gaussians"]
     ) -> Float[Tensor, "*gaussians_and_sets rows nodes"]:
         r"""Returns $e^{vL/2}-1$ for every variance."""
-        variance = variance.reshape(*variance.shape, *(1,) * self.rates.ndim)
-        growth = torch.expm1(variance.to(self.rates) / 2 * self.rates)
-        return (self.left * growth.unsqueeze(-2)) @ self.right
+        return self._function(variance, growth)
+
+    def slope(
+        self, variance: Float[Tensor, "*gaussians"]
+    ) -> Float[Tensor, "*gaussians_and_sets rows nodes"]:
+        r"""Returns the derivative of $e^{vL/2}$ by every variance."""
+        return self._function(variance, growth_slope)
+
+    def _function(self, variance: Tensor, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        values = function(variance.reshape(*variance.shape, *(1,) * self.rates.ndim), self.rates)
+        return (self.left * values.unsqueeze(-2)) @ self.right
+
+
+def growth(
+    variance: Float[Tensor, "*#sets _"], rates: Float[Tensor, "*#sets modes"]
+) -> Float[Tensor, "*sets modes"]:
+    r"""Returns $e^{v\lambda/2}-1$, by which modes change."""
+    return torch.expm1(variance.to(rates) / 2 * rates)
+
+
+def growth_slope(
+    variance: Float[Tensor, "*#sets _"], rates: Float[Tensor, "*#sets modes"]
+) -> Float[Tensor, "*sets modes"]:
+    """Returns the derivative of the same by the variance."""
+    return rates / 2 * torch.exp(variance.to(rates) / 2 * rates)
 
 
 @dataclass(frozen=True)
@@ -153,10 +179,14 @@ class Windows:
         lines: Float[Tensor, "gaussians before nodes after"],
     ) -> Float[Tensor, "gaussians before nodes after"]:
         """Returns the products along the axis."""
+        windows, _, inputs = matrices.shape[1:]
+        if _is_short(windows, inputs, lines.shape[-1]):
+            return matrices @ lines
+        return _in_portions(partial(self._apply, matrices), lines)
+
+    def _apply(self, matrices: Tensor, lines: Tensor) -> Tensor:
         gaussians, before, nodes, after = lines.shape
         windows, rows, inputs = matrices.shape[1:]
-        if _is_short(windows, inputs, after):
-            return matrices @ lines
         moved = lines.transpose(1, 2).contiguous().view(gaussians, nodes, before * after)
         if windows > 1:
             moved = moved.index_select(1, self.index.flatten())
@@ -172,10 +202,14 @@ class Windows:
         lines: Float[Tensor, "gaussians before nodes after"],
     ) -> Float[Tensor, "gaussians before nodes after"]:
         """Returns the products with the transposed matrices."""
+        windows, _, inputs = matrices.shape[1:]
+        if _is_short(windows, inputs, lines.shape[-1]):
+            return matrices.mT @ lines
+        return _in_portions(partial(self._apply_transposed, matrices), lines)
+
+    def _apply_transposed(self, matrices: Tensor, lines: Tensor) -> Tensor:
         gaussians, before, nodes, after = lines.shape
         windows, rows, inputs = matrices.shape[1:]
-        if _is_short(windows, inputs, after):
-            return matrices.mT @ lines
         moved = lines.transpose(1, 2).reshape(gaussians, nodes, -1)
         padded = moved.new_zeros(gaussians, windows * rows - nodes, moved.shape[-1])
         moved = torch.cat([moved, padded], 1).view(gaussians * windows, rows, -1)
@@ -190,6 +224,35 @@ def _is_short(windows: int, inputs: int, after: int) -> bool:
     """Returns whether lines are multiplied where they lie: one matrix, smaller than what it meets."""
     # A graph must hold for batches of any size.
     return not torch.compiler.is_compiling() and windows == 1 and inputs <= 2 * after
+
+
+def portion_size(device: torch.device) -> int:
+    """Returns how many numbers are smoothed together."""
+    return PORTION.get(device.type, PORTION["other"])
+
+
+def _portions(lines: Float[Tensor, "gaussians before nodes after"]) -> list[tuple[slice, ...]]:
+    """Returns parts of a field that are worked on one after the other; a graph has one."""
+    gaussians, before, nodes, after = lines.shape
+    most = portion_size(lines.device)
+    if torch.compiler.is_compiling() or lines.numel() <= most:
+        return [()]
+    all_of, count = slice(None), max(1, most // (gaussians * nodes))
+    if before == 1:
+        return [(all_of, all_of, all_of, slice(n, n + count)) for n in range(0, after, count)]
+    count = max(1, count // after)
+    return [(all_of, slice(n, n + count)) for n in range(0, before, count)]
+
+
+def _in_portions(function: Callable[[Tensor], Tensor], lines: Tensor) -> Tensor:
+    """Returns what a function makes of a field, computed portion by portion."""
+    parts = _portions(lines)
+    if len(parts) == 1:
+        return function(lines)
+    result = torch.empty_like(lines)
+    for part in parts:
+        result[part] = function(lines[part])
+    return result
 
 
 @dataclass(frozen=True)
@@ -226,8 +289,11 @@ class AxisDiffusion:
             weights = weights.index_fill(0, torch.tensor([last]).to(weights.device), 0.0)
         before, after = flux.conductance[:-1] * weights, flux.conductance[1:] * weights
 
+        parts = [(left[part], right[part]) for part in _portions(left)]
+
         def products(first: slice, second: slice) -> Tensor:
-            return (left[:, :, first] * right[:, :, second]).sum((1, 3))
+            sums = [(one[:, :, first] * other[:, :, second]).sum((1, 3)) for one, other in parts]
+            return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
 
         everywhere, lower, upper = slice(None), slice(0, last), slice(1, None)
         total = -products(everywhere, everywhere) @ (before + after).to(left.dtype)

@@ -7,6 +7,7 @@ is an ordinary point. Elsewhere both parts act one after the other, which differ
 $(\sigma/R)^2\tan^2\varphi$: a product per row, then one matrix along meridians for all wave numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -14,7 +15,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gpo.transforms.diffusion import MAX_MATRIX, AxisDiffusion, Diffusion, Flux
+from gpo.transforms.diffusion import (
+    MAX_MATRIX,
+    AxisDiffusion,
+    Diffusion,
+    Flux,
+    Windows,
+    growth,
+    growth_slope,
+    portion_size,
+)
 from gpo.transforms.smoothing import AbstractSmoothing, Field
 
 MAX_COUPLED = 96
@@ -80,6 +90,26 @@ class Circles:
             return torch.fft.irfft(torch.view_as_complex(modes), n=self.count, dim=1)
         return self.left.to(modes.dtype) @ modes
 
+    def modes_of_gradient(self, grad: Layer) -> Float[Tensor, "rows modes *fields"]:
+        """Returns the gradient of the modes that `field` takes."""
+        if self.left is None:
+            return self.modes(grad) * (self._shares(grad) / self.count)
+        return self.left.mT.to(grad.dtype) @ grad
+
+    def gradient_of_field(self, grad: Float[Tensor, "rows modes *fields"]) -> Layer:
+        """Returns the gradient of the field that `modes` takes."""
+        if self.right is None:
+            return self.field(grad / self._shares(grad) * self.count)
+        return self.right.mT.to(grad.dtype) @ grad
+
+    def _shares(self, like: Tensor) -> Float[Tensor, "modes 1 1"]:
+        """Returns how often every mode of a Fourier transform counts: two for a pair of waves."""
+        shares = torch.full((len(self.group), 1, 1), 2.0).to(like)
+        shares[0] = 1
+        if self.count % 2 == 0:
+            shares[-1] = 1
+        return shares
+
 
 @dataclass(frozen=True)
 class Cap:
@@ -95,16 +125,35 @@ class Cap:
     right: Float[Tensor, "waves eigenvectors inputs"]
 
     def change(
-        self,
-        variance: Float[Tensor, ""],
-        modes: Float[Tensor, "inputs modes *fields"],
-        circles: Circles,
-    ) -> Float[Tensor, "rows modes *fields"]:
-        """Returns how the rows change by smoothing."""
-        growth = torch.expm1(variance.to(self.rates) / 2 * self.rates).unsqueeze(-2)
-        matrices = ((self.left * growth) @ self.right).to(modes.dtype)[circles.group]
-        lines = modes.transpose(0, 1).flatten(2)
-        return (matrices @ lines).transpose(0, 1).unflatten(2, modes.shape[2:])
+        self, variance: Float[Tensor, ""], layer: Layer, circles: Circles
+    ) -> Float[Tensor, "rows columns fields"]:
+        """Returns how the rows of a field change by smoothing."""
+        modes = circles.modes(layer[self.inputs])
+        matrices = self._matrices(growth(variance, self.rates), modes, circles)
+        changed = (matrices @ _by_wave(modes)).transpose(0, 1).unflatten(2, modes.shape[2:])
+        return circles.field(changed)
+
+    def backward(
+        self, variance: Float[Tensor, ""], grad: Layer, layer: Layer, circles: Circles
+    ) -> tuple[Float[Tensor, "inputs columns fields"], Float[Tensor, ""]]:
+        """Returns the gradients of the field and the variance, from that of the change."""
+        modes, by_change = circles.modes(layer[self.inputs]), circles.modes_of_gradient(grad)
+        lines = _by_wave(by_change)
+        slopes = self._matrices(growth_slope(variance, self.rates), modes, circles)
+        by_variance = (lines * (slopes @ _by_wave(modes))).sum()
+        matrices = self._matrices(growth(variance, self.rates), modes, circles)
+        by_modes = (matrices.mT @ lines).transpose(0, 1).unflatten(2, modes.shape[2:])
+        return circles.gradient_of_field(by_modes), by_variance
+
+    def _matrices(
+        self, values: Float[Tensor, "waves eigenvectors"], like: Tensor, circles: Circles
+    ) -> Float[Tensor, "modes rows inputs"]:
+        matrices = (self.left * values.unsqueeze(-2)) @ self.right
+        return matrices.to(like.dtype)[circles.group]
+
+
+def _by_wave(modes: Float[Tensor, "rows modes *fields"]) -> Float[Tensor, "modes rows fields"]:
+    return modes.transpose(0, 1).flatten(2)
 
 
 @dataclass(frozen=True)
@@ -172,49 +221,114 @@ class GlobeSmoothing(AbstractSmoothing):
 
     def smooth(self, field: Field, variance: Float[Tensor, "gaussians axes"]) -> Field:
         """Returns the smoothed field, particle by particle."""
-        caps = self._caps(variance)
-        windows = None
-        if sum(cap.rows.stop - cap.rows.start for cap in caps) < self.meridian.count:
-            windows = self.meridian.windows(variance.flatten())
-        layers = []
-        for layer, one in zip(field, variance.flatten(), strict=True):
-            modes, result = self.circles.modes(layer), layer
-            parts = {
-                cap.rows.start: cap.change(one, modes[cap.inputs], self.circles) for cap in caps
-            }
-            if windows is not None:
-                decay = torch.expm1(one.to(self.rates) / 2 * self.rates).to(modes.dtype)
-                decay = decay.view(*decay.shape, *(1,) * (modes.ndim - 2))
-                result = layer + self.circles.field(decay * modes)
-                matrices = windows.matrices(one.unsqueeze(0)).to(layer.dtype)
-                result = windows.apply(matrices, result[None, None].flatten(3)).reshape(layer.shape)
-            for cap in caps:
-                rows = layer[cap.rows] + self.circles.field(parts[cap.rows.start])
-                result = torch.cat([result[: cap.rows.start], rows, result[cap.rows.stop :]])
-            layers.append(result)
-        return torch.stack(layers)
+        caps, windows = self._parts(variance)
+        layers = [
+            self._smooth(layer, one, caps, windows)
+            for layer, one in zip(field, variance.flatten(), strict=True)
+        ]
+        return layers[0].unsqueeze(0) if len(layers) == 1 else torch.stack(layers)
 
-    @property
-    def rates(self) -> Float[Tensor, "rows modes"]:
-        """The eigenvalues of diffusion along every circle of latitude."""
-        return self.circles.rates / self.cosines.unsqueeze(-1)
+    def _smooth(
+        self,
+        layer: Layer,
+        variance: Float[Tensor, ""],
+        caps: list[Cap],
+        windows: Windows | None,
+    ) -> Layer:
+        ends = [layer[cap.rows] + cap.change(variance, layer, self.circles) for cap in caps]
+        if windows is None:
+            return ends[0]
+        matrices = windows.matrices(variance.unsqueeze(0)).to(layer.dtype)
+        around = self._along_circles(layer, variance)
+        result = windows.apply(matrices, around[None, None].flatten(3)).view(layer.shape)
+        return _with_ends(result, caps, ends)
+
+    def _along_circles(self, layer: Layer, variance: Float[Tensor, ""]) -> Layer:
+        """Returns a field smoothed along circles of latitude."""
+        parts = [
+            layer[rows]
+            + self.circles.field(
+                self._decay(growth, variance, layer, rows) * self.circles.modes(layer[rows])
+            )
+            for rows in _row_portions(layer)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decay(
+        self,
+        function: Callable[[Tensor, Tensor], Tensor],
+        variance: Float[Tensor, ""],
+        layer: Layer,
+        rows: slice,
+    ) -> Float[Tensor, "rows modes *ones"]:
+        """Returns what a function makes of the eigenvalues of diffusion along circles of latitude."""
+        rates = self.circles.rates / self.cosines[rows].unsqueeze(-1)
+        decay = function(variance, rates).to(layer.dtype)
+        return decay.view(*decay.shape, *(1,) * (1 if self.circles.left is not None else 2))
 
     def backward(
         self, grad: Field, kept: Field, variance: Float[Tensor, "gaussians axes"]
     ) -> tuple[Field, Float[Tensor, "gaussians axes"]]:
         """Returns the gradients of the field and of the variances, particle by particle."""
-        by_field, by_variance = torch.empty_like(grad), torch.empty_like(variance)
-        for number in range(len(grad)):
-            own = slice(number, number + 1)
-            inputs = [part[own].detach().requires_grad_() for part in (kept, variance)]
-            with torch.enable_grad():
-                result = self.smooth(*inputs)
-            by_field[own], by_variance[own] = torch.autograd.grad(result, inputs, grad[own])
-        return by_field, by_variance
+        caps, windows = self._parts(variance)
+        found = [
+            self._backward(*one, caps, windows)
+            for one in zip(grad, kept, variance.flatten(), strict=True)
+        ]
+        by_field, by_variance = zip(*found, strict=True)
+        whole = by_field[0].unsqueeze(0) if len(found) == 1 else torch.stack(by_field)
+        return whole, torch.stack(by_variance).view_as(variance)
+
+    def _backward(
+        self,
+        grad: Layer,
+        layer: Layer,
+        variance: Float[Tensor, ""],
+        caps: list[Cap],
+        windows: Windows | None,
+    ) -> tuple[Layer, Float[Tensor, ""]]:
+        ends = [grad[cap.rows] for cap in caps]
+        by_layer, by_variance = torch.zeros_like(grad), grad.new_zeros(())
+        if windows is not None:
+            inner = _with_ends(grad, caps, [torch.zeros_like(end) for end in ends])
+            by_layer, by_variance = self._backward_along_axes(inner, layer, variance, windows)
+        for cap, end in zip(caps, ends, strict=True):
+            by_inputs, by_own = cap.backward(variance, end, layer, self.circles)
+            by_layer[cap.inputs] += by_inputs
+            by_layer[cap.rows] += end
+            by_variance = by_variance + by_own
+        return by_layer, by_variance
+
+    def _backward_along_axes(
+        self, grad: Layer, layer: Layer, variance: Float[Tensor, ""], windows: Windows
+    ) -> tuple[Layer, Float[Tensor, ""]]:
+        around, one = self._along_circles(layer, variance), variance.unsqueeze(0)
+        matrices, slopes = (
+            part.to(layer.dtype) for part in (windows.matrices(one), windows.diffusion.slope(one))
+        )
+        lines = grad[None, None].flatten(3)
+        by_variance = (lines * windows.apply(slopes, around[None, None].flatten(3))).sum()
+        by_layer = windows.apply_transposed(matrices, lines).view(grad.shape)
+        for rows in _row_portions(grad):
+            modes = self.circles.modes_of_gradient(by_layer[rows])
+            slope = self._decay(growth_slope, variance, layer, rows) * self.circles.modes(
+                layer[rows]
+            )
+            by_variance = by_variance + (modes * slope).sum()
+            decay = self._decay(growth, variance, layer, rows)
+            by_layer[rows] += self.circles.gradient_of_field(decay * modes)
+        return by_layer, by_variance
 
     def lines(self, variance: Float[Tensor, "gaussians axes"]) -> int:
         """Returns how many rows kernels reach."""
         return int(self.meridian.halo(variance)) + 1
+
+    def _parts(self, variance: Tensor) -> tuple[list[Cap], Windows | None]:
+        """Returns the rows around poles, and the windows of meridians if there are other rows."""
+        caps = self._caps(variance)
+        if sum(cap.rows.stop - cap.rows.start for cap in caps) == self.meridian.count:
+            return caps, None
+        return caps, self.meridian.windows(variance.flatten())
 
     def _caps(self, variance: Tensor) -> list[Cap]:
         """Returns the rows around poles, which take enough others for some variances."""
@@ -260,3 +374,21 @@ class GlobeSmoothing(AbstractSmoothing):
         found = Diffusion.of(part, decay)
         own = slice(rows.start - inputs.start, rows.stop - inputs.start)
         return Cap(rows, inputs, halo, found.left[:, own].contiguous(), found.rates, found.right)
+
+
+def _row_portions(layer: Layer) -> list[slice]:
+    """Returns rows that are worked on together; a graph has one portion."""
+    rows, columns, fields = layer.shape
+    count = max(1, portion_size(layer.device) // (columns * fields))
+    if torch.compiler.is_compiling() or count >= rows:
+        return [slice(0, rows)]
+    return [slice(first, min(first + count, rows)) for first in range(0, rows, count)]
+
+
+def _with_ends(layer: Layer, caps: list[Cap], ends: list[Layer]) -> Layer:
+    """Returns a field with other values in the rows around poles."""
+    parts, first = [], 0
+    for cap, end in zip(caps, ends, strict=True):
+        parts += [layer[first : cap.rows.start], end]
+        first = cap.rows.stop
+    return torch.cat([*parts, layer[first:]])

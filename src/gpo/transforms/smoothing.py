@@ -18,10 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gpo.transforms.diffusion import AxisDiffusion
-
-TOGETHER = 2**22
-"""Numbers of a field up to which all particles are smoothed together; one by one they take less memory."""
+from gpo.transforms.diffusion import AxisDiffusion, portion_size
 
 Field = Float[Tensor, "gaussians *nodes fields"]
 """A field on a lattice, of every particle; samples and channels in one axis."""
@@ -162,34 +159,51 @@ def _apply(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> T
 
 
 def _smoothed(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
-    field = _by_gaussian(content, smoothing, len(variance))
-    return _by_node(smoothing.smooth(field, variance), content.shape)
+    part = content.unflatten(-1, (len(variance), -1))
+    field = smoothing.smooth(_by_gaussian(part, smoothing), variance)
+    return _by_node(field, part.shape).flatten(-2)
 
 
-def _portions(
-    variance: Tensor, like: Float[Tensor, "nodes batch channels"]
-) -> list[tuple[slice, slice]]:
-    """Returns particles that are worked on together, and their channels: all, or one by one."""
-    count, channels = len(variance), like.shape[-1]
-    if like.numel() <= TOGETHER:
-        return [(slice(0, count), slice(0, channels))]
-    each = channels // count
-    return [(slice(n, n + 1), slice(n * each, (n + 1) * each)) for n in range(count)]
+@dataclass(frozen=True)
+class Portion:
+    """A part of a field that is smoothed at a time: some particles in some samples."""
+
+    gaussians: slice
+    samples: slice
+
+    def of(
+        self, content: Float[Tensor, "nodes batch channels"], count: int
+    ) -> Float[Tensor, "nodes samples gaussians each"]:
+        """Returns a view of this part of a field of `count` particles."""
+        return content.unflatten(-1, (count, -1))[:, self.samples, self.gaussians]
 
 
-def _by_gaussian(content: Tensor, smoothing: AbstractSmoothing, num_gaussians: int) -> Field:
-    """Returns a field on nodes with the particles first."""
+def _portions(content: Float[Tensor, "nodes batch channels"], count: int) -> list[Portion]:
+    """Divides a field of `count` particles into parts, all of a particle one after the other."""
     nodes, batch, channels = content.shape
-    each = channels // num_gaussians
-    field = content.reshape(nodes, batch, num_gaussians, each).permute(2, 0, 1, 3).contiguous()
-    return field.view(num_gaussians, *smoothing.shape, batch * each)
+    most = portion_size(content.device)
+    if content.numel() <= most:
+        return [Portion(slice(0, count), slice(0, batch))]
+    samples = max(1, most // (nodes * (channels // count)))
+    return [
+        Portion(slice(one, one + 1), slice(first, first + samples))
+        for one in range(count)
+        for first in range(0, batch, samples)
+    ]
 
 
-def _by_node(field: Field, shape: torch.Size) -> Float[Tensor, "nodes batch channels"]:
-    """Returns a field with nodes first again."""
-    nodes, batch, channels = shape
-    by_gaussian = field.reshape(len(field), nodes, batch, channels // len(field))
-    return by_gaussian.permute(1, 2, 0, 3).contiguous().view(shape)
+def _by_gaussian(
+    part: Float[Tensor, "nodes batch gaussians each"], smoothing: AbstractSmoothing
+) -> Field:
+    """Returns a field on nodes with the particles first."""
+    field = part.permute(2, 0, 1, 3).contiguous()
+    return field.view(len(field), *smoothing.shape, -1)
+
+
+def _by_node(field: Field, shape: torch.Size) -> Float[Tensor, "nodes batch gaussians each"]:
+    """Returns a view of a field with nodes first again."""
+    nodes, batch, gaussians, each = shape
+    return field.reshape(gaussians, nodes, batch, each).permute(1, 2, 0, 3)
 
 
 def _full_precision(like: Tensor) -> AbstractContextManager[Any]:
@@ -209,11 +223,11 @@ class _Smoothed(torch.autograd.Function):
     ) -> Tensor:
         """Returns the smoothed field."""
         with _full_precision(content):
-            parts = [
-                _smoothed(content[..., channels], smoothing, variance[own])
-                for own, channels in _portions(variance, content)
-            ]
-        result = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+            result, count = torch.empty_like(content), len(variance)
+            for portion in _portions(content, count):
+                part = portion.of(content, count)
+                field = smoothing.smooth(_by_gaussian(part, smoothing), variance[portion.gaussians])
+                portion.of(result, count).copy_(_by_node(field, part.shape))
         ctx.smoothing = smoothing
         ctx.save_for_backward(result if smoothing.keeps_result else content, variance)
         return result
@@ -223,15 +237,16 @@ class _Smoothed(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Returns the gradients of the field and of the variances."""
         (kept, variance), smoothing = ctx.saved_tensors, ctx.smoothing
-        by_content, by_variance = [], []
-        with _full_precision(grads[0]):
-            for own, channels in _portions(variance, kept):
-                grad, field = (
-                    _by_gaussian(part[..., channels], smoothing, len(variance[own]))
-                    for part in (grads[0], kept)
+        count = len(variance)
+        by_content, by_variance = torch.empty_like(kept), torch.zeros_like(variance)
+        with _full_precision(kept):
+            for portion in _portions(kept, count):
+                grad, field = (portion.of(whole, count) for whole in (grads[0], kept))
+                by_field, rates = smoothing.backward(
+                    _by_gaussian(grad, smoothing),
+                    _by_gaussian(field, smoothing),
+                    variance[portion.gaussians],
                 )
-                by_field, rates = smoothing.backward(grad, field, variance[own])
-                by_content.append(_by_node(by_field, kept[..., channels].shape))
-                by_variance.append(rates.to(variance))
-        whole = by_content[0] if len(by_content) == 1 else torch.cat(by_content, -1)
-        return whole, torch.cat(by_variance), None
+                portion.of(by_content, count).copy_(_by_node(by_field, grad.shape))
+                by_variance[portion.gaussians] += rates.to(variance)
+        return by_content, by_variance, None
