@@ -1,11 +1,13 @@
-"""Tokens are integrals: they converge as the same field is sampled more densely."""
+"""The same smooth field sampled more densely: tokens, which are integrals, and outputs converge."""
 
+import itertools
 import math
 
 import pytest
 import torch
 
 from gpo import Domain
+from gpo.model.scales import MULTILINEAR
 from tests.conftest import make_model
 
 
@@ -88,3 +90,54 @@ def test_outputs_agree_where_points_of_two_resolutions_coincide():
         at_coarse = model(smooth_field(coarse), coarse)
         at_fine = model(smooth_field(fine), fine).reshape(64, 64, 3)[::2, ::2].reshape(1, -1, 3)
     assert (at_coarse - at_fine).norm() < 1e-4 * at_fine.norm()
+
+
+def transporting_model(size):
+    """Two layers of waves and two with transport, for a grid of this size."""
+    return make_model(
+        Domain.unit_box(2, periodic=True), variant="waves", grid_shape=(size, size), num_waves=5,
+        num_layers=4, num_transports=2, num_gaussians=4,
+    )  # fmt: skip
+
+
+def changes_by_resolution(log_scale):
+    """How much outputs at common points change with every doubling, from 16 points along each axis.
+
+    The model is that for 16 by 16.
+    """
+    model, outputs = transporting_model(16), []
+    with torch.no_grad():
+        for layer in model.layers[2:]:
+            layer.log_scale.fill_(log_scale)
+        for size in (16, 32, 64, 128):
+            coords = grid(model.problem.domain, size)[0]
+            output = model(smooth_field(coords), coords).reshape(size, size, 3)
+            outputs.append(output[:: size // 16, :: size // 16])
+    pairs = itertools.pairwise(outputs)
+    return [((fine - coarse).norm() / outputs[-1].norm()).item() for coarse, fine in pairs]
+
+
+ONE_CELL = math.log(1 / 16)
+
+
+@pytest.mark.parametrize("log_scale", [ONE_CELL, MULTILINEAR], ids=["gaussian", "multilinear"])
+def test_outputs_of_transports_converge_with_second_order_in_the_resolution(log_scale):
+    """Also with the multilinear kernel, whose variance falls with the square of the spacing."""
+    _, coarse, fine = changes_by_resolution(log_scale)
+    assert abs(math.log2(coarse / fine) - 2) < 0.25, (coarse, fine)
+
+
+def test_gaussians_change_less_between_resolutions_than_the_multilinear_kernel():
+    """They are as wide at every resolution; it narrows to a point."""
+    gaussian, multilinear = changes_by_resolution(ONE_CELL), changes_by_resolution(MULTILINEAR)
+    ratios = [wide / narrow for wide, narrow in zip(multilinear[1:], gaussian[1:], strict=True)]
+    assert min(ratios) > 3, ratios
+
+
+def test_the_grid_for_which_a_model_was_made_only_sets_where_its_scales_start():
+    models = [transporting_model(size) for size in (16, 32)]
+    models[1].load_state_dict(models[0].state_dict())
+    coords = grid(models[0].problem.domain, 24)[0]
+    with torch.no_grad():
+        first, second = (model(smooth_field(coords), coords) for model in models)
+    assert torch.equal(first, second)
