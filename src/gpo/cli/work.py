@@ -330,7 +330,7 @@ def _summary(run: OpenRun) -> str:
 
 def _choice_table(choice: "Choice") -> Table:
     rows = choice.rows()
-    table = Table(title="trials on validation data (relative L2), best last")
+    table = Table(title="trials on validation data (RMSE / std), best last")
     table.add_column("")
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
     for name in columns:

@@ -52,6 +52,29 @@ def rmse(
     return (q * (prediction - target).square()).sum(1).clamp_min(_tiny(q)).sqrt().mean()
 
 
+def scaled_rmse(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    scale: Float[Tensor, " channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+    shard: SpatialShard = SINGLE_PROCESS,
+) -> Float[Tensor, ""]:
+    r"""Returns $\langle((\hat u-u)/\sigma)^2\rangle^{1/2}$ per sample over points and channels, then the mean.
+
+    It does not depend on the units of the channels, each of which counts as much as another.
+
+    Args:
+        prediction: What is judged.
+        target: What is true.
+        scale: $\sigma$ of every channel, such as its standard deviation in the training data.
+        weights: Quadrature weights.
+        shard: Adds the points of other processes.
+    """
+    prediction, target, q = _counted(prediction, target, weights, shard)
+    squares = ((prediction - target) / scale).square()
+    return shard.sum((q * squares).sum(1)).mean(1).clamp_min(_tiny(q)).sqrt().mean()
+
+
 def mae(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],

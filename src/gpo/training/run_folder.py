@@ -13,8 +13,8 @@ from gpo.atomic_files import PARTIAL, file_problem, write_text
 from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 
-SCORE = "validation/relative_l2"
-"""Column of the log: the score that selects the best checkpoint."""
+SCORE = "validation/rmse_over_std"
+"""Column of the log: the score that selects the best checkpoint, without units."""
 SPENT = "cpu_seconds"
 """Column of the log: CPU seconds of all processes."""
 LIMITS = ("epochs", "steps", "budget_cpu", "patience")

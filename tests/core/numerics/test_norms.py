@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gpo import linf, mae, nrmse, relative_l2, rmse, vrmse
+from gpo.numerics.norms import scaled_rmse
 
 NORMS = [relative_l2, rmse, mae, nrmse, vrmse, linf]
 
@@ -32,6 +33,18 @@ def test_norms_are_their_formulas():
     for norm in NORMS:
         value = norm(prediction, target, weights).item()
         assert value == pytest.approx(expected[norm.__name__], rel=1e-12)
+
+
+def test_an_error_in_standard_deviations_has_no_units():
+    prediction, target, weights = fields()
+    scale = torch.tensor([2.0, 0.5], dtype=torch.float64)
+    q = weights / weights.sum(1, keepdim=True)
+    rows = [sum(q[n] @ ((prediction - target)[n] / scale) ** 2) / 2 for n in range(3)]
+    expected = sum(math.sqrt(row) for row in rows) / 3
+    assert scaled_rmse(prediction, target, scale, weights).item() == pytest.approx(expected)
+    units = torch.tensor([1e3, 1e-3], dtype=torch.float64)
+    other = scaled_rmse(units * prediction, units * target, units * scale, weights)
+    assert other.item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("norm", NORMS)
