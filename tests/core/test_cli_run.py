@@ -284,6 +284,26 @@ def test_a_run_whose_training_has_not_ended_is_not_scored(trained, tmp_path, cap
     assert f"{tmp_path} has no trained model: train one with gpo train" in printed
 
 
+@pytest.mark.parametrize("place", ["figures/forecast.png", "figures", "log", "results.json"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "report", "interpret"])
+def test_nothing_is_written_through_links_in_a_run_folder(
+    trained, tmp_path, capsys, command, place
+):
+    run, other = tmp_path / "run", tmp_path / "of the user"
+    shutil.copytree(trained / "run", run, ignore=shutil.ignore_patterns("log"))
+    other.mkdir()
+    (other / "forecast.png").write_text("a picture")
+    link = run / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(other if link.suffix == "" else other / "forecast.png")
+    words = {"train": ["--data", str(ns2d(tmp_path)), *SIZES, "--epochs", "2", "--out", str(run)]}
+    code, message = failure(capsys, command, *words.get(command, [str(run)]))
+    assert code == 1
+    assert f"{link} must not be a symbolic link" in message
+    assert [path.name for path in other.iterdir()] == ["forecast.png"]
+    assert (other / "forecast.png").read_text() == "a picture"
+
+
 def test_tensorboard_gets_the_losses_when_asked(tmp_path):
     main(["train", "--data", str(ns2d(tmp_path)), *SIZES, "--tensorboard", "--out", str(tmp_path / "run")])  # fmt: skip
     assert list((tmp_path / "run" / "tensorboard").rglob("events.out.tfevents*"))

@@ -70,6 +70,7 @@ def train_run(
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
+    folder.check_no_links()
     config = with_absolute_paths(config)
     if config.data.benchmark is not None and global_rank() == 0:
         make_data(config.data.benchmark, config.data.preset)
@@ -160,6 +161,7 @@ def evaluate_folder(path: Path, other: Path | None = None) -> None:
 
 def evaluate_on(run: OpenRun, path: Path) -> None:
     """Evaluates a trained run on another file; writes `on-NAME/results.json` in its folder."""
+    run.folder.check_no_links()
     forecaster = run.forecaster()
     task = forecaster.task
     data, converted = convert_to_training_units(
@@ -220,6 +222,7 @@ def evaluate_run(
         scope: Which scores to compute.
         is_quiet: Whether to hide the progress bar.
     """
+    run.folder.check_no_links()
     coarsen, finer = run.config.data.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
         finer = read_data(run.config, coarsen // 2)
@@ -269,6 +272,7 @@ def print_results(results: Results) -> None:
 
 def report_run(run: OpenRun) -> None:
     """Draws the figures of an evaluated run and writes `report.html`."""
+    run.folder.check_no_links()
     path, results = run.folder.folder, run.folder.results_file
     if not results.exists():
         raise ValueError(f"{path} has no results yet. Evaluate it: gpo evaluate {path}")

@@ -15,7 +15,7 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from gpo.atomic_files import write_text
+from gpo.atomic_files import atomic_file, write_text
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import trajectory_of, used_frames
@@ -117,7 +117,8 @@ class Report:
             return ""
         folder = self.folder / "figures"
         folder.mkdir(exist_ok=True)
-        figure.savefig(folder / f"{name}.png", dpi=110)
+        with atomic_file(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=110)
         # The layout of the first drawing is kept: computing it takes as long as drawing.
         figure.set_layout_engine("none")
         light = picture_bytes(figure)
