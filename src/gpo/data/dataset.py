@@ -86,6 +86,10 @@ class Trajectories:
     """Forcings, which `input_frames` lists before the variables."""
     files: "JoinedFiles | None" = None
     """How several files are combined; None for a single file."""
+    case_dim: str = ""
+    """Name of the dimension of trajectories in the file; empty if it has none."""
+    time_dim: str = "time"
+    """Name of the time dimension in the file."""
 
     def __post_init__(self) -> None:
         """Raises a `DataError` for empty or unsorted times and for missing content."""

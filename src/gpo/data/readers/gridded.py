@@ -20,6 +20,7 @@ from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_ti
 from gpo.data.readers.cf_metadata import (
     VARIABLE_ATTRIBUTES,
     axis_attributes,
+    file_axes,
     read_levels,
     read_origin,
 )
@@ -77,6 +78,7 @@ class GriddedReader(AbstractReader):
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
+            geometry = replace(geometry, file_axes=file_axes(dataset, plan.sites, geometry))
             reopen = partial(open_dataset, path, options.variables)
             candidates = find_candidates(
                 path, dataset, plan.time, plan.sites, plan.selection, reopen
@@ -103,6 +105,8 @@ class GriddedReader(AbstractReader):
             origin=origin,
             levels=levels,
             candidates=candidates,
+            case_dim=plan.series or "",
+            time_dim=plan.time,
             num_trajectories=1 if plan.series is None else dataset.sizes[plan.series],
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
