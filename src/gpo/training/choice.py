@@ -22,7 +22,7 @@ import torch
 
 from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.forecast.examples import make_examples
+from gpo.forecast.examples import make_examples, with_values
 from gpo.forecast.statistics import training_statistics
 from gpo.numerics.norms import scaled_rmse
 from gpo.settings_files import check_fields, read_json
@@ -304,7 +304,7 @@ def persistence_score(data: Trajectories | StaticMaps, config: RunConfig) -> flo
         return None
     split = split_of(data, config)
     std = torch.from_numpy(training_statistics(data, split.training)[1].std)
-    examples = make_examples(data, split.validation)
+    examples = make_examples(data, with_values(data, split.validation, "validation")[0])
     scores = []
     for number in range(len(examples)):
         example = examples[number]

@@ -127,6 +127,21 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     assert evaluate(again, data, split_of(data, config)) == results
 
 
+@pytest.mark.parametrize("history", [1, 2])
+def test_frames_without_values_are_skipped_and_this_is_told(tmp_path, history):
+    values = np.stack([decaying_waves().fetch(n, slice(None)) for n in range(8)])
+    first, last = [getattr(split_of(decaying_waves(), RunConfig.of(**TINY)), name)[0].trajectory
+                   for name in ("training", "validation")]  # fmt: skip
+    values[first, 4], values[last, 0, :, 1] = np.nan, np.nan
+    data, config = decaying_waves(values=values), RunConfig.of(**TINY, epochs=1, history=history)
+    forecaster = train(data, config, tmp_path, is_quiet=True)
+    assert all(bool(part.isfinite().all()) for part in forecaster.parameters())
+    events = Run(tmp_path).record().events
+    num_lost = history + 1
+    assert any(f"{num_lost} of " in event and "training examples are left out" in event for event in events)  # fmt: skip
+    assert any("1 of " in event and "validation examples are left out" in event for event in events)
+
+
 @pytest.mark.parametrize("factor", [1e3, 1e-3])
 def test_units_of_a_variable_do_not_decide_which_epoch_is_best(tmp_path, factor):
     values = np.stack([decaying_waves().fetch(n, slice(None)) for n in range(8)])
