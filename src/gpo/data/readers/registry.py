@@ -182,7 +182,8 @@ def open_static(
     for field in data.candidates if isinstance(data, Trajectories) else ():
         if field.variable.name == name and field.kind == "static":
             return field.variable, field.read(), data.geometry()
-    return None
+    # A file with a scalar time is a series of one frame, whose fields are no candidates.
+    return _recognise(path).read_static(path, name, options)
 
 
 def load_reader(name: str) -> AbstractReader:
