@@ -103,7 +103,7 @@ class ScoreAccumulator:
         errors = channel_errors(prediction, batch.target, batch.weights)
         self.rmse_rows.setdefault(forecast, []).append(errors.numpy())
         norms = channel_errors(torch.zeros_like(batch.target), batch.target, batch.weights)
-        relative = errors / norms.clamp_min(torch.finfo(norms.dtype).tiny)
+        relative = torch.where(errors > 0, errors / norms, 0.0)
         self.relative_rows.setdefault(forecast, []).append(relative.numpy())
         if forecast == "model":
             weights = normalised_weights(batch.weights, batch.target)[..., None]

@@ -76,6 +76,17 @@ def test_a_perfect_prediction_scores_zero_with_a_finite_gradient(norm):
     assert prediction.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("norm", [relative_l2, nrmse, vrmse])
+def test_an_error_relative_to_nothing_is_infinite_and_none_is_zero(norm):
+    prediction, target, weights = fields()
+    assert norm(prediction, 0 * target, weights).item() == math.inf
+    assert norm(0 * prediction, 0 * target, weights).item() == 0
+    prediction.requires_grad_()
+    norm(prediction, 0 * target, weights).backward()
+    assert prediction.grad is not None
+    assert prediction.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_scale_of_the_weights_does_not_matter(norm):
     prediction, target, weights = fields()
