@@ -91,8 +91,12 @@ def train_run(
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
         folder.check(config)
-        more = 10 * (requested.budget.budget_cpu or 60)
-        done = f"finished: nothing to do; continue with --budget-cpu {more:g}"
+        limits = requested.budget
+        seconds = limits.budget_cpu
+        more = (
+            f"--epochs {2 * limits.epochs}" if seconds is None else f"--budget-cpu {10 * seconds:g}"
+        )
+        done = f"finished: nothing to do; continue with {more}"
         say(done if is_finished else _summary(run))
         for note in (*notes(data), *precision_notes(data)):
             say(f"note: {note}")

@@ -37,7 +37,7 @@ BUILT_IN = {
 READERS: Registry[type[AbstractReader]] = Registry("reader", BUILT_IN)
 """All readers by name. Those of other packages are tried before the built-in ones."""
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",
-                   ".npz", ".mat", ".zarr")  # fmt: skip
+                   ".npz", ".mat", ".pt", ".zarr")  # fmt: skip
 """Suffixes of the files of a folder that are joined."""
 
 
