@@ -151,13 +151,13 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
 
 
 def _header(run: ReportInputs) -> str:
-    """Returns title, verdict, relative L2 of each forecast, and a line on model and data."""
+    """Returns title, verdict, its measure for each forecast, and a line on model and data."""
     results = run.results
     outcomes = {part["outcome"] for part in results.comparisons.values()}
     kind = "bad" if "worse" in outcomes else "good" if outcomes == {"better"} else ""
-    errors = {name: scores.get("relative_l2") for name, scores in results.one_step.items()}
+    errors = {name: scores.get("rmse_over_std") for name, scores in results.one_step.items()}
     tiles = "".join(
-        f"<div><dt>{html.escape('relative L2' if name == 'model' else name)}</dt>"
+        f"<div><dt>{html.escape('RMSE / std' if name == 'model' else name)}</dt>"
         f"<dd>{format_score(error)}</dd></div>"
         for name, error in errors.items() if error is not None
     )  # fmt: skip
