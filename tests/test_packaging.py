@@ -105,6 +105,19 @@ def test_the_audit_names_a_package_outside_its_range(monkeypatch):
     ]
 
 
+def test_the_audit_names_indirect_packages_that_are_not_pinned_or_that_others_cannot_use(
+    monkeypatch,
+):
+    changed = {name: pin for name, pin in PINS.items() if name != "mdurl"}
+    monkeypatch.setattr(audit, "pins", lambda: {**changed, "aiohttp": "3.13.2", "fsspec": "2020.1"})
+    found = list(audit.problems())
+    assert "requirements.txt pins aiohttp 3.13.2, must be >=3.13.3." in found
+    assert any(
+        line.startswith("requirements.txt pins mdurl None, but markdown-it-py") for line in found
+    )
+    assert any(line.startswith("requirements.txt pins fsspec 2020.1, but ") for line in found)
+
+
 @pytest.mark.parametrize(
     ("name", "hole"),
     [
@@ -114,6 +127,10 @@ def test_the_audit_names_a_package_outside_its_range(monkeypatch):
         ("numcodecs", "0.16.5"),
         ("lightning", "2.6.2"),
         ("lightning", "2.6.3"),
+        ("filelock", "3.20.2"),
+        ("h11", "0.14.0"),
+        ("anyio", "4.3.0"),
+        ("werkzeug", "3.1.4"),
     ],
 )
 def test_versions_with_known_holes_are_out_of_range(name, hole):

@@ -22,7 +22,7 @@ from gpo.training.run_folder import Run
 from gpo.training.setup import split_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OpenRun:
     """A run folder with its configuration, its data and their split."""
 
@@ -30,6 +30,9 @@ class OpenRun:
     config: RunConfig
     data: Trajectories | StaticMaps
     split: Split[Any]
+
+    def __repr__(self) -> str:
+        return f"OpenRun({self.folder.folder}: {self.data}, {self.split})"
 
     def forecaster(self) -> Forecaster:
         """Returns the trained model; raises an error if it is missing or of another task."""

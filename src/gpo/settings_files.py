@@ -1,5 +1,6 @@
 """Reads settings from YAML and JSON; checks size, depth and the types of fields."""
 
+import hashlib
 import json
 import types
 import typing
@@ -10,6 +11,8 @@ from typing import Any, Literal
 
 from gpo.atomic_files import file_problem
 
+CONTENT_CHECKSUM = "content_sha256"
+"""Field of a JSON file: the checksum of its other fields."""
 LARGEST_YAML, LARGEST_JSON, DEEPEST_YAML = 2**20, 2**26, 20
 
 
@@ -65,6 +68,21 @@ def read_json(path: Path, *, advice: str = "") -> dict[str, Any]:
     if not isinstance(stored, dict):
         raise CheckpointError(f"{path}: must be a JSON object, got {type(stored).__name__}.")
     return stored
+
+
+def checksum_of(content: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of a JSON object without its own checksum, whatever the order of fields."""
+    plain = {name: value for name, value in content.items() if name != CONTENT_CHECKSUM}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def check_checksum(path: Path, content: Mapping[str, Any]) -> None:
+    """Raises an error if a JSON object is not what was saved; earlier versions wrote no checksum."""
+    if content.get(CONTENT_CHECKSUM, checksum_of(content)) != checksum_of(content):
+        raise CheckpointError(
+            f"{path}: is not what was saved: its SHA-256 is not its `{CONTENT_CHECKSUM}`. Copy the "
+            "folder again, or train the model again."
+        )
 
 
 def check_fields(

@@ -221,7 +221,7 @@ class BenchConvergence(AbstractColumnBench):
         experiments, grid = self.run_experiments()
         curves = collect_convergence(experiments, grid.root)
         figure = draw_curves(
-            curves, "CPU seconds of training", "relative L2, validation", f"Training on {self.benchmark}"
+            curves, "CPU seconds of training", "RMSE / std, validation", f"Training on {self.benchmark}"
         )  # fmt: skip
         table = convergence_table(curves, self.benchmark, self.grid.rules)
         table.notes.append(grid.optimizers())

@@ -19,6 +19,7 @@ from gpo.data.readers.registry import open_data
 from gpo.data.units import canonical, conversion
 from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import write_forecast
+from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
 from gpo.runs import Run, split_of
@@ -120,9 +121,81 @@ def test_times_of_a_forecast_have_units_and_the_calendar_of_the_file(tmp_path, c
         attributes = stored["time"].attrs
         dates = cftime.num2date(stored["time"].values, attributes["units"], attributes["calendar"])
         assert attributes["calendar"] == calendar
-        assert stored["latitude"].attrs["standard_name"] == "latitude"
+        assert stored["lat"].attrs["standard_name"] == "latitude"
     days = {"noleap": "2000-03-01", "standard": "2000-02-29", "360_day": "2000-02-30"}
     assert dates[0].strftime("%Y-%m-%d") == days[calendar]
+
+
+@pytest.mark.parametrize(
+    ("changes", "order", "names"),
+    [
+        ({}, ("time", "lat", "lon"), {}),
+        ({"step": 1 / 3, "calendar": "standard"}, ("lon", "time", "lat"), {}),
+        (
+            {"longitude": (355, 365)},
+            ("time", "lat", "lon"),
+            {"time": "valid_time", "lat": "nav_lat", "lon": "x"},
+        ),
+    ],
+    ids=["as it is", "other order, every 20 minutes", "other names, across Greenwich"],
+)
+def test_a_forecast_minus_what_was_observed_has_the_dimensions_of_both(
+    tmp_path, changes, order, names
+):
+    with xr.open_dataset(write_sea(tmp_path / "a.nc", **changes), decode_times=False) as stored:
+        observed = stored.transpose(*order)
+        if "step" in changes:
+            minutes = np.round(60 * observed["time"].values).astype(int)
+            units = observed["time"].attrs["units"].replace("hours", "minutes")
+            observed["time"] = ("time", minutes, {"units": units, "calendar": "standard"})
+        if "longitude" in changes:
+            observed["lon"] = observed["lon"] % 360
+            observed["lon"].attrs["units"] = "degrees_east"
+        observed.rename(names).to_netcdf(tmp_path / "sea.nc")
+    make_run(tmp_path, tmp_path / "sea.nc")
+    start = open_data(tmp_path / "sea.nc", ReadOptions()).origin.texts(np.array([30 * changes.get("step", 24)]))[0]  # fmt: skip
+    predict(tmp_path, tmp_path / "next.nc", "--start", start, "--steps", "3")
+    with (
+        xr.open_dataset(tmp_path / "next.nc") as forecast,
+        xr.open_dataset(tmp_path / "sea.nc") as observed,
+    ):
+        error = forecast - observed
+        assert set(error["sst"].dims) == set(observed["sst"].dims)
+        assert sorted(error["sst"].shape) == [3, 8, 9]
+        time = names.get("time", "time")
+        later = observed.sel({time: forecast[time]}).reindex_like(forecast)
+        np.testing.assert_array_equal(
+            error["sst"].transpose(*forecast["sst"].dims), forecast["sst"] - later["sst"]
+        )
+        assert np.isfinite(error["sst"]).sum() == 3 * (72 - 9)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr", "csv"])
+def test_variables_with_the_names_of_axes_or_of_groups_are_written_as_they_are(tmp_path, suffix):
+    names = ["x", "y", "u (m/s)", " v*", "time", "w\n"]
+    grid = Geometry.rectilinear([np.arange(3.0), np.arange(4.0)])
+    variables = tuple(Variable(name) for name in names)
+    layout = ForecastLayout(QueryPoints.of(grid), variables, 1, np.array([5.0]))
+    values, path = np.arange(72.0).reshape(1, 3, 4, 6), tmp_path / f"next.{suffix}"
+    if suffix == "csv":
+        with new_table(path, layout) as writer:
+            writer.write(layout.index(0, 0, (slice(3), slice(4))), values[0])
+        header = next(csv.reader(path.read_text().splitlines(keepends=True)[1:]))
+        assert header == ["time", "axis_x", "axis_y", "x", "y", "u (m/s)", " v*", "time_", "w\n"]
+        return
+    if suffix == "nc":
+        write_forecast(path, values.reshape(1, 1, 12, 6), grid, variables, np.array([5.0]))
+    else:
+        store = ForecastStore(path, layout, (3, 4), {})
+        store.write(layout.index(0, 0, (slice(3), slice(4))), values[0])
+        store.finish()
+    with xr.open_dataset(path, engine={"nc": None, "zarr": "zarr"}[suffix]) as stored:
+        expected = ["x", "y", "u (m_s)", "v*", "time_", "w_"]
+        assert sorted(stored.data_vars) == sorted(expected)
+        assert stored["x"].dims == ("time", "axis_x", "axis_y")
+        assert stored["u (m_s)"].attrs["long_name"] == "u (m/s)"
+        for number, name in enumerate(expected):
+            np.testing.assert_array_equal(stored[name], values[..., number])
 
 
 def test_a_curvilinear_grid_stays_one(tmp_path):
@@ -189,7 +262,7 @@ def test_axes_keep_their_attributes(tmp_path):
 def test_a_grid_and_queries_on_land_are_missing(sea, tmp_path):
     predict(sea, tmp_path / "fine.nc", "--grid", "16", "18")
     with xr.open_dataset(tmp_path / "fine.nc") as fine:
-        found = fine["sst"].values[0, 0]
+        found = fine["sst"].values[0]
         # From north to south: the land is in the south-west, a third of each axis or less.
         assert np.isnan(found[-4:, :4]).all()
         assert np.isfinite(found[:10]).all()
@@ -212,7 +285,7 @@ def test_a_name_with_csv_gets_a_table_with_dates(sea, tmp_path, capsys):
     assert [row["time"] for row in rows] == ["1987-04-05T12:00:00"] * 2 + ["1987-04-06T12:00:00"] * 2  # fmt: skip
     assert [row["sst"] == "" for row in rows] == [True, False, True, False]
     with xr.open_dataset(tmp_path / "cities.nc") as stored:
-        assert float(rows[3]["sst"]) == pytest.approx(float(stored["sst"][0, 1, 1]), rel=1e-6)
+        assert float(rows[3]["sst"]) == pytest.approx(float(stored["sst"][1, 1]), rel=1e-6)
     predict(sea, tmp_path / "sites.csv")
     assert len((tmp_path / "sites.csv").read_text().splitlines()) == 2 + 8 * 9
     code, message = failure(capsys, "predict", str(sea / "run"), "--input", str(sea / "sea.nc"), "--output", str(tmp_path / "a.txt"))  # fmt: skip

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -12,14 +13,15 @@ import torch
 import xarray as xr
 import yaml
 
-from gpo.cli import main
+from gpo.cli import main, parse
 from gpo.cli.describe import describe
 from gpo.evaluation.results import Results
+from gpo.runs import open_run
 from gpo.training.config import RunConfig
 from tests.contracts.samples import airfoil, ns2d
 from tests.core.data.readers.synthetic_weather import write_era5
 from tests.core.test_cli import failure
-from tests.core.training.series import decaying_waves
+from tests.core.training.series import decaying_waves, squares
 
 pytestmark = pytest.mark.usefixtures("small_pictures")
 SIZES = ["--hidden-dim", "16", "--num-layers", "1", "--num-gaussians", "4",
@@ -284,6 +286,26 @@ def test_a_run_whose_training_has_not_ended_is_not_scored(trained, tmp_path, cap
     assert f"{tmp_path} has no trained model: train one with gpo train" in printed
 
 
+@pytest.mark.parametrize("place", ["figures/forecast.png", "figures", "log", "results.json"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "report", "interpret"])
+def test_nothing_is_written_through_links_in_a_run_folder(
+    trained, tmp_path, capsys, command, place
+):
+    run, other = tmp_path / "run", tmp_path / "of the user"
+    shutil.copytree(trained / "run", run, ignore=shutil.ignore_patterns("log"))
+    other.mkdir()
+    (other / "forecast.png").write_text("a picture")
+    link = run / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(other if link.suffix == "" else other / "forecast.png")
+    words = {"train": ["--data", str(ns2d(tmp_path)), *SIZES, "--epochs", "2", "--out", str(run)]}
+    code, message = failure(capsys, command, *words.get(command, [str(run)]))
+    assert code == 1
+    assert f"{link} must not be a symbolic link" in message
+    assert [path.name for path in other.iterdir()] == ["forecast.png"]
+    assert (other / "forecast.png").read_text() == "a picture"
+
+
 def test_tensorboard_gets_the_losses_with_its_flag(tmp_path):
     main(["train", "--data", str(ns2d(tmp_path)), *SIZES, "--tensorboard", "--out", str(tmp_path / "run")])  # fmt: skip
     assert list((tmp_path / "run" / "tensorboard").rglob("events.out.tfevents*"))
@@ -319,7 +341,7 @@ def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp
     assert "<title>gpo: run</title>" in report.read_text()
     capsys.readouterr()
     main(command)
-    assert "finished: nothing to do; continue with --budget-cpu" in capsys.readouterr().out
+    assert "finished: nothing to do; continue with --epochs 2" in capsys.readouterr().out
     assert report.stat().st_mtime_ns == written
     main([*command, "--epochs", "2"])
     assert "continues after epoch 1" in capsys.readouterr().out
@@ -343,6 +365,35 @@ def test_a_task_that_the_model_did_not_learn_is_not_scored(trained, tmp_path, ca
     code, printed = failure(capsys, "evaluate", str(tmp_path / "run"))
     assert code == 1
     assert "field `task.lead` must be 1, as in the trained model, got 2" in printed
+
+
+def test_a_file_in_the_place_of_a_benchmark_is_data(tmp_path, capsys):
+    path = str(ns2d(tmp_path))
+    assert parse(["run", path, "--epochs", "1"]) == parse(["run", "--data", path, "--epochs", "1"])
+    assert parse(["train", path]).auto
+    code, printed = failure(capsys, "run", str(tmp_path / "nowhere.nc"))
+    assert code == 1
+    assert "A file, which must exist, is named with --data" in printed
+
+
+def test_the_version_is_printed(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out == f"gpo {version('gpo')}\n"
+
+
+def test_few_validation_and_test_examples_are_noted(tmp_path):
+    for num_times, noted in ((23, "only 1 validation and 1 test example(s)"), (100, "")):
+        data = decaying_waves(num_trajectories=1, num_times=num_times)
+        notes = [text for label, text in describe(data) if label == "note"]
+        assert any(noted in note for note in notes) if noted else notes == []
+
+
+def test_data_and_runs_have_a_short_repr(trained):
+    run = open_run(trained / "run")
+    assert "ns.mat: vorticity; 4 x 6 frames of 64 sites" in repr(run.data)
+    assert len(repr(run)) < 300
+    assert len(repr(squares())) < 100
+    assert len(repr(run.data.geometry())) < 50
 
 
 def test_settings_in_a_file_may_be_spelled_as_flags(trained, tmp_path):

@@ -6,6 +6,7 @@ Only the module of the requested command is imported, so that `--help` is fast.
 import os
 import sys
 from dataclasses import make_dataclass
+from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import tyro
@@ -25,6 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        if arguments == ["--version"]:
+            print(f"gpo {version('gpo')}")
+            return
         parse(arguments).run()
         sys.stdout.flush()
     except BrokenPipeError:
@@ -59,8 +63,9 @@ def parse(arguments: list[str]) -> Any:
         raise ValueError(f"The command must be one of {', '.join(COMMANDS)}, got {name!r}.")
     if name not in ("run", "train"):
         return _parse_onto(None, arguments)
-    from gpo.cli.run import defaults, settings_of
+    from gpo.cli.run import defaults, settings_of, with_data_flag
 
+    arguments = with_data_flag(arguments)
     command = _parse_onto(defaults(name, arguments), arguments)
     data = settings_of(command).data
     if data.preset == "paper" and data.benchmark is not None:

@@ -8,9 +8,10 @@ from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
-from gpo.data.splits import split_time_slices
+from gpo.data.splits import split_samples, split_time_slices
 from gpo.data.steps import even_steps, format_step
 from gpo.data.summary import summarise
+from gpo.evaluation.verdict import MIN_BLOCKS
 
 CANDIDATES = {
     "static": ("a field without a time axis", "static"),
@@ -57,7 +58,7 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     if names:
         hint = f"{' and '.join(names)} may be periodic: fields are smooth across the ends."
         lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
-    lines += [("note", f"{note}.") for note in precision_notes(data)]
+    lines += [("note", f"{note}.") for note in (*precision_notes(data), *_few_examples(data))]
     for name, values in data.parameters.items():
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"
         advice = f" (--parameters {name} adds it as an input)" if np.ptp(values) > 0 else ""
@@ -157,6 +158,20 @@ def _weights(geometry: Geometry) -> str:
     if np.ptp(relative) < 1e-6 * relative.max():
         text = "all equal"
     return f"{text}; {masked:.1%} of the sites masked"
+
+
+def _few_examples(data: Trajectories | StaticMaps) -> list[str]:
+    """Returns a note on parts of the split that are too small to choose or judge a model."""
+    try:
+        split = split_samples(data) if isinstance(data, StaticMaps) else split_time_slices(data)
+    except ValueError:
+        return []
+    counts = {"validation": len(split.validation), "test": len(split.test)}
+    few = " and ".join(f"{count} {name}" for name, count in counts.items() if count < MIN_BLOCKS)
+    if not few:
+        return []
+    needed = f"at least {MIN_BLOCKS} of each are needed to choose settings and to judge a model"
+    return [f"only {few} example(s): {needed}. More frames or files help"]
 
 
 def _training(data: Trajectories | StaticMaps) -> str:

@@ -56,6 +56,7 @@ class InterpretCommand:
             raise ValueError(f"--examples must be at least 1, got {self.examples}.")
         if self.viscosity is not None and not 0 < self.viscosity < math.inf:
             raise ValueError(f"--viscosity must be a positive number, got {self.viscosity:g}.")
+        Run(self.folder).check_no_links()
         run = open_run(self.folder)
         forecaster = _trained(self.folder)
         flag = self.viscosity

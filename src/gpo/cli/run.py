@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
+from gpo.data.benchmarks import DATA_SETS
 from gpo.evaluation.results import Scope
 from gpo.training.config import RunConfig, default_config, read_parts
 from gpo.training.parts import Phase, Preset
@@ -125,6 +126,14 @@ class ReportCommand:
         from gpo.runs import open_run
 
         report_run(open_run(self.folder))
+
+
+def with_data_flag(arguments: list[str]) -> list[str]:
+    """Returns the arguments with --data before a file in the place of a benchmark."""
+    command, *rest = arguments
+    if not rest or rest[0].startswith("-") or rest[0] in DATA_SETS or not Path(rest[0]).exists():
+        return arguments
+    return [command, "--data", *rest]
 
 
 def defaults(command: str, arguments: list[str], benchmark: str | None = None) -> Any:

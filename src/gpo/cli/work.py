@@ -70,6 +70,7 @@ def train_run(
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
+    folder.check_no_links()
     config = with_absolute_paths(config)
     if config.data.benchmark is not None and global_rank() == 0:
         make_data(config.data.benchmark, config.data.preset)
@@ -90,8 +91,12 @@ def train_run(
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
         folder.check(config)
-        more = 10 * (requested.budget.budget_cpu or 60)
-        done = f"finished: nothing to do; continue with --budget-cpu {more:g}"
+        limits = requested.budget
+        seconds = limits.budget_cpu
+        more = (
+            f"--epochs {2 * limits.epochs}" if seconds is None else f"--budget-cpu {10 * seconds:g}"
+        )
+        done = f"finished: nothing to do; continue with {more}"
         say(done if is_finished else _summary(run))
         for note in (*notes(data), *precision_notes(data)):
             say(f"note: {note}")
@@ -160,6 +165,7 @@ def evaluate_folder(path: Path, other: Path | None = None) -> None:
 
 def evaluate_on(run: OpenRun, path: Path) -> None:
     """Evaluates a trained run on another file; writes `on-NAME/results.json` in its folder."""
+    run.folder.check_no_links()
     forecaster = run.forecaster()
     task = forecaster.task
     data, converted = convert_to_training_units(
@@ -220,6 +226,7 @@ def evaluate_run(
         scope: Which scores to compute.
         is_quiet: Whether to hide the progress bar.
     """
+    run.folder.check_no_links()
     coarsen, finer = run.config.data.coarsen, None
     if coarsen > 1 and coarsen % 2 == 0:
         finer = read_data(run.config, coarsen // 2)
@@ -269,6 +276,7 @@ def print_results(results: Results) -> None:
 
 def report_run(run: OpenRun) -> None:
     """Draws the figures of an evaluated run and writes `report.html`."""
+    run.folder.check_no_links()
     path, results = run.folder.folder, run.folder.results_file
     if not results.exists():
         raise ValueError(f"{path} has no results yet. Evaluate it: gpo evaluate {path}")
@@ -330,7 +338,7 @@ def _summary(run: OpenRun) -> str:
 
 def _choice_table(choice: "Choice") -> Table:
     rows = choice.rows()
-    table = Table(title="trials on validation data (relative L2), best last")
+    table = Table(title="trials on validation data (RMSE / std), best last")
     table.add_column("")
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
     for name in columns:

@@ -69,7 +69,8 @@ def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> "AbstractS
     if name not in DATA_SETS:
         raise ValueError(
             f"`name` must be one of {', '.join(DATA_SETS)}, got {name!r}. "
-            "Install the package that registers it if it is a data set of another package."
+            "A file, which must exist, is named with --data. Install the package that registers it if "
+            "it is a data set of another package."
         )
     solvers = DATA_SETS[name].solvers
     if not solvers:

@@ -54,7 +54,7 @@ class JoinedFiles:
     """Index of the first frame, or the first trajectory, of each file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trajectories:
     """Time series of fields on sites; values are read lazily."""
 
@@ -86,6 +86,10 @@ class Trajectories:
     """Forcings, which `input_frames` lists before the variables."""
     files: "JoinedFiles | None" = None
     """How several files are combined; None for a single file."""
+    case_dim: str = ""
+    """Name of the dimension of trajectories in the file; empty if it has none."""
+    time_dim: str = "time"
+    """Name of the time dimension in the file."""
 
     def __post_init__(self) -> None:
         """Raises a `DataError` for empty or unsorted times and for missing content."""
@@ -94,6 +98,11 @@ class Trajectories:
         if np.any(np.diff(self.time) <= 0):
             raise DataError(self.source, "time", "must increase, got unsorted or repeated times.")
         _check_common(self.source, self.num_trajectories, self.geometries, self.variables)
+
+    def __repr__(self) -> str:
+        names = ", ".join(variable.name for variable in self.variables)
+        size = f"{self.num_trajectories} x {len(self.time)} frames of {self.geometry().num_points} sites"
+        return f"Trajectories({self.source.name}: {names}; {size})"
 
     def geometry(self, trajectory: int = 0) -> Geometry:
         """Returns the sites of one trajectory."""
@@ -248,7 +257,7 @@ class Trajectories:
         return np.asarray(self.fetch(trajectory, times))[:, sites]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StaticMaps:
     """Static maps, such as from a shape to the flow around it; values are read lazily."""
 
@@ -269,6 +278,11 @@ class StaticMaps:
         """Raises a `DataError` for missing samples, variables or geometries."""
         _check_common(self.source, self.num_samples, self.geometries, self.inputs)
         _check_common(self.source, self.num_samples, self.geometries, self.outputs)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(v.name for v in side) for side in (self.inputs, self.outputs))
+        size = f"{self.num_samples} samples of {self.geometry().num_points} sites"
+        return f"StaticMaps({self.source.name}: {inputs} to {outputs}; {size})"
 
     def geometry(self, sample: int = 0) -> Geometry:
         """Returns the sites of one sample."""

@@ -20,7 +20,7 @@ UPWARDS = ("y", "lat", "rlat", "grid_lat", "north", "projection_y")
 """Prefixes of the names of axes that point north or upwards."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Geometry:
     """Sites in the order of the values; grids are flattened with the last axis fastest."""
 
@@ -45,6 +45,12 @@ class Geometry:
     """Pole of a rotated grid, whose `coords` are unit vectors in the rotated frame."""
     projected_from: np.ndarray | None = None
     """Longitude and latitude of sites on a map projection, (points, 2), if known."""
+    file_axes: tuple[tuple[str, np.ndarray], ...] = ()
+    """Name and numbers of each dimension of the sites in the file, where forecasts shall have them."""
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.grid_shape)) or f"{self.num_points} points"
+        return f"Geometry({shape}, {', '.join(self.axis_names)})"
 
     @property
     def num_points(self) -> int:
@@ -124,6 +130,7 @@ class Geometry:
         coarse = replace(
             self, coords=self.coords[numbers], weights=weights, axes=tuple(axes), grid_shape=shape,
             projected_from=None if self.projected_from is None else self.projected_from[numbers],
+            file_axes=tuple((name, values[::factor]) for name, values in self.file_axes),
         )  # fmt: skip
         return coarse.masked(self.is_masked[numbers]), numbers
 

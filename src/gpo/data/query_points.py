@@ -48,6 +48,8 @@ class QueryPoints:
     """Area fraction of each listed point, 0 where masked; None if all are equal."""
     attributes: tuple[Mapping[str, str], ...] = ()
     """CF attributes of each axis except its units; empty if unknown."""
+    list_dim: str = "point"
+    """Name of the dimension of listed points."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,8 +59,8 @@ class QueryPoints:
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the dimensions: the grid axes, or `point`."""
-        return self.names if self.is_grid else ("point",)
+        """Names of the dimensions: the grid axes, or that of a list."""
+        return self.names if self.is_grid else (self.list_dim,)
 
     @property
     def whole(self) -> Block:
@@ -85,18 +87,25 @@ class QueryPoints:
 
     @classmethod
     def of(cls, geometry: Geometry) -> "QueryPoints":
-        """Returns the sites of a geometry as query points."""
+        """Returns the sites of a geometry as query points, with the dimensions of their file."""
+        file_names, file_numbers = (
+            zip(*geometry.file_axes, strict=True) if geometry.file_axes else ((), ())
+        )
         if geometry.axes:
-            names, units = geometry.axis_names, geometry.axis_units
+            names, units = file_names or geometry.axis_names, geometry.axis_units
             is_geographic = geometry.domain.is_sphere and geometry.pole is None
             degrees = None if is_geographic else geometry.geographic_degrees()
             return cls(
-                geometry.domain, names, units, geometry.axes, True, geometry.pole, degrees,
+                geometry.domain, names, units, file_numbers or geometry.axes, True, geometry.pole, degrees,
                 attributes=geometry.axis_attributes,
             )  # fmt: skip
         if geometry.domain.is_sphere and len(geometry.grid_shape) == 2:
-            counts = tuple(np.arange(count) for count in geometry.grid_shape)
-            names, degrees, coords = ("y", "x"), geometry.geographic_degrees(), geometry.coords
+            counts = file_numbers or tuple(np.arange(count) for count in geometry.grid_shape)
+            names, degrees, coords = (
+                file_names or ("y", "x"),
+                geometry.geographic_degrees(),
+                geometry.coords,
+            )
             return cls(geometry.domain, names, ("", ""), counts, True, None, degrees, coords)
         return cls.listed(geometry)
 
@@ -107,7 +116,8 @@ class QueryPoints:
         points = _points(geometry, tuple((geometry.coords if degrees is None else degrees).T))
         active = geometry.weights[~geometry.is_masked]
         areas = geometry.weights if np.ptp(active) > 0 else None
-        return replace(points, cells=geometry.triangles, areas=areas)
+        dim = geometry.file_axes[0][0] if len(geometry.file_axes) == 1 else points.list_dim
+        return replace(points, cells=geometry.triangles, areas=areas, list_dim=dim)
 
 
 def read_query_points(path: Path, like: Geometry) -> QueryPoints:
@@ -171,7 +181,8 @@ def regular_query_points(shape: tuple[int, ...], like: Geometry) -> QueryPoints:
     else:
         latitude, longitude = _region(shape, like)
     if like.pole is None:
-        names, units = ("latitude", "longitude"), ("degrees_north", "degrees_east")
+        names = tuple(name for name, _ in like.file_axes if like.axes) or ("latitude", "longitude")
+        units = ("degrees_north", "degrees_east")
         return QueryPoints(domain, names, units, (latitude, longitude), True)
     names = (like.axis_names[0], like.axis_names[1]) if like.axes else ("rlat", "rlon")
     units, axes = ("degrees", "degrees"), (latitude, longitude)

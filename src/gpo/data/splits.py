@@ -39,7 +39,7 @@ class TimeSlice:
         return range(self.first, self.last + 1, self.lead)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split(Generic[Example]):
     """Examples for training, validation and testing."""
 
@@ -48,6 +48,10 @@ class Split(Generic[Example]):
     test: tuple[Example, ...]
     kind: str
     """How the data are split: by trajectory, time, date, file or sample."""
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.training)} / {len(self.validation)} / {len(self.test)}"
+        return f"Split({sizes} examples to train / validate / test, by {self.kind})"
 
 
 def trajectory_of(example: TimeSlice | int) -> int:

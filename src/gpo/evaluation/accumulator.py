@@ -103,7 +103,7 @@ class ScoreAccumulator:
         errors = channel_errors(prediction, batch.target, batch.weights)
         self.rmse_rows.setdefault(forecast, []).append(errors.numpy())
         norms = channel_errors(torch.zeros_like(batch.target), batch.target, batch.weights)
-        relative = errors / norms.clamp_min(torch.finfo(norms.dtype).tiny)
+        relative = torch.where(errors > 0, errors / norms, 0.0)
         self.relative_rows.setdefault(forecast, []).append(relative.numpy())
         if forecast == "model":
             weights = normalised_weights(batch.weights, batch.target)[..., None]
@@ -129,10 +129,13 @@ class ScoreAccumulator:
                 raise DataError(source, "values", f"{problem} the units of the data.")
 
     def mean_errors(self) -> dict[str, dict[str, float]]:
-        """Returns the mean of each metric over the examples."""
-        count = len(self.samples)
+        """Returns the mean of each metric over the examples; `rmse_over_std` is that of the verdict."""
+        count, scaled = len(self.samples), self._scaled_errors()
         return {
-            forecast: {metric: total / count for metric, total in sums.items()}
+            forecast: {
+                "rmse_over_std": float(scaled[forecast].mean()),
+                **{metric: total / count for metric, total in sums.items()},
+            }
             for forecast, sums in self.sums.items()
         }
 
@@ -162,12 +165,28 @@ class ScoreAccumulator:
 
     def comparisons(self) -> dict[str, Comparison]:
         """Returns the comparison with each reference; empty where a prediction is not finite."""
-        if self.num_nonfinite:
+        return self._compared(self._scaled_errors())
+
+    def comparisons_by_variable(self) -> dict[str, dict[str, Comparison]]:
+        """Returns the comparisons of each variable alone; empty for a single variable."""
+        if len(self.variables) == 1:
             return {}
-        errors = {
+        rows = {forecast: np.concatenate(rows) for forecast, rows in self.rmse_rows.items()}
+        return {
+            name: self._compared({forecast: errors[:, n] for forecast, errors in rows.items()})
+            for n, name in enumerate(self.variables)
+        }
+
+    def _scaled_errors(self) -> dict[str, np.ndarray]:
+        """Returns the error of each example in standard deviations, over all variables."""
+        return {
             forecast: np.sqrt(np.square(np.concatenate(rows) / self.std).mean(-1))
             for forecast, rows in self.rmse_rows.items()
         }
+
+    def _compared(self, errors: dict[str, np.ndarray]) -> dict[str, Comparison]:
+        if self.num_nonfinite:
+            return {}
         model, series = errors.pop("model"), series_of(self.samples)
         return {name: compare(model, reference, series) for name, reference in errors.items()}
 

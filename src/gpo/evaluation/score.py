@@ -83,7 +83,12 @@ def evaluate(
         "variables": scores.scores(),
         "units": dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True)),
         "comparisons": _as_json(comparisons),
-        "verdict": verdict(comparisons, len(scores.samples), num_nonfinite=num_nonfinite),
+        "verdict": verdict(
+            comparisons,
+            len(scores.samples),
+            num_nonfinite=num_nonfinite,
+            by_variable=scores.comparisons_by_variable(),
+        ),
         "model": {
             "name": type(forecaster.model).__name__,
             "parameters": forecaster.num_parameters,
@@ -130,7 +135,11 @@ def _validation_and_reasons(
             "num_examples": count,
             "comparisons": _as_json(comparisons),
             "verdict": verdict(
-                comparisons, count, split="validation", num_nonfinite=validation.num_nonfinite
+                comparisons,
+                count,
+                split="validation",
+                num_nonfinite=validation.num_nonfinite,
+                by_variable=validation.comparisons_by_variable(),
             ),
         }
     comparisons = [c for part in splits.values() for c in part.comparisons.values()]
@@ -171,7 +180,7 @@ def _rollout_losses(
     losses = dict(sorted(losses.items(), key=lambda item: -item[1]))
     text = verdict(
         comparisons, len(scores.samples), num_nonfinite=scores.num_nonfinite, losses=losses,
-        num_steps=model.shape[1],
+        num_steps=model.shape[1], by_variable=scores.comparisons_by_variable(),
     )  # fmt: skip
     return {"lost_after": losses, "verdict": text}
 

@@ -24,6 +24,9 @@ CONFIDENCE = 0.95
 MIN_BLOCKS = 4
 """Minimum number of blocks, and of examples, for an interval."""
 
+MAX_NAMED = 3
+"""Maximum number of variables that a verdict names."""
+
 Outcome = Literal["better", "worse", "tied", "unproven"]
 
 
@@ -146,6 +149,7 @@ def verdict(
     num_nonfinite: int = 0,
     losses: Mapping[str, int] | None = None,
     num_steps: int = 0,
+    by_variable: Mapping[str, Mapping[str, Comparison]] | None = None,
 ) -> str:
     """Returns the verdict on a run as a sentence.
 
@@ -156,6 +160,7 @@ def verdict(
         num_nonfinite: Number of examples whose prediction is not finite.
         losses: The result of `last_good_step` by reference, where it is not None.
         num_steps: Number of rollout steps.
+        by_variable: Comparisons of each variable alone; outcomes that are others are named.
     """
     if num_nonfinite:
         return f"No verdict: the prediction is not finite in {num_nonfinite} of {num_examples} {split} examples."
@@ -170,7 +175,27 @@ def verdict(
             f"{in_rollouts}."
         )
     text = _join([_outcome_clause(name, part) for name, part in comparisons.items()])
-    return f"{text[0].upper()}{text[1:]}, over {num_examples} {split} examples{in_rollouts}."
+    others = _variable_clause(comparisons, by_variable or {})
+    return (
+        f"{text[0].upper()}{text[1:]}, over {num_examples} {split} examples in RMSE / std{others}"
+        f"{in_rollouts}."
+    )
+
+
+def _variable_clause(
+    comparisons: Mapping[str, Comparison], by_variable: Mapping[str, Mapping[str, Comparison]]
+) -> str:
+    """Returns the variables that are better or worse where all together are not."""
+    parts = [
+        (abs(math.log(alone.ratio)), f"{variable} is {alone.outcome} than {name} (error {_factor(alone.ratio)})")
+        for variable, references in by_variable.items()
+        for name, alone in references.items()
+        if alone.outcome in ("better", "worse") and alone.outcome != comparisons[name].outcome
+        and 0 < alone.ratio < math.inf
+    ]  # fmt: skip
+    parts.sort(key=lambda part: -part[0])
+    more = [f"{len(parts) - MAX_NAMED} more differ"] if len(parts) > MAX_NAMED else []
+    return f"; but {_join([*(text for _, text in parts[:MAX_NAMED]), *more])}" if parts else ""
 
 
 def _outcome_clause(name: str, comparison: Comparison) -> str:

@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
+from gpo.data.dataset import DataError, StaticMaps, Trajectories, frame_chunks
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
-from gpo.data.splits import TimeSlice
+from gpo.data.splits import TimeSlice, used_frames
 from gpo.parallel.partition import SitePartition
 
 MAX_BYTES = 2**30
@@ -187,6 +187,39 @@ def make_examples(
         what = "rollout" if num_steps > 1 else "phase field"
         raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
     return MapExamples(data, samples, partition)
+
+
+def with_values(
+    data: Trajectories | StaticMaps, samples: Sequence[Any], name: str
+) -> tuple[tuple[Any, ...], str]:
+    """Returns the examples of a split that can be learned, and a note if some cannot.
+
+    A time slice is left out if no site has a value of all variables in one of its frames.
+
+    Args:
+        data: The data set.
+        samples: Time slices of series, or indices of static maps.
+        name: Name of the split, for the note.
+    """
+    if isinstance(data, StaticMaps):
+        return tuple(samples), ""
+    missing: set[tuple[int, int]] = set()
+    for chunk in frame_chunks(data, used_frames(samples)):
+        is_known = np.isfinite(chunk.read(data)).all(-1)
+        is_known &= ~data.geometry(chunk.trajectory).is_masked
+        empty = np.flatnonzero(~is_known.any(1)) + chunk.frames.start
+        missing |= {(chunk.trajectory, frame) for frame in empty.tolist()}
+    kept = tuple(
+        part for part in samples
+        if not any((part.trajectory, frame) in missing for frame in (*part.inputs, part.target))
+    )  # fmt: skip
+    if not kept:
+        problem = f"are missing at all sites in {len(missing)} frames: no {name} example is left."
+        raise DataError(data.source, "values", problem)
+    if len(kept) == len(samples):
+        return kept, ""
+    left_out = f"{len(samples) - len(kept)} of {len(samples)} {name} examples are left out"
+    return kept, f"{left_out}: {len(missing)} of their frames have no values"
 
 
 def prefetch_settings(examples: TimeSliceExamples | MapExamples) -> dict[str, Any]:

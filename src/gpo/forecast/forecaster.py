@@ -26,7 +26,7 @@ from gpo.model.operator import GaussianParticleOperator, OperatorOutput
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.settings_files import read_json
+from gpo.settings_files import CONTENT_CHECKSUM, check_checksum, checksum_of, read_json
 
 TASK_NAME = "task.json"
 MEANS_CHECKSUM = "site_means_sha256"
@@ -315,13 +315,15 @@ class Forecaster(nn.Module):
             means = SiteMeans(self.input_mean, self.output_mean)
             means.save(folder)
             stored[MEANS_CHECKSUM] = means.sha256()
+        stored = json.loads(json.dumps(stored))
+        stored[CONTENT_CHECKSUM] = checksum_of(stored)
         write_text(folder / TASK_NAME, json.dumps(stored, indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Forecaster":
         """Returns what `save` wrote."""
         path = folder / TASK_NAME
-        stored = read_json(path)
+        content = stored = read_json(path)
         if "trained_on" not in stored:
             raise CheckpointError(
                 f"{path}: was written by a version before 0.4.0, without metadata of the training "
@@ -330,12 +332,14 @@ class Forecaster(nn.Module):
         # Versions before 0.5.0 had no trend.
         stored = {**{name: [] for name in TREND}, **stored}
         checksum = stored.pop(MEANS_CHECKSUM, "")
+        stored.pop(CONTENT_CHECKSUM, None)
         task = build(Task, stored, str(path))
         for name in (*STATISTICS, *TREND):
             if not all(map(math.isfinite, getattr(task, name))):
                 raise CheckpointError(f"{path}: field `{name}` must be finite numbers.")
             if name.endswith("_std") and not all(part > 0 for part in getattr(task, name)):
                 raise CheckpointError(f"{path}: field `{name}` must be above 0.")
+        check_checksum(path, content)
         means = SiteMeans.load(folder, checksum) if task.is_per_site else None
         return cls(load_model(folder), task, means)
 

@@ -126,7 +126,9 @@ class Forecasts:
         task = self.forecaster.task
         number_type = "f8" if data.number_type == np.float64 else "f4"
         if isinstance(data, StaticMaps):
-            return ForecastLayout(places, data.outputs, data.num_samples, number_type=number_type)
+            return ForecastLayout(
+                places, data.outputs, data.num_samples, number_type=number_type, case_dim="sample"
+            )
         # A single frame has no step, and two monthly frames may be 31 days apart.
         step = task.trained_on.step or 1.0
         if len(data.time) > 1 and step != MONTH:
@@ -136,6 +138,7 @@ class Forecasts:
         return ForecastLayout(
             places, data.variables, data.num_trajectories, times,
             data.time_units, data.origin, data.levels, number_type,
+            data.case_dim or ("trajectory" if data.num_trajectories > 1 else ""), data.time_dim,
         )  # fmt: skip
 
     def write(

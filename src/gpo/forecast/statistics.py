@@ -23,6 +23,8 @@ from gpo.data.splits import TimeSlice, used_frames
 from gpo.model.checkpoint import check_numbers, sha256
 from gpo.settings_files import CheckpointError
 
+MIN_SQUARE = 1e-300
+"""Smallest mean square that double precision holds in full."""
 MAX_NUMBERS = 2**21
 """Maximum number of values processed at once."""
 
@@ -88,7 +90,9 @@ class Moments:
         if self._shift is None or not np.all(self._mass > 0):
             raise ValueError("Every variable must have at least one value.")
         mean = self._total / self._mass
-        is_lost = ~np.isfinite(self._squares) | ((self._squares == 0) & self._varies)
+        is_lost = ~np.isfinite(self._squares) | (
+            (self._squares < MIN_SQUARE * self._mass) & self._varies
+        )
         if is_lost.any():
             raise ValueError(
                 f"variable {int(np.flatnonzero(is_lost)[0]) + 1} must be between 1e-150 and 1e150 in "

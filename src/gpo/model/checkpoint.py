@@ -6,7 +6,7 @@ The file names are those of `huggingface_hub`, so a folder can be pushed and pul
 import hashlib
 import json
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import partial
 from importlib.metadata import version
@@ -22,14 +22,21 @@ from torch import Tensor, nn
 from gpo.atomic_files import atomic_file, file_problem
 from gpo.model.former import completed, renamed, upgraded
 from gpo.model.problem import Problem
-from gpo.settings_files import CheckpointError, check_fields, read_json
+from gpo.settings_files import (
+    CONTENT_CHECKSUM,
+    CheckpointError,
+    check_checksum,
+    check_fields,
+    checksum_of,
+    read_json,
+)
 
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
 CONTENT = f"A model folder holds {CONFIG_NAME} and {WEIGHTS_NAME}."
 CHECKSUM = "weights_sha256"
 """Field of `config.json`: the SHA-256 of the weights, which have no checksum of their own."""
-ABOUT = ("model_type", "gpo_version", CHECKSUM)
+ABOUT = ("model_type", "gpo_version", CHECKSUM, CONTENT_CHECKSUM)
 """Fields of `config.json` that are none of the configuration."""
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """What real weights may be stored as."""
@@ -72,8 +79,10 @@ def save(module: nn.Module, name: str, problem: Problem, config: Any, folder: st
     folder.mkdir(parents=True, exist_ok=True)
     state = {key: tensor.detach().cpu().contiguous() for key, tensor in module.state_dict().items()}
     packed = pack_tensors(state, metadata={"format": "pt"})
-    about = dict(zip(ABOUT, (name, version("gpo"), sha256(packed)), strict=True))
+    about = dict(zip(ABOUT, (name, version("gpo"), sha256(packed)), strict=False))
     fields = {**about, "problem": asdict(problem), "config": asdict(config)}
+    fields = json.loads(json.dumps(fields))
+    fields[CONTENT_CHECKSUM] = checksum_of(fields)
     # Both are whole before either is moved to its place.
     with (
         atomic_file(folder / CONFIG_NAME) as config_file,
@@ -125,12 +134,12 @@ def load_weights(module: nn.Module, stored: Stored) -> None:
     """
     folder = stored.path.parent
     path = Path(folder) / WEIGHTS_NAME
-    packed, checksum = _read(path), _read_config(folder).get(CHECKSUM)
+    expected, config = module.state_dict(), _read_config(folder)
+    packed, checksum = _read(path, _most_bytes(expected)), config.get(CHECKSUM)
     try:
         state = {stored.renames(name): tensor for name, tensor in load_tensors(packed).items()}
     except SafetensorError as error:
         raise CheckpointError(f"{path}: must be a whole safetensors file, got {error}.") from error
-    expected = module.state_dict()
     state = state if stored.has_scales else completed(state, expected)
     for name in sorted(expected.keys() | state.keys()):
         if name not in state:
@@ -143,6 +152,7 @@ def load_weights(module: nn.Module, stored: Stored) -> None:
                 f"got {tuple(state[name].shape)}."
             )
         check_numbers(state[name], expected[name].dtype, path, name)
+    check_checksum(stored.path, config)
     # Models of earlier versions have none.
     if checksum is not None and checksum != sha256(packed):
         raise CheckpointError(
@@ -199,11 +209,19 @@ def build(cls: type, stored: dict[str, Any], where: str) -> Any:
         raise CheckpointError(f"{where}: {error}") from error
 
 
-def _read(path: Path) -> bytes:
+def _most_bytes(state: Mapping[str, Tensor]) -> int:
+    """Returns the size that a file of these tensors has at most, in double precision."""
+    return 2**20 + sum(16 * tensor.numel() + 2**10 for tensor in state.values())
+
+
+def _read(path: Path, most: int) -> bytes:
     problem = file_problem(path)
     if problem is not None:
         raise CheckpointError(f"{path} {problem}")
     try:
+        if path.stat().st_size > most:
+            problem = f"must have at most {most:,} bytes for this {CONFIG_NAME}"
+            raise CheckpointError(f"{path}: {problem}, got {path.stat().st_size:,}.")
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}. {CONTENT}") from error

@@ -39,7 +39,7 @@ def relative_l2(
     error, size, *change = shard.sum(torch.stack([(q * part).sum((1, 2)) for part in squares]))
     if change:
         size = torch.maximum(change[0], NEAREST**2 * size)
-    return (error / _positive(size)).clamp_min(_tiny(q)).sqrt().mean()
+    return _root(_ratio(error, size)).mean()
 
 
 def rmse(
@@ -49,7 +49,30 @@ def rmse(
 ) -> Float[Tensor, ""]:
     r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}$ per sample and channel, then the mean."""
     prediction, target, q = _masked(prediction, target, weights)
-    return (q * (prediction - target).square()).sum(1).clamp_min(_tiny(q)).sqrt().mean()
+    return _root((q * (prediction - target).square()).sum(1)).mean()
+
+
+def scaled_rmse(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    scale: Float[Tensor, " channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+    shard: SpatialShard = SINGLE_PROCESS,
+) -> Float[Tensor, ""]:
+    r"""Returns $\langle((\hat u-u)/\sigma)^2\rangle^{1/2}$ per sample over points and channels, then the mean.
+
+    It does not depend on the units of the channels, each of which counts as much as another.
+
+    Args:
+        prediction: What is judged.
+        target: What is true.
+        scale: $\sigma$ of every channel, such as its standard deviation in the training data.
+        weights: Quadrature weights.
+        shard: Adds the points of other processes.
+    """
+    prediction, target, q = _masked(prediction, target, weights, shard)
+    squares = ((prediction - target) / scale).square()
+    return _root(shard.sum((q * squares).sum(1)).mean(1)).mean()
 
 
 def mae(
@@ -81,7 +104,7 @@ def nrmse(
     r"""Returns $\langle(\hat u-u)^2\rangle^{1/2}/\langle u^2\rangle^{1/2}$ per sample and channel, then the mean."""
     prediction, target, q = _masked(prediction, target, weights)
     error = (q * (prediction - target).square()).sum(1)
-    return (error / _positive((q * target.square()).sum(1))).clamp_min(_tiny(q)).sqrt().mean()
+    return _root(_ratio(error, (q * target.square()).sum(1))).mean()
 
 
 def vrmse(
@@ -94,7 +117,7 @@ def vrmse(
     mean = (q * target).sum(1, keepdim=True)
     error = (q * (prediction - target).square()).sum(1)
     variance = (q * (target - mean).square()).sum(1)
-    return (error / _positive(variance)).clamp_min(_tiny(q)).sqrt().mean()
+    return _root(_ratio(error, variance)).mean()
 
 
 def linf(
@@ -128,8 +151,16 @@ def _masked(
     return torch.where(q > 0, prediction, zero), torch.where(q > 0, target, zero), q
 
 
-def _positive(denominator: Tensor) -> Tensor:
-    return denominator.clamp_min(_tiny(denominator))
+def _ratio(error: Tensor, size: Tensor) -> Tensor:
+    """Returns error over size: infinite where only the size is zero, but finite for a gradient."""
+    if error.requires_grad:
+        return error / size.clamp_min(_tiny(size))
+    return torch.where(error > 0, error / size, error)
+
+
+def _root(squares: Tensor) -> Tensor:
+    """Returns the square root, whose derivative at zero is finite."""
+    return (squares.clamp_min(_tiny(squares)) if squares.requires_grad else squares).sqrt()
 
 
 def _tiny(like: Tensor) -> float:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
+from gpo.atomic_files import atomic_file
 from gpo.data.geometry import Geometry
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
@@ -176,5 +177,6 @@ def save_other_data(
     if figure is None:
         return
     folder.mkdir(exist_ok=True)
-    figure.savefig(folder / f"{OTHER_DATA}.png", dpi=90)
+    with atomic_file(folder / f"{OTHER_DATA}.png") as partial:
+        figure.savefig(partial, dpi=90)
     plt.close(figure)

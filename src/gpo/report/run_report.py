@@ -15,7 +15,7 @@ import yaml
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from gpo.atomic_files import write_text
+from gpo.atomic_files import atomic_file, write_text
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.geometry import Geometry
 from gpo.data.splits import trajectory_of, used_frames
@@ -117,7 +117,8 @@ class Report:
             return ""
         folder = self.folder / "figures"
         folder.mkdir(exist_ok=True)
-        figure.savefig(folder / f"{name}.png", dpi=110)
+        with atomic_file(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=110)
         # The layout of the first drawing is kept: computing it takes as long as drawing.
         figure.set_layout_engine("none")
         light = picture_bytes(figure)
@@ -150,13 +151,13 @@ def write_report(folder: Path, run: ReportInputs, forecaster: Forecaster) -> Pat
 
 
 def _header(run: ReportInputs) -> str:
-    """Returns title, verdict, relative L2 of each forecast, and a line on model and data."""
+    """Returns title, verdict, its measure for each forecast, and a line on model and data."""
     results = run.results
     outcomes = {part["outcome"] for part in results.comparisons.values()}
     kind = "bad" if "worse" in outcomes else "good" if outcomes == {"better"} else ""
-    errors = {name: scores.get("relative_l2") for name, scores in results.one_step.items()}
+    errors = {name: scores.get("rmse_over_std") for name, scores in results.one_step.items()}
     tiles = "".join(
-        f"<div><dt>{html.escape('relative L2' if name == 'model' else name)}</dt>"
+        f"<div><dt>{html.escape('RMSE / std' if name == 'model' else name)}</dt>"
         f"<dd>{format_score(error)}</dd></div>"
         for name, error in errors.items() if error is not None
     )  # fmt: skip

@@ -196,7 +196,7 @@ def transfer(report: Report) -> str:
 
 def settings_tried(report: Report) -> str:
     """Returns the settings that were tried before training, with their scores."""
-    return table(report.run.choice, "relative L2")
+    return table(report.run.choice, "RMSE / std")
 
 
 def training(report: Report) -> str:

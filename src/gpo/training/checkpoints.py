@@ -62,15 +62,19 @@ class RunCheckpoints(Checkpoint):
     def state_dict(self) -> dict[str, Any]:
         """Returns the best score, its epoch and the number of batches done in this epoch."""
         return {
+            "score": SCORE,
             "best_score": self.best_score,
             "best_epoch": self.best_epoch,
             "batches_done": self._batches_done,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes at the next batch; drops the best score if its checkpoint is unreadable."""
+        """Resumes at the next batch; drops the best score if its checkpoint is unreadable.
+
+        It is dropped too if it is the relative L2 of gpo 0.7 and before, which has other values.
+        """
         self._batches.first = state_dict["batches_done"]
-        if is_readable(self.folder / BEST):
+        if state_dict.get("score") == SCORE and is_readable(self.folder / BEST):
             self.best_score, self.best_epoch = state_dict["best_score"], state_dict["best_epoch"]
 
     def on_train_start(

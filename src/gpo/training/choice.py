@@ -22,8 +22,9 @@ import torch
 
 from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.forecast.examples import make_examples
-from gpo.numerics.norms import relative_l2
+from gpo.forecast.examples import make_examples, with_values
+from gpo.forecast.statistics import training_statistics
+from gpo.numerics.norms import scaled_rmse
 from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
@@ -59,7 +60,7 @@ class Trial:
     settings: dict
     """Settings that differ from those requested."""
     score: float | None
-    """Relative L2 on validation data; None if the trial failed."""
+    """RMSE on validation data, in standard deviations; None if the trial failed."""
     steps: int
     cpu_seconds: float
 
@@ -298,13 +299,15 @@ def adopt_trial(run: Run, choice: Choice) -> None:
 
 
 def persistence_score(data: Trajectories | StaticMaps, config: RunConfig) -> float | None:
-    """Returns the relative L2 of persistence on validation data; None for static maps."""
+    """Returns the score of persistence on validation data; None for static maps."""
     if isinstance(data, StaticMaps):
         return None
-    examples = make_examples(data, split_of(data, config).validation)
+    split = split_of(data, config)
+    std = torch.from_numpy(training_statistics(data, split.training)[1].std)
+    examples = make_examples(data, with_values(data, split.validation, "validation")[0])
     scores = []
     for number in range(len(examples)):
         example = examples[number]
         last = example.fields[:, -1]
-        scores.append(relative_l2(last, example.target, example.weights))
+        scores.append(scaled_rmse(last, example.target, std, example.weights))
     return float(torch.stack(scores).mean())

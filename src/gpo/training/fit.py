@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -24,6 +25,7 @@ from gpo.forecast.examples import (
     collate,
     make_examples,
     prefetch_settings,
+    with_values,
 )
 from gpo.forecast.forecaster import Forecaster
 from gpo.parallel.partition import SitePartition
@@ -100,6 +102,10 @@ def _fit(
 ) -> Forecaster:
     """Trains in a locked run folder."""
     split = split_of(data, config)
+    parts = {
+        name: with_values(data, getattr(split, name), name) for name in ("training", "validation")
+    }
+    split = replace(split, **{name: samples for name, (samples, _) in parts.items()})
     lightning.seed_everything(config.optimizer.seed, verbose=False)
     forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or global_rank() > 0)
     world = num_processes(devices, space_shards)
@@ -129,6 +135,8 @@ def _fit(
         run.checkpoints.mkdir(exist_ok=True)
     newest = newest_checkpoint(run)
     if newest is None:
+        for note in (note for _, note in parts.values() if note):
+            module.tell(note)
         _prepare(module, loader, world)
     if newest is None or not _has_ended(newest, config):
         trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)

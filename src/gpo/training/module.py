@@ -14,7 +14,7 @@ from torch import Tensor
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.losses import LossWeights
-from gpo.numerics.norms import relative_l2
+from gpo.numerics.norms import scaled_rmse
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.processes import global_rank
 from gpo.parallel.shard import join_neighbours
@@ -29,7 +29,7 @@ from gpo.visible_text import visible
 
 
 class TrainingModule(lightning.LightningModule):
-    """Minimises losses on normalised data; validation scores are in the units of the data."""
+    """Minimises losses on normalised data; validation scores are in standard deviations."""
 
     def __init__(
         self,
@@ -229,9 +229,12 @@ class TrainingModule(lightning.LightningModule):
         return ", ".join(f"{name} {value.item():.3g}" for name, value in losses.items())
 
     def validation_step(self, batch: Example, index: int) -> None:
-        """Accumulates the relative L2 error in the units of the data."""
-        prediction = self.forecaster(batch.frames, batch.coords, weights=batch.site_weights)
-        score = relative_l2(prediction, batch.target, batch.weights, self.forecaster.shard)
+        """Accumulates the error in standard deviations, which does not depend on units."""
+        forecaster = self.forecaster
+        prediction = forecaster(batch.frames, batch.coords, weights=batch.site_weights)
+        score = scaled_rmse(
+            prediction, batch.target, forecaster.output_std, batch.weights, forecaster.shard
+        )
         self._scores.add({SCORE: score}, len(batch.target))
 
     def on_validation_epoch_start(self) -> None:

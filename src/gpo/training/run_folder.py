@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,8 +14,8 @@ from gpo.atomic_files import PARTIAL, file_problem, write_text
 from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 
-SCORE = "validation/relative_l2"
-"""Column of the log: the score that selects the best checkpoint."""
+SCORE = "validation/rmse_over_std"
+"""Column of the log: the score that selects the best checkpoint, without units."""
 SPENT = "cpu_seconds"
 """Column of the log: CPU seconds of all processes."""
 LIMITS = ("epochs", "steps", "budget_cpu", "patience")
@@ -125,8 +126,18 @@ class Run:
             )
         return RunConfig.load(self.config_file)
 
+    def check_no_links(self) -> None:
+        """Raises an error for symbolic links, through which gpo would write to other folders."""
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_symlink():
+                raise ValueError(
+                    f"{path} must not be a symbolic link: gpo would write through it, outside of the "
+                    f"run folder. Put a copy of {os.readlink(path)} in its place, or delete it."
+                )
+
     def check(self, config: RunConfig) -> None:
         """Raises an error if this configuration can neither start nor resume in the folder."""
+        self.check_no_links()
         if not self.config_file.exists():
             names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
             names -= {self._lock_file.name, CHOICE_FOLDER}

@@ -4,7 +4,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError, StaticMaps
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.registry import open_data
+from gpo.data.readers.registry import open_data, open_static
 from gpo.data.splits import split_by_date, split_by_file, split_samples
 
 VALUES = np.random.default_rng(0).normal(size=(24, 3, 4)).astype(np.float32)
@@ -45,6 +45,37 @@ def test_files_that_follow_each_other_are_one_series(tmp_path, how):
     np.testing.assert_array_equal(data.frames(0)[..., 0], VALUES.reshape(24, 12))
     part = data.frames(0, slice(3, 20, 5), slice(2, 7))
     np.testing.assert_array_equal(part[..., 0], VALUES.reshape(24, 12)[3:20:5, 2:7])
+
+
+@pytest.mark.parametrize("name", ["time", "valid_time"])
+def test_files_of_one_frame_with_a_scalar_time_are_one_series(tmp_path, name):
+    """As radars and satellites write, and models whose `time` is when the forecast began."""
+    for hour, file in zip((3, 0, 1, 2), "abcd", strict=True):
+        times = {
+            "time": (
+                (),
+                0,
+                {"units": "hours since 2020-01-01", "standard_name": "forecast_reference_time"},
+            )
+        }
+        times[name] = ((), 60 * hour, {"units": "minutes since 2020-01-01"})
+        xr.Dataset(
+            {
+                "rain": (("y", "x"), VALUES[hour], {"units": "mm"}),
+                "land": (("y", "x"), np.ones((3, 4), np.int8)),
+                "lat": (("y", "x"), np.add.outer([50.0, 51, 52], np.zeros(4)), {"units": "degrees_north"}),
+                "lon": (("y", "x"), np.add.outer(np.zeros(3), np.arange(4.0)), {"units": "degrees_east"}),
+            },
+            {**times, "y": np.arange(3.0), "x": np.arange(4.0)},
+        ).to_netcdf(tmp_path / f"{file}.nc")  # fmt: skip
+    data = open_data(tmp_path, ReadOptions(variables=("rain",)))
+    np.testing.assert_array_equal(data.time, np.arange(4.0))
+    assert data.origin.date == "2020-01-01 00:00:00"
+    assert data.time_dim == name
+    np.testing.assert_array_equal(data.frames(0)[..., 0], VALUES[:4].reshape(4, 12))
+    np.testing.assert_array_equal(data.frames(0, sites=slice(4, 8))[..., 0], VALUES[:4, 1])
+    variable, values, _ = open_static(tmp_path / "a.nc", "land", ReadOptions())
+    assert (variable.name, values.tolist()) == ("land", [1] * 12)
 
 
 def test_frames_are_read_from_the_files_that_hold_them(tmp_path):

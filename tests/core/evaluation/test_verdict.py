@@ -87,7 +87,9 @@ def test_equal_errors_are_tied_and_a_reference_without_error_cannot_be_beaten():
     perfect = compare(errors, np.zeros(20), [np.arange(20)])
     assert perfect.outcome == "worse"
     text = verdict({"persistence": perfect}, 20)
-    assert text == "Worse than persistence, which has no error, over 20 test examples."
+    assert (
+        text == "Worse than persistence, which has no error, over 20 test examples in RMSE / std."
+    )
 
 
 def test_three_examples_are_too_few_for_an_interval():
@@ -121,10 +123,33 @@ def test_a_verdict_names_each_reference_and_the_step_after_which_rollouts_are_wo
     assert verdict(comparisons, 40, losses={"climatology": 7}, num_steps=20) == (
         "Better than persistence (error 2 times smaller, 95% interval 1.6 to 2.5), worse than trend "
         "(error 3 times larger, 95% interval 2 to 5) and tied with climatology (error ratio 1, 95% "
-        "interval 0.9 to 1.1), over 40 test examples; in rollouts, worse than climatology after step "
-        "7 of 20."
+        "interval 0.9 to 1.1), over 40 test examples in RMSE / std; in rollouts, worse than "
+        "climatology after step 7 of 20."
     )
     assert "worse than climatology at each step." in verdict(comparisons, 9, losses={"climatology": 0}, num_steps=20)  # fmt: skip
+
+
+def test_a_verdict_names_variables_whose_outcome_is_another():
+    better, worse, tied = (
+        Comparison(ratio, interval)
+        for ratio, interval in ((0.5, (0.4, 0.6)), (1.16, (1.1, 1.2)), (1.0, (0.9, 1.1)))
+    )
+    by_variable = {"t2m": {"trend": better}, "wind": {"trend": worse}, "msl": {"trend": tied}}
+    text = verdict({"trend": better}, 9, by_variable=by_variable)
+    assert text.endswith("RMSE / std; but wind is worse than trend (error 1.16 times larger).")
+    many = {f"v{n}": {"trend": Comparison(2.0 + n, (1.5, 9.0))} for n in range(5)}
+    assert "but v4 is worse" in verdict({"trend": tied}, 9, by_variable=many)
+    assert "and 2 more differ." in verdict({"trend": tied}, 9, by_variable=many)
+
+
+def test_the_measure_of_the_verdict_is_a_score_of_every_forecast():
+    data = decaying_waves(num_times=40)
+    results = evaluate(
+        Forecaster(Times(0.9), TASK), data, split_time_slices(data), scope="one-step"
+    )
+    scores = {name: errors["rmse_over_std"] for name, errors in results.one_step.items()}
+    for name, comparison in results.comparisons.items():
+        assert scores["model"] / scores[name] == pytest.approx(comparison["ratio"])
 
 
 def test_one_example_is_too_few_for_a_verdict():

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from gpo import CheckpointError, Domain, GaussianParticleOperator, Problem, gaussian_field
 from gpo.model.model import RegisteredModel, build_model
+from gpo.settings_files import checksum_of
 from gpo_bench.baselines.fno import FNOConfig
 from tests.conftest import make_config, make_field, make_model, make_problem, random_points
 
@@ -32,6 +33,7 @@ def edit_config(folder, **changes):
         part[name] = value
         if value is ...:
             del part[name]
+    stored["content_sha256"] = checksum_of(stored)
     path.write_text(json.dumps(stored))
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gpo import linf, mae, nrmse, relative_l2, rmse, vrmse
+from gpo.numerics.norms import scaled_rmse
 
 NORMS = [relative_l2, rmse, mae, nrmse, vrmse, linf]
 
@@ -34,6 +35,18 @@ def test_norms_are_their_formulas():
         assert value == pytest.approx(expected[norm.__name__], rel=1e-12)
 
 
+def test_an_error_in_standard_deviations_has_no_units():
+    prediction, target, weights = fields()
+    scale = torch.tensor([2.0, 0.5], dtype=torch.float64)
+    q = weights / weights.sum(1, keepdim=True)
+    rows = [sum(q[n] @ ((prediction - target)[n] / scale) ** 2) / 2 for n in range(3)]
+    expected = sum(math.sqrt(row) for row in rows) / 3
+    assert scaled_rmse(prediction, target, scale, weights).item() == pytest.approx(expected)
+    units = torch.tensor([1e3, 1e-3], dtype=torch.float64)
+    other = scaled_rmse(units * prediction, units * target, units * scale, weights)
+    assert other.item() == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_masked_points_change_nothing_even_with_nan(norm):
     prediction, target, weights = fields()
@@ -60,6 +73,17 @@ def test_a_perfect_prediction_scores_zero_with_a_finite_gradient(norm):
     value = norm(prediction, target, weights)
     value.backward()
     assert value.item() < 1e-15
+    assert prediction.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("norm", [relative_l2, nrmse, vrmse])
+def test_an_error_relative_to_nothing_is_infinite_and_none_is_zero(norm):
+    prediction, target, weights = fields()
+    assert norm(prediction, 0 * target, weights).item() == math.inf
+    assert norm(0 * prediction, 0 * target, weights).item() == 0
+    prediction.requires_grad_()
+    norm(prediction, 0 * target, weights).backward()
+    assert prediction.grad is not None
     assert prediction.grad.isfinite().all()
 
 

@@ -23,7 +23,7 @@ LOG = [
         "step": 4.0,
         "cpu_seconds": 1.0,
         "train/total": 0.5,
-        "validation/relative_l2": 1.0,
+        "validation/rmse_over_std": 1.0,
     }
 ]
 

@@ -33,7 +33,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path, launcher):
     one, two = (read_log(Run(tmp_path / name)) for name in ("one", "two"))
     assert len(one) == len(two) == 2
     for first, second in zip(one, two, strict=True):
-        for name in ("train/prediction", "train/total", "validation/relative_l2"):
+        for name in ("train/prediction", "train/total", "validation/rmse_over_std"):
             np.testing.assert_allclose(first[name], second[name], rtol=2e-5)
     assert printed.count("model: ") == 1
     assert printed.count("report: ") == (launcher == "torchrun")

@@ -58,7 +58,7 @@ def test_two_and_four_processes_have_the_losses_of_one(tmp_path, variant):
         one, other = (read_log(Run(tmp_path / folder)) for folder in ("one", name))
         assert len(one) == len(other) == 2
         for first, second in zip(one, other, strict=True):
-            for loss in ("train/prediction", "train/total", "validation/relative_l2"):
+            for loss in ("train/prediction", "train/total", "validation/rmse_over_std"):
                 np.testing.assert_allclose(first[loss], second[loss], rtol=2e-5)
 
 
@@ -105,7 +105,7 @@ def test_a_run_whose_process_is_killed_says_so_and_goes_on_after_a_restart(tmp_p
     main([*training, "--out", str(tmp_path / "whole")])
     mended, whole = (read_log(Run(path))[-1] for path in (folder, tmp_path / "whole"))
     assert mended["step"] == whole["step"]
-    for loss in ("train/total", "validation/relative_l2"):
+    for loss in ("train/total", "validation/rmse_over_std"):
         np.testing.assert_allclose(mended[loss], whole[loss], rtol=1e-3)
 
 

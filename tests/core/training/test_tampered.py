@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from gpo.evaluation.example import ReportExample
 from gpo.evaluation.results import Results
 from gpo.forecast.forecaster import Forecaster
+from gpo.settings_files import CheckpointError
 from gpo.training import checkpoints
 from gpo.training.choice import Choice
 from gpo.training.config import RunConfig
@@ -37,6 +38,32 @@ def trained(tmp_path_factory):
 def run(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "run")
     return Run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("task.json", ("output_mean", 0), 1e6),
+        ("config.json", ("problem", "domain", "upper", 0), 2.0),
+    ],
+)
+def test_a_number_of_a_model_that_was_changed_is_noticed(run, name, path, value):
+    file = run.model_folder / name
+    content = json.loads(file.read_text())
+    part = content
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    file.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=f"{name}: is not what was saved"):
+        Forecaster.load(run.model_folder)
+
+
+def test_weights_of_any_size_are_not_read(run):
+    with (run.model_folder / "model.safetensors").open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(CheckpointError, match=r"model.safetensors: must have at most .* bytes"):
+        Forecaster.load(run.model_folder)
 
 
 LOADERS = {

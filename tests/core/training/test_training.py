@@ -11,6 +11,7 @@ from gpo.forecast.examples import EpochShuffle, Example, TimeSliceExamples, coll
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import training_statistics
 from gpo.training.budget import Budget
+from gpo.training.choice import persistence_score
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.module import TrainingModule
@@ -119,11 +120,40 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
     assert results.per_variable["model"]["b"] < 0.7 * results.per_variable["persistence"]["b"]
     log = read_log(run)
     assert len(log) == 40
-    assert {"train/prediction", "validation/relative_l2"} <= set(log[0])
+    assert {"train/prediction", "validation/rmse_over_std"} <= set(log[0])
     spent = [row["cpu_seconds"] for row in log]
     assert 0 < spent[0] < spent[-1]
     again = Forecaster.load(run.model_folder)
     assert evaluate(again, data, split_of(data, config)) == results
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_frames_without_values_are_skipped_and_this_is_told(tmp_path, history):
+    values = np.stack([decaying_waves().fetch(n, slice(None)) for n in range(8)])
+    first, last = [getattr(split_of(decaying_waves(), RunConfig.of(**TINY)), name)[0].trajectory
+                   for name in ("training", "validation")]  # fmt: skip
+    values[first, 4], values[last, 0, :, 1] = np.nan, np.nan
+    data, config = decaying_waves(values=values), RunConfig.of(**TINY, epochs=1, history=history)
+    forecaster = train(data, config, tmp_path, is_quiet=True)
+    assert all(bool(part.isfinite().all()) for part in forecaster.parameters())
+    events = Run(tmp_path).record().events
+    num_lost = history + 1
+    assert any(f"{num_lost} of " in event and "training examples are left out" in event for event in events)  # fmt: skip
+    assert any("1 of " in event and "validation examples are left out" in event for event in events)
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e-3])
+def test_units_of_a_variable_do_not_decide_which_epoch_is_best(tmp_path, factor):
+    values = np.stack([decaying_waves().fetch(n, slice(None)) for n in range(8)])
+    config = RunConfig.of(**TINY, epochs=3)
+    logs = []
+    for name, scale in (("as it is", 1.0), ("other units", factor)):
+        data = decaying_waves(values=values * np.array([scale, 1.0]))
+        train(data, config, tmp_path / name, is_quiet=True)
+        logs.append([row["validation/rmse_over_std"] for row in read_log(Run(tmp_path / name))])
+        logs.append([persistence_score(data, config)])
+    np.testing.assert_allclose(logs[2], logs[0], rtol=1e-4)
+    np.testing.assert_allclose(logs[3], logs[1], rtol=1e-9)
 
 
 def test_the_same_seed_gives_the_same_weights(tmp_path):

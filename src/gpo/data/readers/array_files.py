@@ -1,11 +1,12 @@
 """Named arrays of `.npz`, `.npy`, `.mat` and `.h5` files and of folders of `.npy` files.
 
-`.npy` and HDF5, including MATLAB 7.3, are read lazily; `.npz` and older `.mat` files are loaded at
-once. Pickles are never opened. Axes of MATLAB 7.3 arrays, which are stored in reverse, are in the
+`.npy` and HDF5, including MATLAB 7.3, are read lazily; `.npz`, `.pt` and older `.mat` files are loaded
+at once. Pickles are never opened, except for those of torch, by its loader of tensors alone. Axes of MATLAB 7.3 arrays, which are stored in reverse, are in the
 order of MATLAB. Only the root group of HDF5 is read.
 """
 
 import math
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5, text_attribute
@@ -21,7 +23,7 @@ from gpo.data.readers.npy import map_npy
 from gpo.data.readers.size_checks import check_load
 from gpo.optional import MissingPackageError
 
-SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5")
+SUFFIXES = (".npz", ".npy", ".mat", ".h5", ".hdf5", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def _arrays(path: Path) -> Iterator[tuple[str, Stored]]:
         yield from _mapped(path)
     elif path.suffix == ".npz":
         yield from _archived(path)
+    elif path.suffix in (".pt", ".pth"):
+        yield from _tensors(path)
     elif is_hdf5(path):
         yield from _in_hdf5(path)
     elif path.suffix == ".mat":
@@ -114,6 +118,28 @@ def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
                 raise DataError(path, name, f"cannot be read as an array: {error}") from error
             if values.dtype.kind not in "US":
                 yield name, _in_memory(path, name, values)
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
+    """Yields the tensors of a file that `torch.save` wrote: one, or some by name."""
+    if not zipfile.is_zipfile(path):
+        problem = "must be written by torch.save of version 1.6 or later."
+        raise DataError(path, "file", problem)
+    with zipfile.ZipFile(path) as archive:
+        needed = sum(part.file_size for part in archive.infolist())
+    check_load(path, "file", needed, path.stat().st_size)
+    # It builds tensors and containers only, and calls nothing that the file names.
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    tensors = {path.stem: content} if isinstance(content, torch.Tensor) else content
+    if not isinstance(tensors, dict):
+        raise DataError(path, "file", f"must hold tensors by name, got a {type(content).__name__}.")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            continue
+        # A tensor may repeat one stored number many times.
+        check_load(path, str(name), tensor.numel() * tensor.element_size(), path.stat().st_size)
+        values = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
+        yield str(name), _in_memory(path, str(name), values.numpy())
 
 
 def _in_memory(path: Path, name: str, values: np.ndarray) -> Stored:

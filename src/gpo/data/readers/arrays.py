@@ -84,7 +84,7 @@ class ArraysReader(AbstractReader):
     """Time series or static maps on a grid, on unstructured points or on a mesh."""
 
     name = "arrays"
-    layout = "named arrays in .npz, .npy, .mat, .h5 or a folder of .npy files"
+    layout = "named arrays in .npz, .npy, .mat, .h5, .pt or a folder of .npy files"
     takes_inputs = True
 
     def recognises(self, path: Path) -> bool:

@@ -55,6 +55,19 @@ def find_time(dataset: xr.Dataset, dims: Sequence[str]) -> str | None:
     return ranked[0] if ranked else None
 
 
+def scalar_time(dataset: xr.Dataset) -> str | None:
+    """Returns the name of the time of a file with one frame and no time axis; None without one."""
+    scalars = [dataset[name] for name, part in dataset.variables.items() if part.ndim == 0]
+    times = [
+        array for array in scalars
+        if array.dtype.kind in "iuf" and is_time(array) and not is_extra(dataset, str(array.name))
+        and standard_name(array) != "forecast_reference_time"
+    ]  # fmt: skip
+    ranks = {name: rank for rank, name in enumerate(TIME_NAMES)}
+    times.sort(key=lambda array: ranks.get(str(array.name).lower(), len(ranks)))
+    return str(times[0].name) if times else None
+
+
 def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, str, float | None]:
     """Returns the times of all frames, their units and, for dates, the hour of day of the first.
 

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.dates import TimeOrigin
-from gpo.data.readers.cf_attributes import EXTRA_NAMES, EXTRA_STANDARD_NAMES
+from gpo.data.geometry import Geometry
+from gpo.data.readers.cf_attributes import EXTRA_NAMES, EXTRA_STANDARD_NAMES, coordinate_along
 from gpo.optional import require
 
 VARIABLE_ATTRIBUTES = ("units", "long_name", "standard_name")
@@ -73,6 +75,23 @@ def axis_attributes(dataset: xr.Dataset, dims: Sequence[str]) -> tuple[dict[str,
         }
         for dim in dims
     )
+
+
+def file_axes(
+    dataset: xr.Dataset, dims: Sequence[str], geometry: Geometry
+) -> tuple[tuple[str, np.ndarray], ...]:
+    """Returns names and numbers of the dimensions of sites as in the file.
+
+    Longitudes may differ from those of the geometry by full turns; other units are converted.
+    """
+    numbers: list[np.ndarray] = []
+    for number, dim in enumerate(dims):
+        coordinate = coordinate_along(dataset, dim)
+        values = np.arange(dataset.sizes[dim]) if coordinate is None else coordinate.values
+        axis = geometry.axes[number] if geometry.axes else values
+        turns = np.round((axis - values) / 360) * 360 if geometry.domain.is_sphere else 0.0
+        numbers.append(values if np.array_equal(axis, values + turns) else axis)
+    return tuple(zip(dims, numbers, strict=True))
 
 
 def _is_level(array: xr.DataArray) -> bool:

@@ -16,10 +16,18 @@ import xarray as xr
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, read_times, site_dims
+from gpo.data.readers.cf import (
+    build_geometry,
+    find_time,
+    is_auxiliary,
+    read_times,
+    scalar_time,
+    site_dims,
+)
 from gpo.data.readers.cf_metadata import (
     VARIABLE_ATTRIBUTES,
     axis_attributes,
+    file_axes,
     read_levels,
     read_origin,
 )
@@ -67,7 +75,7 @@ class GriddedReader(AbstractReader):
             dataset.close()
 
     def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
-        dataset = open_dataset(path, options.variables)
+        dataset = _open_series(path, options.variables)
         try:
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
@@ -77,7 +85,8 @@ class GriddedReader(AbstractReader):
             if geometry.axes:
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
-            reopen = partial(open_dataset, path, options.variables)
+            geometry = replace(geometry, file_axes=file_axes(dataset, plan.sites, geometry))
+            reopen = partial(_open_series, path, options.variables)
             candidates = find_candidates(
                 path, dataset, plan.time, plan.sites, plan.selection, reopen
             )
@@ -103,6 +112,8 @@ class GriddedReader(AbstractReader):
             origin=origin,
             levels=levels,
             candidates=candidates,
+            case_dim=plan.series or "",
+            time_dim=plan.time,
             num_trajectories=1 if plan.series is None else dataset.sizes[plan.series],
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
@@ -162,11 +173,28 @@ class _FrameReader:
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         dataset = self.dataset
         if dataset is None:
-            dataset = open_dataset(self.path, self.requested)
+            dataset = _open_series(self.path, self.requested)
         try:
             return self.plan.at(trajectory).frames(self.path, dataset, times, rows)
         finally:
             dataset.close()
+
+
+def _open_series(path: Path, requested: Sequence[str]) -> xr.Dataset:
+    """Opens a file; a frame with a scalar time, as radars and satellites write, gets a time axis."""
+    dataset = open_dataset(path, requested)
+    if find_time(dataset, [str(dim) for dim in dataset.dims]) is not None:
+        return dataset
+    name = scalar_time(dataset)
+    if name is None:
+        return dataset
+    dataset = dataset.set_coords(name)
+    fields = [
+        str(field)
+        for field, array in dataset.data_vars.items()
+        if array.ndim > 0 and not is_auxiliary(path, dataset, str(field))
+    ]
+    return dataset.assign({field: dataset[field].expand_dims(name) for field in fields})
 
 
 def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
+from gpo.data.readers.cf_attributes import degrees_of, is_latitude, is_longitude
 from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
 from gpo.data.readers.date_parsing import with_numeric_dates
 from gpo.data.readers.grib_messages import check_messages, count_messages
@@ -18,6 +19,8 @@ from gpo.optional import MissingPackageError, require
 NETCDF_SUFFIXES = (".nc", ".nc4", ".cdf")
 GRIB_SUFFIXES = (".grib", ".grib2", ".grb", ".grb2")
 NETCDF_STARTS = (*CLASSIC_STARTS, b"\x89HDF")
+MIN_GAP = 1.5
+"""Ratio to the distance of the outermost longitudes around the circle from which a gap is the largest."""
 ALIASES = (
     ("t2m", "2t", "2m_temperature"),
     ("u10", "10u", "10m_u_component_of_wind"),
@@ -43,12 +46,37 @@ def file_format(path: Path) -> str | None:
 
 
 def open_dataset(path: Path, requested: Sequence[str]) -> xr.Dataset:
-    """Opens a file lazily with undecoded times.
+    """Opens a file lazily with undecoded times, and with longitudes cut at their largest gap.
 
     Args:
         path: The file or folder.
         requested: Names of the variables to read; all if empty.
     """
+    return _cut_at_largest_gap(_open(path, requested))
+
+
+def _cut_at_largest_gap(dataset: xr.Dataset) -> xr.Dataset:
+    """Returns the data set with sorted longitudes that begin after their largest gap.
+
+    A region across a meridian may be stored as 0 to 12 and 350 to 358 degrees; its columns then are
+    neighbours in the order 350 to 358, 0 to 12.
+    """
+    lines = [dataset[name] for name, part in dataset.variables.items() if part.ndim == 1]
+    latitudes = {array.dims for array in lines if is_latitude(array)}
+    for array in lines:
+        if not is_longitude(array) or array.dims in latitudes:
+            continue
+        steps = np.diff(degrees_of(array))
+        is_sorted = len(steps) > 1 and (np.all(steps > 0) or np.all(steps < 0))
+        gaps = np.abs(steps)
+        if is_sorted and gaps.sum() < 360 and gaps.max() > MIN_GAP * (360 - gaps.sum()):
+            order = np.roll(np.arange(array.size), -(int(gaps.argmax()) + 1))
+            dataset = dataset.isel({array.dims[0]: order})
+    return dataset
+
+
+def _open(path: Path, requested: Sequence[str]) -> xr.Dataset:
+    """Opens a file lazily with undecoded times."""
     kind = file_format(path)
     if kind is None:
         raise DataError(path, "file", "is neither NetCDF nor GRIB nor a Zarr folder.")

@@ -37,7 +37,7 @@ BUILT_IN = {
 READERS: Registry[type[AbstractReader]] = Registry("reader", BUILT_IN)
 """All readers by name. Those of other packages are tried before the built-in ones."""
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",
-                   ".npz", ".mat", ".zarr")  # fmt: skip
+                   ".npz", ".mat", ".pt", ".zarr")  # fmt: skip
 """Suffixes of the files of a folder that are joined."""
 
 
@@ -182,7 +182,8 @@ def open_static(
     for field in data.candidates if isinstance(data, Trajectories) else ():
         if field.variable.name == name and field.kind == "static":
             return field.variable, field.read(), data.geometry()
-    return None
+    # A file with a scalar time is a series of one frame, whose fields are no candidates.
+    return _recognise(path).read_static(path, name, options)
 
 
 def load_reader(name: str) -> AbstractReader:

@@ -1,8 +1,9 @@
 """The content of a forecast file in any format, and the interface of its writers."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +14,14 @@ from gpo.data.geometry import UPWARDS
 from gpo.data.query_points import Block, QueryPoints
 from gpo.data.readers.coordinate_names import AREAS
 
+MAX_LETTERS = 60
+"""Number of letters of the name of a variable; NetCDF allows 256 bytes."""
 ATTRIBUTES = {"Conventions": "CF-1.8 UGRID-1.0"}
 DEGREES = {
-    "latitude": {"standard_name": "latitude", "long_name": "latitude", "axis": "Y"},
-    "longitude": {"standard_name": "longitude", "long_name": "longitude", "axis": "X"},
+    "degrees_north": {"standard_name": "latitude", "long_name": "latitude", "axis": "Y"},
+    "degrees_east": {"standard_name": "longitude", "long_name": "longitude", "axis": "X"},
 }
-"""Attributes of the coordinates on the sphere."""
+"""Attributes of geographic coordinates by their units."""
 GRID_MAPPING = "rotated_pole"
 """Grid mapping variable of a rotated grid."""
 MESH, CELLS = "mesh", "mesh_face_nodes"
@@ -42,6 +45,30 @@ class ForecastLayout:
     """Level of the variables by name of the vertical axis."""
     number_type: Literal["f4", "f8"] = "f4"
     """Precision of the forecasts: double if the data are in double precision."""
+    case_dim: str = ""
+    """Name of the dimension of trajectories or samples; empty for a single case without one."""
+    time_dim: str = "time"
+    """Name of the time dimension."""
+
+    def __post_init__(self) -> None:
+        """Renames axes that have the name of a variable, which files with named axes refuse."""
+        taken = {variable.name for variable in self.variables}
+        names = tuple(f"axis_{name}" if name in taken else name for name in self.points.names)
+        object.__setattr__(self, "points", replace(self.points, names=names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables in NetCDF and Zarr, where some letters are not allowed."""
+        taken = {*self.dims, *(name for name, *_ in (*self.coordinates(), *self.auxiliaries()))}
+        names: list[str] = []
+        for variable in self.variables:
+            name = re.sub(r"[/\x00-\x1f\x7f]", "_", variable.name).strip()[:MAX_LETTERS]
+            name = name if re.match(r"\w", name) else f"_{name}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            names.append(name)
+        return tuple(names)
 
     @property
     def num_steps(self) -> int:
@@ -51,45 +78,49 @@ class ForecastLayout:
     @property
     def dims(self) -> tuple[str, ...]:
         """Names of the dimensions of each variable."""
-        before = ("sample",) if self.times is None else ("trajectory", "time")
-        return (*before, *self.points.dims)
+        before = () if self.times is None else (self.time_dim,)
+        return (*((self.case_dim,) if self.case_dim else ()), *before, *self.points.dims)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the dimensions."""
-        before = (self.num_cases,) if self.times is None else (self.num_cases, self.num_steps)
-        return (*before, *self.points.shape)
+        before = () if self.times is None else (self.num_steps,)
+        return (*((self.num_cases,) if self.case_dim else ()), *before, *self.points.shape)
 
     def index(self, case: int, step: int, block: Block) -> tuple[int | slice, ...]:
         """Returns the index of a block of one forecast along all dimensions."""
-        return (case, *block) if self.times is None else (case, step, *block)
+        before = () if self.times is None else (step,)
+        return (*((case,) if self.case_dim else ()), *before, *block)
 
     def coordinates(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, str]]]:
         """Yields name, dimensions, values and CF attributes of each coordinate."""
         points = self.points
         for number, (name, units) in enumerate(zip(points.names, points.units, strict=True)):
             attributes = {"units": units} if units else {}
-            attributes |= DEGREES.get(name, {}) if self._has_degrees else {}
+            attributes |= DEGREES.get(units, {})
             attributes |= dict(points.attributes[number]) if points.attributes else {}
             axis = points.dims[number if points.is_grid else 0]
             yield name, (axis,), points.numbers[number], attributes | self._direction(name)
         for name, value in self.levels.items():
             yield name, (), np.array(float(value)), {"axis": "Z"}
         if self.times is not None:
-            yield "time", ("time",), self.times, self._time_attributes()
+            yield self.time_dim, (self.time_dim,), *self._times()
 
-    def _time_attributes(self) -> dict[str, str]:
-        if self.origin is not None:
-            names = {"standard_name": "time", "long_name": "time", "axis": "T"}
-            return {**names, "units": self.origin.units, "calendar": self.origin.calendar}
-        names = {"long_name": f"time in {self.time_units or 'frames'}", "axis": "T"}
-        return names | ({"units": self.time_units} if self.time_units else {})
+    def _times(self) -> tuple[np.ndarray, dict[str, str]]:
+        """Returns times and their attributes; dates that are not whole hours count in seconds.
 
-    @property
-    def _has_degrees(self) -> bool:
-        """Whether coordinates are geographic longitudes and latitudes."""
-        points = self.points
-        return points.domain.is_sphere and (points.pole is None or not points.is_grid)
+        A third of an hour has no exact number, and would not be the same date as in other files.
+        """
+        assert self.times is not None
+        if self.origin is None:
+            names = {"long_name": f"time in {self.time_units or 'frames'}", "axis": "T"}
+            return self.times, names | ({"units": self.time_units} if self.time_units else {})
+        times, units = self.times, self.origin.units
+        seconds = np.round(3600 * times)
+        if np.any(times % 1) and np.allclose(3600 * times, seconds, rtol=0, atol=1e-3):
+            times, units = seconds.astype(np.int64), units.replace("hours", "seconds", 1)
+        names = {"standard_name": "time", "long_name": "time", "axis": "T"}
+        return times, {**names, "units": units, "calendar": self.origin.calendar}
 
     def auxiliaries(self) -> Iterator[tuple[str, tuple[str, ...], np.ndarray, dict[str, Any]]]:
         """Yields name, dimensions, values and attributes of meshes, areas, lon/lat and poles."""
@@ -130,6 +161,8 @@ class ForecastLayout:
     def attributes(self, variable: Variable) -> dict[str, str]:
         """Returns the CF attributes of a variable, with its coordinates and grid mapping."""
         attributes, points = dict(variable.attributes), self.points
+        if variable.name not in self.names:
+            attributes.setdefault("long_name", variable.name)
         auxiliary = [name for name, dims, *_ in self.auxiliaries() if dims == points.dims]
         names = [*(auxiliary if points.is_grid else points.names), *self.levels]
         if names:

@@ -23,12 +23,12 @@ class _FileWriter(AbstractForecastWriter):
     """Writes forecasts into an open file."""
 
     def __init__(self, file: "netCDF4.Dataset", layout: ForecastLayout, path: Path) -> None:
-        self._file, self._variables, self._path = file, layout.variables, path
+        self._file, self._names, self._path = file, layout.names, path
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
         with _naming(self._path):
-            for channel, variable in enumerate(self._variables):
-                self._file[variable.name][index] = values[..., channel]
+            for channel, name in enumerate(self._names):
+                self._file[name][index] = values[..., channel]
 
 
 @contextmanager
@@ -59,10 +59,8 @@ def _define(file: "netCDF4.Dataset", layout: ForecastLayout) -> None:
         coordinate = file.createVariable(name, values.dtype, dims)
         coordinate.setncatts(attributes)
         coordinate[...] = values
-    for variable in layout.variables:
-        field = file.createVariable(
-            variable.name, layout.number_type, layout.dims, fill_value=np.nan
-        )
+    for name, variable in zip(layout.names, layout.variables, strict=True):
+        field = file.createVariable(name, layout.number_type, layout.dims, fill_value=np.nan)
         field.setncatts(layout.attributes(variable))
 
 
@@ -100,6 +98,7 @@ def write_forecast(
     layout = ForecastLayout(
         points, tuple(variables), len(forecast), times, time_units, origin,
         number_type="f8" if forecast.dtype == np.float64 else "f4",
+        case_dim="sample" if times is None else "trajectory" if len(forecast) > 1 else "",
     )  # fmt: skip
     with new_forecast_file(path, layout) as writer:
         whole = (slice(None),) * len(layout.shape)

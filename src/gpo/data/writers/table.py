@@ -28,18 +28,23 @@ class _TableWriter(AbstractForecastWriter):
     def __init__(self, file: TextIO, layout: ForecastLayout) -> None:
         self._lines, self._layout = csv.writer(file, lineterminator="\n"), layout
         file.write(f"# {_units(layout)}\n")
-        case = "sample" if layout.times is None else "trajectory"
-        names = [variable.name for variable in layout.variables]
-        times = [] if layout.times is None else ["time"]
+        self._before = layout.dims[: -len(layout.points.dims)]
+        taken = {*self._before, *layout.points.names}
+        pairs = zip(layout.variables, layout.names, strict=True)
+        names = [name if part.name in taken else part.name for part, name in pairs]
         areas = [] if layout.points.areas is None else [AREAS]
-        self._lines.writerow([case, *times, *layout.points.names, *areas, *names])
+        self._lines.writerow([*self._before, *layout.points.names, *areas, *names])
         self._times, self._digits = _times(layout), _digits(layout)
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
         layout = self._layout
-        num_before = 1 if layout.times is None else 2
-        before = [index[0], *(self._times[step] for step in index[1:num_before])]
-        block = tuple(part for part in index[num_before:] if isinstance(part, slice))
+        pairs = zip(self._before, index, strict=False)
+        before = [
+            self._times[n] if name == layout.time_dim else n
+            for name, n in pairs
+            if isinstance(n, int)
+        ]
+        block = tuple(part for part in index if isinstance(part, slice))
         points, digits = _point_columns(layout, block), DIGITS[layout.number_type]
         for point, numbers in zip(points, values.reshape(len(points), -1), strict=True):
             columns = ("" if np.isnan(number) else f"{number:.{digits}g}" for number in numbers)

@@ -49,8 +49,7 @@ class ForecastStore(AbstractForecastWriter):
         self._settings = json.loads(json.dumps(dict(settings)))
         self.num_done = self._resumed() if self._progress.exists() else self._create(block)
         self._arrays = [
-            self._zarr.open_array(self._store / variable.name, mode="r+")
-            for variable in layout.variables
+            self._zarr.open_array(self._store / name, mode="r+") for name in layout.names
         ]
 
     def write(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
@@ -128,9 +127,9 @@ class ForecastStore(AbstractForecastWriter):
             )  # fmt: skip
             array[...] = values
         before = (1,) * (len(layout.shape) - len(block))
-        for variable in layout.variables:
+        for name, variable in zip(layout.names, layout.variables, strict=True):
             group.create_array(
-                variable.name, shape=layout.shape, chunks=(*before, *block),
+                name, shape=layout.shape, chunks=(*before, *block),
                 dtype=layout.number_type, fill_value=np.nan, attributes={AXES: list(layout.dims), **layout.attributes(variable)},
             )  # fmt: skip
         self._zarr.consolidate_metadata(self._store)

@@ -1,10 +1,13 @@
 import h5py
 import numpy as np
 import pytest
+import torch
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.array_files import open_arrays
+from gpo.data.readers.registry import open_data
 from tests.core.data.readers.containers import SAVERS, save_hdf5, save_matlab_5
+from tests.core.data.test_untrusted_files import Touch
 
 X, T = np.linspace(0, 1, 8), np.linspace(0, 1, 7)
 FIELD = np.random.default_rng(0).normal(size=(7, 8))
@@ -35,6 +38,26 @@ def test_pickles_are_never_opened(tmp_path):
     for path in (tmp_path, tmp_path / "u.npy"):
         with pytest.raises(DataError, match="`u` cannot be read as an array"):
             open_arrays(path)
+
+
+def test_tensors_of_torch_are_read_and_nothing_else_in_their_files_runs(tmp_path):
+    fields = {"x": torch.rand(5, 8, 9), "y": torch.rand(5, 8, 9).bfloat16(), "epoch": 3}
+    torch.save(fields, tmp_path / "maps.pt")
+    arrays = open_arrays(tmp_path / "maps.pt")
+    assert list(arrays) == ["x", "y"]
+    np.testing.assert_array_equal(arrays["x"].values(), fields["x"])
+    np.testing.assert_array_equal(arrays["y"].values(), fields["y"].float())
+    data = open_data(tmp_path / "maps.pt")
+    assert (data.num_samples, data.inputs[0].name, data.outputs[0].name) == (5, "x", "y")
+    torch.save(fields["x"], tmp_path / "one.pt")
+    assert list(open_arrays(tmp_path / "one.pt")) == ["one"]
+    torch.save({"x": Touch(tmp_path / "ran")}, tmp_path / "code.pt")
+    with pytest.raises(DataError, match="`file` cannot be read"):
+        open_arrays(tmp_path / "code.pt")
+    assert not (tmp_path / "ran").exists()
+    torch.save({"x": torch.zeros(1).expand(2**45)}, tmp_path / "huge.pt")
+    with pytest.raises(DataError, match="`x` "):
+        open_arrays(tmp_path / "huge.pt")
 
 
 def test_an_archive_and_a_single_array_need_their_own_suffix(tmp_path):

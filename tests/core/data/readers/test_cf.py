@@ -5,6 +5,7 @@ import torch
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.rotated_pole import RotatedPole
+from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
 from gpo.numerics.domain import longitude_latitude
 from tests.core.data.readers.gridded_files import (
     EAST,
@@ -39,6 +40,27 @@ def test_longitudes_may_cross_the_date_line(tmp_path, longitude):
     np.testing.assert_allclose(geometry.weights, plain.weights, rtol=1e-12)
     np.testing.assert_allclose(geometry.coords, plain.coords, atol=1e-12)
     np.testing.assert_array_equal(np.diff(geometry.axes[1]), 1)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_region_across_greenwich_is_cut_at_the_largest_gap_of_its_longitudes(tmp_path, step):
+    plain = read(save(tmp_path / "a.nc", grid(longitude=np.arange(-10, 14, 2)[::step])))
+    longitude = np.r_[0:14:2, 350:360:2][::step]
+    stored = grid(longitude=longitude)
+    whole = grid(longitude=np.arange(-10, 14, 2)[::step])["t2m"].values
+    stored["t2m"][...] = np.roll(whole, -5 * step, axis=2)
+    data = read(save(tmp_path / "b.nc", stored))
+    np.testing.assert_allclose(data.geometry().weights, plain.geometry().weights, rtol=1e-12)
+    np.testing.assert_allclose(data.geometry().coords, plain.geometry().coords, atol=1e-12)
+    np.testing.assert_array_equal(data.frames(0), plain.frames(0))
+    np.testing.assert_array_equal(data.frames(0, sites=slice(12, 24)), plain.frames(0)[:, 12:24])
+    trained = TrainedOn.of(plain)
+    assert convert_to_training_units(data, trained)[1] == []
+
+
+def test_longitudes_around_the_whole_circle_keep_their_order(tmp_path):
+    geometry = read(save(tmp_path / "a.nc", grid(longitude=np.arange(0, 360, 30)))).geometry()
+    np.testing.assert_array_equal(geometry.axes[1], np.arange(0, 360, 30))
 
 
 def test_a_repeated_last_meridian_is_refused(tmp_path):
@@ -277,7 +299,7 @@ def test_times_out_of_order_or_absent_are_refused(tmp_path):
     with pytest.raises(DataError, match="`time` has length zero"):
         read(save(tmp_path / "b.nc", grid(time=())))
     with pytest.raises(DataError, match=r"`time` is not among .*\(lat, lon\): one frame is not"):
-        read(save(tmp_path / "c.nc", grid().isel(time=0)))
+        read(save(tmp_path / "c.nc", grid().isel(time=0).drop_vars("time")))
     assert read(save(tmp_path / "d.nc", grid().isel(time=[0]))).time.tolist() == [0]
 
 
