@@ -150,6 +150,13 @@ def random_points(domain: Domain, *shape: int, dtype=torch.float64) -> torch.Ten
     return domain.from_unit(torch.rand(*shape, domain.dim, dtype=dtype))
 
 
+SEAMLESS = {"nearest_images": True, "integer_frequencies": True}
+"""Options of the paper's operator with which periodic axes close."""
+
+SMOOTH = {**SEAMLESS, "readout": "softplus"}
+"""The same, and a readout with which no row is divided by a sum near zero."""
+
+
 def make_config(*, variant: str = "paper", **changes) -> AnyConfig:
     """Sizes of a model small enough to check number by number."""
     config = PaperConfig if variant == "paper" else OperatorConfig

@@ -85,7 +85,7 @@ def _absolute(path: str) -> str:
 
 
 def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:
-    """Returns the data of a run; missing benchmark data are generated.
+    """Returns the data of a run; those of a benchmark are generated unless a file has them.
 
     Args:
         config: The run.
@@ -94,7 +94,7 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
     source = config.data
     variables, path = source.var, source.data or ""
     if source.benchmark is not None:
-        path = benchmark_file(source.benchmark, source.preset)
+        path = path or benchmark_file(source.benchmark, source.preset)
         variables = variables or DATA_SETS[source.benchmark].variables
     return coarsen(
         open_with_forcings(path, read_options(config, variables), config.forcings),

@@ -50,7 +50,9 @@ class Column:
             return {"data": str(path), **settings}
         published = sorted(files.glob(f"{name}.*")) + sorted(files.glob(f"{name}/"))
         if published:
-            return {"data": str(published[0]), "var": BENCHMARKS[name].variables, **settings}
+            # Named beside the file, for the sizes of the preset paper.
+            variables = BENCHMARKS[name].variables
+            return {"benchmark": name, "data": str(published[0]), "var": variables, **settings}
         if preset not in BENCHMARKS[name].solvers:
             raise NoDataError(f"no {name}.* in the folder of --files")
         return {"benchmark": name, **settings}

@@ -314,7 +314,8 @@ def test_published_files_of_a_benchmark_fill_its_column(tmp_path):
         COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
     (tmp_path / "era5-temp.nc").write_bytes(b"")
     source = COLUMNS["era5-temp"].source("era5-temp", tmp_path, "quick")
-    assert source == {"data": str(tmp_path / "era5-temp.nc"), "var": ("t2m",)}
+    path = str(tmp_path / "era5-temp.nc")
+    assert source == {"benchmark": "era5-temp", "data": path, "var": ("t2m",)}
     with pytest.raises(NoDataError, match="no cylinder_channel in the folder of --files"):
         COLUMNS["channel"].source("channel", tmp_path, "quick")
 

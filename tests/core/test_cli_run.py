@@ -39,8 +39,8 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run",), "Name either a benchmark, such as ns2d, or a file with --data."),
-        (("run", "ns2d", "--data", "x.nc"), "Name either a benchmark"),
+        (("run",), "Name a benchmark, such as ns2d, or a file with --data."),
+        (("run", "ns2d", "--data", "x.nc"), "x.nc: `file` does not exist"),
         (("run", "ns2d", "--devices", "-1"), "`devices` must be at least 1, got -1"),
         (("run", "ns5d"), "`name` must be one of ns2d"),
         (("run", "carra"), "carra has no solver: download its published files"),

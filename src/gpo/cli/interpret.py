@@ -88,7 +88,7 @@ class InterpretCommand:
 
 def known_viscosity(config: RunConfig) -> Viscosity | None:
     """Returns the viscosity of the solver that made the data of a benchmark, if it has one."""
-    name = config.data.benchmark
+    name = config.data.benchmark if config.data.data is None else None
     solver = None if name is None else DATA_SETS[name].solvers.get(config.data.preset)
     value = getattr(solver, "viscosity", None)
     return Viscosity(float(value), f"the solver of {name}") if value else None

@@ -72,8 +72,9 @@ def train_run(
     folder = Run(out or Path("runs") / config.name)
     folder.check_no_links()
     config = with_absolute_paths(config)
-    if config.data.benchmark is not None and global_rank() == 0:
-        make_data(config.data.benchmark, config.data.preset)
+    is_generated = config.data.benchmark is not None and config.data.data is None
+    if is_generated and global_rank() == 0:
+        make_data(str(config.data.benchmark), config.data.preset)
     # Read and split before the folder is created.
     data = read_data(config)
     needed = training_memory(data, config, space_shards=space_shards)

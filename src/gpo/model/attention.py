@@ -2,9 +2,9 @@ r"""The paper's operator: Petrov-Galerkin Gaussian attention (section 2.2).
 
 The state is the Gaussian basis $Z$ of every site. A layer is
 $\tilde Z=A\,\mathcal{K}\,\bar A^\top(ZW_z)W_{\mathrm{out}}$ with windows $A$ that depend on the
-field (eq. attn-win) and attention $\mathcal{K}$ among modes (eq. attn-qkv to attn-out). Sums over
-sites are done in the basis's G channels: $\bar A^\top(ZW_z)=(\bar A^\top Z)W_z$ projects tokens, not
-sites, and $A(UW_{\mathrm{out}})$ evaluates the modes in the channels of the basis.
+field (eq. attn-win) and attention $\mathcal{K}$ among modes (eq. attn-qkv to attn-out, `tokens.py`).
+Sums over sites are done in the basis's G channels: $\bar A^\top(ZW_z)=(\bar A^\top Z)W_z$ projects
+tokens, not sites, and $A(UW_{\mathrm{out}})$ evaluates the modes in the channels of the basis.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,14 @@ from gpo.execution.points import Chunked, Points, Sites
 from gpo.execution.recompute import Keeps
 from gpo.model.config import PaperConfig
 from gpo.model.decoder import Decoder
-from gpo.model.encoder import make_encoder
+from gpo.model.encoder import geometry_of, make_encoder
+from gpo.model.features import num_features
 from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.particle_losses import paper_losses, particle_penalties
 from gpo.model.particles import AbstractLatent, join_latents
 from gpo.model.problem import Problem
 from gpo.model.taps import tap
+from gpo.model.tokens import ModalAttention, TokenNetwork, optional_bias
 from gpo.numerics.products import without
 
 
@@ -64,13 +66,15 @@ class ParticleLift(AbstractLayer):
 
     def __init__(self, problem: Problem, config: PaperConfig) -> None:
         super().__init__()
-        self.domain, self.bounds = problem.domain, (config.sigma_min, config.sigma_max)
+        self.domain = geometry_of(problem, config)
+        self.bounds = (config.sigma_min, config.sigma_max)
         self.encoder, gaussians = make_encoder(problem, config), config.num_gaussians
         self.has_particles = config.has_gaussian_field
+        self.places_windows = config.places_windows
         self.sizes = LayerSizes(
             state=gaussians,
             kept=8 * config.hidden_dim + 20 * gaussians,
-            descriptor=gaussians * (1 + 2 * problem.domain.dim),
+            descriptor=num_described(problem, config),
             modes=config.num_heads * gaussians,
         )
 
@@ -92,6 +96,9 @@ class ParticleLift(AbstractLayer):
             latent = coupled
             penalties = particle_penalties(latent, points, self.domain, self.bounds)
         basis, descriptor = latent.basis(points.coords, self.domain), latent.descriptor(self.domain)
+        if self.places_windows:
+            position = self.encoder.features(points.coords).expand(len(basis), -1, -1)
+            descriptor = torch.cat([descriptor, position], dim=-1)
         # Samples stay first in memory: sums over sites are one product per sample then.
         return tap("state", Basis(basis.transpose(0, 1), descriptor.transpose(0, 1), penalties))
 
@@ -120,6 +127,14 @@ class AttentionModes:
         return replace(self, coupled=coupled, fields=fields)
 
 
+def num_described(problem: Problem, config: PaperConfig) -> int:
+    """Returns how many numbers of a site its windows use besides its basis."""
+    domain, count = geometry_of(problem, config), 0
+    if config.has_gaussian_field:
+        count = config.num_gaussians * (1 + domain.embedding_dim + domain.dim)
+    return count + config.places_windows * num_features(config, domain)
+
+
 class GaussianAttention(AbstractLayer):
     r"""One layer $Z\mapsto Z'$ of the Gaussian-basis operator."""
 
@@ -127,7 +142,7 @@ class GaussianAttention(AbstractLayer):
 
     def __init__(self, problem: Problem, config: PaperConfig) -> None:
         super().__init__()
-        self.renormalises, self.signed_readout = config.renormalises, config.signed_readout
+        self.renormalises, self.is_positive = config.renormalises, config.readout == "softplus"
         self.windows = FieldWindows(problem, config)
         self.coupling = ModalAttention(config)
         heads, gaussians, head_dim = config.num_heads, config.num_gaussians, config.head_dim
@@ -135,6 +150,12 @@ class GaussianAttention(AbstractLayer):
         readout = torch.empty(heads, head_dim, gaussians).uniform_(-1, 1) * config.hidden_dim**-0.5
         self.project = nn.Parameter(project)
         self.readout = nn.Parameter(readout)
+        self.project_bias = optional_bias(config, heads, 1, head_dim, inputs=gaussians)
+        self.readout_bias = optional_bias(config, gaussians, inputs=config.hidden_dim)
+        self.norm = nn.LayerNorm(gaussians) if config.layer_norm else nn.Identity()
+        names = torch.randn(heads, gaussians, head_dim) if config.names_modes else None
+        self.names = None if names is None else nn.Parameter(names)
+        self.network = TokenNetwork(config) if config.token_width else None
         self.fixed_mixing = None if config.learns_mixing else config.mixing
         if config.learns_mixing:
             self.mixing_logit = nn.Parameter(torch.tensor(config.mixing).logit())
@@ -149,9 +170,12 @@ class GaussianAttention(AbstractLayer):
     def couple(self, state: Chunked[Basis], sites: Sites) -> AttentionModes:
         r"""Returns the modes: $T=\bar A^\top ZW_z$ and $U=\mathcal{K}(T)W_{\mathrm{out}}$."""
         windows = sites.defer(self.test_functions, state, kept=Keeps.WINDOWS)
-        moments = sites.sum(measure, state, windows)
+        moments = sites.sum(self.measure, state, windows)
         tokens = means(torch.cat([moments[..., :-1] @ self.project, moments[..., -1:]], dim=-1))
+        tokens = tokens if self.project_bias is None else tokens + self.project_bias
+        tokens = tokens if self.names is None else tokens + self.names
         coupled, coupling = self.coupling(tokens)
+        coupled = coupled if self.network is None else self.network(tokens, coupled)
         modes = AttentionModes(tokens, coupling, coupled, coupled @ self.readout)
         return replace(tap("modes", modes), windows=windows)
 
@@ -159,16 +183,25 @@ class GaussianAttention(AbstractLayer):
         self, state: Basis, points: Points
     ) -> Float[Tensor, "points batch heads modes"]:
         """Returns the windows at some points."""
-        return tap("windows", self.windows(state.values, state.descriptor))
+        return tap("windows", self.windows(self.norm(state.values), state.descriptor))
+
+    def measure(
+        self, state: Basis, points: Points, windows: Float[Tensor, "points batch heads modes"]
+    ) -> Float[Tensor, "batch heads modes gaussians_and_mass"]:
+        r"""Returns $\sum_j q_jp_{jg}z_j$ and $\sum_j q_jp_{jg}$ of some sites."""
+        return measure(replace(state, values=self.norm(state.values)), points, windows)
 
     def update(self, state: Basis, points: Points, modes: AttentionModes) -> Basis:
         r"""Returns $(1-\lambda)Z+\lambda AU$, with the sum of every row as before (eq. residual)."""
         windows = (
-            modes.windows if points.are_sites else self.windows(state.values, state.descriptor)
+            modes.windows
+            if points.are_sites
+            else self.windows(self.norm(state.values), state.descriptor)
         )
         # Every head adds to the same channels (eq. attn-scatter).
         readout = torch.einsum("nbhm,bhmg->nbg", windows, modes.fields)
-        readout, basis = readout if self.signed_readout else softplus(readout), state.values
+        readout = readout if self.readout_bias is None else readout + self.readout_bias
+        readout, basis = softplus(readout) if self.is_positive else readout, state.values
         blended = (1 - self.mixing) * basis + self.mixing * readout
         blended = renormalise(blended, basis) if self.renormalises else blended
         return tap("state", replace(state, values=blended))
@@ -184,18 +217,32 @@ def measure(
 
 
 class FieldWindows(nn.Module):
-    r"""$p_{jg}=\mathrm{softmax}_g(W_p h_j)$, $h_j$ linear in $[z_j,w_j,\mu_j,\sigma_j]$ (eq. attn-win)."""
+    r"""$p_{jg}=\mathrm{softmax}_g(W_p h_j/\tau)$, $h_j$ linear in $[z_j,w_j,\mu_j,\sigma_j]$ (eq. attn-win).
+
+    The paper has the temperature $\tau=1$.
+    """
+
+    log_temperature: Tensor
 
     def __init__(self, problem: Problem, config: PaperConfig) -> None:
         super().__init__()
-        num_gaussians, domain = config.num_gaussians, problem.domain
+        num_gaussians = config.num_gaussians
         self.num_heads, self.num_gaussians = config.num_heads, num_gaussians
-        num_described = num_gaussians * (1 + domain.embedding_dim + domain.dim)
-        if not config.has_gaussian_field:
-            num_described = 0
-        self.describe = nn.Linear(num_gaussians + num_described, config.hidden_dim)
-        shape = (config.num_heads, config.head_dim, num_gaussians)
+        num_inputs = num_gaussians + num_described(problem, config)
+        self.describe = nn.Linear(num_inputs, config.hidden_dim)
+        num_projections = 1 if config.shares_windows else config.num_heads
+        shape = (num_projections, config.head_dim, num_gaussians)
         self.logits = nn.Parameter(torch.empty(shape).uniform_(-1, 1) * config.head_dim**-0.5)
+        self.bias = optional_bias(config, num_projections, num_gaussians, inputs=config.head_dim)
+        self.fixed_temperature = None if config.learns_temperature else config.temperature
+        if config.learns_temperature:
+            self.log_temperature = nn.Parameter(torch.tensor(config.temperature).log())
+
+    @property
+    def temperature(self) -> Tensor | float:
+        r"""The temperature $\tau$."""
+        fixed = self.fixed_temperature
+        return torch.exp(self.log_temperature) if fixed is None else fixed
 
     def forward(
         self,
@@ -208,31 +255,10 @@ class FieldWindows(nn.Module):
         described = linear(descriptor, particle_weight, self.describe.bias)
         hidden = torch.addmm(described.flatten(0, 1), basis.flatten(0, 1), weight.T)
         hidden = hidden.view(*described.shape[:2], self.num_heads, -1)
-        logits = torch.einsum("bnhc,hcm->bnhm", hidden, self.logits)
-        return torch.softmax(logits, dim=-1).transpose(0, 1)
-
-
-class ModalAttention(nn.Module):
-    r"""$\tilde T=\mathrm{softmax}(QK^\top/\sqrt D)\,V$ among the modes of each head."""
-
-    def __init__(self, config: PaperConfig) -> None:
-        super().__init__()
-        self.head_dim = config.head_dim
-        shape = (3, config.num_heads, config.head_dim, config.head_dim)
-        self.query_key_value = nn.Parameter(
-            torch.empty(shape).uniform_(-1, 1) * config.head_dim**-0.5
-        )
-
-    def forward(
-        self, tokens: Float[Tensor, "batch heads modes head_dim"]
-    ) -> tuple[
-        Float[Tensor, "batch heads modes head_dim"], Float[Tensor, "batch heads modes modes"]
-    ]:
-        """Returns the coupled tokens and the coupling, whose rows sum to one."""
-        query, key, value = torch.einsum("bhmc,shcd->sbhmd", tokens, self.query_key_value)
-        logits = query @ key.transpose(-1, -2) * self.head_dim**-0.5
-        coupling = torch.softmax(logits, dim=-1)
-        return coupling @ value, coupling
+        projections = self.logits.expand(self.num_heads, -1, -1)
+        logits = torch.einsum("bnhc,hcm->bnhm", hidden, projections)
+        logits = logits if self.bias is None else logits + self.bias
+        return torch.softmax(logits / self.temperature, dim=-1).transpose(0, 1)
 
 
 def means(moments: Float[Tensor, "*modes channels_and_mass"]) -> Float[Tensor, "*modes channels"]:

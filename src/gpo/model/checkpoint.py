@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from gpo.atomic_files import atomic_file, file_problem
 from gpo.model.former import completed, renamed, upgraded
+from gpo.model.former_options import with_present_options
 from gpo.model.problem import Problem
 from gpo.settings_files import (
     CONTENT_CHECKSUM,
@@ -117,7 +118,8 @@ def read(folder: str | Path) -> Stored:
     problem = dict(stored["problem"])
     if made_by.startswith(("0.1.", "0.3.", "0.4.", "0.5.", "0.6.")):
         problem.setdefault("num_points", None)
-    return Stored(path, name, problem, stored["config"], has_scales=not made_by.startswith("0.7."))
+    config = with_present_options(stored["config"])
+    return Stored(path, name, problem, config, has_scales=not made_by.startswith("0.7."))
 
 
 def sha256(data: bytes) -> str:

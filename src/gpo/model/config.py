@@ -98,6 +98,8 @@ class OperatorConfig:
 class PaperConfig:
     """The operator as published: attention through windows that depend on the field.
 
+    The defaults are the paper wherever it states anything; `docs/paper.md` has the reasons for other
+    choices. Those without a flag (`Suppress`) are set in Python, or in a file with `--config`.
     Lengths (`sigma_min`, `sigma_max`, `fourier_std`) are in units of the domain: one is the side of
     the box, or the radius of the sphere.
     """
@@ -117,6 +119,8 @@ class PaperConfig:
     """Number of Gaussians per point and of modes per head."""
     centers: Annotated[Literal["absolute", "displacement"], NAME] = "absolute"
     """Centers: absolute, or displacement from the point."""
+    nearest_images: Suppress[bool] = False
+    """Treat periodic axes as such in offsets and in the descriptor."""
     features: Features = "fourier"
     """Position features: fourier, mlp or none."""
     num_frequencies: Annotated[int, arg(metavar="N")] = 16
@@ -125,6 +129,10 @@ class PaperConfig:
     """Standard deviation of frequencies, in cycles per domain."""
     fourier_seed: Suppress[int | None] = None
     """Seed of these frequencies; that of the run when not given."""
+    integer_frequencies: Suppress[bool] = False
+    """Round frequencies to whole turns on periodic axes."""
+    input_coordinates: Suppress[bool] = False
+    """Also give the coordinates themselves to the encoder."""
     sigma_min: float = 0.01
     """Smallest scale without penalty, in domain lengths."""
     sigma_max: float = 1.0
@@ -153,8 +161,24 @@ class PaperConfig:
         ]
     ] = True
     """Whether layers conserve the sum of each point's basis."""
-    signed_readout: FlagCreatePairsOff[bool] = False
-    """Use the paper's linear readout, not a softplus."""
+    layer_norm: Suppress[bool] = False
+    """Normalise each point's basis before windows and tokens."""
+    readout: Annotated[Literal["linear", "softplus"], NAME] = "linear"
+    """Readout of a layer: linear, or softplus (positive)."""
+    temperature: Suppress[float] = 1.0
+    """(Initial) temperature of the windows; lower is sharper."""
+    learns_temperature: Suppress[bool] = False
+    """Learn the temperature, one per layer."""
+    places_windows: Suppress[bool] = False
+    """Also give the position features of a point to its windows."""
+    names_modes: Suppress[bool] = False
+    """Add a learned vector to the token of each mode."""
+    shares_windows: Suppress[bool] = False
+    """Share W_p of the windows among the heads of a layer."""
+    has_biases: Suppress[bool] = False
+    """Add biases to W_z, W_p, W_Q, W_K, W_V and W_out."""
+    token_width: Suppress[int] = 0
+    """Hidden width of a feed-forward on tokens (0: none)."""
     share_layers: FlagCreatePairsOff[bool] = False
     """Share the weights of all layers."""
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
@@ -181,11 +205,18 @@ class PaperConfig:
             self.sigma_max > self.sigma_min,
             "sigma_max", f"above sigma_min={self.sigma_min}", self.sigma_max,
         )  # fmt: skip
-        if self.features == "none" and self.centers == "absolute" and self.has_gaussian_field:
+        is_placed = self.features != "none" or self.input_coordinates
+        if not is_placed and self.centers == "absolute" and self.has_gaussian_field:
             raise ValueError(
                 "`features` must be 'fourier' or 'mlp' where centers are absolute, got 'none': "
-                "the encoder could not know where a site is. Set centers='displacement'."
+                "the encoder could not know where a site is. Set centers='displacement' or "
+                "input_coordinates=True."
             )
+        _require(
+            math.isfinite(self.temperature) and self.temperature > 0,
+            "temperature", "finite and positive", self.temperature,
+        )  # fmt: skip
+        _require(self.token_width >= 0, "token_width", "at least 0", self.token_width)
         _require(0 <= self.mixing <= 1, "mixing", "in [0, 1]", self.mixing)
         _require(
             not self.learns_mixing or 0 < self.mixing < 1,

@@ -5,7 +5,7 @@ r"""The encoder $E_\theta$ (section 2.1): values at sites in, Gaussian particles
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from gpo.model.config import PaperConfig
-from gpo.model.features import PointFeatures, describe_points, make_features
+from gpo.model.features import (
+    PointFeatures,
+    WithCoordinates,
+    describe_points,
+    make_features,
+)
 from gpo.model.particles import AbstractLatent, Particles
 from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
@@ -31,13 +36,24 @@ a site's centers near the site, but not each of them.
 """
 
 
+def geometry_of(problem: Problem, config: PaperConfig) -> Domain:
+    """Returns the domain in which offsets are taken: without nearest images, one with open axes."""
+    domain = problem.domain
+    return domain if config.nearest_images else replace(domain, periodic=(False,) * domain.dim)
+
+
 class AbstractEncoder(nn.Module, ABC):
     """Maps a field at sites to particles of every site, or to features in their place."""
 
     def __init__(self, problem: Problem, config: PaperConfig) -> None:
         super().__init__()
-        self.domain = problem.domain
-        self.features = make_features(config, problem.domain, config.hidden_dim)
+        self.domain = geometry_of(problem, config)
+        domain = problem.domain if config.features == "fourier" else self.domain
+        self.features = make_features(
+            config, domain, config.hidden_dim, is_rounded=config.integer_frequencies
+        )
+        if config.input_coordinates:
+            self.features = WithCoordinates(self.features, domain)
         self.num_inputs = problem.in_channels + self.features.num_features
 
     def forward(

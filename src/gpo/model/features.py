@@ -8,30 +8,35 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from gpo.model.config import AnyConfig
+from gpo.model.config import AnyConfig, PaperConfig
 from gpo.numerics.domain import Domain
 
 
 class FourierFeatures(nn.Module):
     r"""$\gamma(x)=[\sin(2\pi Bx),\cos(2\pi Bx)]$ with $B$ drawn once from $N(0,\sigma_B^2)$.
 
-    On a periodic axis frequencies are rounded to whole turns, so that $\gamma$ has no seam.
+    Rounded to whole turns on periodic axes, frequencies give a $\gamma$ without a seam.
     """
 
     frequencies: Tensor
 
-    def __init__(self, config: AnyConfig, domain: Domain) -> None:
+    def __init__(self, config: AnyConfig, domain: Domain, *, is_rounded: bool) -> None:
+        """Draws the frequencies.
+
+        Args:
+            config: Their number, standard deviation and seed.
+            domain: Where the points lie.
+            is_rounded: Whether frequencies are whole numbers on periodic axes.
+        """
         super().__init__()
         self.domain = domain
         self.num_features = 2 * config.num_frequencies
         generator = torch.Generator().manual_seed(config.fourier_seed or 0)
         shape = (config.num_frequencies, domain.dim)
         frequencies = torch.randn(shape, generator=generator, device="cpu") * config.fourier_std
-        is_periodic = torch.tensor(self.domain.periodic, device="cpu")
+        whole = torch.tensor(domain.periodic, device="cpu") & is_rounded
         # Saved with the weights: they mean nothing with other frequencies.
-        self.register_buffer(
-            "frequencies", torch.where(is_periodic, frequencies.round(), frequencies)
-        )
+        self.register_buffer("frequencies", torch.where(whole, frequencies.round(), frequencies))
 
     def forward(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch features"]:
         """Returns the features of every point."""
@@ -67,14 +72,42 @@ class NoFeatures(nn.Module):
         return coords[..., :0]
 
 
-PositionFeatures = FourierFeatures | LearnedFeatures | NoFeatures
+class WithCoordinates(nn.Module):
+    """Appends the coordinates of a point, in unit lengths, to other features."""
+
+    def __init__(self, features: "PositionFeatures", domain: Domain) -> None:
+        super().__init__()
+        self.features, self.domain = features, domain
+        self.num_features = features.num_features + domain.dim
+
+    def forward(self, coords: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch features"]:
+        """Returns the features of every point."""
+        return torch.cat([self.features(coords), self.domain.to_unit(coords)], dim=-1)
 
 
-def make_features(config: AnyConfig, domain: Domain, hidden_dim: int) -> PositionFeatures:
-    """Builds what `config.features` names."""
+PositionFeatures = FourierFeatures | LearnedFeatures | NoFeatures | WithCoordinates
+
+
+def make_features(
+    config: AnyConfig, domain: Domain, hidden_dim: int, *, is_rounded: bool = True
+) -> PositionFeatures:
+    """Builds what `config.features` names.
+
+    Args:
+        config: The configuration of the model.
+        domain: Where the points lie.
+        hidden_dim: Width of learned features.
+        is_rounded: Whether Fourier features have whole frequencies on periodic axes.
+    """
     if config.features == "fourier":
-        return FourierFeatures(config, domain)
+        return FourierFeatures(config, domain, is_rounded=is_rounded)
     return LearnedFeatures(domain, hidden_dim) if config.features == "mlp" else NoFeatures()
+
+
+def num_features(config: PaperConfig, domain: Domain) -> int:
+    """Returns how many features of its position a point has in the paper's encoder."""
+    counts = {"fourier": 2 * config.num_frequencies, "mlp": config.hidden_dim, "none": 0}
+    return counts[config.features] + config.input_coordinates * domain.dim
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpo.model.former_options import with_present_options
 from gpo.model.scales import MULTILINEAR
 
 PROBLEM = ("in_channels", "out_channels", "domain")
@@ -38,7 +39,7 @@ def upgraded(name: str, stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict
             "num_layers": 0, "num_heads": 1, "mixing": 0.5, "learns_mixing": False,
             "renormalises": True, "signed_readout": False, "share_layers": False,
         }  # fmt: skip
-    return problem, fields
+    return problem, with_present_options(fields)
 
 
 def renamed(stored: Mapping[str, Any], name: str) -> str:

@@ -33,7 +33,7 @@ class LossWeights:
     target_reconstruction: float = 0.0
     """Relative L2 error of the target field, encoded and decoded."""
     basis: float = 0.0
-    """Auxiliary supervision: the last basis should be that of the encoded target."""
+    """Auxiliary supervision: relative L2 error of the last basis, against that of the target."""
 
     @classmethod
     def of(cls, config: Any) -> "LossWeights":

@@ -83,7 +83,10 @@ def paper_losses(
     if not (loss_weights.target_reconstruction or loss_weights.basis):
         return terms
     coords = sites.geometry.coords.expand(len(target), -1, -1)
-    encoded = model.run(model.sites(target, coords, target_weights, is_local=True), num_layers=0)
+    target_sites = model.sites(target, coords, target_weights, is_local=True)
+    has_gradient = torch.is_grad_enabled() and bool(loss_weights.target_reconstruction)
+    with torch.set_grad_enabled(has_gradient):
+        encoded = model.run(target_sites, num_layers=0)
     weights = encoded.sites.weights
     if loss_weights.target_reconstruction:
         error = relative_l2(encoded.at_sites(), encoded.sites.values, weights, sites.shard)
@@ -93,8 +96,8 @@ def paper_losses(
             torch.cat([state.values for state in one.state]).transpose(0, 1)
             for one in (output, encoded)
         )
-        squared = (last - first).square()
-        terms["basis"] = sites.shard.sum((weights.unsqueeze(-1) * squared).sum((1, 2)).mean())
+        # With a gradient into the target, encodings that are all alike would be a minimum.
+        terms["basis"] = relative_l2(last, first.detach(), weights, sites.shard)
     return terms
 
 

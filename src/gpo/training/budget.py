@@ -91,18 +91,24 @@ class Budget:
         return f"{limits.epochs} epochs are done" if step >= self.num_steps else ""
 
     def learning_rate(self, step: int, progress: float) -> float:
-        """Returns the learning rate for a step: a short warm-up, then the schedule."""
+        """Returns the learning rate for a step: a short warm-up, then the schedule.
+
+        The schedules of others, one-cycle and the paper's step, begin without a warm-up.
+        """
         first, start = self.warm_from
         rise = min(1.0, max((step - first + 1) / WARM_UP_STEPS, (progress - start) / MAX_WARM_UP))
-        if self.config.optimizer.schedule == "one-cycle" and first == 0:
+        if self.config.optimizer.schedule in ("one-cycle", "step") and first == 0:
             rise = 1.0
         return self.rate * rise * self._schedule(progress)
 
     def has_come_down(self, progress: float) -> bool:
         """Returns whether schedule and returns have lowered the learning rate far enough.
 
-        At a high learning rate scores fluctuate, and better ones are still to be expected.
+        At a high learning rate scores fluctuate, and better ones are still to be expected. With the
+        paper's step schedule training stops early at any rate.
         """
+        if self.config.optimizer.schedule == "step":
+            return True
         is_rising = self.config.optimizer.schedule == "one-cycle" and progress < RISE_FRACTION
         return self.shrunk * (1.0 if is_rising else self._schedule(progress)) <= LOW_RATE
 

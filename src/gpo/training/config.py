@@ -12,6 +12,7 @@ from tyro.conf import arg
 
 from gpo.atomic_files import write_text
 from gpo.data.forcing_config import ForcingConfig
+from gpo.model.former_options import with_present_options
 from gpo.model.registry import MODELS, OptimizerName
 from gpo.settings_files import check_fields, read_yaml
 from gpo.training.parts import (
@@ -25,9 +26,9 @@ from gpo.training.parts import (
 
 ADDED: dict[str, dict[str, Any]] = {
     "model": {"fourier_seed": None, "num_nodes": None},
-    "optimizer": {"optimizer": "adamw"},
+    "optimizer": {"optimizer": "adamw", "freeze": None},
 }
-"""Fields that versions 0.7 and 0.8 added, by section, with their values in older run folders."""
+"""Fields that versions since 0.7 added, by section, with their values in older run folders."""
 
 PART = arg(help="")
 """Groups of flags have no help besides the name of their section."""
@@ -56,6 +57,23 @@ class RunConfig:
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         check_setting("relative_to", relative_to, is_right, "state in the field phase")
+        if self.optimizer.freeze is not None:
+            self._check_frozen()
+
+    def _check_frozen(self) -> None:
+        """Checks that a frozen field exists, and that something else learns."""
+        freeze, task = self.optimizer.freeze, self.task
+        is_operator = self.model.name == "gpo-paper" and task.phase == "operator"
+        check_setting("freeze", freeze, is_operator, "left out, but for operators of gpo-paper")
+        check_setting("freeze", freeze, self.optimizer.init is not None, "given with --init FIELD")
+        check_setting(
+            "predict", task.predict, task.predict == "state",
+            "state where the field is frozen: its decoder returns states",
+        )  # fmt: skip
+        num_layers = self.model.config.num_layers
+        check_setting(
+            "num_layers", num_layers, num_layers > 0, "at least 1 where only layers learn"
+        )
 
     @classmethod
     def of(cls, **settings: Any) -> "RunConfig":
@@ -104,6 +122,8 @@ class RunConfig:
     def load(cls, path: Path) -> "RunConfig":
         """Returns the configuration in a YAML file; unknown and missing fields are errors."""
         stored = read_parts(path)
+        if "model" in stored:
+            stored["model"] = with_present_options(stored["model"])
         start = cls(model=ModelConfig(name=stored.get("model", {}).get("name", "gpo")))
         for part, known in start.names().items():
             added = {name: ADDED[part][name] for name in known if name in ADDED.get(part, {})}
@@ -118,8 +138,8 @@ class RunConfig:
     def name(self) -> str:
         """Default name of the run folder."""
         benchmark, data = self.data.benchmark, self.data.data
-        if (benchmark is None) == (data is None):
-            raise ValueError("Name either a benchmark, such as ns2d, or a file with --data.")
+        if benchmark is None and data is None:
+            raise ValueError("Name a benchmark, such as ns2d, or a file with --data.")
         parts = [benchmark or _stem(data)]
         if self.model.name != "gpo":
             parts.append(self.model.name)
@@ -128,11 +148,12 @@ class RunConfig:
 
     @property
     def learning_rate(self) -> float:
-        """Peak learning rate; by default that of the model, a third of it for fine-tuning."""
+        """Peak learning rate; by default that of the model, a third of it where all parts are tuned."""
         if self.optimizer.learning_rate is not None:
             return self.optimizer.learning_rate
         default = MODELS[self.model.name].learning_rate
-        return default if self.optimizer.init is None else default / 3
+        is_tuned = self.optimizer.init is not None and self.optimizer.freeze is None
+        return default / 3 if is_tuned else default
 
     @property
     def optimizer_name(self) -> OptimizerName:
@@ -236,7 +257,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "default": {},
     # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
     "paper": {
-        "predict": "state", "optimizer": "adamw", "schedule": "step", "batch_size": 16, "noise": 0.0,
+        "predict": "state", "optimizer": "adamw", "learning_rate": 1e-3, "schedule": "step",
+        "batch_size": 16, "noise": 0.0,
     },
 }  # fmt: skip
 """Settings of the presets, for all models."""
@@ -260,7 +282,7 @@ def default_config(
     settings: dict[str, Any] = {"preset": preset, **RECIPES[preset]}
     if preset == "paper":
         settings |= _paper_sizes(name, benchmark)
-    task = TaskConfig(phase="field" if phase == "field" else "operator")
+    task = TaskConfig(phase="field", predict="state") if phase == "field" else TaskConfig()
     start = RunConfig(model=ModelConfig(name=name), task=task)
     return start.changed(**settings)
 

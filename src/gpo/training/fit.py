@@ -13,8 +13,9 @@ from time import process_time
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
+from lightning.pytorch.callbacks import Callback, WeightAveraging
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gpo.data.dataset import StaticMaps, Trajectories
@@ -39,7 +40,7 @@ from gpo.parallel.shard import SINGLE_PROCESS
 from gpo.training.budget import Budget
 from gpo.training.checkpoints import KEY, RunCheckpoints, best_checkpoint, newest_checkpoint
 from gpo.training.config import RunConfig
-from gpo.training.initial import initialise_from
+from gpo.training.initial import FIELD, freeze_field, initialise_from
 from gpo.training.module import TrainingModule
 from gpo.training.muon import make_optimizer
 from gpo.training.progress import ProgressLine
@@ -108,6 +109,8 @@ def _fit(
     split = replace(split, **{name: samples for name, (samples, _) in parts.items()})
     lightning.seed_everything(config.optimizer.seed, verbose=False)
     forecaster = new_forecaster(data, split, config, is_quiet=is_quiet or global_rank() > 0)
+    if config.optimizer.freeze is not None:
+        freeze_field(forecaster)
     world = num_processes(devices, space_shards)
     if space_shards > 1:
         # Raises an error early for models that do not support it.
@@ -136,7 +139,7 @@ def _fit(
     newest = newest_checkpoint(run)
     if newest is None:
         for note in (note for _, note in parts.values() if note):
-            module.tell(note)
+            module.announce(note)
         _prepare(module, loader, world)
     if newest is None or not _has_ended(newest, config):
         trainer = _trainer(run, config, checkpoints, world, is_quiet, logs_tensorboard)
@@ -160,7 +163,9 @@ def _prepare(module: TrainingModule, loader: DataLoader[Example], world: int) ->
     """Initialises weights from another run and runs the range test, if configured."""
     config = module.config
     if config.optimizer.init is not None:
-        module.announce(initialise_from(module.forecaster, Path(config.optimizer.init)))
+        required = () if config.optimizer.freeze is None else FIELD
+        origin = Path(config.optimizer.init)
+        module.announce(initialise_from(module.forecaster, origin, required=required))
         module.remember_start()
     seconds = config.budget.budget_cpu or 0.0
     # Processes would measure different times.
@@ -233,6 +238,11 @@ def _without_advice() -> Iterator[None]:
         yield
 
 
+def _average(average: Tensor, current: Tensor, count: Tensor, *, decay: float) -> Tensor:
+    """Returns the exponential moving average; what does not change keeps its last bit."""
+    return torch.where(current == average, average, decay * average + (1 - decay) * current)
+
+
 def _trainer(
     run: Run,
     config: RunConfig,
@@ -243,7 +253,7 @@ def _trainer(
 ) -> lightning.Trainer:
     callbacks: list[Callback] = [checkpoints]
     if config.optimizer.ema:
-        callbacks.append(EMAWeightAveraging(decay=config.optimizer.ema))
+        callbacks.append(WeightAveraging(avg_fn=partial(_average, decay=config.optimizer.ema)))
     if not is_quiet:
         callbacks.append(ProgressLine())
     loggers: list[Logger] = [CSVLogger(run.folder, name="log", flush_logs_every_n_steps=1)]

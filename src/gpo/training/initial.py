@@ -19,13 +19,25 @@ MAX_NAMES = 6
 """Maximum number of parameter names in a message."""
 
 
+FIELD = ("lift.", "decoder.")
+"""Prefixes of the parameters of encoder and decoder."""
+
+
+def freeze_field(forecaster: Forecaster) -> None:
+    """Takes encoder and decoder out of training: only the layers between them learn."""
+    for name, parameter in forecaster.model.named_parameters():
+        if name.startswith(FIELD):
+            parameter.requires_grad_(False)
+
+
 @torch.no_grad()
-def initialise_from(forecaster: Forecaster, folder: Path) -> str:
+def initialise_from(forecaster: Forecaster, folder: Path, *, required: tuple[str, ...] = ()) -> str:
     """Copies all matching parameters of a trained run; returns a summary.
 
     Args:
         forecaster: The new model.
         folder: The run folder.
+        required: Prefixes of parameters that the run must have whole.
     """
     origin = Forecaster.load(Run(folder).trained_model())
     source, target = origin.model.state_dict(), forecaster.model.state_dict()
@@ -44,6 +56,12 @@ def initialise_from(forecaster: Forecaster, folder: Path) -> str:
         raise CheckpointError(
             f"{folder}: no parameter of its {origin.model.name} matches the new "
             f"{forecaster.model.name}. Use the same --model and sizes."
+        )
+    missing = [name for name in (*parts, *left) if name.startswith(required)] if required else []
+    if missing:
+        raise CheckpointError(
+            f"{folder}: its {origin.model.name} must have the frozen parameters {_listed(missing)} "
+            "with the same shape and meaning. Use the same data, --model and sizes."
         )
     message = f"initialised {len(whole)} of {len(target)} parameters from {folder}"
     if parts:

@@ -128,6 +128,8 @@ class OptimizerConfig:
     """Peak learning rate."""
     init: Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Run to initialise weights from; divides the learning rate by 3."""
+    freeze: Annotated[Literal["field"] | None, arg(metavar="field", help_behavior_hint="")] = None
+    """Part of --init that does not learn: field (encoder and decoder)."""
     weight_decay: float = 1e-4
     """Weight decay of AdamW and Muon."""
     schedule: Annotated[Literal["cosine", "one-cycle", "step", "constant"], NAME] = "cosine"

@@ -7,10 +7,11 @@ built model and shares no computation with it.
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpo.model.attention import GaussianAttention
 from gpo.model.particles import Particles
+from gpo.model.tokens import TokenNetwork
 from gpo.numerics.domain import Domain
 
 
@@ -45,7 +46,11 @@ def reference_layer(
         weights: Quadrature weights of its sites.
     """
     num_sites, num_gaussians = basis.shape
-    num_heads, head_dim, num_modes = layer.windows.logits.shape
+    num_heads, num_modes = layer.coupling.query_key_value.shape[1], layer.windows.num_gaussians
+    head_dim = layer.coupling.head_dim
+    # What windows and tokens see of the basis: Z, or Z normalised site by site.
+    seen = [normalised(row, layer.norm) for row in basis]
+    tokens_of, coupled_of, windows_of = [], [], []
     evaluated = [[] for _ in range(num_sites)]
     for head in range(num_heads):
         # Windows (eq. attn-win): project [z, w, mu, sigma], then softmax over modes.
@@ -54,10 +59,12 @@ def reference_layer(
         bias = layer.windows.describe.bias[rows]
         windows = []
         for j in range(num_sites):
-            hidden = projection @ torch.cat([basis[j], descriptor[j]]) + bias
-            exponentials = [
-                torch.exp(hidden @ layer.windows.logits[head, :, g]) for g in range(num_modes)
-            ]
+            hidden = projection @ torch.cat([seen[j], descriptor[j]]) + bias
+            shared = head % len(layer.windows.logits)
+            logits = [hidden @ layer.windows.logits[shared, :, g] for g in range(num_modes)]
+            if layer.windows.bias is not None:
+                logits = [logits[g] + layer.windows.bias[shared, g] for g in range(num_modes)]
+            exponentials = [torch.exp(logit / layer.windows.temperature) for logit in logits]
             windows.append([value / sum(exponentials) for value in exponentials])
         # Measurement (eq. attn-agg) of projected coefficients s = z W_z.
         tokens = []
@@ -65,25 +72,39 @@ def reference_layer(
             numerator = torch.zeros(head_dim, dtype=basis.dtype)
             denominator = torch.zeros((), dtype=basis.dtype)
             for j in range(num_sites):
-                numerator = numerator + weights[j] * windows[j][g] * (
-                    basis[j] @ layer.project[head]
-                )
+                projected = seen[j] @ layer.project[head]
+                if layer.project_bias is not None:
+                    projected = projected + layer.project_bias[head, 0]
+                numerator = numerator + weights[j] * windows[j][g] * projected
                 denominator = denominator + weights[j] * windows[j][g]
-            tokens.append(numerator / denominator)
+            name = 0 if layer.names is None else layer.names[head, g]
+            tokens.append(numerator / denominator + name)
         # Coupling (eq. attn-qkv to attn-out).
-        query, key, value = layer.coupling.query_key_value[:, head]
+        query, key, value = (
+            [token @ layer.coupling.query_key_value[kind, head] for token in tokens]
+            for kind in range(3)
+        )
+        if layer.coupling.bias is not None:
+            biases = layer.coupling.bias[:, 0, head, 0]
+            query, key, value = (
+                [row + bias for row in rows]
+                for rows, bias in zip((query, key, value), biases, strict=True)
+            )
         coupled = []
         for g in range(num_modes):
-            exponentials = [
-                torch.exp((tokens[g] @ query) @ (token @ key) / math.sqrt(head_dim))
-                for token in tokens
-            ]
+            exponentials = [torch.exp(query[g] @ one / math.sqrt(head_dim)) for one in key]
             parts = [
-                exponential / sum(exponentials) * (token @ value)
-                for exponential, token in zip(exponentials, tokens, strict=True)
+                exponential / sum(exponentials) * one
+                for exponential, one in zip(exponentials, value, strict=True)
             ]
             coupled.append(torch.stack(parts).sum(0))
-        # Evaluation at the sites (eq. attn-scatter).
+        tokens_of.append(tokens)
+        coupled_of.append(coupled)
+        windows_of.append(windows)
+    if layer.network is not None:
+        coupled_of = reference_network(layer.network, tokens_of, coupled_of)
+    # Evaluation at the sites (eq. attn-scatter).
+    for windows, coupled in zip(windows_of, coupled_of, strict=True):
         for j in range(num_sites):
             evaluated[j].append(
                 torch.stack([windows[j][g] * coupled[g] for g in range(num_modes)]).sum(0)
@@ -92,7 +113,9 @@ def reference_layer(
     updated = []
     for j in range(num_sites):
         update = torch.cat(evaluated[j]) @ readout
-        if not layer.signed_readout:
+        if layer.readout_bias is not None:
+            update = update + layer.readout_bias
+        if layer.is_positive:
             update = torch.log(1 + torch.exp(update))
         # Convex residual and row renormalisation (eq. residual, row-renorm).
         blended = (1 - layer.mixing) * basis[j] + layer.mixing * update
@@ -100,3 +123,29 @@ def reference_layer(
             blended = blended * basis[j].sum() / blended.sum()
         updated.append(blended)
     return torch.stack(updated)
+
+
+def normalised(row: Tensor, norm: nn.Module) -> Tensor:
+    """Normalises the basis of one site, where a layer does so."""
+    if not isinstance(norm, nn.LayerNorm):
+        return row
+    mean = row.sum() / len(row)
+    variance = ((row - mean) ** 2).sum() / len(row)
+    return (row - mean) / torch.sqrt(variance + norm.eps) * norm.weight + norm.bias
+
+
+def reference_network(
+    network: TokenNetwork, tokens: list[list[Tensor]], coupled: list[list[Tensor]]
+) -> list[list[Tensor]]:
+    """Applies output projection and feed-forward to the tokens of one mode after the other."""
+    num_heads, head_dim = len(tokens), len(tokens[0][0])
+    results = [[] for _ in tokens]
+    for g in range(len(tokens[0])):
+        before, after = (torch.cat([head[g] for head in part]) for part in (tokens, coupled))
+        first = before + network.project.weight @ after + network.project.bias
+        wide = network.widen.weight @ first + network.widen.bias
+        gate = 0.5 * (1 + torch.erf(wide / math.sqrt(2)))
+        result = first + network.narrow.weight @ (wide * gate) + network.narrow.bias
+        for head in range(num_heads):
+            results[head].append(result[head * head_dim : (head + 1) * head_dim])
+    return results

@@ -37,7 +37,7 @@ def test_no_ablation_is_the_model_itself(variant):
 
 def test_without_a_mode_the_output_changes_where_its_window_is():
     """With windows that hardly overlap, a mode matters in its own window only."""
-    model = make_model(TORUS, variant="paper", num_layers=1, num_heads=1)
+    model = make_model(TORUS, variant="paper", num_layers=1, num_heads=1, nearest_images=True)
     inputs = field_on_grid(model)
     values, coords, _ = inputs
     windows = model.layers[0].windows

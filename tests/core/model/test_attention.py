@@ -1,5 +1,6 @@
 """The attention of the paper's operator, beside plain loops."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,11 +18,28 @@ from tests.core.model.reference import reference_basis, reference_layer
 
 VARIANTS = {
     "default": {},
-    "signed": {"signed_readout": True},
+    "softplus": {"readout": "softplus"},
     "learned-mixing": {"learns_mixing": True, "mixing": 0.3},
     "no-renormalisation": {"renormalises": False},
     "displacement": {"centers": "displacement"},
+    "nearest-images": {"nearest_images": True, "integer_frequencies": True},
+    "no-gaussian-field": {"has_gaussian_field": False},
+    "layer-norm": {"layer_norm": True},
+    "sharp": {"temperature": 0.2},
+    "learned-temperature": {"temperature": 0.5, "learns_temperature": True},
+    "placed-windows": {"places_windows": True, "input_coordinates": True},
+    "named-modes": {"names_modes": True},
+    "shared-windows": {"shares_windows": True},
+    "biases": {"has_biases": True},
+    "token-network": {"token_width": 12},
+    "coordinates": {"input_coordinates": True, "features": "none"},
 }
+VARIANTS["all"] = {
+    name: value
+    for key, changes in VARIANTS.items()
+    if key not in ("no-gaussian-field", "coordinates")
+    for name, value in changes.items()
+} | {"input_coordinates": True}
 
 
 def points_first(field):
@@ -54,7 +72,7 @@ def measure(windows, basis, weights):
 
 def evaluate(windows, fields):
     """What modes make at points through windows: the update of a layer that keeps nothing else."""
-    config = make_config(mixing=1.0, renormalises=False, signed_readout=True)
+    config = make_config(mixing=1.0, renormalises=False)
     layer = GaussianAttention(make_problem(Domain.unit_box(2)), config)
     weights = windows[:, 0, :, 0].detach()
     nothing = weights.new_zeros(*weights.shape, fields.shape[-1])
@@ -65,20 +83,26 @@ def evaluate(windows, fields):
 
 
 def encoded(model, num_sites=7):
-    """Particles, basis, descriptor and weights of one random field."""
-    domain = model.problem.domain
-    coords = random_points(domain, 1, num_sites)
+    """Sites, basis, descriptor and weights of one random field."""
+    coords = random_points(model.problem.domain, 1, num_sites)
     values = torch.randn(1, num_sites, 2, dtype=torch.float64)
-    (particles,) = model.particles(values, coords)
+    (state,) = model.run(model.sites(values, coords), num_layers=0).state
     weights = torch.rand(1, num_sites, dtype=torch.float64)
-    basis, descriptor = particles.basis(coords, domain), particles.descriptor(domain)
-    return coords, particles, basis, descriptor, weights / weights.sum()
+    basis, descriptor = points_first(state.values), points_first(state.descriptor)
+    return coords, values, basis, descriptor, weights / weights.sum()
 
 
-def test_basis_equals_the_plain_loop(domain):
-    coords, particles, basis, _, _ = encoded(make_model(domain))
-    expected = reference_basis(particles, coords[0], domain)
+@pytest.mark.parametrize("nearest_images", [False, True])
+def test_basis_equals_the_plain_loop(domain, nearest_images):
+    model = make_model(domain, nearest_images=nearest_images)
+    coords, values, basis, descriptor, _ = encoded(model)
+    (particles,) = model.particles(values, coords)
+    measured = domain if nearest_images else replace(domain, periodic=(False,) * domain.dim)
+    expected = reference_basis(particles, coords[0], measured)
     torch.testing.assert_close(basis[0], expected, rtol=1e-12, atol=1e-14)
+    if not nearest_images:
+        num_gaussians = basis.shape[-1]
+        assert basis.shape[-1] + descriptor.shape[-1] == num_gaussians * (2 * domain.dim + 2)
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
@@ -103,7 +127,7 @@ def test_a_layer_is_the_boxed_matrix_identity():
     r"""With one head and its coupling frozen, $\tilde Z = A K \bar A^T (Z W_z) W_{out}$."""
     model = make_model(
         Domain.unit_box(2), num_layers=1, num_heads=1,
-        mixing=1.0, renormalises=False, signed_readout=True,
+        mixing=1.0, renormalises=False,
     )  # fmt: skip
     layer = model.layers[0]
     _, _, basis, descriptor, weights = encoded(model, num_sites=11)
@@ -119,7 +143,7 @@ def test_a_layer_is_the_boxed_matrix_identity():
 
 
 def test_mass_is_kept_by_every_layer(domain):
-    model = make_model(domain, num_layers=5)
+    model = make_model(domain, num_layers=5, readout="softplus")
     coords = random_points(domain, 2, 30)
     trace = model.trace(torch.randn(2, 30, 2, dtype=torch.float64), coords)
     mass = trace.states[0].sum(-1)
@@ -127,6 +151,16 @@ def test_mass_is_kept_by_every_layer(domain):
         torch.testing.assert_close(after.sum(-1), mass, rtol=1e-12, atol=0)
         assert (after >= 0).all()
         assert not torch.allclose(after, before)
+
+
+def test_the_linear_readout_keeps_mass_but_no_sign(domain):
+    model = make_model(domain, num_layers=5)
+    coords = random_points(domain, 2, 30)
+    trace = model.trace(torch.randn(2, 30, 2, dtype=torch.float64), coords)
+    size = trace.states[-1].abs().sum(-1)
+    difference = (trace.states[-1].sum(-1) - trace.states[0].sum(-1)).abs()
+    assert (difference <= 1e-10 * size).all()
+    assert (trace.states[-1] < 0).any()
 
 
 def test_windows_sum_to_one_over_modes_and_tests_to_one_over_sites(domain):
@@ -177,7 +211,7 @@ def test_primitives_pass_gradcheck():
 def test_a_signed_readout_whose_rows_cancel_stays_finite():
     """The literal row renormalisation divides by a sum that can be zero."""
     problem = make_problem(Domain.unit_box(2))
-    config = make_config(signed_readout=True, mixing=1.0, num_layers=8)
+    config = make_config(mixing=1.0, num_layers=8)
     layers = [GaussianAttention(problem, config) for _ in range(8)]
     basis, descriptor = torch.rand(1, 9, 5), torch.randn(1, 9, 25)
     weights = torch.full((1, 9), 1 / 9)

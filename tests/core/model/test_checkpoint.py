@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from gpo import CheckpointError, Domain, GaussianParticleOperator, Problem, gaussian_field
+from gpo.model.former_options import FORMER_OPTIONS
 from gpo.model.model import RegisteredModel, build_model
 from gpo.settings_files import checksum_of
 from gpo_bench.baselines.fno import FNOConfig
@@ -45,7 +46,8 @@ def edit_weights(folder, change):
 
 
 def test_round_trip_is_bitwise(tmp_path, domain):
-    for changes in ({}, {"share_layers": True}, {"features": "mlp", "learns_mixing": True}, {"has_gaussian_field": False}):  # fmt: skip
+    options = {"has_biases": True, "token_width": 8, "layer_norm": True, "learns_temperature": True, "input_coordinates": True}  # fmt: skip
+    for changes in ({}, {"share_layers": True}, {"features": "mlp", "learns_mixing": True}, {"has_gaussian_field": False}, options):  # fmt: skip
         model = make_model(domain, **changes)
         model.save_pretrained(tmp_path)
         loaded = GaussianParticleOperator.from_pretrained(tmp_path)
@@ -115,7 +117,7 @@ def test_the_hubs_own_client_loads_the_weights(folder):
         ({"config": ...}, "config.json: field `config` is missing"),
         ({"config": [1]}, "config.json: field `config` is missing"),
         ({"in_channels": ...}, "config.json: problem: field `in_channels` is missing"),
-        ({"signed_readout": ...}, "config.json: config: field `signed_readout` is missing"),
+        ({"readout": ...}, "config.json: config: field `readout` is missing"),
         ({"in_channels": "two"}, "config.json: problem: field `in_channels` must be int, got 'two'"),
         ({"num_layers": True}, "field `num_layers` must be int, got True"),
         ({"centers": "both"}, "config.json: config: field `centers` must be one of 'absolute', 'displacement', got 'both'"),
@@ -136,6 +138,33 @@ def test_a_changed_configuration_is_refused_by_field(folder, changes, message):
         GaussianParticleOperator.from_pretrained(folder)
 
 
+FORMER = {**FORMER_OPTIONS, "readout": "softplus", "centers": "displacement"}
+"""Options of the paper's operator that gpo 0.8 had, or whose values nobody could change."""
+
+
+def as_written_by_0_8(folder):
+    """Rewrites a folder as gpo 0.8 wrote it: without options of today, the readout as a flag."""
+    stored = json.loads((folder / "config.json").read_text())
+    config = {name: value for name, value in stored["config"].items() if name not in FORMER_OPTIONS}
+    if "readout" in config:
+        config["signed_readout"] = config.pop("readout") == "linear"
+    stored |= {"config": config, "gpo_version": "0.8.0"}
+    (folder / "config.json").write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize("readout", ["softplus", "linear"])
+@pytest.mark.parametrize("make", [make_model, make_field])
+def test_a_folder_of_gpo_0_8_gives_the_same_model(tmp_path, make, readout):
+    domain = Domain.unit_box(2, periodic=True)
+    model = make(domain, **{**FORMER, "readout": readout})
+    model.save_pretrained(tmp_path)
+    as_written_by_0_8(tmp_path)
+    loaded = GaussianParticleOperator.from_pretrained(tmp_path)
+    assert (loaded.config, loaded.problem) == (model.config, model.problem)
+    values, coords = torch.randn(1, 20, 2, dtype=model.dtype), random_points(domain, 1, 20)
+    assert torch.equal(loaded(values, coords), model(values, coords))
+
+
 NESTED = (
     "num_gaussians", "centers", "features", "num_frequencies", "fourier_std", "fourier_seed",
     "sigma_min", "sigma_max", "has_gaussian_field",
@@ -145,6 +174,7 @@ NESTED = (
 
 def as_written_by_0_6(folder):
     """Rewrites a folder as gpo 0.6 wrote it: one flat configuration, and names of tensors of then."""
+    as_written_by_0_8(folder)
     stored = json.loads((folder / "config.json").read_text())
     name, config, problem = stored["model_type"], stored["config"], stored["problem"]
     flat = {key: problem[key] for key in ("in_channels", "out_channels", "domain")}
@@ -184,7 +214,7 @@ def as_written_by_0_6(folder):
 def test_a_folder_of_gpo_0_6_gives_the_same_model(tmp_path, changes):
     domain = Domain.unit_box(2)
     make = make_field if changes.get("num_layers") == 0 else make_model
-    model = make(domain, **changes)
+    model = make(domain, **{**FORMER, **changes})
     model.save_pretrained(tmp_path)
     as_written_by_0_6(tmp_path)
     loaded = GaussianParticleOperator.from_pretrained(tmp_path)

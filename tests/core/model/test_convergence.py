@@ -8,7 +8,7 @@ import torch
 
 from gpo import Domain
 from gpo.model.scales import MULTILINEAR
-from tests.conftest import make_model
+from tests.conftest import SMOOTH, make_model
 
 
 def smooth_field(coords):
@@ -42,7 +42,7 @@ def grid(domain, size):
 def test_tokens_on_open_grids_converge_at_second_order_with_quadrature_weights():
     """Trapezoid weights; the integrand is Lipschitz (ReLU), smooth but for kinks."""
     domain = Domain.unit_box(2)
-    model = make_model(domain)
+    model = make_model(domain, **SMOOTH)
     truth = tokens_on(model, *grid(domain, 513))
     errors = {}
     for size in (17, 33, 65, 129):
@@ -52,7 +52,7 @@ def test_tokens_on_open_grids_converge_at_second_order_with_quadrature_weights()
 
 def test_without_weights_boundary_points_count_twice_and_the_order_drops_to_one():
     domain = Domain.unit_box(2)
-    model = make_model(domain)
+    model = make_model(domain, **SMOOTH)
     truth = tokens_on(model, *grid(domain, 513))
     errors = {}
     for size in (17, 33, 65, 129):
@@ -62,7 +62,7 @@ def test_without_weights_boundary_points_count_twice_and_the_order_drops_to_one(
 
 def test_the_same_field_at_32_and_64_gives_nearly_the_same_tokens():
     domain = Domain.unit_box(2, periodic=True)
-    model = make_model(domain)
+    model = make_model(domain, **SMOOTH)
     coarse, fine = tokens_on(model, *grid(domain, 32)), tokens_on(model, *grid(domain, 64))
     assert (coarse - fine).norm() < 1e-3 * fine.norm()
 
@@ -70,7 +70,7 @@ def test_the_same_field_at_32_and_64_gives_nearly_the_same_tokens():
 @pytest.mark.thorough
 def test_tokens_on_random_points_converge_at_the_monte_carlo_rate():
     domain = Domain.unit_box(2, periodic=True)
-    model = make_model(domain)
+    model = make_model(domain, **SMOOTH)
     truth = tokens_on(model, *grid(domain, 256))
     errors = {}
     for size in (64, 256, 1024, 4096):
@@ -84,7 +84,7 @@ def test_tokens_on_random_points_converge_at_the_monte_carlo_rate():
 
 def test_outputs_agree_where_points_of_two_resolutions_coincide():
     domain = Domain.unit_box(2, periodic=True)
-    model = make_model(domain)
+    model = make_model(domain, **SMOOTH)
     coarse, fine = domain.grid(32, 32)[0].double(), domain.grid(64, 64)[0].double()
     with torch.no_grad():
         at_coarse = model(smooth_field(coarse), coarse)

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from gpo import Domain, LossWeights, Particles, operator_losses, relative_l2
 from gpo.model.particle_losses import center_loss, scale_loss
+from gpo.model.taps import Tap, tapped
 from tests.conftest import make_model, random_points
 
 ALL = LossWeights(input_reconstruction=0.3, target_reconstruction=0.2, basis=0.7)
@@ -85,15 +88,49 @@ def test_every_term_is_named_and_the_total_is_their_weighted_sum(domain):
     torch.testing.assert_close(losses["target_reconstruction"], reconstruction)
 
 
-def test_basis_loss_is_the_distance_to_the_encoded_target():
+def basis_loss(model, values, target, coords):
+    loss_weights = LossWeights(basis=1.0)
+    return operator_losses(model, values, coords, target, loss_weights=loss_weights)["basis"]
+
+
+def test_basis_loss_is_the_relative_distance_to_the_encoded_target():
     domain = Domain.unit_box(2)
     model = make_model(domain, in_channels=2, out_channels=2)
     values, target = torch.randn(2, 11, 2).double(), torch.randn(2, 11, 2).double()
     coords = random_points(domain, 2, 11)
     encoded = model.particles(target, coords)[0].basis(coords, domain)
-    distance = (model.trace(values, coords).states[-1] - encoded).square().sum(-1).mean()
-    losses = operator_losses(model, values, coords, target, loss_weights=LossWeights(basis=1.0))
-    torch.testing.assert_close(losses["basis"], distance)
+    expected = relative_l2(model.trace(values, coords).states[-1], encoded)
+    torch.testing.assert_close(basis_loss(model, values, target, coords), expected)
+
+
+def test_the_basis_loss_does_not_change_the_encoded_target():
+    """Its gradient is that with the encoded target held fixed, so that it cannot make all alike."""
+    domain = Domain.unit_box(2)
+    model = make_model(domain, in_channels=2, out_channels=2)
+    values, target = torch.randn(2, 11, 2).double(), torch.randn(2, 11, 2).double()
+    coords, parameters = random_points(domain, 2, 11), list(model.lift.parameters())
+    with torch.no_grad():
+        encoded = model.particles(target, coords)[0].basis(coords, domain)
+    expected = relative_l2(model.trace(values, coords).states[-1], encoded)
+    expected = torch.autograd.grad(expected, parameters)
+    actual = torch.autograd.grad(basis_loss(model, values, target, coords), parameters)
+    for one, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_basis_loss_ignores_the_size_of_both_bases():
+    domain = Domain.unit_box(1)
+    model = make_model(domain, in_channels=1, out_channels=1, num_layers=0)
+    values, target = torch.randn(2, 11, 1).double(), torch.randn(2, 11, 1).double()
+    coords = random_points(domain, 2, 11)
+    before = basis_loss(model, values, target, coords)
+
+    def halved(layer, particles):
+        return replace(particles, weights=0.5 * particles.weights)
+
+    with tapped([Tap("particles", halved)]):
+        after = basis_loss(model, values, target, coords)
+    torch.testing.assert_close(after, before)
 
 
 def test_masked_sites_change_no_loss(domain):

@@ -5,7 +5,7 @@ import torch
 
 from gpo import Domain, GaussianParticleOperator
 from gpo.model.encoder import REACH
-from tests.conftest import DOMAINS, make_config, make_model, make_problem, random_points
+from tests.conftest import DOMAINS, SEAMLESS, make_config, make_model, make_problem, random_points
 
 NUM_SITES = 23
 
@@ -60,7 +60,7 @@ def test_queries_at_the_sites_reproduce_the_forward_pass(domain, sample, query_n
 def test_a_free_query_takes_particles_of_its_nearest_site_where_k_is_one(domain, sample):
     """The paper's rule: at a point, re-evaluate the particles of the site it belongs to."""
     values, coords, _ = sample
-    model = make_model(domain, query_neighbours=1, num_layers=0)
+    model = make_model(domain, query_neighbours=1, num_layers=0, nearest_images=True)
     queries = random_points(domain, 2, 9)
     nearest = domain.offset(queries.unsqueeze(2), coords.unsqueeze(1)).norm(dim=-1).argmin(-1)
     (particles,) = model.particles(values, coords)
@@ -122,7 +122,7 @@ def test_a_periodic_domain_has_no_seam(domain, sample):
     values, coords, weights = sample
     period = domain.unit_lengths(coords) * torch.tensor(domain.periodic)
     for changes in ({}, {"centers": "displacement"}, {"features": "mlp"}):
-        model = make_model(domain, **changes)
+        model = make_model(domain, **SEAMLESS, **changes)
         queries = random_points(domain, 2, 9)
         close(
             model(values, coords + period, weights=weights, queries=queries - 2 * period),
@@ -132,7 +132,7 @@ def test_a_periodic_domain_has_no_seam(domain, sample):
 
 def test_a_free_query_is_continuous_across_the_seam():
     domain = Domain.unit_box(2, periodic=True)
-    model = make_model(domain, centers="displacement")
+    model = make_model(domain, **SEAMLESS, centers="displacement")
     values = torch.randn(1, 60, 2, dtype=torch.float64)
     coords = random_points(domain, 1, 60)
     sides = torch.tensor([[1e-9, 0.4], [1 - 1e-9, 0.4]], dtype=torch.float64)

@@ -22,6 +22,7 @@ from gpo import (
 )
 from gpo.execution import execution
 from gpo.execution.recompute import Keeps
+from gpo.model.former_options import FORMER_OPTIONS
 from gpo.model.scales import MULTILINEAR
 
 RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
@@ -30,12 +31,18 @@ CONFIGS = {
         num_waves=3, num_layers=3, num_transports=2, hidden_dim=16, num_gaussians=3
     ),
     "gpo-paper": PaperConfig(
-        num_layers=3, hidden_dim=16, num_heads=4, num_gaussians=6, centers="displacement"
+        num_layers=3,
+        hidden_dim=16,
+        num_heads=4,
+        num_gaussians=6,
+        centers="displacement",
+        readout="softplus",
+        **FORMER_OPTIONS,
     ),
 }
 TERMS = {
     "gpo": LossWeights(),
-    "gpo-paper": LossWeights(input_reconstruction=0.3, target_reconstruction=0.2, basis=0.1),
+    "gpo-paper": LossWeights(input_reconstruction=0.3, target_reconstruction=0.2),
 }
 
 

@@ -8,6 +8,7 @@ import yaml
 
 from gpo import Domain, LossWeights, OperatorConfig, Problem
 from gpo.model.config import PaperAblation
+from gpo.model.former_options import FORMER_OPTIONS
 from gpo.model.model import build_model
 from gpo.model.presets import ABLATIONS
 from gpo.model.registry import MODELS, listed_models
@@ -78,8 +79,49 @@ def test_the_paper_preset_is_the_papers_recipe():
     assert config.model.name == "gpo-paper"
     assert (sizes.hidden_dim, sizes.num_layers, sizes.num_gaussians) == (128, 8, 32)
     assert (config.learning_rate, how.schedule, config.budget.epochs) == (1e-3, "step", 500)
-    assert (config.task.predict, sizes.centers) == ("state", "absolute")
+    # Stated, so that no range test lowers it.
+    assert how.learning_rate == 1e-3
+    assert (config.task.predict, sizes.centers, sizes.readout) == ("state", "absolute", "linear")
+    assert (sizes.nearest_images, sizes.integer_frequencies) == (False, False)
     assert default_config("quick").budget.budget_cpu == 240
+
+
+def test_the_paper_preset_keeps_the_sizes_of_a_benchmark_whose_data_are_in_a_file():
+    config = RunConfig.of(preset="paper", benchmark="ns2d", data="mine.mat")
+    sizes = config.model.config
+    assert (sizes.hidden_dim, sizes.num_layers, sizes.num_heads) == (128, 8, 8)
+    assert (config.name, config.data.data) == ("ns2d-gpo-paper-paper", "mine.mat")
+
+
+FROZEN = {"data": "x", "model": "gpo-paper", "init": "field", "freeze": "field", "predict": "state"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "gpo"}, "`freeze` must be left out, but for operators of gpo-paper, got field"),
+        ({"phase": "field"}, "`freeze` must be left out, but for operators of gpo-paper"),
+        ({"init": None}, "`freeze` must be given with --init FIELD, got field"),
+        ({"predict": "increment"}, "`predict` must be state where the field is frozen"),
+        ({"num_layers": 0}, "`num_layers` must be at least 1 where only layers learn, got 0"),
+    ],
+)
+def test_a_field_is_frozen_where_a_trained_one_and_layers_exist(changes, message):
+    assert RunConfig.of(**FROZEN).learning_rate == 1e-3
+    with pytest.raises(ValueError, match=message):
+        RunConfig.of(**{**FROZEN, **changes})
+
+
+def test_run_folders_of_gpo_0_8_keep_what_their_version_did(tmp_path):
+    path = tmp_path / "config.yaml"
+    former = {**FORMER_OPTIONS, "readout": "softplus"}
+    RunConfig.of(data="x", model="gpo-paper", **former).save(path)
+    stored = yaml.safe_load(path.read_text())
+    stored["model"] = {k: v for k, v in stored["model"].items() if k not in former}
+    stored["model"]["signed_readout"] = False
+    del stored["optimizer"]["freeze"]
+    path.write_text(yaml.safe_dump(stored))
+    assert RunConfig.load(path) == RunConfig.of(data="x", model="gpo-paper", **former)
 
 
 OLD = """benchmark: ns2d
