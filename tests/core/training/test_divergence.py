@@ -51,6 +51,18 @@ def test_gradients_far_above_their_usual_size_are_noticed_where_the_loss_is_not(
     assert [watch.after_step(1.0, steep) for _ in range(MIN_NORMS)] == [""] * MIN_NORMS
 
 
+def test_gradients_that_grow_while_the_loss_falls_are_no_divergence_until_it_rises():
+    watch = DivergenceDetector()
+    steep = 1.01 * GRADIENT_RATIO * 0.5
+    steeper = 1.01 * GRADIENT_RATIO * steep
+    assert not any(watch.after_step(1.0, 0.5) for _ in range(MIN_NORMS))
+    assert not any(watch.after_step(1.0 - 0.01 * step, steep) for step in range(MIN_NORMS + 10))
+    assert not any(watch.after_step(0.7, steep) for _ in range(100))
+    events = [watch.after_step(0.8, steeper) for _ in range(MIN_CONSECUTIVE)]
+    assert events[:-1] == [""] * (MIN_CONSECUTIVE - 1)
+    assert "the gradient norm rose" in events[-1]
+
+
 def test_gradients_that_grow_slowly_or_stay_below_the_clip_are_no_divergence():
     watch = DivergenceDetector()
     assert all(not watch.after_step(1.0, 0.5 * 1.03**step) for step in range(300))
