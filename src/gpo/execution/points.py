@@ -13,7 +13,7 @@ share need no copies then. Values and coordinates come as users have them, sampl
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
