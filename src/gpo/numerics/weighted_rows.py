@@ -6,6 +6,7 @@ with the table.
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,17 @@ def _row_products(
         return torch.stack([(row * grad).sum(-1) for row in gathered], dim=-1)
     # The entries of a matrix product where a sparse matrix has entries: a quarter of the time.
     starts = torch.arange(0, index.numel() + 1, index.shape[1], dtype=index.dtype)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-        pattern = torch.sparse_csr_tensor(
-            starts, index.flatten(), grad.new_zeros(index.numel()),
-            size=(len(index), len(rows)), check_invariants=False,
-        )  # fmt: skip
+    _expect_sparse_matrices()
+    pattern = torch.sparse_csr_tensor(
+        starts, index.flatten(), grad.new_zeros(index.numel()),
+        size=(len(index), len(rows)), check_invariants=False,
+    )  # fmt: skip
     return torch.sparse.sampled_addmm(pattern, grad, rows.t(), beta=0.0).values().view(index.shape)
+
+
+@cache
+def _expect_sparse_matrices() -> None:
+    """Makes a first sparse matrix: torch warns once in a process that they are in beta state."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.eye(1).to_sparse_csr()
