@@ -143,15 +143,15 @@ class Diffusion:
 
 
 def growth(
-    variance: Float[Tensor, "*#sets _"], rates: Float[Tensor, "*#sets modes"]
-) -> Float[Tensor, "*sets modes"]:
+    variance: Float[Tensor, "*#modes"], rates: Float[Tensor, "*#modes"]
+) -> Float[Tensor, "*modes"]:
     r"""Returns $e^{v\lambda/2}-1$, by which modes change."""
     return torch.expm1(variance.to(rates) / 2 * rates)
 
 
 def growth_slope(
-    variance: Float[Tensor, "*#sets _"], rates: Float[Tensor, "*#sets modes"]
-) -> Float[Tensor, "*sets modes"]:
+    variance: Float[Tensor, "*#modes"], rates: Float[Tensor, "*#modes"]
+) -> Float[Tensor, "*modes"]:
     """Returns the derivative of the same by the variance."""
     return rates / 2 * torch.exp(variance.to(rates) / 2 * rates)
 

@@ -126,7 +126,7 @@ class Cap:
 
     def change(
         self, variance: Float[Tensor, ""], layer: Layer, circles: Circles
-    ) -> Float[Tensor, "rows columns fields"]:
+    ) -> Float[Tensor, "own columns fields"]:
         """Returns how the rows of a field change by smoothing."""
         modes = circles.modes(layer[self.inputs])
         matrices = self._matrices(growth(variance, self.rates), modes, circles)
@@ -134,7 +134,11 @@ class Cap:
         return circles.field(changed)
 
     def backward(
-        self, variance: Float[Tensor, ""], grad: Layer, layer: Layer, circles: Circles
+        self,
+        variance: Float[Tensor, ""],
+        grad: Float[Tensor, "own columns fields"],
+        layer: Layer,
+        circles: Circles,
     ) -> tuple[Float[Tensor, "inputs columns fields"], Float[Tensor, ""]]:
         """Returns the gradients of the field and the variance, from that of the change."""
         modes, by_change = circles.modes(layer[self.inputs]), circles.modes_of_gradient(grad)
@@ -260,7 +264,7 @@ class GlobeSmoothing(AbstractSmoothing):
         variance: Float[Tensor, ""],
         layer: Layer,
         rows: slice,
-    ) -> Float[Tensor, "rows modes *ones"]:
+    ) -> Float[Tensor, "own modes *ones"]:
         """Returns what a function makes of the eigenvalues of diffusion along circles of latitude."""
         rates = self.circles.rates / self.cosines[rows].unsqueeze(-1)
         decay = function(variance, rates).to(layer.dtype)
@@ -385,7 +389,7 @@ def _row_portions(layer: Layer) -> list[slice]:
     return [slice(first, min(first + count, rows)) for first in range(0, rows, count)]
 
 
-def _with_ends(layer: Layer, caps: list[Cap], ends: list[Layer]) -> Layer:
+def _with_ends(layer: Layer, caps: list[Cap], ends: list[Tensor]) -> Layer:
     """Returns a field with other values in the rows around poles."""
     parts, first = [], 0
     for cap, end in zip(caps, ends, strict=True):

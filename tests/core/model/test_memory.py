@@ -7,7 +7,7 @@ import torch
 
 from gpo import Ablation, LossWeights, operator_losses
 from gpo.execution import execution, memory
-from gpo.execution.recompute import Keeps
+from gpo.execution.recompute import Keeps, Rows, joined
 from gpo.transforms import fit
 from tests.conftest import DOMAINS, make_model, random_points
 
@@ -237,3 +237,22 @@ def test_a_copy_of_a_model_gives_the_same_to_the_last_bit():
     values, coords, weights, _ = problem(domain)
     expected = model(values, coords, weights=weights)
     assert torch.equal(copy.deepcopy(model)(values, coords, weights=weights), expected)
+
+
+def test_results_of_chunks_lie_in_one_array_and_are_joined_without_a_copy():
+    rows = Rows([3, 2])
+    made = [torch.randn(count, 2, 4, requires_grad=True) for count in (3, 2)]
+    parts = [rows.keep(number, 0, one.detach()) for number, one in enumerate(made)]
+    assert all(torch.equal(part, one) for part, one in zip(parts, made, strict=True))
+    parts = [part.requires_grad_() for part in parts]
+    whole = joined(parts)
+    assert whole.data_ptr() == parts[0].data_ptr()
+    target = torch.randn_like(whole)
+    fast = torch.autograd.grad((whole * target).sum(), parts)
+    plain = torch.cat(made)
+    assert torch.equal(whole, plain)
+    for first, second in zip(fast, torch.autograd.grad((plain * target).sum(), made), strict=True):
+        assert torch.equal(first, second)
+    # What has no row for every point stays as it is.
+    total = torch.randn(7, 4)
+    assert rows.keep(0, 1, total) is total

@@ -117,13 +117,36 @@ def test_windows_follow_scales_that_grow():
     torch.testing.assert_close(lattice.smooth(field, scales_in_cells(lattice, 8.0, 8.0)), wide)
 
 
-@pytest.mark.parametrize("kind", ["torus", "globe"])
+def test_portions_change_nothing(monkeypatch):
+    """Some particles in some samples, and some of the lines along long axes."""
+    lattice = torus(130, 140)
+    field = torch.randn(130 * 140, 3, 4, dtype=DOUBLE, requires_grad=True)
+    scales = scales_in_cells(lattice, 0.6, 1.5).requires_grad_()
+    target = torch.randn_like(field)
+
+    def result(size):
+        monkeypatch.setitem(diffusion.PORTION, "cpu", size)
+        smooth = smoothed(field, lattice.smoothing, scales)
+        return smooth, *torch.autograd.grad((smooth * target).sum(), (field, scales))
+
+    parts, wholes = result(field.numel() // 18), result(field.numel())
+    for part, whole in zip(parts, wholes, strict=True):
+        torch.testing.assert_close(part, whole, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["torus", "globe", "globe with eigenvectors", "large globe"])
 def test_the_backward_pass_is_that_of_the_plain_function(kind):
+    domain = Domain.sphere()
     if kind == "torus":
         lattice = torus(9, 12)
+    elif kind == "globe with eigenvectors":
+        columns = torch.arange(20, dtype=DOUBLE) * 18 + 2 * torch.rand(20, dtype=DOUBLE)
+        rows = torch.linspace(89, -89, 100, dtype=DOUBLE)
+        pairs = torch.cartesian_prod(rows, columns)
+        lattice = lattice_of(domain, unit_vectors(pairs[:, 1], pairs[:, 0]))
     else:
-        domain = Domain.sphere()
-        lattice = lattice_of(domain, domain.grid(8, 16)[0].double())
+        shape = (8, 16) if kind == "globe" else (98, 131)
+        lattice = lattice_of(domain, domain.grid(*shape)[0].double())
     content = torch.randn(lattice.num_nodes, 2, 4, dtype=DOUBLE, requires_grad=True)
     scales = scales_in_cells(lattice, 0.7, 1.5).requires_grad_()
     target, smoothing = torch.randn_like(content), lattice.smoothing
