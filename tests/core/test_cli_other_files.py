@@ -22,7 +22,7 @@ from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
-from gpo.runs import Run, split_of
+from gpo.runs import Run, read_data, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.core.test_cli import failure
@@ -354,6 +354,25 @@ def test_another_level_is_refused_and_the_answer_tells_its_own(tmp_path, capsys)
     code, message = failure(capsys, "predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "a.nc"))  # fmt: skip
     assert code == 1
     assert "`level` must be 500, as in training, got 850." in message
+
+
+def test_several_levels_are_read_and_written_as_variables(tmp_path):
+    both = [write_sea(tmp_path / f"{n}.nc", level=n, factor=n / 500) for n in (500, 850)]
+    levels = [xr.open_dataset(path, decode_times=False) for path in both]
+    xr.concat(levels, "level").to_netcdf(tmp_path / "sea.nc")
+    flags = ("level=500", "level=850")
+    config = RunConfig.of(data=str(tmp_path / "sea.nc"), model="gpo", select=flags, **SIZES)
+    run = Run(tmp_path / "run")
+    run.claim(config)
+    data = read_data(config)
+    lively(new_forecaster(data, split_of(data, config), config)).save(run.model_folder)
+    predict(tmp_path, tmp_path / "next.nc")
+    predict(tmp_path, tmp_path / "after.nc", given=tmp_path / "next.nc")
+    for name in ("next.nc", "after.nc"):
+        with xr.open_dataset(tmp_path / name) as stored:
+            assert list(stored.data_vars) == ["sst500", "sst850"]
+            assert np.isfinite(stored["sst850"]).any()
+            assert not any(key.startswith("_variable") for key in stored["sst500"].attrs)
 
 
 def test_a_single_frame_is_followed_after_the_step_of_training(sea, tmp_path):
