@@ -12,7 +12,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, InputCandidate, Variable
 from gpo.data.readers.array_files import Stored
-from gpo.data.readers.axis_order import SMALLEST_GRID, Axes, Field, Order, common_length
+from gpo.data.readers.axis_order import SMALLEST_GRID, Axes, Field, Order, common_length, match
 
 
 def is_extra_input(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
@@ -150,6 +150,7 @@ def sample_parameters(
     count: int,
     is_selected: bool,
     inputs: Collection[str] = (),
+    unknown_times: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Returns scalars, and vectors with one value per sample; other vectors are an error.
 
@@ -160,6 +161,7 @@ def sample_parameters(
         count: Number of samples.
         is_selected: Whether the user named variables, so that other arrays are ignored.
         inputs: Names of arrays that are additional inputs.
+        unknown_times: Number of frames if nothing states that they are times, and not samples.
     """
     used = [field.stored for field in fields]
     parameters: dict[str, np.ndarray] = {}
@@ -168,18 +170,42 @@ def sample_parameters(
             continue
         if stored.size in (1, count):
             parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
-        elif not is_selected and name not in inputs:
+        elif name not in inputs and (not is_selected or stored.size == unknown_times):
             alike = " ".join(n for n, array in rest.items() if array.shape == stored.shape)
-            length = fields[0].length("time")
             problem = (
                 f"has shape {stored.shape}, which is neither a field nor one value for each of "
-                f"{count} samples. Leave it out by naming the variables to read: `--var "
-                f"{fields[0].name}`."
+                f"{count} samples."
             )
-            if stored.size == length:
+            if stored.size == fields[0].length("time"):
+                order = ",".join(fields[0].order)
                 problem += (
-                    f" Use `--forcing {alike}` if the {length} frames are times, "
-                    f"`--inputs {alike}` if frames are samples."
+                    f" If the {stored.size} frames are samples: `--inputs {alike}`; if they are times: "
+                    f"`--forcing {alike}`, or without it `--select axes={order}`."
+                )
+            else:
+                problem += (
+                    f" Leave it out by naming the variables to read: `--var {fields[0].name}`."
                 )
             raise DataError(path, name, problem)
     return parameters
+
+
+def match_series(
+    path: Path,
+    name: str,
+    stored: Stored,
+    axes: Axes,
+    patterns: Sequence[str],
+    rest: Mapping[str, Stored],
+) -> Field:
+    """Returns a field with its axes; an error names vectors that may be parameters of samples."""
+    try:
+        return match(path, name, stored, axes, patterns)
+    except DataError as error:
+        alike = [
+            key for key, part in rest.items() if part.is_vector and part.size == stored.shape[0]
+        ]
+        if "time" in axes.lengths or axes.stated or not alike:
+            raise
+        advice = f"If its {stored.shape[0]} entries are samples: `--inputs {' '.join(alike)}`."
+        raise DataError(path, name, f"{error.problem} {advice}") from None

@@ -47,6 +47,7 @@ from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
 from gpo.data.readers.array_inputs import (
     find_array_candidates,
     is_extra_input,
+    match_series,
     parameter_tables,
     sample_parameters,
     split_map_inputs,
@@ -136,7 +137,7 @@ class ArraysReader(AbstractReader):
         if axes.is_bare and not stated and not options.variables:
             check_no_coordinates(path, rest)
         fields = [
-            match(path, name, stored, axes, patterns)
+            match_series(path, name, stored, axes, patterns, rest)
             for name, stored in (changing or possible).items()
         ]
         if axes.is_bare and not stated:
@@ -164,7 +165,13 @@ class ArraysReader(AbstractReader):
             num_trajectories=count,
             fetch=fetch,
             parameters=sample_parameters(
-                path, rest, fields, count, is_selected, {*inputs, *options.extra_inputs}
+                path,
+                rest,
+                fields,
+                count,
+                is_selected,
+                {*inputs, *options.extra_inputs},
+                None if times or stated else num_times,
             )
             | {name: rest[name].values() for name in tables if rest[name].shape[0] == count},
             candidates=candidates,

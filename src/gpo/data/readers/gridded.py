@@ -285,7 +285,9 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     if series is not None and not all(series in dataset[name].dims for name in grids):
         series = None
     selection = {
-        dim: _select(path, dataset, dim, options.select.get(dim)) for dim in extra if dim != series
+        dim: _select(path, dataset, dim, options.select.get(dim), tuple(grids))
+        for dim in extra
+        if dim != series
     }
     return _Plan(tuple(grids), time, sites, selection, series)
 
@@ -313,7 +315,9 @@ def _grids(
     return grids
 
 
-def _select(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
+def _select(
+    path: Path, dataset: xr.Dataset, dim: str, text: str | None, names: Sequence[str]
+) -> int:
     """Returns the index of the selected value of a dimension that is not a grid axis."""
     size = dataset.sizes[dim]
     has_labels = dim in dataset.variables and dataset[dim].dims == (dim,)
@@ -322,8 +326,17 @@ def _select(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
         return _index_of(path, dim, labels, text)
     if size == 1:
         return 0
-    problem = f"has {size} values: {_listed(labels)}. Select one"
-    raise DataError(path, dim, f"{problem}, such as `--select {dim}={next(iter(labels), '')}`.")
+    problem = f"has {size} values: {_listed(labels)}."
+    others = [name for name in names if dim not in dataset[name].dims]
+    if others:
+        having = ", ".join(name for name in names if name not in others)
+        problem += (
+            f" To read the variables without it, all but {having}: `--var {' '.join(others)}`."
+        )
+    known = [label for label in labels if label.lower() != "nan"]
+    if known:
+        problem += f" Select one, such as `--select {dim}={known[0]}`."
+    raise DataError(path, dim, problem)
 
 
 def _scalar_labels(path: Path, dataset: xr.Dataset, name: str, extra: Sequence[str]) -> list[str]:

@@ -52,3 +52,20 @@ def test_triangles_give_the_areas_of_points_in_degrees(tmp_path):
     assert geometry.domain.is_sphere
     np.testing.assert_allclose(np.bincount(cells.ravel()) > 0, geometry.weights > 0)
     assert np.ptp(geometry.weights) > 0.1 * geometry.weights.mean()
+
+
+@pytest.mark.parametrize("axes", [{}, {"x": np.linspace(0, 1, 16), "y": np.linspace(0, 1, 17)}])
+@pytest.mark.parametrize("variables", [(), ("u",)])
+def test_frames_without_times_beside_a_vector_of_parameters_are_asked_for(
+    tmp_path, axes, variables
+):
+    values, mu = np.random.default_rng(0).normal(size=(50, 16, 17)), np.linspace(0, 1, 50)
+    if not axes:
+        values = values[..., :16]
+    np.savez(tmp_path / "a.npz", u=values, mu=mu, **axes)
+    with pytest.raises(DataError, match="are samples: `--inputs mu`"):
+        open_data(tmp_path / "a.npz", ReadOptions(variables=variables))
+    maps = open_data(tmp_path / "a.npz", ReadOptions(variables=variables, inputs=("mu",)))
+    assert (maps.num_samples, maps.inputs[0].name) == (50, "mu")
+    stated = ReadOptions(variables=("u",), select={"axes": "time,x,y"})
+    assert len(open_data(tmp_path / "a.npz", stated).time) == 50

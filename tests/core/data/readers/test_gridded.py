@@ -193,6 +193,15 @@ def test_several_levels_are_variables_with_their_value(tmp_path):
         read(path, "t", level="500,700")
 
 
+def test_a_helper_variable_with_another_axis_may_be_left_out(tmp_path):
+    dataset = levels("ts", (np.nan, np.nan)).rename(t="helper")
+    path = save(tmp_path / "a.nc", dataset)
+    message = r"`ts` has 2 values: nan, nan\. .*all but helper: `--var t2m`\.$"
+    with pytest.raises(DataError, match=message):
+        read(path)
+    assert read(path, "t2m").variables[0].name == "t2m"
+
+
 def test_a_missing_selection_of_a_level_is_an_error(tmp_path):
     path = save(tmp_path / "a.nc", levels("pressure_level"))
     message = r"`pressure_level` has 2 values: 500, 850\. .*`--select pressure_level=500`"
