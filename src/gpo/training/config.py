@@ -26,6 +26,7 @@ from gpo.training.parts import (
 ADDED: dict[str, dict[str, Any]] = {
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw"},
+    "task": {"non_negative": ()},
 }
 """Fields that versions 0.7 and 0.8 added, by section, with their values in older run folders."""
 
