@@ -239,9 +239,10 @@ def _open_series(path: Path, options: ReadOptions) -> xr.Dataset:
     if find_time(dataset, [str(dim) for dim in dataset.dims]) is not None:
         return dataset
     name = scalar_time(dataset)
-    if name is None:
+    if name is None and not options.takes_frames:
         return dataset
-    dataset = dataset.set_coords(name)
+    dataset = dataset if name is None else dataset.set_coords(name)
+    name = name or "time"
     fields = [
         str(field)
         for field, array in dataset.data_vars.items()
