@@ -2,7 +2,7 @@
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +130,9 @@ def open_other(path: Path, config: RunConfig, task: Task) -> Trajectories | Stat
     # For static maps the reader separates inputs and outputs itself.
     variables = config.data.var if task.lead == 0 else task.fields
     reserve = Path(config.data.data) if isinstance(config.data.data, str) else None
+    options = replace(read_options(config, variables), takes_frames=task.lead > 0)
     try:
-        return open_with_forcings(
-            path, read_options(config, variables), config.forcings, reserve=reserve
-        )
+        return open_with_forcings(path, options, config.forcings, reserve=reserve)
     except DataError:
         # A file with scalars only has no points: those of the run are used.
         maps = read_data(config) if config.data.inputs else None

@@ -136,8 +136,11 @@ def _spell(annotation: Any) -> str:
 
 
 def assignments(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Returns the `name=value` arguments of a flag as a mapping."""
+    """Returns the `name=value` arguments of a flag; several values of a name are joined by commas."""
+    values: dict[str, str] = {}
     for text in texts:
         if "=" not in text:
             raise ValueError(f"--{flag} takes name=value, got {text!r}.")
-    return dict(text.split("=", 1) for text in texts)
+        name, value = text.split("=", 1)
+        values[name] = f"{values[name]},{value}" if name in values else value
+    return values

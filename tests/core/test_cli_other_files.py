@@ -22,7 +22,7 @@ from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
 from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
-from gpo.runs import Run, split_of
+from gpo.runs import Run, read_data, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
 from tests.core.test_cli import failure
@@ -354,6 +354,51 @@ def test_another_level_is_refused_and_the_error_names_its_own(tmp_path, capsys):
     code, message = failure(capsys, "predict", str(tmp_path / "run"), "--input", str(path), "--output", str(tmp_path / "a.nc"))  # fmt: skip
     assert code == 1
     assert "`level` must be 500, as in training, got 850." in message
+
+
+def test_a_frame_without_time_is_followed_after_the_step_of_training(sea, tmp_path):
+    with xr.open_dataset(sea / "sea.nc", decode_times=False) as stored:
+        stored.isel(time=7, drop=True).to_netcdf(tmp_path / "frame.nc")
+        stored.isel(time=slice(8)).to_netcdf(tmp_path / "series.nc")
+    predict(sea, tmp_path / "a.nc", "--steps", "2", given=tmp_path / "frame.nc")
+    predict(sea, tmp_path / "b.nc", "--steps", "2", given=tmp_path / "series.nc")
+    with (
+        xr.open_dataset(tmp_path / "a.nc", decode_times=False) as alone,
+        xr.open_dataset(tmp_path / "b.nc", decode_times=False) as other,
+    ):
+        np.testing.assert_array_equal(alone["sst"], other["sst"])
+        assert alone["time"].values.tolist() == [24, 48]
+        assert alone["time"].attrs["units"] == "h"
+
+
+def test_after_an_uneven_last_step_a_usable_start_is_named(tmp_path, capsys):
+    make_run(tmp_path, write_sea(tmp_path / "sea.nc", calendar="standard"), history=2)
+    times = np.r_[24.0 * np.arange(12), 24.0 * 11 + 30]
+    write_sea(tmp_path / "late.nc", calendar="standard", num_frames=13, times=times)
+    arguments = ("predict", str(tmp_path / "run"), "--input", str(tmp_path / "late.nc"))
+    _, message = failure(capsys, *arguments, "--output", str(tmp_path / "a.nc"))
+    assert "The latest usable start before it: --start 1987-03-08T12:00:00" in message
+    predict(tmp_path, tmp_path / "b.nc", "--start", "1987-03-08T12:00:00", given="late.nc")
+    assert (tmp_path / "b.nc").exists()
+
+
+def test_several_levels_are_read_and_written_as_variables(tmp_path):
+    both = [write_sea(tmp_path / f"{n}.nc", level=n, factor=n / 500) for n in (500, 850)]
+    levels = [xr.open_dataset(path, decode_times=False) for path in both]
+    xr.concat(levels, "level").to_netcdf(tmp_path / "sea.nc")
+    flags = ("level=500", "level=850")
+    config = RunConfig.of(data=str(tmp_path / "sea.nc"), model="gpo", select=flags, **SIZES)
+    run = Run(tmp_path / "run")
+    run.claim(config)
+    data = read_data(config)
+    lively(new_forecaster(data, split_of(data, config), config)).save(run.model_folder)
+    predict(tmp_path, tmp_path / "next.nc")
+    predict(tmp_path, tmp_path / "after.nc", given=tmp_path / "next.nc")
+    for name in ("next.nc", "after.nc"):
+        with xr.open_dataset(tmp_path / name) as stored:
+            assert list(stored.data_vars) == ["sst500", "sst850"]
+            assert np.isfinite(stored["sst850"]).any()
+            assert not any(key.startswith("_variable") for key in stored["sst500"].attrs)
 
 
 def test_a_single_frame_is_followed_after_the_step_of_training(sea, tmp_path):

@@ -10,7 +10,7 @@ from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
 from gpo.data.splits import split_samples, split_time_slices
 from gpo.data.steps import even_steps, format_step
-from gpo.data.summary import summarise
+from gpo.data.summary import sign_notes, summarise
 from gpo.evaluation.verdict import MIN_BLOCKS
 
 CANDIDATES = {
@@ -58,7 +58,10 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
     if names:
         hint = f"{' and '.join(names)} may be periodic: fields are smooth across the ends."
         lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
-    lines += [("note", f"{note}.") for note in (*precision_notes(data), *_few_examples(data))]
+    lines += [
+        ("note", f"{note}.")
+        for note in (*precision_notes(data), *sign_notes(data), *_few_examples(data))
+    ]
     for name, values in data.parameters.items():
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"
         advice = f" (--parameters {name} adds it as an input)" if np.ptp(values) > 0 else ""

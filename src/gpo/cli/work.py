@@ -1,5 +1,6 @@
 """Training, evaluation and reports of a run, with messages for a terminal."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.inputs import notes
 from gpo.data.precision import precision_notes
 from gpo.data.splits import all_time_slices
+from gpo.data.summary import sign_notes
 from gpo.evaluation.diagnosis import TrainingCurve
 from gpo.evaluation.example import FILE_NAME, ReportExample, last_example
 from gpo.evaluation.results import (
@@ -99,7 +101,8 @@ def train_run(
         )
         done = f"finished: nothing to do; continue with {more}"
         say(done if is_finished else _summary(run))
-        for note in (*notes(data), *precision_notes(data)):
+        bounded = config.task.non_negative
+        for note in (*notes(data), *precision_notes(data), *sign_notes(data, bounded)):
             say(f"note: {note}")
     if is_finished:
         return run
@@ -360,6 +363,6 @@ def _table(results: Results) -> Table:
         for who, numbers in scores.items():
             label = (f"{name} ({units})" if units else name) if who == "model" else ""
             skill = scores["model"].get(f"skill_{who}")
-            shown = [format_score(numbers[key]) for key in COLUMNS]
+            shown = [format_score(numbers.get(key, math.nan)) for key in COLUMNS]
             table.add_row(label, who, *shown, "" if skill is None else format_score(skill))
     return table

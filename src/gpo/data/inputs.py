@@ -269,7 +269,10 @@ def _parameter(data: Trajectories | StaticMaps, name: str) -> Parameters:
     values = np.asarray(data.parameters[name], dtype=np.float64)
     if not np.isfinite(values).all():
         raise DataError(data.source, name, "must be known for every sample, got NaN.")
-    return Parameters((Variable(name),), values[:, None])
+    if values.ndim == 1:
+        return Parameters((Variable(name),), values[:, None])
+    names = (f"{name}_{number}" for number in range(values.shape[1]))
+    return Parameters(tuple(map(Variable, names)), values)
 
 
 def _with_parameters(data: StaticMaps, chosen: ForcingConfig) -> StaticMaps:

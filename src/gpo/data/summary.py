@@ -1,12 +1,16 @@
 """Ranges and missing values of each variable, and frames to inspect."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
 
+NUM_SIGN_FRAMES = 8
+"""Number of evenly spaced frames in which negative values are looked for."""
+NEAR_ZERO = 0.1
+"""Smallest value, in standard deviations, below which a forecast may become negative."""
 MAX_VALUES = 20_000_000
 """Number of values above which only evenly spaced frames are read."""
 
@@ -60,6 +64,26 @@ def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray
         first = (-trajectory * len(data.time)) % stride
         if first < len(data.time):
             yield data.frames(trajectory, slice(first, None, stride))
+
+
+def sign_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> list[str]:
+    """Returns a note for each output that is never negative but close to zero, where forecasts may be.
+
+    Args:
+        data: The data set.
+        bounded: Names of outputs that are bounded already.
+    """
+    is_map = isinstance(data, StaticMaps)
+    outputs, notes = data.outputs if is_map else data.variables, list[str]()
+    frames = [frame[:, -len(outputs) :] for frame in spaced_frames(data, NUM_SIGN_FRAMES)]
+    for column, variable in enumerate(outputs):
+        values = np.concatenate([frame[:, column] for frame in frames]).astype(np.float64)
+        values = values[np.isfinite(values)]
+        is_close = len(values) > 0 and 0 <= values.min() < NEAR_ZERO * values.std()
+        if is_close and variable.name not in bounded:
+            bound = f"--non-negative {variable.name} bounds them"
+            notes.append(f"{variable.name} is never negative, but forecasts may be: {bound}")
+    return notes
 
 
 def spaced_frames(data: Trajectories | StaticMaps, most: int) -> Iterator[np.ndarray]:

@@ -16,7 +16,7 @@ from gpo.evaluation.registry import METRICS
 from gpo.evaluation.verdict import Comparison, compare, series_of
 from gpo.forecast.examples import Example, collate, make_examples
 from gpo.forecast.forecaster import Forecaster, Task
-from gpo.numerics.norms import channel_errors, normalised_weights
+from gpo.numerics.norms import anomaly_scores, channel_errors, normalised_weights
 
 MAX_SPECTRA = 128
 """Maximum number of one-step predictions whose spectra are averaged."""
@@ -56,10 +56,11 @@ def accumulate_scores(
             continue
         batch, scored = collate([example for example, _ in pairs]), [pair[1] for pair in pairs]
         scores.samples += scored
-        prediction = forecaster(batch.frames, batch.coords, weights=batch.site_weights)
-        scores.add("model", prediction, batch)
-        for name, reference in references.items():
-            scores.add(name, reference.predict(batch, scored), batch)
+        predictions = {"model": forecaster(batch.frames, batch.coords, weights=batch.site_weights)}
+        predictions |= {name: part.predict(batch, scored) for name, part in references.items()}
+        usual = predictions.get("climatology", forecaster.output_mean)
+        for name, prediction in predictions.items():
+            scores.add(name, prediction, batch, usual)
     return scores
 
 
@@ -79,6 +80,10 @@ class ScoreAccumulator:
     """Root mean square errors, examples by variables, for each batch."""
     relative_rows: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Relative L2 errors, examples by variables, for each batch."""
+    bias_rows: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Mean errors, examples by variables, for each batch."""
+    correlation_rows: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Anomaly correlations, examples by variables, for each batch."""
     moments: list[np.ndarray] = field(default_factory=list)
     """Mean and root mean square of the truth, two by examples by variables, for each batch."""
     fields: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
@@ -94,14 +99,26 @@ class ScoreAccumulator:
         """Standard deviation of each variable in the training data."""
         return np.array(self.task.output_std)
 
-    def add(self, forecast: str, prediction: Tensor, batch: Example) -> None:
-        """Adds the errors of a forecast on a batch."""
+    def add(
+        self, forecast: str, prediction: Tensor, batch: Example, usual: Tensor | None = None
+    ) -> None:
+        """Adds the errors of a forecast on a batch.
+
+        Args:
+            forecast: Name of the forecast.
+            prediction: The predicted targets.
+            batch: The examples.
+            usual: What anomalies differ from: the climatology, or the mean of training (None: zero).
+        """
         sums = self.sums.setdefault(forecast, dict.fromkeys(METRICS, 0.0))
         for name, metric in METRICS.items():
             errors = metric(prediction, batch.target, batch.weights)
             sums[name] += len(batch.target) * errors.item()
         errors = channel_errors(prediction, batch.target, batch.weights)
         self.rmse_rows.setdefault(forecast, []).append(errors.numpy())
+        bias, correlation = anomaly_scores(prediction, batch.target, batch.weights, usual)
+        self.bias_rows.setdefault(forecast, []).append(bias.numpy())
+        self.correlation_rows.setdefault(forecast, []).append(correlation.numpy())
         norms = channel_errors(torch.zeros_like(batch.target), batch.target, batch.weights)
         relative = torch.where(errors > 0, errors / norms, 0.0)
         self.relative_rows.setdefault(forecast, []).append(relative.numpy())
@@ -147,6 +164,8 @@ class ScoreAccumulator:
         """Returns errors and skill, by variable and forecast."""
         rmse = {forecast: self._means(rows) for forecast, rows in self.rmse_rows.items()}
         relative = self.relative_l2()
+        bias = {forecast: self._means(rows) for forecast, rows in self.bias_rows.items()}
+        correlation = {name: self._means(rows) for name, rows in self.correlation_rows.items()}
         scores: dict[str, dict[str, dict[str, float]]] = {}
         for name, std in zip(self.variables, self.std.tolist(), strict=True):
             scores[name] = {
@@ -154,6 +173,8 @@ class ScoreAccumulator:
                     "relative_l2": relative[forecast][name],
                     "rmse": rmse[forecast][name],
                     "rmse_over_std": rmse[forecast][name] / std,
+                    "bias": bias[forecast][name],
+                    "anomaly_correlation": correlation[forecast][name],
                 }
                 for forecast in rmse
             }

@@ -14,7 +14,13 @@ from gpo.settings_files import read_json
 
 Scope = Literal["all", "one-step"]
 """What is scored: everything, or one step only, which is quick."""
-COLUMNS = {"relative_l2": "relative L2", "rmse": "RMSE", "rmse_over_std": "RMSE / std"}
+COLUMNS = {
+    "relative_l2": "relative L2",
+    "rmse": "RMSE",
+    "rmse_over_std": "RMSE / std",
+    "bias": "bias",
+    "anomaly_correlation": "anomaly correlation",
+}
 """Column titles of the errors of a variable."""
 VALIDATION_CAVEAT = "The best epoch and the settings were chosen on validation data, so scores there are optimistic."
 """Caveat that follows each score on validation data."""

@@ -69,6 +69,8 @@ class Task:
     """Inputs known in advance and not predicted; the first channels of every frame."""
     trained_on: TrainedOn = field(default_factory=TrainedOn)
     """Metadata of the training data, to check other data."""
+    non_negative: tuple[str, ...] = ()
+    """Outputs whose forecasts are bounded below by zero."""
 
     @property
     def num_forcings(self) -> int:
@@ -107,6 +109,8 @@ class Forecaster(nn.Module):
     increment_scale: Tensor
     """Scale of the model output that is added to the last frame and its trend."""
     trend: Tensor
+    lowest: Tensor
+    """Smallest value of each output in a forecast."""
 
     def __init__(self, model: AbstractModel, task: Task, means: SiteMeans | None = None) -> None:
         super().__init__()
@@ -121,6 +125,8 @@ class Forecaster(nn.Module):
         if task.is_per_site:
             assert means is not None
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
+        lowest = [0.0 if name in task.non_negative else -math.inf for name in task.outputs]
+        statistics["lowest"] = torch.tensor(lowest)
         for name, values in statistics.items():
             self.register_buffer(name, values.double(), persistent=False)
         self.partition = SitePartition()
@@ -233,7 +239,7 @@ class Forecaster(nn.Module):
         if self.task.is_per_site:
             sets = mean.expand(len(neighbours.index), -1, -1)
             mean = neighbours.blend(neighbours.gather(sets))
-        return self.apply_increment(output, values) * self.output_std + mean
+        return self._bounded(self.apply_increment(output, values) * self.output_std + mean)
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
@@ -288,7 +294,10 @@ class Forecaster(nn.Module):
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs in the units of the data, in double precision."""
-        return values * self.output_std + self.site_means(self.output_mean)
+        return self._bounded(values * self.output_std + self.site_means(self.output_mean))
+
+    def _bounded(self, values: Tensor) -> Tensor:
+        return torch.maximum(values, self.lowest) if self.task.non_negative else values
 
     def apply_increment(self, output: Tensor, values: Tensor) -> Tensor:
         """Returns the normalised prediction from the model's output and its input."""
@@ -329,8 +338,8 @@ class Forecaster(nn.Module):
                 f"{path}: was written by a version before 0.4.0, without metadata of the training "
                 "data. Train the run again."
             )
-        # Versions before 0.5.0 had no trend.
-        stored = {**{name: [] for name in TREND}, **stored}
+        # Versions before 0.5.0 had no trend, those before 0.9.0 no bounds.
+        stored = {**{name: [] for name in (*TREND, "non_negative")}, **stored}
         checksum = stored.pop(MEANS_CHECKSUM, "")
         stored.pop(CONTENT_CHECKSUM, None)
         task = build(Task, stored, str(path))

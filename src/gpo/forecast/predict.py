@@ -105,8 +105,18 @@ class Forecasts:
             data.source,
             "time",
             f"must have a step of {step} over the {self._num_needed} input frames, got a step from "
-            f"{before} to {after}. Choose another --start.",
+            f"{before} to {after}. {self._usable_start(data)}",
         )
+
+    def _usable_start(self, data: Trajectories) -> str:
+        """Returns the latest start before this one whose input frames are evenly spaced."""
+        needed, is_even = self._num_needed, even_steps(data.time, data.origin)
+        for last in range(self._last - 1, needed - 2, -1):
+            if is_even[last + 1 - needed : last].all():
+                time = data.time[last : last + 1]
+                text = f"{time[0]:.15g}" if data.origin is None else data.origin.texts(time)[0]
+                return f"The latest usable start before it: --start {text}"
+        return "No earlier frame has enough even steps before it."
 
     def _check_forcings(self, data: Trajectories) -> None:
         """Raises an error if forcings differ from training or end before the forecast."""
@@ -137,7 +147,7 @@ class Forecasts:
         times = later_times(data.time[self._last], ahead, step, data.origin)
         return ForecastLayout(
             places, data.variables, data.num_trajectories, times,
-            data.time_units, data.origin, data.levels, number_type,
+            data.time_units or task.trained_on.time_units, data.origin, data.levels, number_type,
             data.case_dim or ("trajectory" if data.num_trajectories > 1 else ""), data.time_dim,
         )  # fmt: skip
 

@@ -196,7 +196,7 @@ class Changes:
     size: np.ndarray
     """Root mean square, in standard deviations of the variable."""
     trend: np.ndarray
-    """Damping factor of the previous change, from 0 to 1."""
+    """Factor of the previous change, from -1 to 1; negative where changes swing back."""
     remainder: np.ndarray
     """Residual after the trend, as a fraction of the change."""
 
@@ -211,7 +211,7 @@ class ChangeMoments:
     r"""Weighted sums over changes $b$ and previous changes $a$, for a damped trend.
 
     $\tau = \langle a, b\rangle / \langle a, a\rangle$ is the least-squares factor of the previous
-    change. It is clipped to [0, 1], because oscillation and growth do not persist.
+    change. It is clipped to [-1, 1], because growth does not persist: a rollout would diverge.
     """
 
     def __init__(self) -> None:
@@ -244,10 +244,10 @@ class ChangeMoments:
     def in_units_of(self, std: np.ndarray) -> Changes:
         """Returns the statistics of all added changes, in units of `std`."""
         size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, MIN_CHANGE)
-        trend = np.clip(_ratio(self._products, self._before), 0.0, 1.0)
+        trend = np.clip(_ratio(self._products, self._before), -1.0, 1.0)
         residual = self._both - 2 * trend * self._products + trend**2 * self._before
         fraction = np.sqrt(np.maximum(_ratio(residual, self._both), 0.0))
-        remainder = np.where(trend > 0, np.clip(fraction, MIN_CHANGE / size, 1.0), 1.0)
+        remainder = np.where(trend != 0, np.clip(fraction, MIN_CHANGE / size, 1.0), 1.0)
         return Changes(size, trend + 0 * size, remainder)
 
 

@@ -96,6 +96,32 @@ def channel_errors(
     return (q * (prediction - target).square()).sum(1).sqrt()
 
 
+def anomaly_scores(
+    prediction: Float[Tensor, "batch points channels"],
+    target: Float[Tensor, "batch points channels"],
+    weights: Float[Tensor, "#batch points"] | None = None,
+    usual: Float[Tensor, "..."] | None = None,
+) -> tuple[Float[Tensor, "batch channels"], Float[Tensor, "batch channels"]]:
+    r"""Returns bias and anomaly correlation of every sample and channel, in double precision.
+
+    The bias is $\langle\hat u-u\rangle$; the correlation of the anomalies $\hat a=\hat u-c$ and
+    $a=u-c$ is $\langle\hat a a\rangle/\sqrt{\langle\hat a^2\rangle\langle a^2\rangle}$, zero for a
+    forecast without anomaly.
+
+    Args:
+        prediction: What is judged.
+        target: What is true.
+        weights: Quadrature weights.
+        usual: $c$, such as the climatology; zero when not given.
+    """
+    origin = torch.zeros(()) if usual is None else usual
+    pair = (prediction.double() - origin, target.double() - origin)
+    forecast, truth, q = _counted(*pair, weights)
+    product = (q * forecast * truth).sum(1)
+    sizes = (q * forecast.square()).sum(1).sqrt() * (q * truth.square()).sum(1).sqrt()
+    return (q * (forecast - truth)).sum(1), torch.where(sizes > 0, product / sizes, 0.0)
+
+
 def nrmse(
     prediction: Float[Tensor, "batch points channels"],
     target: Float[Tensor, "batch points channels"],

@@ -7,7 +7,8 @@ from gpo.interpretation.results import Interpretation
 
 SCORES = (
     "RMSE is in the units of the variable, RMSE / std in standard deviations of the variable in the "
-    "training data. Skill is one minus the ratio of the model's RMSE to that of a reference: 1 is "
+    "training data. The bias is the mean error; anomalies, which are correlated, are differences to the "
+    "climatology, or to the training mean. Skill is one minus the ratio of the model's RMSE to that of a reference: 1 is "
     "perfect, 0 is as good as the reference, below 0 is worse."
 )
 METRICS = "The second table has each metric over all variables, averaged over the test examples."

@@ -22,6 +22,7 @@ import torch
 
 from gpo.atomic_files import write_text
 from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.evaluation.verdict import MIN_BLOCKS
 from gpo.forecast.examples import make_examples, with_values
 from gpo.forecast.statistics import training_statistics
 from gpo.numerics.norms import scaled_rmse
@@ -182,6 +183,9 @@ class Search:
     def choose(self) -> Choice:
         """Runs trials within the time limit and returns the selected settings."""
         unit = self.seconds / NUM_UNITS
+        if len(split_of(self.data, self.config).validation) < MIN_BLOCKS:
+            # One or two examples would decide by chance.
+            return self._choice(self._try({}, unit))
         histories = self._histories()
         trials = self._try_all(histories, unit)
         best = best_by_margin(trials)

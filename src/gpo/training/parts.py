@@ -82,6 +82,8 @@ class TaskConfig:
     """Time steps from the last input frame to the target."""
     predict: Annotated[Literal["state", "increment"], NAME] = "increment"
     """Model output: state, or increment over the last frame (static maps: over the mean)."""
+    non_negative: Annotated[tuple[str, ...], arg(metavar="VAR", help_behavior_hint="")] = ()
+    """Outputs bounded below by zero, such as rain."""
     phase: Annotated[Phase, NAME] = "operator"
     """Phase: operator, or field (reconstruction)."""
 

@@ -97,6 +97,10 @@ def make_task(
         )
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
     sources, targets = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
+    unknown = [n for n in config.task.non_negative if n not in {v.name for v in targets}]
+    if unknown:
+        listed = ", ".join(variable.name for variable in targets)
+        raise ValueError(f"`non_negative` must be among the outputs, {listed}, got {unknown[0]}.")
     names, forcings = (), Normalizer(np.zeros(0), np.ones(0))
     if isinstance(data, Trajectories) and data.known:
         forcings = forcing_statistics(data, split.training)
@@ -117,6 +121,7 @@ def make_task(
         is_per_site=means is not None,
         trained_on=TrainedOn.of(data),
         forcings=names,
+        non_negative=config.task.non_negative,
     )
     if config.task.phase == "field":
         return replace(task, lead=0, predict="state")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpo import linf, mae, nrmse, relative_l2, rmse, vrmse
-from gpo.numerics.norms import scaled_rmse
+from gpo.numerics.norms import anomaly_scores, scaled_rmse
 
 NORMS = [relative_l2, rmse, mae, nrmse, vrmse, linf]
 
@@ -33,6 +33,24 @@ def test_norms_are_their_formulas():
     for norm in NORMS:
         value = norm(prediction, target, weights).item()
         assert value == pytest.approx(expected[norm.__name__], rel=1e-12)
+
+
+def test_anomalies_are_correlated_and_the_bias_is_the_mean_error():
+    prediction, target, weights = fields()
+    usual = torch.randn(20, 2, dtype=torch.float64)
+    bias, correlation = anomaly_scores(prediction, target, weights, usual)
+    q = weights / weights.sum(1, keepdim=True)
+    for n in range(3):
+        for c in range(2):
+            a, b = (part[n, :, c] - usual[:, c] for part in (prediction, target))
+            expected = (q[n] * a * b).sum() / math.sqrt((q[n] * a * a).sum() * (q[n] * b * b).sum())
+            assert correlation[n, c].item() == pytest.approx(expected.item())
+            error = (prediction - target)[n, :, c]
+            assert bias[n, c].item() == pytest.approx((q[n] * error).sum().item())
+    assert anomaly_scores(target, target, weights, usual)[1].mean().item() == pytest.approx(1)
+    assert anomaly_scores(usual.expand(3, -1, -1), target, weights, usual)[1].abs().max() == 0
+    weights[:, 5:9], prediction[:, 5:9], target[:, 7] = 0, math.nan, math.inf
+    assert all(part.isfinite().all() for part in anomaly_scores(prediction, target, weights, usual))
 
 
 def test_an_error_in_standard_deviations_has_no_units():

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from gpo.cli import main, parse
+from gpo.evaluation.verdict import MIN_BLOCKS
 from gpo.training.choice import MARGIN, Choice, Search, Trial, best_by_margin, persistence_score
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, TrainingRecord
+from gpo.training.setup import split_of
 from tests.contracts.samples import ns2d
 from tests.core.training.series import decaying_waves, squares
 
@@ -138,6 +140,16 @@ def test_where_steps_are_slow_no_short_run_is_better_than_the_chosen_one(tmp_pat
     choice = search(tmp_path).choose()
     assert choice.settings == {"history": 3}
     assert min(trial.error for trial in choice.trials) == 0.5
+
+
+def test_with_few_validation_examples_nothing_is_chosen(tmp_path, scores):
+    trained, table = scores
+    table |= {("history", 2): 0.1, ("noise", 0.0): 0.5}
+    data = decaying_waves(num_trajectories=1, num_times=24)
+    config = RunConfig.of(**TINY)
+    assert len(split_of(data, config).validation) < MIN_BLOCKS
+    assert search(tmp_path, data=data).choose().settings == {}
+    assert [settings for settings, _ in trained] == [{}]
 
 
 def test_static_maps_have_neither_history_nor_change(tmp_path, scores):

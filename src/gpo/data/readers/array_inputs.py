@@ -4,7 +4,7 @@ They are recognised by shape: an array with the shape of the sites, with or with
 axis, is a static field; an array with one entry per frame is a scalar series.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, InputCandidate, Variable
 from gpo.data.readers.array_files import Stored
-from gpo.data.readers.axis_order import Axes, Field, Order, common_length
+from gpo.data.readers.axis_order import SMALLEST_GRID, Axes, Field, Order, common_length, match
 
 
 def is_extra_input(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
@@ -129,3 +129,83 @@ def _read_static(field: Field, count: int) -> np.ndarray:
     if "sample" not in field.order:
         return field.read()[:, 0]
     return np.stack([field.read(sample=sample)[:, 0] for sample in range(count)])
+
+
+def parameter_tables(arrays: Mapping[str, Stored], num_times: int | None) -> list[str]:
+    """Returns names of arrays with a row of parameters for each sample of larger arrays."""
+    counts = {stored.shape[0] for stored in arrays.values() if len(stored.shape) > 2}
+    return [
+        name
+        for name, stored in arrays.items()
+        if len(stored.shape) == 2
+        and 1 < stored.shape[1] < SMALLEST_GRID
+        and stored.shape[0] in counts - {num_times}
+    ]
+
+
+def sample_parameters(
+    path: Path,
+    rest: Mapping[str, Stored],
+    fields: Sequence[Field],
+    count: int,
+    is_selected: bool,
+    inputs: Collection[str] = (),
+    unknown_times: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns scalars, and vectors with one value per sample; other vectors are an error.
+
+    Args:
+        path: The file, for error messages.
+        rest: Arrays that are neither coordinates nor times.
+        fields: Fields among them.
+        count: Number of samples.
+        is_selected: Whether the user named variables, so that other arrays are ignored.
+        inputs: Names of arrays that are additional inputs.
+        unknown_times: Number of frames if nothing states that they are times, and not samples.
+    """
+    used = [field.stored for field in fields]
+    parameters: dict[str, np.ndarray] = {}
+    for name, stored in rest.items():
+        if stored in used or not stored.is_vector:
+            continue
+        if stored.size in (1, count):
+            parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
+        elif name not in inputs and (not is_selected or stored.size == unknown_times):
+            alike = " ".join(n for n, array in rest.items() if array.shape == stored.shape)
+            problem = (
+                f"has shape {stored.shape}, which is neither a field nor one value for each of "
+                f"{count} samples."
+            )
+            if stored.size == fields[0].length("time"):
+                order = ",".join(fields[0].order)
+                problem += (
+                    f" If the {stored.size} frames are samples: `--inputs {alike}`; if they are times: "
+                    f"`--forcing {alike}`, or without it `--select axes={order}`."
+                )
+            else:
+                problem += (
+                    f" Leave it out by naming the variables to read: `--var {fields[0].name}`."
+                )
+            raise DataError(path, name, problem)
+    return parameters
+
+
+def match_series(
+    path: Path,
+    name: str,
+    stored: Stored,
+    axes: Axes,
+    patterns: Sequence[str],
+    rest: Mapping[str, Stored],
+) -> Field:
+    """Returns a field with its axes; an error names vectors that may be parameters of samples."""
+    try:
+        return match(path, name, stored, axes, patterns)
+    except DataError as error:
+        alike = [
+            key for key, part in rest.items() if part.is_vector and part.size == stored.shape[0]
+        ]
+        if "time" in axes.lengths or axes.stated or not alike:
+            raise
+        advice = f"If its {stored.shape[0]} entries are samples: `--inputs {' '.join(alike)}`."
+        raise DataError(path, name, f"{error.problem} {advice}") from None

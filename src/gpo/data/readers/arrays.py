@@ -5,6 +5,7 @@ The role of an array follows from its name, in any case, and its shape.
 - Times: `t`, `tt`, `time` or `times`, a vector.
 - Axes of a rectilinear grid: vectors `x`, `y`, `z`. If `x` and `y` are 2D arrays of the same shape
   and there are other arrays, they are the coordinates of a curvilinear (body-fitted) grid.
+- Axes on the sphere: vectors `lat` and `lon` in degrees, if another array has an axis for each.
 - Points: the arrays that `--coords` names, otherwise `coords`, `coordinates`, `points`, `pts`, `pos`,
   `mesh_pos`, `nodes`, `vertices` or `X_star` (points, dim), or another recognised name
   (`coordinate_names.py`), such as `elem_xy`, or `node_x` and `node_y`; a constant third coordinate is
@@ -15,7 +16,7 @@ The role of an array follows from its name, in any case, and its shape.
   `y`, with samples along the first axis, in a file without times; other fields are not read. A file
   whose arrays have only the site axes has a single sample. Arrays in `ReadOptions.inputs` are mapped
   to all other fields, or to the requested variables.
-- Scalars, and vectors with one entry per sample, are parameters.
+- Scalars, vectors with one entry per sample and narrow tables with one row are parameters.
 - Arrays of the shape of the sites, and vectors with one entry per time, can be additional inputs
   (`array_inputs.py`).
 - All others are fields, whose axes `axis_order.py` finds by their lengths. If more than one order of
@@ -26,7 +27,7 @@ Without coordinates, grid axes are indices, and axes of at most four entries are
 the first one smoothly in every frame. A prefix `snapshots_` of all fields is removed from their names.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,14 @@ from gpo.data.dataset import (
 )
 from gpo.data.geometry import Geometry
 from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
-from gpo.data.readers.array_inputs import find_array_candidates, is_extra_input, split_map_inputs
+from gpo.data.readers.array_inputs import (
+    find_array_candidates,
+    is_extra_input,
+    match_series,
+    parameter_tables,
+    sample_parameters,
+    split_map_inputs,
+)
 from gpo.data.readers.array_sites import (
     check_no_coordinates,
     possible_coordinates,
@@ -52,6 +60,7 @@ from gpo.data.readers.array_sites import (
 )
 from gpo.data.readers.axis_order import (
     BARE_SERIES,
+    POINTS,
     SERIES,
     SMALLEST_GRID,
     Axes,
@@ -117,7 +126,9 @@ class ArraysReader(AbstractReader):
         patterns = BARE_SERIES if axes.is_bare else SERIES
         rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
         state = {name: stored for name, stored in rest.items() if name not in options.extra_inputs}
-        possible = _possible_fields(path, state, options.variables)
+        tables = parameter_tables(state, lengths.get("time"))
+        fields = {name: array for name, array in state.items() if name not in tables}
+        possible = _possible_fields(path, fields, options.variables)
         changing = {
             name: array
             for name, array in possible.items()
@@ -126,7 +137,7 @@ class ArraysReader(AbstractReader):
         if axes.is_bare and not stated and not options.variables:
             check_no_coordinates(path, rest)
         fields = [
-            match(path, name, stored, axes, patterns)
+            match_series(path, name, stored, axes, patterns, rest)
             for name, stored in (changing or possible).items()
         ]
         if axes.is_bare and not stated:
@@ -134,6 +145,9 @@ class ArraysReader(AbstractReader):
         num_times = common_length(path, fields, "time")
         time = np.ravel(arrays[times].values()) if times else np.arange(num_times)
         count = common_length(path, fields, "sample")
+        for name in tables if not options.variables else ():
+            if rest[name].shape[0] != count:
+                match(path, name, rest[name], axes, patterns)
         content = _Content.of(path, fields, sites, options.variables)
         fetch = RowReader(content.frames, content.row_size)
         geometry = detect_periodic_axes(content.geometry, portions(fetch, range(count), num_times))
@@ -150,9 +164,16 @@ class ArraysReader(AbstractReader):
             time_units=arrays[times].units if times else "",
             num_trajectories=count,
             fetch=fetch,
-            parameters=_parameters(
-                path, rest, fields, count, is_selected, {*inputs, *options.extra_inputs}
-            ),
+            parameters=sample_parameters(
+                path,
+                rest,
+                fields,
+                count,
+                is_selected,
+                {*inputs, *options.extra_inputs},
+                None if times or stated else num_times,
+            )
+            | {name: rest[name].values() for name in tables if rest[name].shape[0] == count},
             candidates=candidates,
         )
 
@@ -182,7 +203,7 @@ class ArraysReader(AbstractReader):
             geometries=(mask_missing(path, content.names, content.geometry, frames),),
             num_samples=count,
             fetch=partial(fetch_with_scalars, partial(content.sample, width), values),
-            parameters=_parameters(path, rest, outputs, count, True),
+            parameters=sample_parameters(path, rest, outputs, count, True),
         )
 
     def _read_static_maps(
@@ -214,7 +235,7 @@ class ArraysReader(AbstractReader):
             geometries=(mask_missing(path, content.names, content.geometry, frames),),
             num_samples=count,
             fetch=partial(content.sample, width),
-            parameters=_parameters(path, rest, fields, count, True),
+            parameters=sample_parameters(path, rest, fields, count, True),
         )
 
 
@@ -278,6 +299,11 @@ def _find_sites(
         return stated_sites(path, others, options.coords)
     if "axes" in options.select:
         return find_sites(path, others)
+    if any(map(is_cells, others)) and not any(name.lower() in POINTS for name in others):
+        # Cells of points whose coordinates are vectors, such as lon and lat.
+        sites = recognised_sites(path, others)
+        if sites is not None:
+            return sites
     sites = find_sites(path, others) if not _are_columns(others) else None
     if sites is not None and sites.used:
         has_cells = len(sites.used) == 1 and any(is_cells(name) for name in others)
@@ -356,45 +382,3 @@ def _possible_fields(
     if not kept:
         choose_variables(path, requested, list(fields))
     return kept
-
-
-def _parameters(
-    path: Path,
-    rest: Mapping[str, Stored],
-    fields: Sequence[Field],
-    count: int,
-    is_selected: bool,
-    inputs: Collection[str] = (),
-) -> dict[str, np.ndarray]:
-    """Returns scalars, and vectors with one value per sample; other vectors are an error.
-
-    Args:
-        path: The file, for error messages.
-        rest: Arrays that are neither coordinates nor times.
-        fields: Fields among them.
-        count: Number of samples.
-        is_selected: Whether the user named variables, so that other arrays are ignored.
-        inputs: Names of arrays that are additional inputs.
-    """
-    used = [field.stored for field in fields]
-    parameters: dict[str, np.ndarray] = {}
-    for name, stored in rest.items():
-        if stored in used or not stored.is_vector:
-            continue
-        if stored.size in (1, count):
-            parameters[name] = np.broadcast_to(np.ravel(stored.values()), (count,)).copy()
-        elif not is_selected and name not in inputs:
-            alike = " ".join(n for n, array in rest.items() if array.shape == stored.shape)
-            length = fields[0].length("time")
-            problem = (
-                f"has shape {stored.shape}, which is neither a field nor one value for each of "
-                f"{count} samples. Leave it out by naming the variables to read: `--var "
-                f"{fields[0].name}`."
-            )
-            if stored.size == length:
-                problem += (
-                    f" Use `--forcing {alike}` if the {length} frames are times, "
-                    f"`--inputs {alike}` if frames are samples."
-                )
-            raise DataError(path, name, problem)
-    return parameters

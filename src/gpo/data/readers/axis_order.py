@@ -8,6 +8,7 @@ are `points` (unstructured), some of `x`, `y`, `z` (rectilinear), or `row` and `
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -19,6 +20,7 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.array_files import Stored
 from gpo.data.readers.base import check_axis
+from gpo.data.readers.cf_attributes import LATITUDE_NAMES, LONGITUDE_NAMES
 from gpo.data.readers.sites import check_cells, check_points, unstructured
 
 Order = tuple[str, ...]
@@ -94,6 +96,9 @@ def find_sites(path: Path, arrays: Mapping[str, Stored]) -> Sites:
         return _unstructured(path, arrays, points, cells)
     if axes:
         return _grid(path, arrays, axes)
+    degrees = _longitude_latitude_grid(path, arrays)
+    if degrees is not None:
+        return degrees
     if x and y and is_mesh:
         return _curvilinear(path, arrays, x, y)
     return Sites(BARE_SITES, {}, (), lambda counts: Geometry.rectilinear([*map(np.arange, counts)]))
@@ -132,6 +137,30 @@ def _grid(path: Path, arrays: Mapping[str, Stored], axes: Mapping[str, str]) -> 
     lengths = {label: len(axis) for label, axis in zip(axes, values, strict=True)}
     orders = tuple(permutations(axes))
     return Sites(orders, lengths, tuple(axes.values()), lambda counts: geometry)
+
+
+def _longitude_latitude_grid(path: Path, arrays: Mapping[str, Stored]) -> Sites | None:
+    """Returns a grid on the sphere if axes are named and range like degrees; None otherwise."""
+    vectors = {name: stored for name, stored in arrays.items() if stored.is_vector}
+    latitude, longitude = (
+        find(path, vectors, names, lambda array: array.size > 1)
+        for names in (LATITUDE_NAMES, LONGITUDE_NAMES)
+    )
+    if latitude is None or longitude is None:
+        return None
+    rows, columns = (
+        np.ravel(arrays[name].values()).astype(float) for name in (latitude, longitude)
+    )
+    others = [Counter(stored.shape) for stored in arrays.values() if not stored.is_vector]
+    # Vectors of the same length may be those of points.
+    is_grid = any(not Counter((len(rows), len(columns))) - shape for shape in others)
+    if not is_grid or np.abs(rows).max() > 90 or np.ptp(columns) > 360:
+        return None
+    rows, columns = check_axis(path, latitude, rows), check_axis(path, longitude, columns)
+    geometry = Geometry.latitude_longitude(rows, columns)
+    lengths = {"row": len(rows), "column": len(columns)}
+    orders = (("row", "column"), ("column", "row"))
+    return Sites(orders, lengths, (latitude, longitude), lambda counts: geometry)
 
 
 def _curvilinear(path: Path, arrays: Mapping[str, Stored], x: str, y: str) -> Sites:

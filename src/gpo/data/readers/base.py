@@ -31,6 +31,8 @@ class ReadOptions:
     (points, dim), or one array of shape (points,) per coordinate."""
     periodic: tuple[str, ...] = ()
     """Names of periodic axes, if the file does not state boundary conditions."""
+    takes_frames: bool = False
+    """Whether a file without times may be a single frame, from which a forecast starts."""
     num_files: int = 1
     """Number of files that are joined; with many large files, fewer frames of each are searched
     for sites that are always missing."""

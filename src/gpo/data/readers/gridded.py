@@ -5,7 +5,7 @@ Examples are ERA5 from the Climate Data Store (NetCDF, GRIB), from WeatherBench 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,8 @@ NUM_SEARCHED = 16
 """Number of frames that are searched in larger files."""
 SERIES = ("trajectory", "sample")
 """Names of dimensions of trajectories."""
+MADE_OF = "_variable_of_levels"
+"""Attribute of a variable of one level: the name of that of all levels."""
 ALL = "all"
 """Selection that keeps a dimension as a grid axis."""
 
@@ -75,7 +77,8 @@ class GriddedReader(AbstractReader):
             dataset.close()
 
     def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
-        dataset = _open_series(path, options.variables)
+        opened, options = partial(_open_series, path, options), _without_levels(path, options)
+        dataset = opened()
         try:
             plan = _make_plan(path, dataset, options)
             time, units, first_hour = read_times(path, dataset, plan.time)
@@ -86,9 +89,8 @@ class GriddedReader(AbstractReader):
                 attributes = axis_attributes(dataset, plan.sites)
                 geometry = replace(geometry, axis_attributes=attributes)
             geometry = replace(geometry, file_axes=file_axes(dataset, plan.sites, geometry))
-            reopen = partial(_open_series, path, options.variables)
             candidates = find_candidates(
-                path, dataset, plan.time, plan.sites, plan.selection, reopen
+                path, dataset, plan.time, plan.sites, plan.selection, opened
             )
             frames = _searched_frames(path, dataset, plan, geometry.num_points, options.num_files)
             geometry = mask_missing(path, plan.names, geometry, frames)
@@ -96,7 +98,7 @@ class GriddedReader(AbstractReader):
             dataset.close()
         # A GRIB data set does not keep its file open, and indexing its messages again is slow.
         open_grib = dataset if file_format(path) == "GRIB" else None
-        read = _FrameReader(path, options.variables, plan, open_grib)
+        read = _FrameReader(path, opened, plan, open_grib)
         names = options.variables or plan.names
         return Trajectories(
             layout=self.name,
@@ -165,7 +167,7 @@ class _FrameReader:
     """Reads frames; the file is opened for each call."""
 
     path: Path
-    requested: tuple[str, ...]
+    opened: Callable[[], xr.Dataset]
     plan: _Plan
     dataset: xr.Dataset | None
     """An open data set to use instead of opening the file."""
@@ -173,22 +175,74 @@ class _FrameReader:
     def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
         dataset = self.dataset
         if dataset is None:
-            dataset = _open_series(self.path, self.requested)
+            dataset = self.opened()
         try:
             return self.plan.at(trajectory).frames(self.path, dataset, times, rows)
         finally:
             dataset.close()
 
 
-def _open_series(path: Path, requested: Sequence[str]) -> xr.Dataset:
-    """Opens a file; a frame with a scalar time, as radars and satellites write, gets a time axis."""
-    dataset = open_dataset(path, requested)
+def _several(options: ReadOptions) -> dict[str, list[str]]:
+    """Returns the selected values of dimensions of which several are read."""
+    return {dim: text.split(",") for dim, text in options.select.items() if "," in text}
+
+
+def _without_levels(path: Path, options: ReadOptions) -> ReadOptions:
+    """Returns options for a data set whose selected levels are variables, such as z500 and z850."""
+    if not _several(options):
+        return options
+    select = {dim: text for dim, text in options.select.items() if "," not in text}
+    with _open_series(path, options) as dataset:
+        made = {str(name): array.attrs.get(MADE_OF) for name, array in dataset.data_vars.items()}
+    variables = [
+        part
+        for name in options.variables
+        for part in ([name] if name in made else [n for n, base in made.items() if base == name])
+        or [name]
+    ]
+    return replace(options, variables=tuple(variables), select=select)
+
+
+def _split_levels(path: Path, dataset: xr.Dataset, several: Mapping[str, list[str]]) -> xr.Dataset:
+    """Returns a data set in which each selected value of a dimension is a variable of its own."""
+    for dim, texts in several.items():
+        if dim not in dataset.dims:
+            # A forecast has such variables already.
+            continue
+        numbers = _labels(dataset[dim].values if dim in dataset else np.arange(dataset.sizes[dim]))
+        labels = {
+            numbers[index]: index for index in (_index_of(path, dim, numbers, t) for t in texts)
+        }
+        parts: dict[str, xr.DataArray] = {}
+        for name, array in dataset.data_vars.items():
+            if dim in array.dims and array.ndim > 1:
+                base = array.attrs.get(MADE_OF, str(name))
+                for label, index in labels.items():
+                    part = array.isel({dim: index}, drop=True)
+                    parts[f"{name}{label}"] = part.assign_attrs({MADE_OF: base})
+            elif dim not in array.dims:
+                parts[str(name)] = array
+        dataset = dataset.drop_dims(dim).assign(parts)
+    return dataset
+
+
+def _open_series(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Opens a file whose selected levels are variables.
+
+    A frame with a scalar time, as radars and satellites write, gets a time axis.
+    """
+    several = _several(options)
+    labels = [label for texts in several.values() for label in texts]
+    bases = (name.removesuffix(text) for name in options.variables for text in labels)
+    dataset = open_dataset(path, tuple(dict.fromkeys((*options.variables, *bases))))
+    dataset = _split_levels(path, dataset, several)
     if find_time(dataset, [str(dim) for dim in dataset.dims]) is not None:
         return dataset
     name = scalar_time(dataset)
-    if name is None:
+    if name is None and not options.takes_frames:
         return dataset
-    dataset = dataset.set_coords(name)
+    dataset = dataset if name is None else dataset.set_coords(name)
+    name = name or "time"
     fields = [
         str(field)
         for field, array in dataset.data_vars.items()
@@ -232,7 +286,9 @@ def _make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> _Plan:
     if series is not None and not all(series in dataset[name].dims for name in grids):
         series = None
     selection = {
-        dim: _select(path, dataset, dim, options.select.get(dim)) for dim in extra if dim != series
+        dim: _select(path, dataset, dim, options.select.get(dim), tuple(grids))
+        for dim in extra
+        if dim != series
     }
     return _Plan(tuple(grids), time, sites, selection, series)
 
@@ -260,7 +316,9 @@ def _grids(
     return grids
 
 
-def _select(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
+def _select(
+    path: Path, dataset: xr.Dataset, dim: str, text: str | None, names: Sequence[str]
+) -> int:
     """Returns the index of the selected value of a dimension that is not a grid axis."""
     size = dataset.sizes[dim]
     has_labels = dim in dataset.variables and dataset[dim].dims == (dim,)
@@ -269,8 +327,17 @@ def _select(path: Path, dataset: xr.Dataset, dim: str, text: str | None) -> int:
         return _index_of(path, dim, labels, text)
     if size == 1:
         return 0
-    problem = f"has {size} values: {_listed(labels)}. Select one"
-    raise DataError(path, dim, f"{problem}, such as `--select {dim}={next(iter(labels), '')}`.")
+    problem = f"has {size} values: {_listed(labels)}."
+    others = [name for name in names if dim not in dataset[name].dims]
+    if others:
+        having = ", ".join(name for name in names if name not in others)
+        problem += (
+            f" To read the variables without it, all but {having}: `--var {' '.join(others)}`."
+        )
+    known = [label for label in labels if label.lower() != "nan"]
+    if known:
+        problem += f" Select one, such as `--select {dim}={known[0]}`."
+    raise DataError(path, dim, problem)
 
 
 def _scalar_labels(path: Path, dataset: xr.Dataset, name: str, extra: Sequence[str]) -> list[str]:

@@ -115,6 +115,8 @@ def detect_periodic_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Ge
         geometry: The sites; only axes of a rectilinear grid can be periodic.
         frames: Chunks of shape (times, points, variables), read while an axis may be periodic.
     """
+    if geometry.domain.is_sphere:
+        return geometry
     is_even = [np.ptp(np.diff(axis)) < 1e-6 * np.ptp(axis) for axis in geometry.axes]
     may_repeat = [
         bool(even) and len(axis) > 8 for even, axis in zip(is_even, geometry.axes, strict=True)

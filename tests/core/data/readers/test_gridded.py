@@ -178,6 +178,30 @@ def test_a_level_is_selected_by_its_value(tmp_path):
     assert both.frames(0)[0, 0].tolist() == [0, 100]
 
 
+def test_several_levels_are_variables_with_their_value(tmp_path):
+    path = save(tmp_path / "a.nc", levels())
+    one, other = (read(path, "t", level=text).frames(0)[..., 0] for text in ("500", "850"))
+    data = read(path, "t", level="850,500")
+    assert [variable.name for variable in data.variables] == ["t850", "t500"]
+    assert data.variables[0].units == read(path, "t", level="500").variables[0].units
+    np.testing.assert_array_equal(data.frames(0), np.stack([other, one], -1))
+    part = data.frames(0, slice(1, 2), slice(0, 4))
+    np.testing.assert_array_equal(part[..., 1], one[1:2, :4])
+    again = read(path, "t500", level="850,500")
+    np.testing.assert_array_equal(again.frames(0)[..., 0], one)
+    with pytest.raises(DataError, match="`level` has no value 700; it has 500, 850"):
+        read(path, "t", level="500,700")
+
+
+def test_a_helper_variable_with_another_axis_may_be_left_out(tmp_path):
+    dataset = levels("ts", (np.nan, np.nan)).rename(t="helper")
+    path = save(tmp_path / "a.nc", dataset)
+    message = r"`ts` has 2 values: nan, nan\. .*all but helper: `--var t2m`\.$"
+    with pytest.raises(DataError, match=message):
+        read(path)
+    assert read(path, "t2m").variables[0].name == "t2m"
+
+
 def test_a_missing_selection_of_a_level_is_an_error(tmp_path):
     path = save(tmp_path / "a.nc", levels("pressure_level"))
     message = r"`pressure_level` has 2 values: 500, 850\. .*`--select pressure_level=500`"
