@@ -5,7 +5,7 @@ Models on structured grids treat a field as an array: the position of a site is 
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,22 +14,40 @@ from torch.nn.functional import pad
 
 from gpo.execution.inputs import check_sites
 from gpo.limits import check_depth, check_width
-from gpo.model.problem import Problem
+from gpo.model.problem import Problem, UnsupportedGeometryError
 
 DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
           "num_bottleneck_residuals", "sweeps")  # fmt: skip
+PLACES = {1: "on a line", 2: "in a plane", 3: "in space"}
 WIDTHS = ("width", "widths", "lift_width")
 
 
 class AbstractBaseline(nn.Module, ABC):
-    """A model that maps a field on sites to a field on the same sites."""
+    """A model that maps a field on sites to a field on the same sites.
 
+    A class declares the sites that it takes. Its constructor may refuse some of them for their number.
+    """
+
+    grid_axes: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    """Numbers of axes of the structured grids that the model takes."""
+    point_dims: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    """Numbers of coordinates of the unstructured points that it takes; on the sphere it is 3."""
     unused: frozenset[str] = frozenset()
     """Names of parameters that the published model has but never uses; they get no gradient."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
+        if not self.takes(problem):
+            kinds = _alternatives(self.grid_axes, self.point_dims)
+            raise UnsupportedGeometryError(f"needs {kinds}")
         self.problem = problem
+
+    @classmethod
+    def takes(cls, problem: Problem) -> bool:
+        """Returns whether the model is declared for sites of this kind."""
+        if problem.grid_shape:
+            return len(problem.grid_shape) in cls.grid_axes
+        return problem.domain.dim in cls.point_dims
 
     def forward(
         self,
@@ -65,6 +83,13 @@ class AbstractBaseline(nn.Module, ABC):
             coords: Unit coordinates of the sites: $[0, 1]^d$ in a box, $[-1, 1]^3$ on the sphere.
             is_active: False at masked and padded sites.
         """
+
+
+def _alternatives(grid_axes: tuple[int, ...], point_dims: tuple[int, ...]) -> str:
+    """Returns the kinds of sites that a model takes, in words."""
+    grids = "/".join(f"{count}-D" for count in grid_axes)
+    points = [f"points {PLACES[dim]}" for dim in point_dims]
+    return " or ".join([*([f"a {grids} grid"] if grids else []), *points])
 
 
 class Perceptron(nn.Sequential):

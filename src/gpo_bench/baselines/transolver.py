@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.problem import Problem
 from gpo_bench.baselines.base import from_grid, to_grid
 from gpo_bench.baselines.transformer import (
     AbstractTransformer,
@@ -51,8 +51,6 @@ class Transolver(AbstractTransformer):
     """
 
     def __init__(self, problem: Problem, config: TransolverConfig = TransolverConfig()) -> None:
-        if len(problem.grid_shape) > max(CONVOLUTIONS):
-            raise UnsupportedGeometryError("needs a grid of at most 3 axes")
         super().__init__(problem, config, lambda: TransolverBlock(config, problem.grid_shape))
 
 
