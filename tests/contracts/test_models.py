@@ -19,7 +19,7 @@ from gpo import (
 from gpo.model.model import RegisteredModel, build_model, load_model
 from gpo.model.registry import MODELS, ModelEntry, listed_models
 from gpo.registry import resolve
-from gpo_bench.baselines.base import check_sizes
+from gpo_bench.baselines.base import AbstractSizedConfig, check_sizes
 from gpo_bench.plugin import NETWORKS
 
 SITES = {
@@ -34,6 +34,7 @@ SITES = {
 BASELINES = list(NETWORKS)
 TINY = {
     "width": 16,
+    "latent_size": 16,
     "num_layers": 2,
     "num_cycles": 1,
     "num_residuals": 1,
@@ -48,9 +49,15 @@ def takes(name, kind):
     return resolve(MODELS[name].network).takes(SITES[kind])
 
 
+def config_of(name):
+    """The smallest sizes that a baseline names, or its default ones."""
+    config = MODELS[name].config
+    return config(size="small") if issubclass(config, AbstractSizedConfig) else config()
+
+
 def tiny(name):
     """The architecture of a baseline with fewer and thinner layers."""
-    config = MODELS[name].config()
+    config = config_of(name)
     return replace(config, **{part: TINY[part] for part in TINY if hasattr(config, part)})
 
 
@@ -131,7 +138,7 @@ def test_every_parameter_gets_a_gradient_and_every_layer_changes_the_output(name
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_model_overfits_one_batch(name):
     problem = Problem(2, 1, Domain.unit_box(2), (8, 8))
-    config = MODELS[name].config(**SMALL.get(name, {}))
+    config = replace(config_of(name), **SMALL.get(name, {}))
     model = build_model(name, problem, config)
     coords, weights = problem.domain.grid(8, 8)
     x, y = coords.unbind(-1)

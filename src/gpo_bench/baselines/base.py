@@ -4,8 +4,10 @@ Models on structured grids treat a field as an array: the position of a site is 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,6 +18,7 @@ from gpo.execution.inputs import check_sites
 from gpo.limits import check_depth, check_width
 from gpo.model.problem import Problem, UnsupportedGeometryError
 
+Sized = TypeVar("Sized", bound="AbstractSizedConfig")
 DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
           "num_bottleneck_residuals", "sweeps")  # fmt: skip
 PLACES = {1: "on a line", 2: "in a plane", 3: "in space"}
@@ -90,6 +93,32 @@ def _alternatives(grid_axes: tuple[int, ...], point_dims: tuple[int, ...]) -> st
     grids = "/".join(f"{count}-D" for count in grid_axes)
     points = [f"points {PLACES[dim]}" for dim in point_dims]
     return " or ".join([*([f"a {grids} grid"] if grids else []), *points])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractSizedConfig(ABC):
+    """Architecture of a baseline whose sizes have names; a number that is 0 is that of the named size."""
+
+    SIZES: ClassVar[Mapping[str, Mapping[str, int]]]
+    """The numbers of each named size."""
+
+    size: Literal["small", "medium", "published"] = "published"
+    """Named size, for all numbers that are 0: small, medium or published."""
+
+    def __post_init__(self) -> None:
+        if self.resolved is self:
+            self.check()
+
+    @property
+    def resolved(self: Sized) -> Sized:
+        """The same architecture with every number set."""
+        numbers = self.SIZES[self.size]
+        unset = {name: count for name, count in numbers.items() if getattr(self, name) == 0}
+        return replace(self, **unset) if unset else self
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises an error for numbers that nothing can be built with; all of them are set."""
 
 
 class Perceptron(nn.Sequential):
@@ -181,11 +210,11 @@ def check_sizes(config: Any, **minimums: int) -> None:
         check_width(name, max(numbers, default=1), getattr(config, "num_layers", 1))
 
 
-def check_heads(width: int, num_heads: int) -> None:
-    """Raises an error unless `width` is divisible by `num_heads`."""
+def check_heads(width: int, num_heads: int, name: str = "num_heads") -> None:
+    """Raises an error unless `width` is divisible by `num_heads`, the field `name`."""
     if width % num_heads:
         nearest = max(1, round(width / num_heads)) * num_heads
         raise ValueError(
-            f"`width` must be a multiple of `num_heads`, got width={width}, "
-            f"num_heads={num_heads}. Nearest valid width: {nearest}."
+            f"`width` must be a multiple of `{name}`, got width={width}, "
+            f"{name}={num_heads}. Nearest valid width: {nearest}."
         )

@@ -13,13 +13,13 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpo.model.problem import Problem
 from gpo_bench.baselines.base import from_grid, to_grid
+from gpo_bench.baselines.convolutions import CONVOLUTIONS
 from gpo_bench.baselines.transformer import (
     AbstractTransformer,
     AbstractTransformerConfig,
     FeedForward,
 )
 
-CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 INITIAL_TEMPERATURE = 0.5
 GRID_TEMPERATURES = (0.1, 5.0)
 """Bounds of the temperature on grids; on unstructured points it is unbounded."""
