@@ -90,9 +90,12 @@ class AbstractBaseline(nn.Module, ABC):
 
 def _alternatives(grid_axes: tuple[int, ...], point_dims: tuple[int, ...]) -> str:
     """Returns the kinds of sites that a model takes, in words."""
-    grids = "/".join(f"{count}-D" for count in grid_axes)
-    points = [f"points {PLACES[dim]}" for dim in point_dims]
-    return " or ".join([*([f"a {grids} grid"] if grids else []), *points])
+    kinds = [f"points {PLACES[dim]}" for dim in point_dims]
+    if len(grid_axes) == 1:
+        kinds.insert(0, f"a {grid_axes[0]}-D grid")
+    elif grid_axes:
+        kinds.insert(0, f"a grid of {grid_axes[0]} to {grid_axes[-1]} axes")
+    return " or ".join(kinds)
 
 
 @dataclass(frozen=True, kw_only=True)
