@@ -20,6 +20,9 @@ NETWORKS = {
     "transolver": ("transolver", "Transolver", "TransolverConfig"),
     "ono": ("ono", "ONO", "ONOConfig"),
     "lno": ("lno", "LNO", "LNOConfig"),
+    "flower": ("flower", "Flower", "FlowerConfig"),
+    "cnextu": ("cnextu", "CNextU", "CNextUConfig"),
+    "unet": ("unet", "UNet", "UNetConfig"),
 }
 """Module, network class and configuration class of each baseline."""
 

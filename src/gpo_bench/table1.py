@@ -10,7 +10,7 @@ from gpo_bench.experiment_grid import ExperimentGrid
 from gpo_bench.protocol import MODELS, Protocol
 from gpo_bench.table import Entry, Table
 
-REFERENCES = ("persistence", "climatology", "training mean")
+REFERENCES = ("persistence", "climatology", "linear map", "training mean")
 """Reference forecasts, which are rows below the models."""
 
 

@@ -142,5 +142,5 @@ def test_a_model_that_exceeds_the_memory_limit_is_reported():
 
 
 def test_a_name_that_is_not_registered_is_refused():
-    with pytest.raises(ValueError, match=r"must be among gpo, gpo-paper, fno, .* got 'unet'"):
-        measure_efficiency(("unet",))
+    with pytest.raises(ValueError, match=r"must be among gpo, gpo-paper, fno, .* got 'resnet'"):
+        measure_efficiency(("resnet",))

@@ -303,8 +303,8 @@ def test_errors_on_other_sites_are_multiples_of_the_error_at_home(tmp_path, call
     assert "| gpo | **0.02** | **0.025 (1.25 of 1x)** | - (needs a grid) |" in text
 
 
-def test_the_paper_is_quoted_for_every_model_and_benchmark():
-    assert set(PAPER) == set(MODELS) - {"geo-fno", "gpo"}
+def test_the_paper_is_quoted_for_its_models_and_every_benchmark():
+    assert set(PAPER) < set(MODELS)
     assert all(set(row) == set(BENCHMARKS) for row in PAPER.values())
     assert PAPER["gpo-paper"]["planetswe"] == 8.01e-2
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
@@ -18,7 +18,9 @@ from gpo import (
 )
 from gpo.model.model import RegisteredModel, build_model, load_model
 from gpo.model.registry import MODELS, ModelEntry, listed_models
-from gpo_bench.baselines.base import check_sizes
+from gpo.registry import resolve
+from gpo_bench.baselines.base import AbstractSizedConfig, check_sizes
+from gpo_bench.plugin import NETWORKS
 
 SITES = {
     "line": Problem(2, 1, Domain.unit_box(1, periodic=True), (16,)),
@@ -29,22 +31,34 @@ SITES = {
     "sphere points": Problem(2, 1, Domain.sphere()),
 }
 
-TAKES = {
-    "fno": {"line", "grid", "cube", "sphere grid"},
-    "geo-fno": {"grid", "sphere grid", "points"},
-    "cno": {"grid", "sphere grid"},
-    "lsm": {"grid", "sphere grid", "points"},
-    "m2no": {"grid", "sphere grid"},
-    "amg": set(SITES),
-    "galerkin": set(SITES),
-    "gnot": set(SITES),
-    "transolver": set(SITES),
-    "ono": set(SITES),
-    "lno": set(SITES),
+BASELINES = list(NETWORKS)
+TINY = {
+    "width": 16,
+    "latent_size": 16,
+    "num_layers": 2,
+    "num_cycles": 1,
+    "num_residuals": 1,
+    "num_bottleneck_residuals": 1,
 }
+SMALL = {"lno": {"num_modes": 8, "num_layers": 2}}
+"""Sizes with which a model overfits quickly: hundreds of modes start out alike."""
 
 
-BASELINES = list(TAKES)
+def takes(name, kind):
+    """Whether a baseline declares that it takes a kind of sites."""
+    return resolve(MODELS[name].network).takes(SITES[kind])
+
+
+def config_of(name):
+    """The smallest sizes that a baseline names, or its default ones."""
+    config = MODELS[name].config
+    return config(size="small") if issubclass(config, AbstractSizedConfig) else config()
+
+
+def tiny(name):
+    """The architecture of a baseline with fewer and thinner layers."""
+    config = config_of(name)
+    return replace(config, **{part: TINY[part] for part in TINY if hasattr(config, part)})
 
 
 def field_on(problem, batch=2):
@@ -60,16 +74,16 @@ def field_on(problem, batch=2):
     return torch.randn(batch, len(coords), 2), coords, weights
 
 
-CASES = [(name, kind) for name in BASELINES for kind in SITES if kind in TAKES[name]]
+CASES = [(name, kind) for name in BASELINES for kind in SITES if takes(name, kind)]
 
 
 def test_all_models_are_registered():
-    assert listed_models() == ["gpo", "gpo-paper", *BASELINES]
+    assert listed_models() == ["gpo", "gpo-paper", *NETWORKS]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [(name, kind) for name in BASELINES for kind in SITES if kind not in TAKES[name]],
+    [(name, kind) for name in BASELINES for kind in SITES if not takes(name, kind)],
 )
 def test_a_geometry_that_a_model_cannot_take_is_refused_with_a_short_reason(name, kind):
     with pytest.raises(UnsupportedGeometryError, match=f"{name} cannot take these sites: needs ") as refused:  # fmt: skip
@@ -78,17 +92,12 @@ def test_a_geometry_that_a_model_cannot_take_is_refused_with_a_short_reason(name
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_shapes_gradients_and_a_round_trip(name, kind, tmp_path):
+def test_shapes_and_a_round_trip(name, kind, tmp_path):
     problem = SITES[kind]
-    model = build_model(name, problem)
+    model = build_model(name, problem, tiny(name))
     values, coords, weights = field_on(problem)
     output = model(values, coords, weights=weights)
     assert output.shape == (2, len(coords), 1)
-    output.square().mean().backward()
-    unused = model.network.unused
-    for parameter_name, parameter in model.network.named_parameters():
-        has_gradient = parameter.grad is not None and bool((parameter.grad != 0).any())
-        assert has_gradient != (parameter_name in unused), parameter_name
     model.eval()
     model.save_pretrained(tmp_path)
     again = RegisteredModel.from_pretrained(tmp_path).eval()
@@ -96,13 +105,41 @@ def test_shapes_gradients_and_a_round_trip(name, kind, tmp_path):
     assert torch.equal(again(values, coords, weights=weights), model(values, coords, weights=weights))  # fmt: skip
 
 
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_every_parameter_gets_a_gradient_and_every_layer_changes_the_output(name, kind):
+    problem = SITES[kind]
+    network = build_model(name, problem, tiny(name)).double().network
+    values, coords, weights = field_on(problem)
+
+    def output():
+        # Points are sampled at random in amg.
+        torch.manual_seed(0)
+        return network(values.double(), coords, weights=weights)
+
+    output().square().mean().backward()
+    for parameter_name, parameter in network.named_parameters():
+        has_gradient = parameter.grad is not None and bool((parameter.grad != 0).any())
+        assert has_gradient != (parameter_name in network.unused), parameter_name
+    network.eval()
+    with torch.no_grad():
+        before = output()
+        for layer_name, layer in network.named_modules():
+            named = layer.named_parameters(layer_name, recurse=False)
+            parameters = [part for part_name, part in named if part_name not in network.unused]
+            kept = [part.clone() for part in parameters]
+            for part in parameters:
+                part.add_(0.1 * torch.randn_like(part))
+            assert not parameters or not torch.equal(output(), before), layer_name
+            for part, values_before in zip(parameters, kept, strict=True):
+                part.copy_(values_before)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_model_overfits_one_batch(name):
     problem = Problem(2, 1, Domain.unit_box(2), (8, 8))
-    # Hundreds of modes start out alike, and take thousands of steps to separate.
-    sizes = {"num_modes": 8, "num_layers": 2} if name == "lno" else {}
-    model = build_model(name, problem, MODELS[name].config(**sizes))
+    config = replace(config_of(name), **SMALL.get(name, {}))
+    model = build_model(name, problem, config)
     coords, weights = problem.domain.grid(8, 8)
     x, y = coords.unbind(-1)
     # In gnot, the values at a site reach the output only through sums over all sites, so that it
@@ -131,7 +168,7 @@ def test_a_model_overfits_one_batch(name):
 @pytest.mark.parametrize("name", BASELINES)
 def test_wrong_input_is_named(name):
     problem = SITES["grid"]
-    model = build_model(name, problem)
+    model = build_model(name, problem, tiny(name))
     values, coords, _ = field_on(problem)
     with pytest.raises(ValueError, match="`values` must have in_channels=2 channels, got 1"):
         model(values[..., :1], coords)

@@ -39,6 +39,8 @@ class ReferenceInputs:
     """The data of the training split; the same as `data` unless another file is scored."""
     training_samples: Sequence[Any]
     """The training split: time slices, or numbers of static maps."""
+    validation_samples: Sequence[Any] = ()
+    """The validation split."""
 
     @property
     def is_forecast(self) -> bool:

@@ -35,6 +35,7 @@ REFERENCES: "Registry[Callable[[ReferenceInputs], Reference | None]]" = Registry
         "persistence": "gpo.evaluation.references:build_persistence",
         "trend": "gpo.evaluation.references:build_trend",
         "climatology": "gpo.evaluation.references:build_climatology",
+        "linear map": "gpo.evaluation.linear_map:build_linear_map",
     },
 )
 """Each builds a reference forecast, or returns None where it does not apply to the data."""

@@ -58,6 +58,7 @@ def evaluate(
         data=data,
         training_data=data if trained_on is None else trained_on,
         training_samples=split.training,
+        validation_samples=split.validation,
     )
     references = build_references(inputs)
 

@@ -4,8 +4,10 @@ Models on structured grids treat a field as an array: the position of a site is 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,22 +16,41 @@ from torch.nn.functional import pad
 
 from gpo.execution.inputs import check_sites
 from gpo.limits import check_depth, check_width
-from gpo.model.problem import Problem
+from gpo.model.problem import Problem, UnsupportedGeometryError
 
+Sized = TypeVar("Sized", bound="AbstractSizedConfig")
 DEPTHS = ("num_layers", "num_blocks", "num_cycles", "num_levels", "num_residuals",
           "num_bottleneck_residuals", "sweeps")  # fmt: skip
+PLACES = {1: "on a line", 2: "in a plane", 3: "in space"}
 WIDTHS = ("width", "widths", "lift_width")
 
 
 class AbstractBaseline(nn.Module, ABC):
-    """A model that maps a field on sites to a field on the same sites."""
+    """A model that maps a field on sites to a field on the same sites.
 
+    A class declares the sites that it takes. Its constructor may refuse some of them for their number.
+    """
+
+    grid_axes: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    """Numbers of axes of the structured grids that the model takes."""
+    point_dims: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    """Numbers of coordinates of the unstructured points that it takes; on the sphere it is 3."""
     unused: frozenset[str] = frozenset()
     """Names of parameters that the published model has but never uses; they get no gradient."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
+        if not self.takes(problem):
+            kinds = _alternatives(self.grid_axes, self.point_dims)
+            raise UnsupportedGeometryError(f"needs {kinds}")
         self.problem = problem
+
+    @classmethod
+    def takes(cls, problem: Problem) -> bool:
+        """Returns whether the model is declared for sites of this kind."""
+        if problem.grid_shape:
+            return len(problem.grid_shape) in cls.grid_axes
+        return problem.domain.dim in cls.point_dims
 
     def forward(
         self,
@@ -65,6 +86,42 @@ class AbstractBaseline(nn.Module, ABC):
             coords: Unit coordinates of the sites: $[0, 1]^d$ in a box, $[-1, 1]^3$ on the sphere.
             is_active: False at masked and padded sites.
         """
+
+
+def _alternatives(grid_axes: tuple[int, ...], point_dims: tuple[int, ...]) -> str:
+    """Returns the kinds of sites that a model takes, in words."""
+    kinds = [f"points {PLACES[dim]}" for dim in point_dims]
+    if len(grid_axes) == 1:
+        kinds.insert(0, f"a {grid_axes[0]}-D grid")
+    elif grid_axes:
+        kinds.insert(0, f"a grid of {grid_axes[0]} to {grid_axes[-1]} axes")
+    return " or ".join(kinds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractSizedConfig(ABC):
+    """Architecture of a baseline whose sizes have names; a number that is 0 is that of the named size."""
+
+    SIZES: ClassVar[Mapping[str, Mapping[str, int]]]
+    """The numbers of each named size."""
+
+    size: Literal["small", "medium", "published"] = "published"
+    """Named size, for all numbers that are 0: small, medium or published."""
+
+    def __post_init__(self) -> None:
+        if self.resolved is self:
+            self.check()
+
+    @property
+    def resolved(self: Sized) -> Sized:
+        """The same architecture with every number set."""
+        numbers = self.SIZES[self.size]
+        unset = {name: count for name, count in numbers.items() if getattr(self, name) == 0}
+        return replace(self, **unset) if unset else self
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises an error for numbers that nothing can be built with; all of them are set."""
 
 
 class Perceptron(nn.Sequential):
@@ -156,11 +213,11 @@ def check_sizes(config: Any, **minimums: int) -> None:
         check_width(name, max(numbers, default=1), getattr(config, "num_layers", 1))
 
 
-def check_heads(width: int, num_heads: int) -> None:
-    """Raises an error unless `width` is divisible by `num_heads`."""
+def check_heads(width: int, num_heads: int, name: str = "num_heads") -> None:
+    """Raises an error unless `width` is divisible by `num_heads`, the field `name`."""
     if width % num_heads:
         nearest = max(1, round(width / num_heads)) * num_heads
         raise ValueError(
-            f"`width` must be a multiple of `num_heads`, got width={width}, "
-            f"num_heads={num_heads}. Nearest valid width: {nearest}."
+            f"`width` must be a multiple of `{name}`, got width={width}, "
+            f"{name}={num_heads}. Nearest valid width: {nearest}."
         )

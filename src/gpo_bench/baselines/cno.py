@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, leaky_relu
 
-from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.problem import Problem
 from gpo_bench.baselines.base import (
     AbstractBaseline,
     check_sizes,
@@ -55,10 +55,10 @@ class CNO(AbstractBaseline):
         config: The architecture.
     """
 
+    grid_axes, point_dims = (2,), ()
+
     def __init__(self, problem: Problem, config: CNOConfig = CNOConfig()) -> None:
         super().__init__(problem)
-        if len(problem.grid_shape) != 2:
-            raise UnsupportedGeometryError("needs a 2-D grid")
         self.multiple = 2**config.num_levels
         channels = [config.width * 2**level // 2 for level in range(config.num_levels + 1)]
         self.lift = Projection(problem.in_channels + 2, config.lift_width, channels[0])

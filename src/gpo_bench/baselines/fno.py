@@ -63,10 +63,10 @@ class FNO(AbstractBaseline):
         config: The architecture.
     """
 
+    point_dims = ()
+
     def __init__(self, problem: Problem, config: FNOConfig = FNOConfig()) -> None:
         super().__init__(problem)
-        if not problem.grid_shape:
-            raise UnsupportedGeometryError("needs a grid")
         num_axes = len(problem.grid_shape)
         self.network = FourierNetwork(
             (problem.in_channels + num_axes, *config.lift),

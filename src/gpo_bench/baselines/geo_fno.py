@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.problem import Problem
 from gpo_bench.baselines.base import (
     AbstractBaseline,
     Perceptron,
@@ -62,6 +62,7 @@ class GeoFNO(AbstractBaseline):
         config: The architecture.
     """
 
+    grid_axes, point_dims = (2,), (2,)
     # These layers read a shape code, which is never passed here.
     unused = frozenset({"network.deformation.code.weight", "network.deformation.code.bias"})
 
@@ -70,7 +71,6 @@ class GeoFNO(AbstractBaseline):
         self.appends_coords = config.appends_coords
         in_channels = problem.in_channels + config.appends_coords * problem.domain.dim
         if problem.grid_shape:
-            check_mesh(problem.grid_shape)
             self.network = FourierNetwork(
                 (in_channels + 2,),
                 (config.width,) * 5,
@@ -80,7 +80,6 @@ class GeoFNO(AbstractBaseline):
                 config.padding,
             )
         else:
-            check_plane(problem)
             self.network = PointNetwork(in_channels, problem.out_channels, config)
 
     def predict(
@@ -126,17 +125,3 @@ class PointNetwork(nn.Module):
         for layer, place in zip(self.layers, self.places, strict=True):
             latent = gelu(layer(latent) + place(latent_coords))
         return self.head(self.to_points(latent, image, coords))
-
-
-def check_mesh(grid_shape: tuple[int, ...]) -> None:
-    """Raises an `UnsupportedGeometryError` unless a grid has two axes."""
-    if len(grid_shape) != 2:
-        raise UnsupportedGeometryError(f"needs a 2-D mesh, not {len(grid_shape)}-D")
-
-
-def check_plane(problem: Problem) -> None:
-    """Raises an `UnsupportedGeometryError` unless the domain is two-dimensional and flat."""
-    if problem.domain.is_sphere:
-        raise UnsupportedGeometryError("needs points of the plane, not of the sphere")
-    if problem.domain.dim != 2:
-        raise UnsupportedGeometryError(f"needs 2-D points, not {problem.domain.dim}-D")

@@ -27,7 +27,6 @@ from gpo_bench.baselines.base import (
     to_grid,
     with_index_coordinates,
 )
-from gpo_bench.baselines.geo_fno import check_mesh, check_plane
 from gpo_bench.baselines.point_projection import DeformationNetwork, GridToPoints, PointsToGrid
 
 NUM_PATCHES = 16
@@ -65,13 +64,13 @@ class LSM(AbstractBaseline):
         config: The architecture.
     """
 
+    grid_axes, point_dims = (2,), (2,)
+
     def __init__(self, problem: Problem, config: LSMConfig = LSMConfig()) -> None:
         super().__init__(problem)
         width, modes = config.width, config.modes
         shape = problem.grid_shape or (config.latent_size, config.latent_size)
-        check_mesh(shape)
         if not problem.grid_shape:
-            check_plane(problem)
             self.deformation = DeformationNetwork()
             self.to_latent = PointsToGrid(width, modes, shape)
             self.to_points = GridToPoints(width, modes, shape)

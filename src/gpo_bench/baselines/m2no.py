@@ -56,6 +56,8 @@ class M2NO(AbstractBaseline):
         config: The architecture.
     """
 
+    grid_axes, point_dims = (2,), ()
+
     def __init__(self, problem: Problem, config: M2NOConfig = M2NOConfig()) -> None:
         super().__init__(problem)
         size = _side(problem.grid_shape)
@@ -163,8 +165,8 @@ def periodic_conv(channels: int) -> nn.Conv2d:
 
 def _side(grid_shape: tuple[int, ...]) -> int:
     """Returns the side of the grid; raises an error unless it is square and a power of two."""
-    if len(grid_shape) != 2 or grid_shape[0] != grid_shape[1]:
-        raise UnsupportedGeometryError("needs a square 2-D grid")
+    if grid_shape[0] != grid_shape[1]:
+        raise UnsupportedGeometryError("needs a square grid")
     if grid_shape[0] < 2 or grid_shape[0].bit_count() != 1:
         raise UnsupportedGeometryError("needs grid sizes that are powers of two")
     return grid_shape[0]

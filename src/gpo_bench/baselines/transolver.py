@@ -11,15 +11,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.problem import Problem
 from gpo_bench.baselines.base import from_grid, to_grid
+from gpo_bench.baselines.convolutions import CONVOLUTIONS
 from gpo_bench.baselines.transformer import (
     AbstractTransformer,
     AbstractTransformerConfig,
     FeedForward,
 )
 
-CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 INITIAL_TEMPERATURE = 0.5
 GRID_TEMPERATURES = (0.1, 5.0)
 """Bounds of the temperature on grids; on unstructured points it is unbounded."""
@@ -51,8 +51,6 @@ class Transolver(AbstractTransformer):
     """
 
     def __init__(self, problem: Problem, config: TransolverConfig = TransolverConfig()) -> None:
-        if len(problem.grid_shape) > max(CONVOLUTIONS):
-            raise UnsupportedGeometryError("needs a grid of at most 3 axes")
         super().__init__(problem, config, lambda: TransolverBlock(config, problem.grid_shape))
 
 

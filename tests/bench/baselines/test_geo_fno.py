@@ -244,16 +244,17 @@ def test_mixed_precision_is_close_to_single():
 
 
 @pytest.mark.parametrize(
-    ("domain", "grid", "reason"),
+    ("domain", "grid"),
     [
-        (Domain.unit_box(1), (8,), "needs a 2-D mesh, not 1-D"),
-        (Domain.unit_box(3), (8, 8, 8), "needs a 2-D mesh, not 3-D"),
-        (Domain.unit_box(1), (), "needs 2-D points, not 1-D"),
-        (Domain.unit_box(3), (), "needs 2-D points, not 3-D"),
-        (Domain.sphere(), (), "needs points of the plane, not of the sphere"),
+        (Domain.unit_box(1), (8,)),
+        (Domain.unit_box(3), (8, 8, 8)),
+        (Domain.unit_box(1), ()),
+        (Domain.unit_box(3), ()),
+        (Domain.sphere(), ()),
     ],
 )
-def test_other_geometries_are_refused(domain, grid, reason):
+def test_other_geometries_are_refused(domain, grid):
+    reason = "^needs a 2-D grid or points in a plane$"
     with pytest.raises(UnsupportedGeometryError, match=reason):
         GeoFNO(Problem(1, 1, domain, grid))
 

@@ -220,15 +220,16 @@ def test_masked_sites_of_a_grid_are_seen_as_zeros():
 
 
 @pytest.mark.parametrize(
-    ("domain", "grid", "reason"),
+    ("domain", "grid"),
     [
-        (Domain.unit_box(1), (8,), "needs a 2-D mesh, not 1-D"),
-        (Domain.unit_box(3), (8, 8, 8), "needs a 2-D mesh, not 3-D"),
-        (Domain.unit_box(3), (), "needs 2-D points, not 3-D"),
-        (Domain.sphere(), (), "needs points of the plane, not of the sphere"),
+        (Domain.unit_box(1), (8,)),
+        (Domain.unit_box(3), (8, 8, 8)),
+        (Domain.unit_box(3), ()),
+        (Domain.sphere(), ()),
     ],
 )
-def test_other_geometries_are_refused(domain, grid, reason):
+def test_other_geometries_are_refused(domain, grid):
+    reason = "^needs a 2-D grid or points in a plane$"
     with pytest.raises(UnsupportedGeometryError, match=reason):
         LSM(Problem(1, 1, domain, grid))
 

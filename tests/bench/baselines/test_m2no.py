@@ -152,10 +152,10 @@ def test_masked_sites_are_zeros():
 @pytest.mark.parametrize(
     ("grid_shape", "reason"),
     [
-        ((), "needs a square 2-D grid"),
-        ((8,), "needs a square 2-D grid"),
-        ((8, 8, 8), "needs a square 2-D grid"),
-        ((8, 16), "needs a square 2-D grid"),
+        ((), "needs a 2-D grid"),
+        ((8,), "needs a 2-D grid"),
+        ((8, 8, 8), "needs a 2-D grid"),
+        ((8, 16), "needs a square grid"),
         ((12, 12), "needs grid sizes that are powers of two"),
         ((1, 1), "needs grid sizes that are powers of two"),
     ],

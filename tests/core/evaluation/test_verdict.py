@@ -232,11 +232,11 @@ def test_a_frame_without_any_value_is_left_out_and_counted():
     assert np.isfinite(list(results.one_step["model"].values())).all()
 
 
-def test_static_maps_are_compared_with_the_training_mean():
+def test_static_maps_are_compared_with_the_training_mean_and_a_linear_map():
     data = equal_squares(40)
     task = Task(("a",), ("s",), ("",), 1, 0, "state", (0.0,), (1.0,), (0.0,), (1.0,), (1.0,))
     results = evaluate(Forecaster(Times(1.0), task), data, split_samples(data))
-    assert set(results.comparisons) == {"training mean"}
+    assert set(results.comparisons) == {"training mean", "linear map"}
     assert "training mean" in results.verdict
 
 
