@@ -73,13 +73,13 @@ def save(module: nn.Module, name: str, problem: Problem, config: Any, folder: st
     state = {key: tensor.detach().cpu().contiguous() for key, tensor in module.state_dict().items()}
     packed = pack_tensors(state, metadata={"format": "pt"})
     about = dict(zip(ABOUT, (name, version("gpo"), sha256(packed)), strict=True))
-    content = {**about, "problem": asdict(problem), "config": asdict(config)}
+    fields = {**about, "problem": asdict(problem), "config": asdict(config)}
     # Both are whole before either is moved to its place.
     with (
         atomic_file(folder / CONFIG_NAME) as config_file,
         atomic_file(folder / WEIGHTS_NAME) as file,
     ):
-        config_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        config_file.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
         file.write_bytes(packed)
 
 
@@ -111,9 +111,9 @@ def read(folder: str | Path) -> Stored:
     return Stored(path, name, problem, stored["config"], has_scales=not made_by.startswith("0.7."))
 
 
-def sha256(content: bytes) -> str:
+def sha256(data: bytes) -> str:
     """Returns the checksum by which damage to a file is noticed."""
-    return hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(data).hexdigest()
 
 
 def load_weights(module: nn.Module, stored: Stored) -> None:
