@@ -1,7 +1,7 @@
 """Particles that move with a turbulent flow, as an animation: trained in two CPU minutes, then drawn.
 
 On the left the forecast of a vorticity that the model has not seen, rolled out from one frame, and
-streaks of points that follow the displacement of the particle that brings most. On the right the truth,
+streaks of points that follow the displacement of the most important particle. On the right the truth,
 and points that follow its velocity, which no model was shown. Between two steps a field is carried along
 the same displacement, from both sides, and blended.
 """
@@ -86,7 +86,7 @@ def velocity(vorticity: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def displacement(forecaster: Forecaster, fields: torch.Tensor, coords: torch.Tensor) -> np.ndarray:
-    """Returns that of the particle that brings most: steps by axes by rows by columns.
+    """Returns that of the most important particle: steps by axes by rows by columns.
 
     Args:
         forecaster: A trained model.
