@@ -116,7 +116,7 @@ def anomaly_scores(
     """
     origin = torch.zeros(()) if usual is None else usual
     pair = (prediction.double() - origin, target.double() - origin)
-    forecast, truth, q = _counted(*pair, weights)
+    forecast, truth, q = _masked(*pair, weights)
     product = (q * forecast * truth).sum(1)
     sizes = (q * forecast.square()).sum(1).sqrt() * (q * truth.square()).sum(1).sqrt()
     return (q * (forecast - truth)).sum(1), torch.where(sizes > 0, product / sizes, 0.0)

@@ -149,6 +149,7 @@ def as_written_by_0_8(folder):
     if "readout" in config:
         config["signed_readout"] = config.pop("readout") == "linear"
     stored |= {"config": config, "gpo_version": "0.8.0"}
+    stored.pop("content_sha256", None)
     (folder / "config.json").write_text(json.dumps(stored))
 
 
