@@ -20,6 +20,8 @@ MIN_NORMS, MAX_NORMS = 20, 100
 MIN_CONSECUTIVE = 10
 """Consecutive steps with too large a loss or gradient that count as divergence: a single one may be
 an outlier."""
+RISE_RATIO = 2.0
+"""Ratio to an earlier loss above which the loss has risen."""
 SCORE_RATIO = 5.0
 """Ratio to the best score that counts as divergence if the training loss has risen as well."""
 MAX_RETURNS = 6
@@ -97,9 +99,14 @@ class DivergenceDetector:
             return f"the loss rose to {loss:.3g}, from {self.start_loss:.3g} at the start"
         if best_score is None or score <= best_score:
             self.best_loss, self.num_returns = loss, 0
-        elif score > SCORE_RATIO * best_score and loss > 2 * self.best_loss:
+        elif score > SCORE_RATIO * best_score and loss > RISE_RATIO * self.best_loss:
             return f"the validation score rose to {score:.3g}, from {best_score:.3g} at best"
         return ""
+
+    @property
+    def is_best_usable(self) -> bool:
+        """Whether training can go on from the best weights: not where their loss had risen already."""
+        return self.best_loss <= RISE_RATIO * self.start_loss
 
     def returned(self) -> None:
         """Registers a return to the best weights."""

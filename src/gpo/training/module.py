@@ -156,7 +156,8 @@ class TrainingModule(lightning.LightningModule):
 
     def _return_to_best(self, cause: str) -> None:
         """Restores the best weights, or the initial ones, and lowers the learning rate."""
-        best_epoch, rate = self.checkpoints.best_epoch, self.budget.rate
+        best_epoch = self.checkpoints.best_epoch if self.watch.is_best_usable else None
+        rate = self.budget.rate
         stored = {"state_dict": self._start, "current_model_state": self._start}
         stored["averaging_state"] = {"n_averaged": torch.tensor(0)}
         if best_epoch is not None:
