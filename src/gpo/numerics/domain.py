@@ -98,7 +98,7 @@ class Domain:
         box = cls.around(around)
         return cls(box.lower, box.upper, box.periodic, is_sphere=True)
 
-    @cached_property
+    @property
     def dim(self) -> int:
         """Number of coordinates of a point (three on the sphere)."""
         return len(self.lower)
