@@ -109,7 +109,9 @@ def test_fields_and_scalars_may_be_inputs_together(tmp_path):
 
 
 def test_an_ambiguous_array_is_refused_with_both_flags(tmp_path):
-    with pytest.raises(DataError, match=r"`--forcing mu re` if.*`--inputs mu re` if frames"):
+    with pytest.raises(
+        DataError, match=r"samples: `--inputs mu re`; if they are times: `--forcing mu re`"
+    ):
         open_data(as_arrays(tmp_path / "a.npz"))
 
 

@@ -153,5 +153,6 @@ def test_a_forecast_does_not_start_from_frames_with_a_gap_between_them(tmp_path,
     code, message = failure(capsys, *command, "--start", "1987-02-22")
     assert code == 1
     assert "must have a step of 24 h over the 2 input frames" in message
-    assert "got a step from 1987-02-20 to 1987-02-22. Choose another --start." in message
+    assert "got a step from 1987-02-20 to 1987-02-22." in message
+    assert "The latest usable start before it: --start 1987-02-20T00:00:00" in message
     main([*command, "--start", "1987-02-23"])

@@ -137,7 +137,7 @@ def test_every_model_may_have_time_features(model):
     except UnsupportedGeometryError:
         pytest.skip("a model that refuses these sites")
     example = make_examples(data, split_time_slices(data).test)[0]
-    found = forecaster(example.frames, example.coords, weights=example.weights)
+    found = forecaster.eval()(example.frames, example.coords, weights=example.weights)
     assert found.shape == example.target.shape
 
 

@@ -128,12 +128,12 @@ def test_a_forecast_on_a_mesh_is_read_back_with_its_sites_and_weights(
     if suffix == ".zarr":
         writer = ForecastStore(path, layout, layout.points.shape, {})
         for step in range(2):
-            writer.write((0, step, slice(None)), data.frames(0)[step])
+            writer.write(layout.index(0, step, (slice(None),)), data.frames(0)[step])
         writer.finish()
     else:
         with (new_table if suffix == ".csv" else new_forecast_file)(path, layout) as writer:
             for step in range(2):
-                writer.write((0, step, slice(None)), data.frames(0)[step])
+                writer.write(layout.index(0, step, (slice(None),)), data.frames(0)[step])
     again = open_data(path, ReadOptions())
     assert [variable.name for variable in again.variables] == [f"at_{kind}"]
     result, order = again.geometry(), slice(None)
