@@ -90,6 +90,17 @@ def test_a_first_epoch_that_is_lost_is_not_the_best_of_all():
     assert "the loss rose to 1e+04, from 1 at the start" in watch.after_epoch(1e4, None, 1e4)
 
 
+def test_best_weights_whose_loss_had_risen_already_are_not_returned_to():
+    watch = DivergenceDetector()
+    watch.after_step(1.0, 1.0)
+    assert watch.is_best_usable
+    assert watch.after_epoch(0.5, None, 1.9) == ""
+    assert watch.is_best_usable
+    # The score may be lowest in an epoch whose training loss is on its way up.
+    assert watch.after_epoch(0.4, 0.5, 2.1) == ""
+    assert not watch.is_best_usable
+
+
 @pytest.mark.parametrize(
     ("optimizer", "ema", "batch"), [("muon", 0.0, 1), ("muon", 0.9, 1), ("adamw", 0.0, -1)]
 )
