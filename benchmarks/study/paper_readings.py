@@ -24,7 +24,7 @@ import torch
 import tyro
 
 from gpo import RunConfig, relative_l2
-from gpo.forecast.examples import Example, collate, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.losses import LossWeights
 from gpo.runs import read_data
@@ -85,7 +85,7 @@ class Screening:
         self.training, self.validation = (
             [examples[number] for number in range(len(examples))]
             for examples in (
-                make_examples(self.data, part)
+                TimeSliceExamples(self.data, part)
                 for part in (self.split.training, self.split.validation)
             )
         )

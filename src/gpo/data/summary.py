@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 
 NUM_SIGN_FRAMES = 8
 """Number of evenly spaced frames in which negative values are looked for."""
@@ -17,7 +17,7 @@ MAX_VALUES = 20_000_000
 
 @dataclass(frozen=True)
 class Range:
-    """Statistics of one variable over the frames or samples that were read."""
+    """Statistics of one variable over the frames that were read."""
 
     name: str
     units: str
@@ -34,16 +34,12 @@ class Summary:
 
     ranges: tuple[Range, ...]
     coverage: str
-    """Number of frames or samples that were read, and of all."""
+    """Number of frames that were read, and of all; a static map is a frame."""
 
 
-def summarise(data: Trajectories | StaticMaps) -> Summary:
+def summarise(data: FieldData) -> Summary:
     """Returns ranges over the whole data set, or over evenly spaced frames if it is large."""
-    if isinstance(data, StaticMaps):
-        variables, count, unit = (*data.inputs, *data.outputs), data.num_samples, "samples"
-    else:
-        count, unit = data.num_trajectories * len(data.time), "frames"
-        variables = data.variables
+    variables, count = data.variables, data.num_samples * len(data.time)
     stride = max(1, -(-count * data.geometry().num_points * len(variables) // MAX_VALUES))
     statistics = [_Statistics() for _ in variables]
     for values in _values(data, stride):
@@ -51,30 +47,25 @@ def summarise(data: Trajectories | StaticMaps) -> Summary:
             part.add(values[..., channel])
     pairs = zip(statistics, variables, strict=True)
     ranges = tuple(part.range(variable.name, variable.units) for part, variable in pairs)
-    return Summary(ranges, f"{-(-count // stride)} of {count} {unit}")
+    return Summary(ranges, f"{-(-count // stride)} of {count} frames")
 
 
-def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray]:
-    """Yields the values of every n-th sample, or of every n-th frame of all trajectories."""
-    if isinstance(data, StaticMaps):
-        for sample in range(0, data.num_samples, stride):
-            yield np.concatenate(data.sample(sample), axis=-1)
-        return
-    for trajectory in range(data.num_trajectories):
-        first = (-trajectory * len(data.time)) % stride
+def _values(data: FieldData, stride: int) -> Iterator[np.ndarray]:
+    """Yields the values of every n-th frame of all samples."""
+    for sample in range(data.num_samples):
+        first = (-sample * len(data.time)) % stride
         if first < len(data.time):
-            yield data.frames(trajectory, slice(first, None, stride))
+            yield data.frames(sample, slice(first, None, stride))
 
 
-def sign_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> list[str]:
+def sign_notes(data: FieldData, bounded: Sequence[str] = ()) -> list[str]:
     """Returns a note for each output that is never negative but close to zero, where forecasts may be.
 
     Args:
         data: The data set.
         bounded: Names of outputs that are bounded already.
     """
-    is_map = isinstance(data, StaticMaps)
-    outputs, notes = data.outputs if is_map else data.variables, list[str]()
+    outputs, notes = data.outputs, list[str]()
     frames = [frame[:, -len(outputs) :] for frame in spaced_frames(data, NUM_SIGN_FRAMES)]
     for column, variable in enumerate(outputs):
         values = np.concatenate([frame[:, column] for frame in frames]).astype(np.float64)
@@ -86,15 +77,13 @@ def sign_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> 
     return notes
 
 
-def spaced_frames(data: Trajectories | StaticMaps, most: int) -> Iterator[np.ndarray]:
-    """Yields evenly spaced samples, or frames of the first trajectory, as (points, variables)."""
-    is_static = isinstance(data, StaticMaps)
-    count = data.num_samples if is_static else len(data.time)
+def spaced_frames(data: FieldData, most: int) -> Iterator[np.ndarray]:
+    """Yields evenly spaced frames of all samples, as (points, variables)."""
+    num_times = len(data.time)
+    count = data.num_samples * num_times
     for index in np.unique(np.linspace(0, count - 1, most).astype(int)).tolist():
-        if is_static:
-            yield np.concatenate(data.sample(index), -1)
-        else:
-            yield data.frames(0, slice(index, index + 1))[0]
+        sample, frame = divmod(index, num_times)
+        yield data.frames(sample, slice(frame, frame + 1))[0]
 
 
 class _Statistics:

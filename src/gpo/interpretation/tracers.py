@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import TimeSlice, evenly, trajectory_of
+from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice, evenly
 from gpo.execution.points import Sites
 from gpo.forecast.examples import Example, TimeSliceExamples, followed
 from gpo.forecast.forecaster import Forecaster
@@ -147,7 +147,7 @@ class Advector:
 
 def follow_tracers(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
     variables: FlowVariables,
     best: Mapping[str, int],
@@ -164,7 +164,7 @@ def follow_tracers(
         best: Layer and number of the particle whose displacements advect tracers.
         num_examples: Number of examples, evenly chosen.
     """
-    if isinstance(data, StaticMaps):
+    if samples[0].lead == 0:
         return {"reason": "static maps have no time to follow tracers in"}, None
     flow = variables.on(data.geometry())
     if flow is None:
@@ -178,7 +178,7 @@ def follow_tracers(
     chosen = evenly(range(len(examples)), num_examples)
     slices = [examples.windows[number] for number in chosen]
     pairs = zip(chosen, slices, strict=True)
-    batches = grouped([(data.geometry(trajectory_of(part)), examples[n]) for n, part in pairs])
+    batches = grouped([(data.geometry(part.sample), examples[n]) for n, part in pairs])
     kinds = KINDS if all(len(batch.example.frames) > 1 for batch in batches) else KINDS[:2]
     parts, first = [], 0
     for batch in batches:
