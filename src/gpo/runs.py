@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
@@ -29,13 +30,19 @@ class OpenRun:
     config: RunConfig
     data: FieldData
     split: Split
+    trained: Forecaster | None = None
+    """The trained model, where it is in memory already."""
 
     def __repr__(self) -> str:
         return f"OpenRun({self.folder.folder}: {self.data}, {self.split})"
 
     def forecaster(self) -> Forecaster:
         """Returns the trained model; raises an error if it is missing or of another task."""
-        forecaster = Forecaster.load(self.folder.trained_model())
+        return self._forecaster
+
+    @cached_property
+    def _forecaster(self) -> Forecaster:
+        forecaster = self.trained or Forecaster.load(self.folder.trained_model())
         check_task(self.folder, self.config, self.data, forecaster.task)
         return forecaster
 

@@ -106,7 +106,7 @@ def train_run(
             say(f"note: {note}")
     if is_finished:
         return run
-    train(
+    trained = train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
     )  # fmt: skip
@@ -115,7 +115,7 @@ def train_run(
         if choice is not None and record is not None and choice.verdict(record.best_score):
             say(choice.verdict(record.best_score))
         say(f"model: {folder.model_folder}")
-    return run
+    return replace(run, trained=trained.cpu())
 
 
 def _choose(

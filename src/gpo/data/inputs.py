@@ -1,7 +1,7 @@
 """Opens data together with additional inputs: static fields, forcings and parameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +20,6 @@ from gpo.data.geometry import Geometry, sphere_coords
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data, open_static
 
-MAX_BYTES = 2**29
-"""Forcing fields up to this size are cached in memory."""
 NUM_COMPARED = 8
 """Frames compared to verify that a static field does not change in time."""
 
@@ -203,28 +201,19 @@ class _FrameReader:
 
     data: FieldData
     sites: np.ndarray
-    cache: dict[int, np.ndarray] = field(default_factory=dict)
-    """Whole trajectories, if they are small."""
 
-    def __call__(self, trajectory: int, frames: np.ndarray) -> np.ndarray:
-        trajectory = trajectory if self.data.num_samples > 1 else 0
-        count, size = len(self.data.time), len(self.sites) * len(self.data.variables)
-        if 4 * self.data.num_samples * count * size > MAX_BYTES:
-            parts = [self._read(trajectory, slice(n, n + 1)) for n in frames.tolist()]
-            return np.concatenate(parts) if parts else np.zeros((0, len(self.sites), 1))
-        if trajectory not in self.cache:
-            self.cache[trajectory] = self._read(trajectory, slice(None))
-        return self.cache[trajectory][frames]
+    def __call__(self, sample: int, frames: np.ndarray) -> np.ndarray:
+        sample = sample if self.data.num_samples > 1 else 0
+        parts = [self._read(sample, number) for number in frames.tolist()]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.sites), 1))
 
-    def _read(self, trajectory: int, times: slice) -> np.ndarray:
-        values = self.data.frames(trajectory, times)[:, self.sites]
+    def _read(self, sample: int, number: int) -> np.ndarray:
+        values = self.data.frames(sample, slice(number, number + 1))[:, self.sites]
         values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
         is_finite = np.isfinite(values)
         if not is_finite.any(1).all():
-            name = self.data.variables[0].name
-            first = int(np.flatnonzero(~is_finite.any((1, 2)))[0])
-            problem = f"must be known at every time, got only NaN in frame {first} of those read."
-            raise DataError(self.data.source, name, problem)
+            problem = f"must be known at every time, got only NaN in frame {number}."
+            raise DataError(self.data.source, self.data.variables[0].name, problem)
         if is_finite.all():
             return values
         total = np.where(is_finite, values, 0).sum(1, keepdims=True, dtype=np.float64)

@@ -1,7 +1,6 @@
 """Training examples from time slices of series, or from static maps, padded to equal size.
 
-Batches are in double precision and not normalised. Data kept in memory have the precision of the
-file.
+Batches are in double precision and not normalised.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +14,11 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from gpo.data.dataset import DataError, FieldData, frame_chunks
+from gpo.data.frame_cache import is_large
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.parallel.partition import SitePartition
-
-MAX_BYTES = 2**30
-"""Maximum size of a data set that is kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +83,8 @@ class TimeSliceExamples(Dataset[Example]):
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
         self.partition = partition
         self.windows = followed(windows, num_steps)
-        num_frames = data.num_samples * len(data.time)
-        num_points = data.geometry().num_points / partition.count
-        size = data.number_type.itemsize
-        # Whether slices are read from the file at every access.
-        self.is_lazy = size * num_frames * num_points * len(data.variables) > MAX_BYTES
-        self._kept: dict[int, np.ndarray] = {}
+        # Whether frames are read from the file at every access.
+        self.is_lazy = is_large(data, partition.count)
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -129,21 +122,9 @@ class TimeSliceExamples(Dataset[Example]):
         )
 
     def _frames(self, sample: int, times: slice) -> np.ndarray:
-        if self.is_lazy:
-            sites = self.partition.among(self.data.geometry(sample).num_points)
-            return self.data.frames(sample, times, sites)
-        if sample not in self._kept:
-            self._kept[sample] = self._whole(sample)
-        return self._kept[sample][times]
-
-    def _whole(self, sample: int) -> np.ndarray:
-        num_times, num_variables = len(self.data.time), len(self.data.variables)
         sites = self.partition.among(self.data.geometry(sample).num_points)
-        shape = num_times, sites.stop - sites.start, num_variables
-        whole = np.empty(shape, self.data.number_type)
-        for part in frame_chunks(self.data, {sample: range(num_times)}):
-            whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
-        return whole
+        frames = self.data.frames(sample, times, sites)
+        return frames.astype(self.data.number_type, copy=False)
 
 
 def with_values(

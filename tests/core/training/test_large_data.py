@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from gpo.data import frame_cache
 from gpo.data.dataset import frame_chunks
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import TimeSlice, split_time_slices, used_frames
 from gpo.evaluation.references import Climatology
-from gpo.forecast import examples as examples_module
 from gpo.forecast import statistics as normalize
 from gpo.forecast.examples import TimeSliceExamples, collate, prefetch_settings
 from gpo.forecast.statistics import Normalizer, training_statistics
@@ -107,7 +107,7 @@ def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypat
     data = open_data(FILES[file](tmp_path))
     windows = [TimeSlice(0, first, first, first + 1) for first in range(len(data.time) - 1)]
     expected = [collate([example]) for example in TimeSliceExamples(data, windows)]
-    monkeypatch.setattr(examples_module, "MAX_BYTES", 0)
+    monkeypatch.setattr(frame_cache, "MAX_CACHED_BYTES", 0)
     lazy = TimeSliceExamples(data, windows)
     settings = prefetch_settings(lazy)
     assert settings["num_workers"] == 1
@@ -132,7 +132,7 @@ def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monk
     config = RunConfig.of(**TINY, epochs=2)
     outcomes = []
     for name, limit in (("kept", 2**30), ("lazy", 0)):
-        monkeypatch.setattr(examples_module, "MAX_BYTES", limit)
+        monkeypatch.setattr(frame_cache, "MAX_CACHED_BYTES", limit)
         run = Run(tmp_path / name)
         outcomes.append(train(decaying_waves(), config, run.folder, is_quiet=True).state_dict())
     for key, values in outcomes[0].items():

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo.data.dataset import DataError, FieldData, Variable
+from gpo.data.frame_cache import cached
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join
 from gpo.data.periodic import make_axes_periodic
@@ -64,7 +65,7 @@ def open_data(
         part_options = replace(options, periodic=(), num_files=len(files))
         parts = [_open_part(file, part_options, reader) for file in files]
         data = join(parts, source, _variable_order(parts, options.variables))
-    return make_axes_periodic(data, options.periodic)
+    return make_axes_periodic(cached(data), options.periodic)
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path]]:
