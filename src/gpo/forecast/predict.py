@@ -24,6 +24,7 @@ from gpo.execution.memory import memory_problem
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
+from gpo.forecast.rollout import rollout_results
 
 
 @dataclass(frozen=True)
@@ -167,18 +168,31 @@ class Forecasts:
             frames, first = start.frames, 0
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
-            for step in range(first, self.num_steps):
-                forecast = QueryForecast(self.forecaster, frames, start.coords, start.weights)
+            forecasts = self._rollout(case, start, frames, range(first, self.num_steps), writer)
+            for step, forecast in forecasts:
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
                         values = self._block(forecast, block, layout.points, is_masked)
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
-                if step + 1 < self.num_steps:
-                    state = forecast.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
-                    forcings = self._forcings(case, step + 2)
-                    frames = self.forecaster.advance(frames[None], state[None], forcings)[0]
-                    writer.keep(case, step + 1, frames.numpy())
+
+    def _rollout(
+        self, case: int, start: Start, frames: Tensor, steps: range, writer: AbstractForecastWriter
+    ) -> Iterator[tuple[int, QueryForecast]]:
+        """Yields number and forecast of each step; the writer keeps the input of each later step."""
+
+        def predict(step: int, frames: Tensor) -> tuple[int, QueryForecast]:
+            if step > steps.start:
+                writer.keep(case, step, frames[0].numpy())
+            return step, QueryForecast(self.forecaster, frames[0], start.coords, start.weights)
+
+        def frame_of(result: tuple[int, QueryForecast]) -> Tensor:
+            return result[1].at_sites.masked_fill((start.weights == 0)[:, None], 0.0)[None]
+
+        return rollout_results(
+            self.forecaster, frames[None], steps, predict, frame_of,
+            lambda step: self._forcings(case, step + 2),
+        )  # fmt: skip
 
     def _block(
         self,

@@ -21,6 +21,7 @@ from gpo.data.splits import TimeSlice, evenly
 from gpo.execution.points import Sites
 from gpo.forecast.examples import Example, TimeSliceExamples, followed
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.rollout import rollout_results
 from gpo.inspect.tracers import KINDS, Tracers
 from gpo.interpretation.batches import Batch, grouped
 from gpo.interpretation.displacements import displacements
@@ -28,6 +29,7 @@ from gpo.interpretation.flow import FlowVariables
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
+from gpo.model.trace import Trace
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
 from gpo.transforms.lattice import LatticePoints
@@ -309,18 +311,29 @@ def rollout_particles(
         num_steps: Number of steps.
         ablation: Components that are switched off in every step.
     """
-    operator, frames = forecaster.operator, example.frames
-    for step in range(num_steps):
+    operator = forecaster.operator
+
+    def predict(_: int, frames: Tensor) -> tuple[Tensor, Trace] | None:
         if not bool(frames.isfinite().all()):
-            return
+            return None
         values = forecaster.normalised_input(frames)
         with torch.no_grad(), ablation.applied(operator):
-            trace = operator.trace(values, example.coords, weights=example.site_weights)
-        yield trace.gaussians
-        if step + 1 < num_steps:
-            forecast = forecaster.denormalised(forecaster.apply_increment(trace.output, values))
-            forcings = None if example.forcings is None else example.forcings[:, step]
-            frames = forecaster.advance(frames, forecast, forcings)
+            return values, operator.trace(values, example.coords, weights=example.site_weights)
+
+    def frame_of(result: tuple[Tensor, Trace] | None) -> Tensor:
+        assert result is not None
+        values, trace = result
+        return forecaster.denormalised(forecaster.apply_increment(trace.output, values))
+
+    def forcings(step: int) -> Tensor | None:
+        return None if example.forcings is None else example.forcings[:, step]
+
+    for result in rollout_results(
+        forecaster, example.frames, range(num_steps), predict, frame_of, forcings
+    ):
+        if result is None:
+            return
+        yield result[1].gaussians
 
 
 def to_cartesian(
