@@ -92,9 +92,7 @@ class BoxSmoothing(AbstractSmoothing):
         """Returns the smoothed field."""
         shape = field.shape
         for number, axis in enumerate(self.axes):
-            windows = axis.windows(variance[:, number])
-            matrices = windows.matrices(variance[:, number]).to(field.dtype)
-            field = windows.apply(matrices, _lines(field, shape, number))
+            field = axis.apply(variance[:, number], _lines(field, shape, number))
         return field.reshape(shape)
 
     def backward(
@@ -107,9 +105,7 @@ class BoxSmoothing(AbstractSmoothing):
             for number, axis in enumerate(self.axes)
         ]
         for number, axis in reversed([*enumerate(self.axes)]):
-            windows = axis.windows(variance[:, number])
-            matrices = windows.matrices(variance[:, number]).to(grad.dtype)
-            grad = windows.apply_transposed(matrices, _lines(grad, shape, number))
+            grad = axis.apply_transposed(variance[:, number], _lines(grad, shape, number))
         return grad.reshape(shape), torch.stack(rates, -1)
 
     def lines(self, variance: Float[Tensor, "gaussians axes"]) -> int:
