@@ -45,13 +45,13 @@ class Taps:
 
     def at_queries(self) -> "Taps":
         """Returns those that are called at queries too."""
-        return replace(self, taps=tuple(one for one in self.taps if one.at_queries))
+        return replace(self, taps=tuple(tap for tap in self.taps if tap.at_queries))
 
     def __call__(self, name: str, value: Any, layer: int) -> Any:
         """Returns a value after all taps of its name."""
-        for one in self.taps:
-            if one.name == name:
-                value = one.function(layer, value)
+        for tap in self.taps:
+            if tap.name == name:
+                value = tap.function(layer, value)
         return value
 
 
@@ -90,7 +90,7 @@ def tapped_layers(layers: Sequence[Layer]) -> Iterable[Layer]:
 
 
 def _tapped_layers(layers: Sequence[Layer], taps: Taps) -> Iterator[Layer]:
-    names = {one.name for one in taps.taps} - NOT_METHODS
+    names = {tap.name for tap in taps.taps} - NOT_METHODS
     for number, layer in enumerate(layers, start=-1):
         yield _with_taps(taps("layer", layer, number), names, number, taps)
 

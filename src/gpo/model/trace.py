@@ -43,7 +43,7 @@ class Trace:
     @property
     def gaussians(self) -> tuple[Particles, ...]:
         """The particles, where there are Gaussians."""
-        return tuple(one for one in self.particles if isinstance(one, Particles))
+        return tuple(cloud for cloud in self.particles if isinstance(cloud, Particles))
 
     @property
     def tokens(self) -> tuple[Tensor, ...]:
@@ -125,13 +125,13 @@ def record(
     domain, dtype = model.problem.domain, sites.coords_dtype
     coords = domain.from_local(sites.geometry.coords).to(dtype).expand(len(values), -1, -1)
     return Trace(
-        tuple(one.placed(domain, dtype) for one in particles),
+        tuple(cloud.placed(domain, dtype) for cloud in particles),
         tuple(
-            (one if isinstance(one, Tensor) else one.values).transpose(0, 1)
-            for one in kept["update"].values()
+            (state if isinstance(state, Tensor) else state.values).transpose(0, 1)
+            for state in kept["update"].values()
         ),
         tuple(kept["modes"].values()),
-        tuple(one.permute(1, 2, 0, 3) for one in kept["test_functions"].values()),
+        tuple(windows.permute(1, 2, 0, 3) for windows in kept["test_functions"].values()),
         output,
         coords,
         domain,

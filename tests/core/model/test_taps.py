@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from gpo import Ablation
 from gpo.execution import execution
 from gpo.execution.recompute import Keeps
 from gpo.exporting.program import export_program
@@ -346,3 +347,16 @@ def test_a_graph_of_torch_has_no_trace_of_taps():
     with tapped([Tap("twice", lambda layer, value: 2 * value)]):
         active = torch.export.export(Layers(), values)
     assert str(active.graph) == str(plain.graph)
+
+
+def test_a_trace_has_the_scales_that_were_used():
+    model = make_model(TORUS, variant="waves", num_waves=2)
+    values, coords, weights, _ = field_on_grid()
+    ablation = Ablation(scaling=lambda layer, scales: torch.full_like(scales, layer + 1.0))
+    with ablation.applied(model):
+        particles = model.particles(values, coords, weights=weights)
+    for number, layer in zip(model.transports, particles, strict=True):
+        lengths = TORUS.unit_lengths(layer.scales)
+        torch.testing.assert_close(
+            layer.scales / lengths, torch.full_like(layer.scales, number + 1.0)
+        )
