@@ -32,6 +32,10 @@ class Benchmark:
     """Variables to read; all if empty."""
     solver: str = ""
     """Module of the solver that generates the files; empty for observations."""
+    presets: str = "PRESETS"
+    """Name of the solvers by preset in that module."""
+    sizes: str = ""
+    """Data set whose model sizes the preset paper takes; its own if empty."""
 
     @property
     def solvers(self) -> Mapping[str, "AbstractSolver"]:
@@ -39,7 +43,7 @@ class Benchmark:
         if not self.solver:
             return {}
         try:
-            return import_module(self.solver).PRESETS
+            return getattr(import_module(self.solver), self.presets)
         except ModuleNotFoundError as error:
             is_own = self.solver.startswith(("gpo.", "gpo_"))
             raise_missing_package(error, "data" if is_own else None, f"The solver {self.solver}")
@@ -50,8 +54,15 @@ DATA_SETS: Registry[Benchmark] = Registry(
     {
         "ns2d": Benchmark(
             reader="ns2d",
-            about="incompressible turbulence in a periodic box, 64 x 64 (FNO's files)",
+            about="incompressible turbulence in a periodic box, 64 x 64, viscosity 1e-4",
             solver="gpo.data.solvers.navier_stokes_2d",
+        ),
+        "ns2d-1e-5": Benchmark(
+            reader="ns2d",
+            about="the same at viscosity 1e-5, the NS2D of the paper (FNO's files)",
+            solver="gpo.data.solvers.navier_stokes_2d",
+            presets="THIN_PRESETS",
+            sizes="ns2d",
         ),
     },
 )

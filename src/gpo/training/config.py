@@ -11,6 +11,7 @@ import yaml
 from tyro.conf import arg
 
 from gpo.atomic_files import write_text
+from gpo.data.benchmarks import DATA_SETS
 from gpo.data.forcing_config import ForcingConfig
 from gpo.model.former_options import with_present_options
 from gpo.model.registry import MODELS, OptimizerName
@@ -293,6 +294,8 @@ def _paper_sizes(model: str, benchmark: str | None) -> dict[str, int]:
         return {}
     from gpo.model.presets import PRESETS
 
+    if benchmark in DATA_SETS:
+        benchmark = DATA_SETS[benchmark].sizes or benchmark
     if benchmark not in PRESETS:
         return {}
     if not MODELS[model].is_operator:
