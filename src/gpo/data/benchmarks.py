@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpo.data.downloads import Download
 from gpo.optional import raise_missing_package
 from gpo.registry import Registry
 
@@ -32,6 +33,8 @@ class Benchmark:
     """Variables to read; all if empty."""
     solver: str = ""
     """Module of the solver that generates the files; empty for observations."""
+    download: Download | None = None
+    """Where observations come from; None for other data."""
     presets: str = "PRESETS"
     """Name of the solvers by preset in that module."""
     sizes: str = ""
@@ -87,8 +90,8 @@ def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> "AbstractS
     if not solvers:
         names = ", ".join(key for key, benchmark in DATA_SETS.items() if benchmark.solver)
         raise ValueError(
-            f"{name} has no solver: download its published files and open them "
-            f"(gpo data info FILE). Data sets with a solver: {names}."
+            f"{name} has no solver: download its published files (gpo data fetch {name}) and open "
+            f"them (gpo data info FILE). Data sets with a solver: {names}."
         )
     if preset not in solvers:
         raise ValueError(f"`preset` must be one of {', '.join(solvers)}, got {preset!r}.")
