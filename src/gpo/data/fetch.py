@@ -161,8 +161,10 @@ def _opened(source: Path) -> "xr.Dataset":
     xr = require("xarray", "data", "Reading NetCDF")
     if source.is_dir():
         return xr.open_zarr(source, consolidated=False, chunks=None)
-    is_grib = source.open("rb").read(4) == b"GRIB"
-    return xr.open_dataset(source, **({"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}} if is_grib else {}))  # fmt: skip
+    with source.open("rb") as file:
+        is_grib = file.read(4) == b"GRIB"
+    settings = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}} if is_grib else {}
+    return xr.open_dataset(source, **settings)
 
 
 def _chosen(opened: "xr.Dataset", download: Download, source: Path) -> "xr.Dataset":

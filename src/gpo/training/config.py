@@ -29,7 +29,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "data": {"mask": None, "mask_from": None},
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw", "freeze": None},
-    "task": {"non_negative": ()},
+    "task": {"non_negative": (), "normalise": "variables"},
 }
 """Fields that versions since 0.7 added, by section, with their values in older run folders."""
 
@@ -60,6 +60,9 @@ class RunConfig:
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         check_setting("relative_to", relative_to, is_right, "state in the field phase")
+        if self.task.normalise == "points":
+            predict = self.task.predict
+            check_setting("predict", predict, predict == "state", "state with --normalise points")
         if self.optimizer.freeze is not None:
             self._check_frozen()
 

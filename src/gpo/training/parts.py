@@ -88,6 +88,8 @@ class TaskConfig:
     """Time steps from the last input frame to the target."""
     predict: Annotated[Literal["state", "increment"], NAME] = "increment"
     """Model output: state, or increment over the last frame (static maps: over the mean)."""
+    normalise: Annotated[Literal["variables", "points"], NAME] = "variables"
+    """Mean and standard deviation of fields: per variable, or at each point."""
     non_negative: Annotated[tuple[str, ...], arg(metavar="VAR", help_behavior_hint="")] = ()
     """Outputs bounded below by zero, such as rain."""
     phase: Annotated[Phase, NAME] = "operator"
