@@ -140,7 +140,7 @@ class _Source:
         if field is None:
             return None
         variable, values, geometry = field
-        sites = _match_sites(self.name, name, geometry, self.data.geometry())
+        sites = match_sites(self.name, name, geometry, self.data.geometry())
         return variable, np.array(values[..., sites], dtype=np.float64)
 
     def _constant(self, name: str) -> tuple[tuple[Variable, ...], list[np.ndarray]]:
@@ -170,7 +170,7 @@ class _Source:
             problem = f"cannot be used with {flag}: {error.problem} {self._available_flags()}"
             raise DataError(self.name, name, problem.strip()) from error
         check_same_kind(self.data, other)
-        return other, _match_sites(self.name, name, other.geometry(), self.data.geometry())
+        return other, match_sites(self.name, name, other.geometry(), self.data.geometry())
 
     def _open(self, name: str) -> FieldData:
         """Opens one variable, ignoring selections along dimensions that it does not have."""
@@ -221,7 +221,7 @@ class _FrameReader:
         return np.where(is_finite, values, mean).astype(values.dtype)
 
 
-def _match_sites(path: Path, name: str, source: Geometry, target: Geometry) -> np.ndarray:
+def match_sites(path: Path, name: str, source: Geometry, target: Geometry) -> np.ndarray:
     """Returns the indices of the target's sites among those of the source."""
     coords, targets = _common_coords(source), _common_coords(target)
     if np.array_equal(coords, targets):

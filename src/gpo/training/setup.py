@@ -49,6 +49,7 @@ def _check_for_maps(data: FieldData, config: RunConfig) -> None:
         "test_from": config.data.test_from is not None,
         "test_files": config.data.test_files is not None,
         "phase": config.task.phase == "field",
+        "normalise": config.task.normalise == "points",
         "rollout": config.optimizer.rollout > 1,
         "relative_to": config.optimizer.relative_to == "change",
     }
@@ -64,12 +65,22 @@ def new_forecaster(
     data: FieldData, split: Split, config: RunConfig, *, is_quiet: bool = True
 ) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
-    means = None
-    if split.training[0].lead == 0 and config.task.predict == "increment":
-        means = SiteMeans.of(data, split.training)
+    means = _pointwise(data, split, config)
     task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
     channels = task.history * len(task.inputs), len(task.outputs)
     return Forecaster(new_model(config, make_problem(*channels, geometry)), task, means)
+
+
+def _pointwise(data: FieldData, split: Split, config: RunConfig) -> SiteMeans | None:
+    """Returns pointwise statistics where a run has them."""
+    if split.training[0].lead == 0:
+        return SiteMeans.of(data, split.training) if config.task.predict == "increment" else None
+    if config.task.normalise == "variables":
+        return None
+    forcings = Normalizer(np.zeros(0), np.ones(0))
+    if data.known:
+        forcings = forcing_statistics(data, split.training)
+    return SiteMeans.of_series(data, split.training, forcings)
 
 
 def make_problem(in_channels: int, out_channels: int, geometry: Geometry) -> Problem:
