@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import FieldData
-from gpo.data.splits import evenly, used_frames
+from gpo.data.splits import TimeSlice, evenly, used_frames
 from gpo.evaluation.flow import FlowVariables
 from gpo.evaluation.references import Climatology
 from gpo.forecast.examples import Example, TimeSliceExamples
@@ -73,9 +73,9 @@ class Session:
     name: str
     forecaster: Forecaster
     data: FieldData
-    samples: Sequence[Any]
-    """The test split: time slices of trajectories, or indices of static maps."""
-    training: Sequence[Any] = ()
+    samples: Sequence[TimeSlice]
+    """The test split."""
+    training: Sequence[TimeSlice] = ()
     """The training split, whose mean is the climatology; without it there is none."""
     velocity: tuple[str, ...] = ()
     """Names of the velocity variables, one per axis; recognised by name if empty."""

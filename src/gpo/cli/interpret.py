@@ -16,6 +16,7 @@ from gpo.data.benchmarks import DATA_SETS
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry
+from gpo.data.splits import TimeSlice
 from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.diffusion import Viscosity
@@ -97,7 +98,7 @@ def known_viscosity(config: RunConfig) -> Viscosity | None:
 
 
 def _last(
-    data: FieldData, samples: Sequence[Any], *, reconstructs: bool
+    data: FieldData, samples: Sequence[TimeSlice], *, reconstructs: bool
 ) -> tuple[Example, Geometry]:
     """Returns the last example and its geometry."""
     example = TimeSliceExamples(data, samples[-1:], reconstructs=reconstructs)[0]

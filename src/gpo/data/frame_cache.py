@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import MAX_CHUNK_VALUES, FieldData, RowReader
+from gpo.data.dataset import FieldData, RowReader
+from gpo.data.frame_chunks import MAX_CHUNK_VALUES
 from gpo.limits import max_bytes
 
 MAX_CACHED_BYTES = 2**30

@@ -7,7 +7,6 @@ of the layers do not need the model.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from gpo.atomic_files import atomic_file, file_problem
 from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice
 from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.limits import size_problem
@@ -82,7 +82,7 @@ class ReportExample:
             ) from error
 
 
-def last_example(forecaster: Forecaster, data: FieldData, samples: Sequence[Any]) -> Example:
+def last_example(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]) -> Example:
     """Returns the last example of a split."""
     reconstructs = forecaster.task.lead == 0
     return TimeSliceExamples(data, samples[-1:], reconstructs=reconstructs)[0]

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import FieldData, frame_chunks
+from gpo.data.dataset import FieldData
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.data.steps import even_steps
 from gpo.evaluation.registry import REFERENCES

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from gpo.data.coarsen import coarsen, sampled
 from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
-from gpo.data.splits import evenly
+from gpo.data.splits import TimeSlice, evenly
 from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
@@ -31,7 +30,7 @@ Scores = dict[str, float | str]
 def resolution_transfer(
     forecaster: Forecaster,
     data: FieldData,
-    samples: Sequence[Any],
+    samples: Sequence[TimeSlice],
     finer: FieldData | None = None,
 ) -> dict[str, Scores]:
     """Returns errors at half, equal and double resolution, and on a random subset of the sites.
@@ -93,7 +92,7 @@ def refined(data: FieldData) -> FieldData:
 
 
 @torch.no_grad()
-def between_sites(forecaster: Forecaster, data: FieldData, samples: Sequence[Any]) -> Scores:
+def between_sites(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]) -> Scores:
     """Returns errors at withheld sites, where the model is queried from the other sites.
 
     A Gaussian field reconstructs its input. It is compared with the values of the sites next to a query,
@@ -159,7 +158,7 @@ def _add_error(
 
 
 @torch.no_grad()
-def _score(forecaster: Forecaster, data: FieldData, samples: Sequence[Any]) -> Scores:
+def _score(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]) -> Scores:
     """Returns the errors on all sites of the data; raises where the model does not support them."""
     model, nodes = forecaster.model, forecaster.model.problem.mesh_shape
     if nodes and model.operator is not None and data.geometry().grid_shape != nodes:

@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from gpo.data.dataset import DataError, FieldData, frame_chunks
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.frame_cache import is_large
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice, used_frames

@@ -17,7 +17,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gpo.atomic_files import atomic_file
-from gpo.data.dataset import FieldData, frame_chunks
+from gpo.data.dataset import FieldData
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.model.checkpoint import check_numbers, sha256
 from gpo.settings_files import CheckpointError

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry
+from gpo.data.splits import TimeSlice
 from gpo.evaluation.spectrum import NoSpectrumError, spectral_errors
 from gpo.forecast.examples import Example, TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
@@ -79,7 +80,7 @@ def distances(first: Tensor, second: Tensor, weights: Tensor) -> list[float]:
 
 
 def make_batches(
-    data: FieldData, samples: Sequence[Any], *, reconstructs: bool = False
+    data: FieldData, samples: Sequence[TimeSlice], *, reconstructs: bool = False
 ) -> list[Batch]:
     """Returns the examples of some samples of a split, batched where their sites are the same."""
     examples = TimeSliceExamples(data, samples, reconstructs=reconstructs)

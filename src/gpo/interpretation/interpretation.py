@@ -14,7 +14,7 @@ from scipy.stats import wasserstein_distance
 
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import DataError, FieldData
-from gpo.data.splits import evenly
+from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
@@ -44,10 +44,10 @@ MAX_VALUES = 2**18
 def interpret(
     forecaster: Forecaster,
     data: FieldData,
-    samples: Sequence[Any],
+    samples: Sequence[TimeSlice],
     *,
     num_examples: int = 8,
-    other: tuple[FieldData, Sequence[Any]] | None = None,
+    other: tuple[FieldData, Sequence[TimeSlice]] | None = None,
     same: Mapping[str, Forecaster] | None = None,
     velocity: Sequence[str] = (),
     viscosity: Viscosity | None = None,
@@ -168,7 +168,7 @@ def other_data(
 def half_resolution(
     forecaster: Forecaster,
     data: FieldData,
-    samples: Sequence[Any],
+    samples: Sequence[TimeSlice],
     *,
     reconstructs: bool,
 ) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Advector:
 def follow_tracers(
     forecaster: Forecaster,
     data: FieldData,
-    samples: Sequence[Any],
+    samples: Sequence[TimeSlice],
     variables: FlowVariables,
     best: Mapping[str, int],
     *,

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from gpo.atomic_files import atomic_file, write_text
 from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry
-from gpo.data.splits import used_frames
+from gpo.data.splits import TimeSlice, used_frames
 from gpo.evaluation.example import ReportExample, last_example
 from gpo.evaluation.results import Results, format_score
 from gpo.forecast.examples import Example
@@ -49,7 +49,7 @@ class ReportInputs:
     """The numbers of the evaluation."""
     data: FieldData
     """The data that were evaluated."""
-    samples: Sequence[Any]
+    samples: Sequence[TimeSlice]
     """Their test split; the last example is shown."""
     shown: ReportExample
     """The prediction of that example."""

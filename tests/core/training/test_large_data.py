@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpo.data import frame_cache
-from gpo.data.dataset import frame_chunks
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import TimeSlice, split_time_slices, used_frames
 from gpo.evaluation.references import Climatology
