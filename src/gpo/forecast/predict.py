@@ -7,6 +7,7 @@ query points are in memory.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, repeat
 
 import numpy as np
 import torch
@@ -18,9 +19,11 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
+from gpo.data.seasons import seasons_of
 from gpo.data.steps import MONTH, even_steps, format_step, later_times
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.execution.memory import memory_problem
+from gpo.forecast.blend import Contribution
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
@@ -168,18 +171,57 @@ class Forecasts:
             frames, first = start.frames, 0
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
-            for step in range(first, self.num_steps):
-                forecast = QueryForecast(self.forecaster, frames, start.coords, start.weights)
+            seasons = self._seasons()
+            contributions = self._contributions(case, start, seasons)
+            for step, contribution in islice(enumerate(contributions), first, None):
+                times = None if seasons is None else seasons[step : step + len(frames) + 1]
+                forecast = QueryForecast(
+                    self.forecaster.alone, frames, start.coords, start.weights, times, contribution
+                )
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
                         values = self._block(forecast, block, layout.points, is_masked)
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
                 if step + 1 < self.num_steps:
-                    state = forecast.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
+                    is_masked_site = (start.weights == 0)[:, None]
+                    state = forecast.model_at_sites.masked_fill(is_masked_site, 0.0)
                     forcings = self._forcings(case, step + 2)
-                    frames = self.forecaster.advance(frames[None], state[None], forcings)[0]
+                    frames = self.forecaster.task.advance(frames[None], state[None], forcings)[0]
                     writer.keep(case, step + 1, frames.numpy())
+
+    def _seasons(self) -> Float[Tensor, "times 2"] | None:
+        """Returns time of day and month of the input frames and of each step."""
+        if isinstance(self.data, StaticMaps):
+            return None
+        task = self.forecaster.task
+        steps = np.arange(1 - task.history, self.num_steps + 1)
+        return torch.from_numpy(seasons_of(self.data, self._last + task.lead * steps))
+
+    def _contributions(
+        self, case: int, start: Start, seasons: Float[Tensor, "times 2"] | None
+    ) -> Iterator[Contribution | None]:
+        """Yields the contribution of references to each step."""
+        blend = self.forecaster.blend
+        if blend is None:
+            yield from repeat(None, self.num_steps)
+            return
+        forcings, task = None, self.forecaster.task
+        if task.num_forcings and self.num_steps > 1:
+            steps = range(2, self.num_steps + 1)
+            shape = 1, len(steps), len(start.coords), task.num_forcings
+            forcings = start.frames.new_zeros(()).expand(shape)
+            if any(reference.uses_forcings for reference in blend.references.values()):
+                parts = [self._forcings(case, step) for step in steps]
+                forcings = torch.stack([part for part in parts if part is not None], 1)
+        yield from blend.contributions(
+            start.frames[None],
+            start.coords,
+            self.num_steps,
+            weights=start.weights,
+            forcings=forcings,
+            seasons=None if seasons is None else seasons[None],
+        )
 
     def _block(
         self,

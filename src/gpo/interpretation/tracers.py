@@ -305,7 +305,7 @@ def rollout_particles(
 
     Args:
         forecaster: A trained gpo.
-        example: The initial frames, with the forcings of the steps after the first.
+        example: The initial frames, with forcings and seasons of the steps after the first.
         num_steps: Number of steps.
         ablation: Components that are switched off in every step.
     """
@@ -318,9 +318,10 @@ def rollout_particles(
             trace = operator.trace(values, example.coords, weights=example.site_weights)
         yield trace.gaussians
         if step + 1 < num_steps:
-            forecast = forecaster.denormalised(forecaster.apply_increment(trace.output, values))
+            base = forecaster.continued(values, example.coords, example.seasons_of_step(step))
+            forecast = forecaster.denormalised(forecaster.apply_increment(trace.output, base))
             forcings = None if example.forcings is None else example.forcings[:, step]
-            frames = forecaster.advance(frames, forecast, forcings)
+            frames = forecaster.task.advance(frames, forecast, forcings)
 
 
 def to_cartesian(

@@ -27,7 +27,7 @@ from gpo.training.parts import (
 ADDED: dict[str, dict[str, Any]] = {
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw", "freeze": None},
-    "task": {"non_negative": ()},
+    "task": {"non_negative": (), "blend": False},
 }
 """Fields that versions since 0.7 added, by section, with their values in older run folders."""
 

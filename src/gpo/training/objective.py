@@ -47,7 +47,10 @@ def training_losses(
         is_last = step == num_steps - 1
         target = forecaster.normalised(batch.targets[:, step])
         with torch.set_grad_enabled(torch.is_grad_enabled() and (is_last or not pushforward)):
-            losses, prediction = _step_losses(forecaster, values, batch, target, state, weights)
+            base = forecaster.continued(values, batch.coords, batch.seasons_of_step(step))
+            losses, prediction = _step_losses(
+                forecaster, values, batch, base, target, state, weights
+            )
         if is_last or not pushforward:
             steps.append(losses)
         if not is_last:
@@ -55,7 +58,7 @@ def training_losses(
             following = None
             if batch.forcings is not None:
                 following = forecaster.normalised_forcings(batch.forcings[:, step])
-            values = stack_frames(forecaster.advance(frames, prediction, following))
+            values = stack_frames(forecaster.task.advance(frames, prediction, following))
             state = None if state is None else target
     return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
 
@@ -64,6 +67,7 @@ def _step_losses(
     forecaster: Forecaster,
     values: Tensor,
     batch: Example,
+    base: Tensor | None,
     target: Tensor,
     origin: Tensor | None,
     weights: LossWeights,
@@ -76,7 +80,7 @@ def _step_losses(
         target,
         weights=batch.site_weights,
         target_weights=batch.weights,
-        apply_increment=lambda output: forecaster.apply_increment(output, values),
+        apply_increment=lambda output: forecaster.apply_increment(output, base),
         loss_weights=weights,
         origin=origin,
     )

@@ -84,6 +84,8 @@ class TaskConfig:
     """Model output: state, or increment over the last frame (static maps: over the mean)."""
     non_negative: Annotated[tuple[str, ...], arg(metavar="VAR", help_behavior_hint="")] = ()
     """Outputs bounded below by zero, such as rain."""
+    blend: bool = True
+    """Combine the model with reference forecasts, by their errors on validation data."""
     phase: Annotated[Phase, NAME] = "operator"
     """Phase: operator, or field (reconstruction)."""
 
