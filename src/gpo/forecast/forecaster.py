@@ -35,6 +35,7 @@ from gpo.forecast.task import BlendWeights, Task
 from gpo.model.checkpoint import CheckpointError, build
 from gpo.model.model import AbstractModel, load_model
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
+from gpo.model.problem import UnsupportedGeometryError
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
@@ -69,6 +70,9 @@ class Forecaster(nn.Module, AbstractForecast):
     increment_std: Tensor
     increment_scale: Tensor
     """Scale of the model output that is added to the base."""
+    input_scale: Tensor
+    """What normalised inputs are divided by: the standard deviation, per variable or per point."""
+    output_scale: Tensor
     lowest: Tensor
     """Smallest value of each output in a forecast."""
 
@@ -93,6 +97,9 @@ class Forecaster(nn.Module, AbstractForecast):
         if task.is_per_site:
             assert means is not None
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
+        for side in ("input", "output"):
+            scale = getattr(means, f"{side}_scale", None)
+            statistics[f"{side}_scale"] = statistics[f"{side}_std"] if scale is None else scale
         lowest = [0.0 if name in task.non_negative else -math.inf for name in task.outputs]
         statistics["lowest"] = torch.tensor(lowest)
         for name, values in statistics.items():
@@ -112,7 +119,7 @@ class Forecaster(nn.Module, AbstractForecast):
         self, blend: BlendWeights, references: Mapping[str, AbstractReference]
     ) -> "Forecaster":
         """Returns the same model with weights of references in its forecasts."""
-        means = SiteMeans(self.input_mean, self.output_mean) if self.task.is_per_site else None
+        means = self.pointwise if self.task.is_per_site else None
         used = {name: references[name] for name in blend.forecasts[1:]}
         kept = {name: part for name, part in self.references.items() if name == self.task.base}
         return Forecaster(self.model, replace(self.task, blend=blend), means, used | kept)
@@ -181,9 +188,15 @@ class Forecaster(nn.Module, AbstractForecast):
             )
         operator.execution.shard, self.partition = shard, partition
 
-    def site_means(self, mean: Tensor) -> Tensor:
-        """Returns the means at the points of this process, if means are pointwise."""
-        return mean[self.partition.among(len(mean))] if self.task.is_per_site else mean
+    def site_means(self, statistic: Tensor) -> Tensor:
+        """Returns means or scales at the points of this process, if they are pointwise."""
+        return statistic[self.partition.among(len(statistic))] if statistic.ndim > 1 else statistic
+
+    @property
+    def pointwise(self) -> SiteMeans:
+        """The pointwise statistics."""
+        scales = (part if part.ndim > 1 else None for part in (self.input_scale, self.output_scale))
+        return SiteMeans(self.input_mean, self.output_mean, *scales)
 
     def forward(
         self,
@@ -269,11 +282,14 @@ class Forecaster(nn.Module, AbstractForecast):
         """
         if base is not None:
             base = neighbours.blend(neighbours.gather(base))
-        mean = self.site_means(self.output_mean)
-        if self.task.is_per_site:
-            sets = mean.expand(len(neighbours.index), -1, -1)
-            mean = neighbours.blend(neighbours.gather(sets))
-        return self._bounded(self.apply_increment(output, base) * self.output_std + mean)
+        mean, scale = self.site_means(self.output_mean), self.site_means(self.output_scale)
+        mean, scale = (
+            neighbours.blend(neighbours.gather(part.expand(len(neighbours.index), -1, -1)))
+            if part.ndim > 1
+            else part
+            for part in (mean, scale)
+        )
+        return self._bounded(self.apply_increment(output, base) * scale + mean)
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
@@ -281,32 +297,35 @@ class Forecaster(nn.Module, AbstractForecast):
         """Returns the input of the model: all normalised frames as channels, the last one last."""
         mean = self.site_means(self.input_mean)
         if self.task.is_per_site and frames.shape[2] != len(mean):
-            raise ValueError(
-                f"Maps must have {len(mean):,} corresponding points, as in training, "
-                f"got {frames.shape[2]:,}. Train with --predict state for any points."
+            raise UnsupportedGeometryError(
+                f"Fields must have {len(mean):,} corresponding points, as in training, got "
+                f"{frames.shape[2]:,}. For any points, train static maps with --predict state, and "
+                "time series with --normalise variables."
             )
-        return stack_frames(((frames - mean) / self.input_std).to(self.dtype))
+        scale = self.site_means(self.input_scale)
+        return stack_frames(((frames - mean) / scale).to(self.dtype))
 
     def normalised_forcings(
         self, values: Float[Tensor, "*batch forcings"]
     ) -> Float[Tensor, "*batch forcings"]:
         """Returns normalised forcings."""
         count = self.task.num_forcings
-        normal = (values - self.input_mean[..., :count]) / self.input_std[:count]
-        return normal.to(self.dtype)
+        mean, scale = (self.site_means(part) for part in (self.input_mean, self.input_scale))
+        return ((values - mean[..., :count]) / scale[..., :count]).to(self.dtype)
 
     def normalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs with zero mean and unit variance over the training data."""
-        normal = (values - self.site_means(self.output_mean)) / self.output_std
-        return normal.to(self.dtype)
+        scale = self.site_means(self.output_scale)
+        return ((values - self.site_means(self.output_mean)) / scale).to(self.dtype)
 
     def denormalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs in the units of the data, in double precision."""
-        return self._bounded(values * self.output_std + self.site_means(self.output_mean))
+        scale = self.site_means(self.output_scale)
+        return self._bounded(values * scale + self.site_means(self.output_mean))
 
     def _bounded(self, values: Tensor) -> Tensor:
         return torch.maximum(values, self.lowest) if self.task.non_negative else values
@@ -331,15 +350,15 @@ class Forecaster(nn.Module, AbstractForecast):
         if self.task.predict == "state":
             return None
         frames = values.unflatten(-1, (self.task.history, -1)).transpose(1, 2)
-        mean = self.site_means(self.output_mean)
-        return self.base.continued(self.task.state(frames), coords, seasons, mean, self.output_std)
+        scaling = (self.site_means(part) for part in (self.output_mean, self.output_scale))
+        return self.base.continued(self.task.state(frames), coords, seasons, *scaling)
 
     def save(self, folder: Path) -> None:
         """Writes the model, its task and its pointwise means into a folder."""
         self.model.save_pretrained(folder)
         stored = asdict(self.task)
         if self.task.is_per_site:
-            means = SiteMeans(self.input_mean, self.output_mean)
+            means = self.pointwise
             means.save(folder)
             stored[MEANS_CHECKSUM] = means.sha256()
         if self.references:

@@ -160,7 +160,7 @@ class AbstractContinuation(AbstractReference):
         coords: Float[Tensor, "*#batch points dim"],
         seasons: Float[Tensor, "batch times 2"] | None = None,
         mean: Num[Tensor, "*sites outputs"] | float = 0.0,
-        std: Num[Tensor, " outputs"] | float = 1.0,
+        std: Num[Tensor, "*places outputs"] | float = 1.0,
     ) -> Float[Tensor, "batch points outputs"]:
         """Returns the next frame.
 

@@ -61,7 +61,8 @@ def with_base(
         forecaster.task, base=name, trend=tuple(factor), remainder=_remainder(inputs, base)
     )
     stored = {} if factor else {name: replace(base, task=task)}
-    return Forecaster(forecaster.model, task, None, stored)
+    means = forecaster.pointwise if task.is_per_site else None
+    return Forecaster(forecaster.model, task, means, stored)
 
 
 def best_base(inputs: ReferenceInputs, names: Sequence[str]) -> str:
