@@ -77,7 +77,7 @@ def test_the_error_by_step_has_references_and_the_model_without_what_is_off(page
         "model",
         "persistence",
         "climatology",
-        "damped anomaly persistence",
+        "damped persistence",
         "linear map",
     ]
     page.click("#off-layer")

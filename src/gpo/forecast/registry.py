@@ -2,9 +2,18 @@
 
 Every reference that applies to the data is in scores, rollouts, verdicts, the report and the page, is a
 candidate for what the model adds its increment to, and may be part of the blended forecast. To add one
-from outside, register its class:
+from outside, register its class; fields of type `Tensor` hold what was fitted:
 
-    REFERENCES.register("zero", Zero)
+    @dataclass(frozen=True)
+    class Half(AbstractReference):
+        @classmethod
+        def fit(cls, inputs):
+            return cls(inputs.task) if inputs.is_forecast else None
+
+        def __call__(self, frames, coords, *, weights=None, seasons=None):
+            return 0.5 * self.task.state(frames[:, -1])
+
+    REFERENCES.register("half", Half)
 
 An item may be text, `"module:attribute"`, which is imported when it is used. Nothing here imports torch.
 """
@@ -23,7 +32,7 @@ REFERENCES: "Registry[type[AbstractReference]]" = Registry(
         "persistence": "gpo.forecast.references:Persistence",
         "trend": "gpo.forecast.references:Trend",
         "climatology": "gpo.forecast.climatology:Climatology",
-        "damped anomaly persistence": "gpo.forecast.climatology:DampedPersistence",
+        "damped persistence": "gpo.forecast.climatology:DampedPersistence",
         "linear map": "gpo.forecast.linear_map:LinearMap",
     },
 )

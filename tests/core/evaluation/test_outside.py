@@ -58,7 +58,7 @@ def test_a_registered_metric_and_reference_are_in_results_and_tables(tmp_path):
     data = decaying_waves(num_times=40)
     evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data)).save(tmp_path)
     stored = json.loads((tmp_path / "results.json").read_text())
-    known = ["model", "persistence", "climatology", "damped anomaly persistence", "linear map"]
+    known = ["model", "persistence", "climatology", "damped persistence", "linear map"]
     assert list(stored["one_step"]) == [*known, "zero"]
     # The mean of a is 10 and that of b is 0: a factor of 0.9 has a bias of -1 and 0.
     assert stored["one_step"]["model"]["bias"] == pytest.approx(-0.5, abs=0.05)

@@ -153,7 +153,7 @@ def test_no_reference_depends_on_validation_or_test_data():
     values[first:] = 1e9
     spoiled = replace(data, fetch=lambda number, times: values[times])
     fits = [fit_references(inputs_of(each, split.training, history=2)) for each in (data, spoiled)]
-    assert {"trend", "damped anomaly persistence", "linear map"} < set(fits[0])
+    assert {"trend", "damped persistence", "linear map"} < set(fits[0])
     for name, reference in fits[0].items():
         others = fits[1][name].tensors()
         assert all(torch.equal(part, others[key]) for key, part in reference.tensors().items())

@@ -126,7 +126,7 @@ def test_long_rollouts_of_noise_go_to_the_climatology():
     made, _ = blended(noise(), Times(1.0))
     columns = made.task.blend.forecasts
     last = made.task.blend.weights[-1]
-    assert all(row[columns.index("climatology")] + row[columns.index("damped anomaly persistence") if "damped anomaly persistence" in columns else columns.index("climatology")] > 0.9 for row in last)  # fmt: skip
+    assert all(row[columns.index("climatology")] + row[columns.index("damped persistence") if "damped persistence" in columns else columns.index("climatology")] > 0.9 for row in last)  # fmt: skip
 
 
 def test_a_blend_is_the_weighted_sum_of_rollouts_of_each_forecast():
@@ -187,7 +187,7 @@ def test_a_reference_from_outside_can_be_the_forecast():
 
 def test_the_best_reference_is_what_the_model_adds_its_increment_to():
     made = new_forecaster(noise(), split_time_slices(noise()), RunConfig.of(**TINY))
-    assert made.task.base in ("climatology", "damped anomaly persistence")
+    assert made.task.base in ("climatology", "damped persistence")
     assert made.task.remainder[0] < 0.8
     alone = new_forecaster(noise(), split_time_slices(noise()), RunConfig.of(**TINY, blend=False))
     assert alone.task.base == "persistence"
